@@ -1,0 +1,37 @@
+# One command each; every target works first on a fresh clone.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.jobyard-stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check soak bench
+
+help:            ## this list
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## build .venv with all extras and tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "jobyard needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,bench,dev]'
+	@touch $@
+
+run: $(STAMP)    ## a running worker with the example app and the live view
+	@$(BIN)/python examples/demo.py
+
+check: $(STAMP)  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check      ## every test, small counts
+	$(BIN)/python -m pytest
+
+soak: $(STAMP)   ## fault and race suites with full counts, recorded in docs/reliability.md
+	JOBYARD_SOAK=1 $(BIN)/python -m tests.soak
+
+bench: $(STAMP)  ## speed against peers, as ratios: table, JSON, SVG
+	$(BIN)/python -m bench

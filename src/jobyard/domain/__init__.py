@@ -1,0 +1,1 @@
+"""The rules of the product, pure: no I/O, no clock, no log."""

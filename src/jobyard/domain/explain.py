@@ -1,0 +1,149 @@
+"""Why a job waits: codes for programs, data for pages, a sentence for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.admission import UNLIMITED, Group, Queue, group_room, limit_of, queue_room
+from jobyard.domain.instant import FOREVER, Instant, rfc3339
+from jobyard.domain.job import Job, State
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One thing that holds the job back; when every cause is gone the job is claimed in its turn."""
+
+    code: str
+    sentence: str
+    data: dict[str, Any]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    job_id: str
+    state: State
+    causes: tuple[Cause, ...]
+    ahead_in_group: int  # due jobs of its group that go before it
+    groups_ahead: int  # groups that stand before its group in line
+    counts_capped: bool = False  # the two numbers are at least that much
+    sentence: str
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that a store gathers about one job, all from one snapshot."""
+
+    job: Job
+    now: Instant
+    queue: Queue  # without its groups
+    group: Group
+    ahead_in_group: int
+    groups_ahead: int
+    counts_capped: bool
+    running_ids: tuple[str, ...]  # some jobs of its group that run now; of the queue if the queue is full
+    workers: int  # live workers that take its queue
+
+
+CODES = {
+    "queue_paused": "its queue is paused",
+    "group_paused": "its group is paused",
+    "group_blocked": "its group's limit is 0",
+    "group_limit_reached": "as many jobs of its group run as may",
+    "queue_limit_reached": "as many jobs of its queue run as may",
+    "not_due": "its time has not come",
+    "parked": "it waits for a signal",
+    "no_worker": "no live worker takes its queue",
+}
+
+
+def explain(standing: Standing) -> Explanation:
+    job = standing.job
+    causes = tuple(_causes(standing)) if job.state is State.PENDING else ()
+    return Explanation(
+        job_id=job.id,
+        state=job.state,
+        causes=causes,
+        ahead_in_group=standing.ahead_in_group,
+        groups_ahead=standing.groups_ahead,
+        counts_capped=standing.counts_capped,
+        sentence=_sentence(standing, causes),
+    )
+
+
+def _causes(standing: Standing) -> list[Cause]:
+    job, queue, group = standing.job, standing.queue, standing.group
+    found: list[Cause] = []
+
+    def add(code: str, sentence: str, **data: Any) -> None:
+        found.append(Cause(code, sentence, data))
+
+    if job.waiting_for is not None and job.run_at > standing.now:
+        until = None if job.run_at == FOREVER else rfc3339(job.run_at)
+        add(
+            "parked",
+            f'parked until the signal "{job.waiting_for}"' + (f", or until {until}" if until else ""),
+            signal=job.waiting_for,
+            until=until,
+        )
+    elif job.run_at > standing.now:
+        add("not_due", f"not due until {rfc3339(job.run_at)}", run_at=rfc3339(job.run_at))
+    if queue.paused:
+        add("queue_paused", f"queue {queue.name} is paused", queue=queue.name)
+    if group.paused:
+        add("group_paused", f"{_name(group)} is paused", group=group.name)
+    limit = limit_of(queue, group)
+    if limit == 0:
+        add("group_blocked", f"{_name(group)} has the limit 0", group=group.name)
+    elif group.running >= limit:
+        add(
+            "group_limit_reached",
+            f"{_name(group)}: {group.running} of {limit} running; first free when one of "
+            f"{_some(standing.running_ids)} ends",
+            group=group.name,
+            running=group.running,
+            limit=limit,
+            holders=list(standing.running_ids),
+        )
+    if queue.max_running is not None and queue.running >= queue.max_running:
+        add(
+            "queue_limit_reached",
+            f"queue {queue.name}: {queue.running} of {queue.max_running} running",
+            queue=queue.name,
+            running=queue.running,
+            limit=queue.max_running,
+        )
+    if standing.workers == 0:
+        add("no_worker", f"no live worker takes queue {queue.name}", queue=queue.name)
+    return found
+
+
+def _sentence(standing: Standing, causes: tuple[Cause, ...]) -> str:
+    job = standing.job
+    if job.state is State.RUNNING:
+        where = f"handed off to {job.external_id}" if job.external_id else f"on worker {job.worker}"
+        return f"It does not wait: attempt {job.attempt} of {job.max_attempts} runs {where}."
+    if job.state is not State.PENDING:
+        return f"It does not wait: it is {job.state}" + (f" ({job.reason})." if job.reason else ".")
+    at_least = "at least " if standing.counts_capped else ""
+    place = []
+    if standing.ahead_in_group:
+        place.append(f"{at_least}{standing.ahead_in_group} before it in {_name(standing.group)}")
+    if standing.groups_ahead and not causes:
+        place.append(f"{at_least}{standing.groups_ahead} groups before its group in line")
+    parts = [cause.sentence for cause in causes] + place
+    if not parts:
+        return "Nothing holds it back: it is next as soon as a worker has a free slot."
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:] + "."
+
+
+def _name(group: Group) -> str:
+    return "jobs without a group" if group.name is None else f"group {group.name}"
+
+
+def _some(ids: tuple[str, ...]) -> str:
+    return ", ".join(ids) if ids else "its running jobs"
+
+
+def room_now(standing: Standing) -> int:
+    """How many jobs of the group could start at this moment (0 while a cause holds it)."""
+    return min(UNLIMITED, queue_room(standing.queue), group_room(standing.queue, standing.group))

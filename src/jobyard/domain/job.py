@@ -1,0 +1,154 @@
+"""A job, as it is handed in and as it is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
+
+
+class State(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (State.PENDING, State.RUNNING)
+
+
+class Ending(StrEnum):
+    """How one attempt ended, when it did not end well."""
+
+    ERROR = "error"  # the handler raised
+    TIMEOUT = "timeout"  # it ran out of time
+    LOST = "lost"  # its worker died or lost the lease
+    QUARANTINED = "quarantined"  # its worker died once too often
+    CANCELLED = "cancelled"
+
+
+class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One attempt that did not end well."""
+
+    attempt: int
+    ending: Ending
+    message: str
+    at: Instant = 0  # the store's clock, filled in by the store
+    type: str | None = None
+    traceback: str | None = None
+    worker: str | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    percent: float
+    message: str = ""
+    data: Any = None
+    at: Instant = 0
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    message: str
+    level: str = "info"
+    at: Instant = 0
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named step of a run, as test runs have test steps; the last word about a name wins."""
+
+    name: str
+    status: str  # "running", "passed" or "failed"
+    attempt: int = 1
+    data: Any = None
+    started_at: Instant = 0
+    finished_at: Instant | None = None
+
+
+class UniqueScope(StrEnum):
+    ACTIVE = "active"  # until the job ends
+    PERIOD = "period"  # for so many seconds after insertion
+    FOREVER = "forever"
+
+
+class Unique(msgspec.Struct, frozen=True):
+    """At most one job with this key in its queue, within the scope."""
+
+    key: str
+    scope: UniqueScope = UniqueScope.ACTIVE
+    period_seconds: float | None = None
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What is inserted. `delay_seconds` counts from the store's now; `run_at` is absolute; at most one of them."""
+
+    id: str
+    kind: str
+    queue: str = "default"
+    group: str | None = None
+    priority: int = 0
+    payload: bytes = b"{}"  # a JSON document
+    private_payload: bytes | None = None  # never shown; erased when the job ends well or is pruned
+    max_attempts: int = 3
+    timeout_seconds: float | None = None
+    backoff: Backoff = DEFAULT_BACKOFF
+    delay_seconds: float = 0.0
+    run_at: Instant | None = None
+    unique: Unique | None = None
+    tags: tuple[str, ...] = ()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a person may see of a job."""
+
+    id: str
+    kind: str
+    queue: str
+    group: str | None
+    priority: int
+    payload: msgspec.Raw
+    state: State
+    attempt: int  # the running or last attempt; 0 before the first
+    max_attempts: int
+    deaths: int  # workers that died with it
+    timeout_seconds: float | None
+    backoff: Backoff
+    run_at: Instant
+    sequence: int
+    unique_key: str | None
+    tags: tuple[str, ...]
+    created_at: Instant
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    worker: str | None = None
+    external_id: str | None = None  # handed off: an executor's reconciler judges it
+    waiting_for: str | None = None  # parked: the signal it waits for
+    cancel_requested: str | None = None  # RUNNING, and asked to stop for this reason
+    progress: Progress | None = None
+    result: msgspec.Raw | None = None
+    reason: str | None = None  # why it was cancelled or failed, in one line
+    errors: tuple[AttemptError, ...] = ()
+    log: tuple[LogLine, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def payload_value(self) -> Mapping[str, Any]:
+        value: Mapping[str, Any] = msgspec.json.decode(self.payload)
+        return value
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue allows and keeps; None means no limit."""
+
+    max_running: int | None = None
+    max_per_group: int | None = None
+    max_waiting: int | None = None
+    max_waiting_per_group: int | None = None
+    keep_completed: int = 100
+    keep_failed: int = 50
+    keep_seconds: float = 0.0  # younger finished jobs are kept beyond the counts

@@ -1,0 +1,75 @@
+"""A claim with a token and an end; whoever holds the token may speak for the attempt."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jobyard.domain.instant import FOREVER, Instant
+from jobyard.domain.job import AttemptError
+from jobyard.domain.retry import Backoff
+
+DEFAULT_LEASE_SECONDS = 15.0
+# A job whose worker died this often is quarantined: the job may be what kills them.
+MAX_DEATHS = 3
+# Renewing three times per lease leaves two chances for a hiccup.
+RENEWALS_PER_LEASE = 3
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt, as the worker that claimed it receives it."""
+
+    job_id: str
+    sequence: int
+    token: str
+    kind: str
+    queue: str
+    group: str | None
+    priority: int
+    attempt: int
+    max_attempts: int
+    deaths: int
+    payload: bytes
+    private_payload: bytes | None
+    timeout_seconds: float | None
+    backoff: Backoff
+    signal: bytes | None = None  # JSON data of the signal that woke a parked job
+
+    @property
+    def key(self) -> LeaseKey:
+        return LeaseKey(self.job_id, self.sequence, self.token)
+
+
+class LeaseKey(msgspec.Struct, frozen=True):
+    """What proves that an attempt may still speak."""
+
+    job_id: str
+    sequence: int
+    token: str
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease that the store ended because it ran out."""
+
+    job_id: str
+    queue: str
+    group: str | None
+    token: str
+    worker: str
+    error: AttemptError
+
+
+def is_expired(expires_at: Instant, now: Instant) -> bool:
+    """A lease holds up to, not including, its end.
+
+    >>> is_expired(10, 9), is_expired(10, 10), is_expired(FOREVER, 10**15)
+    (False, True, False)
+    """
+    return expires_at <= now and expires_at != FOREVER
+
+
+def renewal_interval(lease_seconds: float) -> float:
+    """
+    >>> renewal_interval(15)
+    5.0
+    """
+    return lease_seconds / RENEWALS_PER_LEASE

@@ -1,0 +1,70 @@
+"""How long a failed job waits before its next attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+
+class Fixed(msgspec.Struct, frozen=True, tag="fixed", tag_field="type"):
+    """The same wait each time."""
+
+    seconds: float
+
+
+class Exponential(msgspec.Struct, frozen=True, tag="exponential", tag_field="type"):
+    """Doubling waits from `base_seconds`, capped, spread by ±`jitter` so that failures do not return in step."""
+
+    base_seconds: float = 2.0
+    factor: float = 2.0
+    max_seconds: float = 3600.0
+    jitter: float = 0.1
+
+
+class Delays(msgspec.Struct, frozen=True, tag="delays", tag_field="type"):
+    """A wait of your own for each failure; the last one repeats."""
+
+    seconds: tuple[float, ...]
+
+
+Backoff: TypeAlias = Fixed | Exponential | Delays
+
+DEFAULT_BACKOFF = Exponential()
+
+
+def wait_seconds(backoff: Backoff, failures: int, roll: float) -> float:
+    """The wait after so many failures (1 or more); `roll` in [0, 1) decides the jitter.
+
+    >>> wait_seconds(Fixed(5), 3, 0.0)
+    5
+    >>> [wait_seconds(Exponential(jitter=0), n, 0.5) for n in (1, 2, 3)]
+    [2.0, 4.0, 8.0]
+    >>> wait_seconds(Delays((1, 10)), 7, 0.0)
+    10
+    """
+    match backoff:
+        case Fixed(seconds):
+            return seconds
+        case Delays(seconds=delays):
+            return delays[min(failures, len(delays)) - 1] if delays else 0.0
+        case Exponential():
+            # The exponent is capped before the power so that a huge attempt number cannot overflow.
+            grown = backoff.base_seconds * backoff.factor ** min(failures - 1, 64)
+            return min(grown, backoff.max_seconds) * (1 + backoff.jitter * (2 * roll - 1))
+
+
+def as_backoff(value: Backoff | float | Sequence[float]) -> Backoff:
+    """What a person may write: a number, a list of numbers, or one of the classes.
+
+    >>> as_backoff(3)
+    Fixed(seconds=3.0)
+    >>> as_backoff([1, 5])
+    Delays(seconds=(1.0, 5.0))
+    """
+    if isinstance(value, Fixed | Exponential | Delays):
+        return value
+    if isinstance(value, int | float):
+        return Fixed(float(value))
+    return Delays(tuple(float(seconds) for seconds in value))

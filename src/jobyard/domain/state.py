@@ -1,0 +1,130 @@
+"""The state machine: an outcome becomes the one legal transition; nobody sets a state by hand."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jobyard.domain.job import AttemptError, Ending, State
+from jobyard.domain.lease import MAX_DEATHS, Lease, LeaseKey
+from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
+from jobyard.domain.retry import wait_seconds
+from jobyard.errors import NotPossible
+
+LEGAL: dict[State, frozenset[State]] = {
+    State.PENDING: frozenset({State.RUNNING, State.CANCELLED}),
+    State.RUNNING: frozenset(
+        {State.RUNNING, State.PENDING, State.COMPLETED, State.FAILED, State.TIMEOUT, State.CANCELLED}
+    ),
+    State.COMPLETED: frozenset(),
+    State.FAILED: frozenset({State.PENDING}),  # redriven
+    State.TIMEOUT: frozenset({State.PENDING}),
+    State.CANCELLED: frozenset({State.PENDING}),
+}
+
+
+def require_legal(old: State, new: State) -> None:
+    """
+    >>> require_legal(State.PENDING, State.RUNNING)
+    >>> require_legal(State.COMPLETED, State.RUNNING)
+    Traceback (most recent call last):
+      ...
+    jobyard.errors.NotPossible: A COMPLETED job cannot become RUNNING.
+    """
+    if new not in LEGAL[old]:
+        raise NotPossible(f"A {old} job cannot become {new}.")
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a RUNNING job. Made by `judge` and `bury`; a store applies it as it is."""
+
+    to: State
+    counted: bool = True  # the attempt counts towards max_attempts
+    died: bool = False  # one more death of a worker
+    delay_seconds: float = 0.0  # to PENDING: due so much later
+    signal: str | None = None  # to PENDING: parked until this signal; due then, or after the delay if there is one
+    park_seconds: float | None = None
+    external_id: str | None = None  # to RUNNING: handed off
+    result: bytes | None = None
+    reason: str | None = None
+    error: AttemptError | None = None
+
+    def __post_init__(self) -> None:
+        require_legal(State.RUNNING, self.to)
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """A transition and the proof of the right to make it."""
+
+    key: LeaseKey
+    transition: Transition
+
+
+_DONE_NULL = Transition(to=State.COMPLETED, result=b"null")
+_RELEASED = Transition(to=State.PENDING, counted=False)
+
+
+def judge(lease: Lease, outcome: Outcome, roll: float = 0.5, worker: str | None = None) -> Transition:
+    """The transition that an attempt's outcome means; `roll` in [0, 1) is the dice for the back-off's jitter."""
+    match outcome:
+        case Done(result):
+            return _DONE_NULL if result == b"null" else Transition(to=State.COMPLETED, result=result)
+        case Failed():
+            error = AttemptError(
+                attempt=lease.attempt,
+                ending=Ending.ERROR,
+                message=outcome.message,
+                type=outcome.type,
+                traceback=outcome.traceback,
+                worker=worker,
+            )
+            if not outcome.retry:
+                return Transition(to=State.FAILED, error=error, reason=outcome.message)
+            return _again_or(State.FAILED, lease, error, outcome.retry_after_seconds, roll)
+        case TimedOut(message):
+            error = AttemptError(attempt=lease.attempt, ending=Ending.TIMEOUT, message=message, worker=worker)
+            return _again_or(State.TIMEOUT, lease, error, None, roll)
+        case Snooze(seconds):
+            return Transition(to=State.PENDING, counted=False, delay_seconds=max(0.0, seconds))
+        case Cancel(reason):
+            error = AttemptError(attempt=lease.attempt, ending=Ending.CANCELLED, message=reason, worker=worker)
+            return Transition(to=State.CANCELLED, reason=reason, error=error)
+        case Handoff(external_id):
+            return Transition(to=State.RUNNING, external_id=external_id)
+        case Park(signal, seconds):
+            return Transition(to=State.PENDING, counted=False, signal=signal, park_seconds=seconds)
+        case Release():
+            return _RELEASED
+
+
+def _again_or(final: State, lease: Lease, error: AttemptError, after: float | None, roll: float) -> Transition:
+    """Another attempt while some are left; else the job is a dead letter."""
+    if lease.attempt >= lease.max_attempts:
+        return Transition(to=final, error=error, reason=error.message)
+    delay = wait_seconds(lease.backoff, lease.attempt, roll) if after is None else after
+    return Transition(to=State.PENDING, error=error, delay_seconds=max(0.0, delay))
+
+
+def bury(*, attempt: int, deaths: int, worker: str, cancel_requested: str | None) -> Transition:
+    """The transition of a job whose lease ran out; `deaths` counts those before this one."""
+    lost = AttemptError(
+        attempt=attempt,
+        ending=Ending.LOST,
+        message=f"worker {worker} stopped renewing the lease (killed, frozen or cut off)",
+        worker=worker,
+    )
+    if cancel_requested is not None:
+        return Transition(to=State.CANCELLED, counted=False, died=True, reason=cancel_requested, error=lost)
+    if deaths + 1 >= MAX_DEATHS:
+        reason = f"quarantined: {deaths + 1} workers died while running it"
+        error = AttemptError(attempt=attempt, ending=Ending.QUARANTINED, message=reason, worker=worker)
+        return Transition(to=State.FAILED, counted=False, died=True, reason=reason, error=error)
+    return Transition(to=State.PENDING, counted=False, died=True, error=lost)
+
+
+def heed(transition: Transition, cancel_requested: str | None) -> Transition:
+    """A job that was asked to stop does not go back to waiting."""
+    if cancel_requested is None or transition.to is not State.PENDING:
+        return transition
+    return msgspec.structs.replace(
+        transition, to=State.CANCELLED, reason=cancel_requested, delay_seconds=0.0, signal=None, park_seconds=None
+    )

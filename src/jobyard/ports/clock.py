@@ -1,0 +1,19 @@
+"""Where time comes from: the machine, or a test that turns it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from jobyard.domain.instant import Instant
+
+
+class Clock(Protocol):
+    def now(self) -> Instant:
+        """Milliseconds since 1970 UTC."""
+        ...
+
+
+class SystemClock:
+    def now(self) -> Instant:
+        return time.time_ns() // 1_000_000
