@@ -1,0 +1,71 @@
+"""The verbs of records: small documents with compare-and-set and expiry, and append-only logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from jobyard.domain.instant import FOREVER, Instant, after
+from jobyard.ports.clock import Clock
+from jobyard.ports.store import Entry, Record
+from jobyard.stores.memory.desk import Desk
+
+
+@dataclass(slots=True, frozen=True)
+class Document:
+    record: Record
+    expires_at: Instant
+
+
+class RecordVerbs(Desk):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._collections: dict[str, dict[str, Document]] = {}
+        self._logs: dict[str, list[Entry]] = {}
+
+    async def put(
+        self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
+    ) -> int | None:
+        with self._looking() as now:
+            present = self._present(collection, key, now)
+            version = 0 if present is None else present.version
+            if expect is not None and expect != version:
+                return None
+            expires_at = FOREVER if expire_seconds is None else after(now, expire_seconds)
+            documents = self._collections.setdefault(collection, {})
+            documents[key] = Document(Record(key, version + 1, data), expires_at)
+            return version + 1
+
+    async def fetch(self, collection: str, key: str) -> Record | None:
+        with self._looking() as now:
+            return self._present(collection, key, now)
+
+    async def fetch_all(self, collection: str, limit: int = 1000, after: str | None = None) -> list[Record]:
+        with self._looking() as now:
+            keys = sorted(key for key in self._collections.get(collection, {}) if after is None or key > after)
+            records = (self._present(collection, key, now) for key in keys)
+            return list(islice((record for record in records if record is not None), limit))
+
+    async def remove(self, collection: str, key: str, *, expect: int | None = None) -> bool:
+        with self._looking() as now:
+            present = self._present(collection, key, now)
+            if present is None or (expect is not None and expect != present.version):
+                return False
+            del self._collections[collection][key]
+            return True
+
+    async def append(self, log: str, data: bytes) -> int:
+        with self._looking() as now:
+            entries = self._logs.setdefault(log, [])
+            entries.append(Entry(len(entries) + 1, now, data))
+            return len(entries)
+
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+        with self._looking():
+            entries = self._logs.get(log, [])
+            return list(islice((entry for entry in entries if entry.number > after), limit))
+
+    def _present(self, collection: str, key: str, now: Instant) -> Record | None:
+        """An expired document does not exist."""
+        document = self._collections.get(collection, {}).get(key)
+        return document.record if document is not None and now < document.expires_at else None

@@ -1,0 +1,26 @@
+"""The memory store, put together from its verbs."""
+
+from __future__ import annotations
+
+from jobyard.ports.clock import Clock
+from jobyard.ports.store import Store
+from jobyard.stores.memory.people import PeopleVerbs
+from jobyard.stores.memory.records import RecordVerbs
+from jobyard.stores.memory.waiting import WaitingVerbs
+
+
+class MemoryStore(WaitingVerbs, PeopleVerbs, RecordVerbs):
+    """Everything is lost with the process; otherwise it keeps every promise of the port."""
+
+    def __init__(self, clock: Clock, url: str = "memory://") -> None:
+        super().__init__(clock)
+        self.url = url
+
+    async def open(self) -> None:
+        """There is nothing to connect to."""
+
+    async def close(self) -> None:
+        """There is nothing to let go of; what is stored lives as long as the object."""
+
+    def twin(self) -> Store:
+        return self
