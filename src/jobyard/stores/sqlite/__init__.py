@@ -1,0 +1,5 @@
+"""SQLite: one file, many processes, no server."""
+
+from jobyard.stores.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

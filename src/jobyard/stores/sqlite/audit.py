@@ -1,0 +1,58 @@
+"""Count everything again and say where the counts disagree; an empty list is proof."""
+
+from __future__ import annotations
+
+import sqlite3
+
+# Each statement answers rows of (what, kept, counted) that disagree.
+CHECKS = {
+    "queue {0}: running says {1}, leases are {2}": """
+        SELECT q.name, q.running, count(l.sequence) FROM jobyard_queue q
+        LEFT JOIN jobyard_lease l ON l.queue = q.name GROUP BY q.name HAVING q.running <> count(l.sequence)""",
+    "queue {0}: waiting says {1}, ready jobs are {2}": """
+        SELECT q.name, q.waiting, (SELECT count(*) FROM jobyard_ready r WHERE r.queue = q.name) AS n
+        FROM jobyard_queue q WHERE q.waiting <> n""",
+    "queue {0}: delayed says {1}, delayed jobs are {2}": """
+        WITH d AS (SELECT j.queue AS queue, count(*) AS n FROM jobyard_delayed d
+                   JOIN jobyard_job j ON j.sequence = d.sequence GROUP BY j.queue)
+        SELECT q.name, q.delayed, coalesce(d.n, 0) FROM jobyard_queue q LEFT JOIN d ON d.queue = q.name
+        WHERE q.delayed <> coalesce(d.n, 0)""",
+    "queue {0}: finished counts say {1}, finished jobs are {2}": """
+        WITH d AS (SELECT queue, sum(state = 'COMPLETED') || '/' || sum(state IN ('FAILED', 'TIMEOUT')) || '/' ||
+                     sum(state = 'CANCELLED') AS n FROM jobyard_done GROUP BY queue)
+        SELECT q.name, q.completed || '/' || q.failed || '/' || q.cancelled AS kept, coalesce(d.n, '0/0/0') AS counted
+        FROM jobyard_queue q LEFT JOIN d ON d.queue = q.name WHERE kept <> counted""",
+    "group {0}: running says {1}, leases are {2}": """
+        WITH l AS (SELECT queue, group_name, count(*) AS n FROM jobyard_lease GROUP BY 1, 2)
+        SELECT g.queue || '/' || g.name, g.running, coalesce(l.n, 0) FROM jobyard_group g
+        LEFT JOIN l ON l.queue = g.queue AND l.group_name = g.name WHERE g.running <> coalesce(l.n, 0)""",
+    "group {0}: waiting says {1}, ready jobs are {2}": """
+        WITH r AS (SELECT queue, group_name, count(*) AS n FROM jobyard_ready GROUP BY 1, 2)
+        SELECT g.queue || '/' || g.name, g.waiting, coalesce(r.n, 0) FROM jobyard_group g
+        LEFT JOIN r ON r.queue = g.queue AND r.group_name = g.name WHERE g.waiting <> coalesce(r.n, 0)""",
+    "group {0}: open says {1}, its counts say {2}": """
+        SELECT g.queue || '/' || g.name, g.open, g.waiting > 0 AND g.paused = 0 AND
+          (g.own_limit IS NOT NULL AND g.running < g.own_limit OR g.own_limit IS NULL AND
+            (g.name = '' OR q.max_per_group IS NULL OR g.running < q.max_per_group)) AS n
+        FROM jobyard_group g JOIN jobyard_queue q ON q.name = g.queue WHERE g.open <> n""",
+    "leases without their group's row: {0} {1} {2}": """
+        SELECT l.queue, l.group_name, l.sequence FROM jobyard_lease l
+        WHERE NOT EXISTS (SELECT 1 FROM jobyard_group g WHERE g.queue = l.queue AND g.name = l.group_name)""",
+    "job {0} stands in {1} places ({2})": """
+        SELECT j.sequence, (SELECT count(*) FROM jobyard_ready r WHERE r.queue = j.queue AND r.group_name = j.group_name
+              AND r.urgency = -j.priority AND r.sequence = j.sequence)
+          + (SELECT count(*) FROM jobyard_delayed d WHERE d.run_at = j.run_at AND d.sequence = j.sequence)
+          + (SELECT count(*) FROM jobyard_lease l WHERE l.sequence = j.sequence)
+          + (SELECT count(*) FROM jobyard_done d WHERE d.sequence = j.sequence) AS n, 'should be 1'
+        FROM jobyard_job j WHERE n <> 1""",
+    "rows without their job: {0} ready, {1} leases, {2} finished": """
+        SELECT * FROM (SELECT
+          (SELECT count(*) FROM jobyard_ready WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)) AS a,
+          (SELECT count(*) FROM jobyard_lease WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)) AS b,
+          (SELECT count(*) FROM jobyard_done WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)) AS c)
+        WHERE a + b + c > 0""",
+}
+
+
+def audit(connection: sqlite3.Connection) -> list[str]:
+    return [sentence.format(*row) for sentence, query in CHECKS.items() for row in connection.execute(query)]

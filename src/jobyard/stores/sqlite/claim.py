@@ -1,0 +1,93 @@
+"""Claim: the rule of `domain.admission`, performed on the open groups in line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jobyard.domain.admission import share
+from jobyard.domain.instant import after
+from jobyard.domain.lease import Lease
+from jobyard.stores.sqlite.insert import decode_backoff
+from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.transaction import GroupRow, QueueRow, Transaction, new_token
+
+QUEUES_WITH_WORK = sql("queues_with_work")
+PICK_READY, TAKE_READY, INSERT_LEASE = sql("pick_ready"), sql("take_ready"), sql("insert_lease")
+
+
+def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, lease_seconds: float) -> list[Lease]:
+    order = places(tx, queues, wanted)
+    if not order:
+        return []
+    counts: dict[int, int] = {}
+    for group in order:
+        counts[id(group)] = counts.get(id(group), 0) + 1
+    picked = {id(group): pick(tx, group, counts[id(group)]) for group in dict.fromkeys(order)}
+    token, expires_at, now = new_token(), after(tx.now, lease_seconds), tx.now
+    leases: list[Lease] = []
+    rows: list[tuple[object, ...]] = []
+    for group in order:
+        queue = group.queue
+        (urgency, sequence, job_id, kind, most, used, deaths, payload, private, timeout, backoff, signal, flags) = next(
+            picked[id(group)]
+        )
+        rows.append((sequence, token, expires_at, worker, used + 1, now, queue.name, group.name, flags))
+        leases.append(
+            Lease(
+                job_id=job_id,
+                sequence=sequence,
+                token=token,
+                kind=kind,
+                queue=queue.name,
+                group=group.name or None,
+                priority=-urgency,
+                attempt=used + 1,
+                max_attempts=most,
+                deaths=deaths,
+                payload=payload,
+                private_payload=private,
+                timeout_seconds=timeout,
+                backoff=decode_backoff(backoff),
+                signal=signal,
+            )
+        )
+        tx.turn += 1
+        group.turn = queue.turn = tx.turn
+    tx.cursor.executemany(INSERT_LEASE, rows)
+    return leases
+
+
+def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow]:
+    """Whose job is taken, once per job, in the order of single claims."""
+    if wanted <= 0:
+        return []
+    names = queues or [row[0] for row in tx.cursor.execute(QUEUES_WITH_WORK).fetchall()]
+    candidates = [queue for queue in map(tx.known_queue, dict.fromkeys(names)) if queue and queue.waiting]
+    candidates = [queue for queue in candidates if queue.room() > 0]
+    candidates.sort(key=_turn)
+    lines = [tx.line(queue, min(wanted, queue.room())) for queue in candidates]
+    rooms = [[group.room() for group in line] for line in lines]
+    turns = share([min(q.room(), sum(r)) for q, r in zip(candidates, rooms, strict=True)], wanted)
+    if len(candidates) == 1:
+        return [lines[0][index] for index in share(rooms[0], len(turns))]
+    given = [iter(share(r, turns.count(index))) for index, r in enumerate(rooms)]
+    return [lines[index][next(given[index])] for index in turns]
+
+
+def pick(tx: Transaction, group: GroupRow, count: int) -> Iterator[tuple[Any, ...]]:
+    """Take the head of the group out of the line; the running counts move in the same step."""
+    queue = group.queue
+    rows = tx.cursor.execute(PICK_READY, (queue.name, group.name, count)).fetchall()
+    last = rows[-1]
+    tx.cursor.execute(TAKE_READY, (queue.name, group.name, last[0], last[1]))
+    group.waiting -= count
+    group.running += count
+    group.dirty = True
+    queue.waiting -= count
+    queue.running += count
+    return iter(rows)
+
+
+def _turn(queue: QueueRow) -> int:
+    return queue.turn

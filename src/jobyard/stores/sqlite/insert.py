@@ -1,0 +1,148 @@
+"""Insert: many jobs in one step, unique keys, back-pressure."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from jobyard.domain.instant import FOREVER, Instant, after
+from jobyard.domain.job import NewJob, Unique, UniqueScope
+from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
+from jobyard.errors import BadInput, QueueFull
+from jobyard.ports.store import Inserted
+from jobyard.stores.sqlite.line import INSERT_DELAYED, INSERT_READY, due_at
+from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.transaction import GroupRow, Transaction
+
+INSERT_JOB, INSERT_TAG, INSERT_FIRED = sql("insert_job"), sql("insert_tag"), sql("insert_fired")
+LOAD_UNIQUE, PUT_UNIQUE = sql("load_unique"), sql("put_unique")
+
+FREES_KEY, HAS_PRIVATE, HAS_TAGS = 1, 2, 4
+
+
+@lru_cache(maxsize=256)
+def encode_backoff(backoff: Backoff) -> bytes:
+    return msgspec.json.encode(backoff)
+
+
+@lru_cache(maxsize=256)
+def decode_backoff(data: bytes | None) -> Backoff:
+    return DEFAULT_BACKOFF if data is None else msgspec.json.decode(data, type=Backoff)
+
+
+def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
+    answers: list[Inserted] = []
+    rows: list[tuple[object, ...]] = []
+    ready: list[tuple[object, ...]] = []
+    delayed: list[tuple[object, ...]] = []
+    touched: dict[int, GroupRow] = {}
+    now, sequence = tx.now, tx.sequence
+    for job in jobs:
+        if job.unique is not None:
+            holder = hold_key(tx, job.queue, job.unique, job.id)
+            if holder is not None:
+                answers.append(Inserted(holder, False, 0))
+                continue
+        group = tx.group(job.queue, job.group or "")
+        sequence += 1
+        run_at = now if job.delay_seconds <= 0 and job.run_at is None else due_at(now, job.delay_seconds, job.run_at)
+        rows.append(job_row(job, sequence, run_at, now))
+        if run_at <= now:
+            ready.append((job.queue, group.name, -job.priority, sequence))
+            tx.arrive(group)
+        else:
+            delayed.append((run_at, sequence))
+            tx.delay(group)
+            tx.arrived = True
+        touched[id(group)] = group
+        if job.tags:
+            tx.cursor.executemany(INSERT_TAG, [(tag, sequence) for tag in job.tags])
+        answers.append(Inserted(job.id, True, sequence))
+    refuse_overflow(touched.values())
+    if rows:
+        tx.sequence = sequence
+        write_rows(tx, rows)
+        if ready:
+            tx.cursor.executemany(INSERT_READY, ready)
+        if delayed:
+            tx.cursor.executemany(INSERT_DELAYED, delayed)
+        tx.bump()
+    return answers
+
+
+def write_rows(tx: Transaction, rows: list[tuple[object, ...]]) -> None:
+    try:
+        tx.cursor.executemany(INSERT_JOB, rows)
+    except sqlite3.IntegrityError as error:
+        raise BadInput(f"A job with one of these ids exists already ({error}); ids must be new.") from error
+
+
+def job_row(job: NewJob, sequence: int, run_at: Instant, now: Instant) -> tuple[object, ...]:
+    unique = job.unique
+    flags = HAS_PRIVATE if job.private_payload is not None else 0
+    if unique is not None and unique.scope is UniqueScope.ACTIVE:
+        flags |= FREES_KEY
+    if job.tags:
+        flags |= HAS_TAGS
+    return (
+        sequence,
+        job.id,
+        job.kind,
+        job.queue,
+        job.group or "",
+        job.priority,
+        job.payload,
+        job.private_payload,
+        job.max_attempts,
+        0,
+        0,
+        job.timeout_seconds,
+        None if job.backoff is DEFAULT_BACKOFF else encode_backoff(job.backoff),
+        run_at,
+        now,
+        None if unique is None else unique.key,
+        msgspec.json.encode(job.tags).decode() if job.tags else None,
+        None,
+        None,
+        flags,
+    )
+
+
+def hold_key(tx: Transaction, queue: str, unique: Unique, job_id: str) -> str | None:
+    """Take the key for the job; answers the holder's id if it is held."""
+    row = tx.cursor.execute(LOAD_UNIQUE, (queue, unique.key)).fetchone()
+    if row is not None and (row[1] is None or row[1] > tx.now):
+        return str(row[0])
+    until = None
+    if unique.scope is UniqueScope.PERIOD:
+        until = after(tx.now, unique.period_seconds or 0.0)
+    elif unique.scope is UniqueScope.FOREVER:
+        until = FOREVER
+    tx.cursor.execute(PUT_UNIQUE, (queue, unique.key, job_id, until))
+    return None
+
+
+def refuse_overflow(groups: Iterable[GroupRow]) -> None:
+    """Back-pressure: raising here undoes the whole insert."""
+    for group in groups:
+        queue, settings = group.queue, group.queue.settings
+        if settings.max_waiting is not None and queue.waiting + queue.delayed > settings.max_waiting:
+            raise QueueFull(
+                f"Queue {queue.name} may hold {settings.max_waiting} waiting jobs and this would be more. "
+                "Nothing was inserted; try again when some have run, or raise max_waiting."
+            )
+        most = settings.max_waiting_per_group
+        if most is not None and group.name and group.waiting + group.delayed > most:
+            raise QueueFull(
+                f"Group {group.name} of queue {queue.name} may hold {most} waiting jobs and this would be more. "
+                "Nothing was inserted; try again when some have run, or raise max_waiting_per_group."
+            )
+
+
+def fire(tx: Transaction, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
+    if tx.cursor.execute(INSERT_FIRED, (schedule, tick, job.id)).rowcount == 0:
+        return None
+    return insert(tx, [job])[0]

@@ -1,0 +1,245 @@
+"""What people read: one job, pages of jobs, queues, groups, the facts behind an explanation, an audit."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, TypeAlias
+
+import msgspec
+
+from jobyard.domain.admission import UNLIMITED, Group, Queue
+from jobyard.domain.explain import Standing
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import AttemptError, Job, LogLine, Progress, State, Step
+from jobyard.errors import JobNotFound
+from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, WorkerInfo
+from jobyard.stores.sqlite.insert import decode_backoff
+from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.transaction import QueueRow
+
+Connection: TypeAlias = sqlite3.Connection
+
+SEE_JOB, LIST_EXTRA = sql("see_job"), sql("list_extra")
+SEE_BY_SEQUENCE = SEE_JOB.removesuffix("j.id = ?") + "j.sequence = ?"
+LOAD_QUEUE, LOAD_QUEUES, LIST_GROUPS, LOAD_GROUP = (
+    sql("load_queue"),
+    sql("load_queues"),
+    sql("list_groups"),
+    sql("load_group"),
+)
+STANDING_AHEAD, STANDING_GROUPS = sql("standing_ahead"), sql("standing_groups")
+RUNNING_IN_GROUP, RUNNING_IN_QUEUE, LIST_WORKERS = (
+    sql("running_in_group"),
+    sql("running_in_queue"),
+    sql("list_workers"),
+)
+
+COUNTED_AT_MOST = 1000
+# A page looks at no more rows than this; a filter that matches little answers short pages with a cursor.
+LOOKED_AT_MOST = 20_000
+
+
+def get(connection: Connection, job_id: str) -> Job | None:
+    row = connection.execute(SEE_JOB, (job_id,)).fetchone()
+    return None if row is None else seen(connection, row, whole=True)
+
+
+def seen(connection: Connection, row: tuple[Any, ...], *, whole: bool) -> Job:
+    (sequence, job_id, kind, queue, group_name, priority, payload, most, used, deaths, timeout, backoff) = row[:12]
+    (run_at, created_at, unique_key, tags, waiting_for) = row[12:17]
+    (attempt, started_at, worker, external_id, cancel) = row[17:22]
+    (final, final_attempt, final_started, finished_at, final_worker, result, reason) = row[22:]
+    state = State(final) if final else State.RUNNING if attempt is not None else State.PENDING
+    extras = Extras(connection.execute(LIST_EXTRA, (sequence,)), whole)
+    return Job(
+        id=job_id,
+        kind=kind,
+        queue=queue,
+        group=group_name or None,
+        priority=priority,
+        payload=msgspec.Raw(payload),
+        state=state,
+        attempt=final_attempt if final else attempt if attempt is not None else used,
+        max_attempts=most,
+        deaths=deaths,
+        timeout_seconds=timeout,
+        backoff=decode_backoff(backoff),
+        run_at=run_at,
+        sequence=sequence,
+        unique_key=unique_key,
+        tags=tuple(msgspec.json.decode(tags, type=list[str])) if tags else (),
+        created_at=created_at,
+        started_at=final_started if final else started_at,
+        finished_at=finished_at,
+        worker=final_worker if final else worker,
+        external_id=external_id,
+        waiting_for=waiting_for,
+        cancel_requested=cancel,
+        progress=extras.progress,
+        result=None if result is None else msgspec.Raw(result),
+        reason=reason,
+        errors=tuple(extras.errors),
+        log=tuple(extras.log),
+        steps=tuple(extras.steps),
+    )
+
+
+class Extras:
+    """What hangs on a job; a list of jobs shows it without the long parts."""
+
+    def __init__(self, rows: sqlite3.Cursor, whole: bool) -> None:
+        self.progress: Progress | None = None
+        self.errors: list[AttemptError] = []
+        self.log: list[LogLine] = []
+        self.steps: list[Step] = []
+        for what, _, data in rows:
+            if what == "error":
+                error = msgspec.json.decode(data, type=AttemptError)
+                self.errors.append(error if whole else msgspec.structs.replace(error, traceback=None))
+            elif what == "progress":
+                self.progress = msgspec.json.decode(data, type=Progress)
+            elif whole and what == "log":
+                self.log.append(msgspec.json.decode(data, type=LogLine))
+            elif whole and what == "step":
+                self.steps.append(msgspec.json.decode(data, type=Step))
+
+
+def find(connection: Connection, where: Filter, limit: int, cursor: str | None) -> Page:
+    """Walk down the sequences from an index that the filter can use, looking at a bounded number of rows."""
+    source, parameters = driver(connection, where)
+    before = int(cursor) if cursor is not None else (1 << 62)
+    query = f"SELECT s FROM ({source}) WHERE s < ? ORDER BY s DESC LIMIT ?"  # noqa: S608  # our own fragments
+    jobs: list[Job] = []
+    looked, last = 0, before
+    for (sequence,) in connection.execute(query, (*parameters, before, LOOKED_AT_MOST)):
+        looked, last = looked + 1, sequence
+        row = connection.execute(SEE_BY_SEQUENCE, (sequence,)).fetchone()
+        if row is not None and matches(where, row):
+            jobs.append(seen(connection, row, whole=False))
+            if len(jobs) == limit:
+                break
+    exhausted = len(jobs) < limit and looked < LOOKED_AT_MOST
+    return Page(tuple(jobs), None if exhausted else str(last))
+
+
+def driver(connection: Connection, where: Filter) -> tuple[str, tuple[Any, ...]]:
+    """The narrowest set of sequences that an index gives; the other conditions are checked row by row."""
+    if where.ids is not None:
+        marks = ",".join("?" * len(where.ids))
+        return f"SELECT sequence AS s FROM jobyard_job WHERE id IN ({marks})", where.ids  # noqa: S608
+    if where.unique_key is not None:
+        return "SELECT sequence AS s FROM jobyard_job WHERE unique_key = ?", (where.unique_key,)
+    if where.tag is not None:
+        return "SELECT sequence AS s FROM jobyard_tag WHERE tag = ?", (where.tag,)
+    if where.states is not None:
+        shelves = {SHELVES[state] for state in where.states}
+        counts = connection.execute(
+            "SELECT total(waiting + delayed), total(running), total(completed), total(failed + cancelled)"
+            " FROM jobyard_queue"
+        ).fetchone()
+        # Sorting a short shelf beats walking all jobs; a long one is walked, where matches are near.
+        if sum(counts[shelf] for shelf in shelves) <= LOOKED_AT_MOST:
+            return " UNION ALL ".join(SHELF_SOURCES[shelf] for shelf in sorted(shelves)), ()
+    if where.kind is not None:
+        return "SELECT sequence AS s FROM jobyard_job WHERE kind = ?", (where.kind,)
+    return "SELECT sequence AS s FROM jobyard_job", ()
+
+
+SHELVES = dict.fromkeys(State, 3) | {State.PENDING: 0, State.RUNNING: 1, State.COMPLETED: 2}
+SHELF_SOURCES = (
+    "SELECT sequence AS s FROM jobyard_ready UNION ALL SELECT sequence AS s FROM jobyard_delayed",
+    "SELECT sequence AS s FROM jobyard_lease",
+    "SELECT sequence AS s FROM jobyard_done WHERE bucket = 0",
+    "SELECT sequence AS s FROM jobyard_done WHERE bucket = 1",
+)
+
+
+def matches(where: Filter, row: tuple[Any, ...]) -> bool:
+    state = row[22] or ("RUNNING" if row[17] is not None else "PENDING")
+    return (
+        (where.queue is None or row[3] == where.queue)
+        and (where.group is None or row[4] == where.group)
+        and (where.kind is None or row[2] == where.kind)
+        and (where.states is None or state in where.states)
+        and (where.unique_key is None or row[14] == where.unique_key)
+        and (where.ids is None or row[1] in where.ids)
+        and (where.tag is None or (row[15] is not None and where.tag in msgspec.json.decode(row[15])))
+    )
+
+
+def queues(connection: Connection) -> list[QueueInfo]:
+    found = (QueueRow.load(row) for row in connection.execute(LOAD_QUEUES))
+    return [
+        QueueInfo(
+            name=queue.name,
+            settings=queue.settings,
+            paused=bool(queue.paused),
+            waiting=queue.waiting,
+            delayed=queue.delayed,
+            running=queue.running,
+            completed=queue.completed,
+            failed=queue.failed,
+            cancelled=queue.cancelled,
+        )
+        for queue in found
+    ]
+
+
+def groups(connection: Connection, queue: str, limit: int, after: str | None) -> list[GroupInfo]:
+    row = connection.execute(LOAD_QUEUE, (queue,)).fetchone()
+    if row is None:
+        return []
+    usual = QueueRow.load(row).settings.max_per_group
+    first = connection.execute(LOAD_GROUP, (queue, "")).fetchall() if after is None else []
+    rows = [("", limit_, paused, waiting, delayed, running) for limit_, paused, _, waiting, delayed, running in first]
+    rows += connection.execute(LIST_GROUPS, (queue, after or "", limit - len(rows))).fetchall()
+    return [
+        GroupInfo(
+            queue=queue,
+            name=name or None,
+            limit=own,
+            effective_limit=own if own is not None else usual if name else None,
+            paused=bool(paused),
+            waiting=waiting,
+            delayed=delayed,
+            running=running,
+        )
+        for name, own, paused, waiting, delayed, running in rows
+    ]
+
+
+def workers(connection: Connection, now: Instant) -> list[WorkerInfo]:
+    return [msgspec.json.decode(data, type=WorkerInfo) for (data,) in connection.execute(LIST_WORKERS, (now,))]
+
+
+def standing(connection: Connection, job_id: str, now: Instant) -> Standing:
+    job = get(connection, job_id)
+    if job is None:
+        raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+    row = QueueRow.load(connection.execute(LOAD_QUEUE, (job.queue,)).fetchone())
+    name = job.group or ""
+    found = connection.execute(LOAD_GROUP, (job.queue, name)).fetchone()
+    own, paused, turn, waiting, _, running = found or (None, 0, 0, 0, 0, 0)
+    cap = COUNTED_AT_MOST
+    ahead_of = (job.queue, name, -job.priority, job.sequence, cap)
+    ahead = connection.execute(STANDING_AHEAD, ahead_of).fetchone()[0]
+    line = connection.execute(STANDING_GROUPS, (job.queue, turn if waiting else UNLIMITED, name, cap)).fetchone()[0]
+    queue = Queue(
+        job.queue, row.settings.max_running, row.settings.max_per_group, bool(row.paused), row.running, row.turn
+    )
+    group = Group(job.group, own, bool(paused), running, waiting, turn)
+    limit = own if own is not None else row.max_per_group if name else UNLIMITED
+    holders = connection.execute(RUNNING_IN_GROUP, (job.queue, name))
+    if running < limit and row.running >= row.max_running:
+        holders = connection.execute(RUNNING_IN_QUEUE, (job.queue,))
+    return Standing(
+        job=job,
+        now=now,
+        queue=queue,
+        group=group,
+        ahead_in_group=ahead,
+        groups_ahead=line,
+        counts_capped=cap in (ahead, line),
+        running_ids=tuple(job_id for (job_id,) in holders),
+        workers=sum(not w.queues or job.queue in w.queues for w in workers(connection, now)),
+    )

@@ -1,0 +1,220 @@
+"""Settle: apply a transition only if its token still holds the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jobyard.domain.instant import FOREVER, Instant, after
+from jobyard.domain.job import AttemptError, State
+from jobyard.domain.lease import Ended, LeaseKey
+from jobyard.domain.state import Settlement, Transition, bury, heed
+from jobyard.stores.sqlite.insert import FREES_KEY, HAS_PRIVATE
+from jobyard.stores.sqlite.line import enter
+from jobyard.stores.sqlite.retention import prune_queue
+from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.transaction import QueueRow, Transaction
+
+END_LEASE, HANDOFF_LEASE, EXPIRED_LEASES = sql("end_lease"), sql("handoff_lease"), sql("expired_leases")
+INSERT_DONE, FINISH_JOB, REQUEUE_JOB = sql("insert_done"), sql("finish_job"), sql("requeue_job")
+JOB_AFTER, FREE_UNIQUE = sql("job_after"), sql("free_unique")
+NEXT_EXTRA, PUT_EXTRA = sql("next_extra"), sql("put_extra")
+LIST_EXTRA_OF, DROP_EXTRA = sql("list_extra_of"), sql("drop_extra")
+
+# Settling prunes a little past what it adds, so a queue at its retention stays there without a sweep of its own.
+PRUNE_SLACK = 64
+
+
+def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]:
+    """Answers the refused ones."""
+    refused: list[LeaseKey] = []
+    done: list[tuple[object, ...]] = []
+    touched: dict[str, QueueRow] = {}
+    execute, now, completed = tx.cursor.execute, tx.now, State.COMPLETED
+    for settlement in settlements:
+        key, transition = settlement.key, settlement.transition
+        if transition.to is State.RUNNING:
+            ends = (transition.external_id, FOREVER, key.sequence, key.token)
+            if execute(HANDOFF_LEASE, ends).rowcount == 0:
+                refused.append(key)
+            continue
+        rows = execute(END_LEASE, (key.sequence, key.token)).fetchall()
+        if not rows:
+            refused.append(key)
+            continue
+        queue_name, group_name, attempt, worker, started_at, flags, cancel = rows[0]
+        group = tx.group(queue_name, group_name)
+        tx.run(group, -1)
+        if transition.to is completed and not flags:
+            # The common end, with nothing to free or erase: the row goes with the batch.
+            queue = group.queue
+            queue.completed += 1
+            touched[queue_name] = queue
+            tx.finish += 1
+            done.append(
+                (
+                    key.sequence,
+                    tx.finish,
+                    queue_name,
+                    0,
+                    "COMPLETED",
+                    started_at,
+                    now,
+                    worker,
+                    0,
+                    attempt,
+                    transition.result,
+                    None,
+                )
+            )
+            tx.ended.append(key.job_id)
+        else:
+            place = Place(key.job_id, key.sequence, queue_name, group_name, attempt, worker, started_at, flags)
+            apply(tx, place, heed(transition, cancel))
+            touched[queue_name] = group.queue
+    if done:
+        tx.cursor.executemany(INSERT_DONE, done)
+    for queue in touched.values():
+        prune_queue(tx, queue, 2 * len(settlements) + PRUNE_SLACK, slack=PRUNE_SLACK)
+    return refused
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A job whose lease has just ended."""
+
+    job_id: str
+    sequence: int
+    queue: str
+    group: str
+    attempt: int
+    worker: str
+    started_at: Instant
+    flags: int
+
+
+def apply(tx: Transaction, place: Place, transition: Transition) -> None:
+    """Everything but the common end; the lease is gone and the counts are lowered already."""
+    used = place.attempt if transition.counted else place.attempt - 1
+    if transition.error is not None:
+        add_error(tx, place.sequence, transition.error)
+    if transition.to is State.PENDING:
+        back_to_waiting(tx, place, transition, used)
+        return
+    erase = transition.to is State.COMPLETED and bool(place.flags & HAS_PRIVATE)
+    tx.cursor.execute(FINISH_JOB, (used, int(transition.died), erase, place.sequence))
+    finish(
+        tx,
+        place.sequence,
+        place.queue,
+        transition.to,
+        flags=place.flags,
+        attempt=used,
+        started_at=place.started_at,
+        worker=place.worker,
+        result=transition.result,
+        reason=transition.reason,
+    )
+    tx.ended.append(place.job_id)
+
+
+def back_to_waiting(tx: Transaction, place: Place, transition: Transition, used: int) -> None:
+    _, signal, priority = tx.cursor.execute(JOB_AFTER, (place.sequence,)).fetchone()
+    run_at, waiting_for = after(tx.now, transition.delay_seconds), None
+    if transition.signal is not None:
+        signal = take_signal(tx, place.sequence, transition.signal)
+        if signal is None:
+            waiting_for = transition.signal
+            run_at = FOREVER if transition.park_seconds is None else after(tx.now, transition.park_seconds)
+        else:
+            run_at = tx.now
+        if run_at <= tx.now:
+            waiting_for = None
+    tx.cursor.execute(REQUEUE_JOB, (used, int(transition.died), run_at, waiting_for, signal, place.sequence))
+    enter(tx, tx.group(place.queue, place.group), place.sequence, priority, run_at)
+
+
+def take_signal(tx: Transaction, sequence: int, name: str) -> bytes | None:
+    """A signal that came before the job parked on it, once."""
+    for number, data in tx.cursor.execute(LIST_EXTRA_OF, (sequence, "signal")).fetchall():
+        known, value = msgspec.json.decode(data, type=tuple[str, msgspec.Raw])
+        if known == name:
+            tx.cursor.execute(DROP_EXTRA, (sequence, "signal", number))
+            return bytes(value)
+    return None
+
+
+def finish(
+    tx: Transaction,
+    sequence: int,
+    queue_name: str,
+    state: State,
+    *,
+    flags: int,
+    attempt: int,
+    started_at: Instant | None = None,
+    worker: str | None = None,
+    result: bytes | None = None,
+    reason: str | None = None,
+) -> None:
+    """Write the end of a job: its row among the finished, its queue's counts, its unique key."""
+    queue = tx.queue(queue_name)
+    bucket = 0 if state is State.COMPLETED else 1
+    if state is State.COMPLETED:
+        queue.completed += 1
+    elif state is State.CANCELLED:
+        queue.cancelled += 1
+    else:
+        queue.failed += 1
+    tx.finish += 1
+    tx.cursor.execute(
+        INSERT_DONE,
+        (
+            sequence,
+            tx.finish,
+            queue_name,
+            bucket,
+            str(state),
+            started_at,
+            tx.now,
+            worker,
+            flags,
+            attempt,
+            result,
+            reason,
+        ),
+    )
+    if flags & FREES_KEY:
+        tx.cursor.execute(FREE_UNIQUE, (sequence,))
+
+
+def add_error(tx: Transaction, sequence: int, error: AttemptError) -> AttemptError:
+    stamped = msgspec.structs.replace(error, at=tx.now)
+    number = tx.cursor.execute(NEXT_EXTRA, (sequence, "error")).fetchone()[0]
+    tx.cursor.execute(PUT_EXTRA, (sequence, "error", number, msgspec.json.encode(stamped)))
+    return stamped
+
+
+def reclaim(tx: Transaction, limit: int) -> list[Ended]:
+    ended: list[Ended] = []
+    for row in tx.cursor.execute(EXPIRED_LEASES, (tx.now, limit)).fetchall():
+        sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel = row
+        _, _, _, _, started_at, flags, _ = tx.cursor.execute(END_LEASE, (sequence, token)).fetchall()[0]
+        tx.run(tx.group(queue, group_name), -1)
+        transition = bury(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
+        apply(tx, Place(job_id, sequence, queue, group_name, attempt, worker, started_at, flags), transition)
+        assert transition.error is not None
+        error = msgspec.structs.replace(transition.error, at=tx.now)
+        ended.append(
+            Ended(
+                job_id=job_id,
+                queue=queue,
+                group=group_name or None,
+                token=token,
+                worker=worker,
+                error=error,
+            )
+        )
+    if ended:
+        tx.bump()
+    return ended

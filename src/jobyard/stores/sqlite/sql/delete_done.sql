@@ -1,0 +1,2 @@
+-- in: sequence.
+DELETE FROM jobyard_done WHERE sequence = ?

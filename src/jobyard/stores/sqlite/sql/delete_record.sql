@@ -1,0 +1,2 @@
+-- in: collection, key.
+DELETE FROM jobyard_record WHERE collection = ? AND key = ?

@@ -1,0 +1,2 @@
+-- in: tag, sequence.
+DELETE FROM jobyard_tag WHERE tag = ? AND sequence = ?

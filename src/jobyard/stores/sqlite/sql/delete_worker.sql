@@ -1,0 +1,2 @@
+-- in: id.
+DELETE FROM jobyard_worker WHERE id = ?

@@ -1,0 +1,2 @@
+-- in: run_at, sequence.
+INSERT INTO jobyard_delayed VALUES (?, ?)

@@ -1,0 +1,2 @@
+-- in: schedule, tick, job id. Its rowcount says whether this was the first.
+INSERT OR IGNORE INTO jobyard_fired VALUES (?, ?, ?)

@@ -1,0 +1,2 @@
+-- in: queue, group, urgency, sequence.
+INSERT INTO jobyard_ready VALUES (?, ?, ?, ?)

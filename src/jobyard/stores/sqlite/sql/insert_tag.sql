@@ -1,0 +1,2 @@
+-- in: tag, sequence.
+INSERT OR IGNORE INTO jobyard_tag VALUES (?, ?)

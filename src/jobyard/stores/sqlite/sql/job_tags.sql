@@ -1,0 +1,2 @@
+-- in: sequence. out: tags.
+SELECT tags FROM jobyard_job WHERE sequence = ?

@@ -1,0 +1,2 @@
+-- in: name. out: the whole row.
+SELECT * FROM jobyard_queue WHERE name = ?

@@ -1,0 +1,2 @@
+-- in: priority, sequence.
+UPDATE jobyard_job SET priority = ? WHERE sequence = ?

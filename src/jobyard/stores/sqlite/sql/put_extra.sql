@@ -1,0 +1,2 @@
+-- in: sequence, what, number, data.
+INSERT OR REPLACE INTO jobyard_extra VALUES (?, ?, ?, ?)

@@ -1,0 +1,2 @@
+-- in: reason, sequence.
+UPDATE jobyard_lease SET cancel = ? WHERE sequence = ?

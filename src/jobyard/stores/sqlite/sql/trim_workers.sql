@@ -1,0 +1,2 @@
+-- in: now.
+DELETE FROM jobyard_worker WHERE expires_at <= ?

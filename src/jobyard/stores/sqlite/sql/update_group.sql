@@ -1,0 +1,3 @@
+-- in: own_limit, paused, turn, waiting, delayed, running, open, queue, name.
+UPDATE jobyard_group SET own_limit = ?, paused = ?, turn = ?, waiting = ?, delayed = ?, running = ?, open = ?
+WHERE queue = ? AND name = ?

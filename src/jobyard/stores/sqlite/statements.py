@@ -1,0 +1,19 @@
+"""SQL lives one statement per file; a header line says what goes in and what comes out."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+
+@cache
+def sql(name: str) -> str:
+    text = resources.files("jobyard.stores.sqlite.sql").joinpath(f"{name}.sql").read_text("utf-8")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Numbered schema changes, in order."""
+    folder = resources.files("jobyard.stores.sqlite.migrations")
+    found = [(int(item.name[:4]), item.read_text("utf-8")) for item in folder.iterdir() if item.name.endswith(".sql")]
+    return sorted(found)

@@ -1,0 +1,263 @@
+"""The SQLite store: one file, many processes; each verb is a function handed to the writer or the reader."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobyard.domain.explain import Standing
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, NewJob, QueueSettings
+from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.state import Settlement
+from jobyard.errors import JobNotFound, NotPossible, StoreUnavailable
+from jobyard.ports.clock import Clock, SystemClock
+from jobyard.ports.store import (
+    Action,
+    Changed,
+    Entry,
+    Exchange,
+    Extended,
+    Filter,
+    GroupInfo,
+    Inserted,
+    Page,
+    QueueInfo,
+    Record,
+    Report,
+    WorkerInfo,
+)
+from jobyard.stores.sqlite import change, insert, leases, people, records, retention, settle
+from jobyard.stores.sqlite.audit import audit
+from jobyard.stores.sqlite.claim import claim
+from jobyard.stores.sqlite.connection import plain_words, same_file
+from jobyard.stores.sqlite.line import next_due
+from jobyard.stores.sqlite.reader import Reader
+from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.transaction import Transaction
+from jobyard.stores.sqlite.watch import Watch
+from jobyard.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+HAS_WORK, ANY_EXPIRED_LEASE = sql("has_work"), sql("any_expired_lease")
+
+
+class SqliteStore:
+    """`synchronous` FULL (the default) survives a power failure; NORMAL may lose the last moments; OFF may lose all."""
+
+    def __init__(self, path: str | Path, clock: Clock | None = None, synchronous: str = "FULL") -> None:
+        self.path = Path(path).absolute()
+        self.url = f"sqlite:///{path}"
+        self._clock: Clock = clock or SystemClock()
+        self._synchronous = synchronous.upper()
+        self._parts: tuple[Writer, Reader, Watch] | None = None
+
+    async def open(self) -> None:
+        if self._parts is None:
+            self._parts = await asyncio.to_thread(self._open)
+
+    def _open(self) -> tuple[Writer, Reader, Watch]:
+        # The writer makes the file and its schema; the others need both.
+        writer = Writer(self.path, self._clock, self._synchronous, self._committed)
+        try:
+            reader = Reader(self.path)
+            watch = Watch(self.path, self._clock)
+        except BaseException:
+            writer.close()
+            raise
+        return writer, reader, watch
+
+    async def close(self) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            for part in parts:
+                await asyncio.to_thread(part.close)
+
+    def twin(self) -> SqliteStore:
+        return self
+
+    def _committed(self, arrived: bool, ended: list[str]) -> None:
+        if self._parts is not None:
+            self._parts[2].committed(arrived, ended)
+
+    def _open_parts(self) -> tuple[Writer, Reader, Watch]:
+        if self._parts is None:
+            raise StoreUnavailable(f"The store {self.url} is not open: use it inside `async with`.")
+        return self._parts
+
+    async def _write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
+        return await self._open_parts()[0].write(work, durable=durable)
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._open_parts()[1].read(work)
+
+    # The hot path
+
+    async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
+        if transaction is not None:
+            return self._insert_beside(jobs, transaction)
+        return await self._write(lambda tx: insert.insert(tx, jobs))
+
+    def _insert_beside(self, jobs: Sequence[NewJob], connection: Any) -> list[Inserted]:
+        """Into the caller's own transaction: the jobs appear when, and only if, the caller commits."""
+        if not isinstance(connection, sqlite3.Connection):
+            raise NotPossible(f"A {type(connection).__name__} is not a sqlite3 connection.")
+        with plain_words(self.path):
+            if not same_file(connection, self.path):
+                raise NotPossible(f"The transaction belongs to another database; jobs live in {self.path}.")
+            if not connection.in_transaction:
+                raise NotPossible("The connection has no open transaction: execute BEGIN IMMEDIATE before enqueueing.")
+            # Its own savepoint: a refusal must leave the caller's other work as it was.
+            connection.execute("SAVEPOINT jobyard_insert")
+            try:
+                tx = Transaction(connection, self._clock.now())
+                answers = insert.insert(tx, jobs)
+                tx.flush()
+            except BaseException:
+                connection.execute("ROLLBACK TO jobyard_insert")
+                connection.execute("RELEASE jobyard_insert")
+                raise
+            connection.execute("RELEASE jobyard_insert")
+        return answers
+
+    async def exchange(
+        self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
+    ) -> Exchange:
+        def work(tx: Transaction) -> Exchange:
+            refused = settle.settle(tx, settlements)
+            claimed = claim(tx, worker, queues, wanted, lease_seconds)
+            if claimed or len(refused) < len(settlements):
+                tx.bump()
+            return Exchange(
+                refused=tuple(refused),
+                leases=tuple(claimed),
+                cancelled=leases.cancelled(tx, worker),
+                next_due_at=next_due(tx),
+                revision=tx.revision,
+                now=tx.now,
+            )
+
+        return await self._write(work, durable=bool(settlements))
+
+    async def extend(self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
+        return await self._write(lambda tx: leases.extend(tx, worker, keys, lease_seconds), durable=False)
+
+    async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
+        return await self._write(lambda tx: leases.report(tx, reports), durable=False)
+
+    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+        now = self._clock.now()
+        # Asking first keeps an idle fleet from taking turns at the write lock.
+        if await self._read(lambda connection: connection.execute(ANY_EXPIRED_LEASE, (now,)).fetchone()) is None:
+            return []
+        return await self._write(lambda tx: settle.reclaim(tx, limit), durable=False)
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
+        names = msgspec.json.encode(list(queues)).decode()
+
+        def question(connection: sqlite3.Connection) -> bool | None:
+            if connection.execute(HAS_WORK, (names,)).fetchone():
+                return True
+            row = connection.execute(sql("next_delayed")).fetchone()
+            return True if row and row[0] <= self._clock.now() else None
+
+        return await self._open_parts()[2].wait(question, timeout_seconds) is not None
+
+    async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
+        def question(connection: sqlite3.Connection) -> Job | None:
+            job = people.get(connection, job_id)
+            if job is None:
+                raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+            return job if job.state.is_final else None
+
+        answer = await self._open_parts()[2].wait(question, timeout_seconds, job_id)
+        if isinstance(answer, Exception):
+            raise answer
+        found: Job | None = answer
+        return found
+
+    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+        return await self._write(lambda tx: leases.adopt(tx, job, worker, external_id))
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        return await self._write(lambda tx: change.signal(tx, job_id, name, data))
+
+    # People
+
+    async def get(self, job_id: str) -> Job | None:
+        return await self._read(lambda connection: people.get(connection, job_id))
+
+    async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
+        return await self._read(lambda connection: people.find(connection, where, limit, cursor))
+
+    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+        return await self._write(lambda tx: change.change(tx, action, job_ids, reason, priority))
+
+    async def configure(self, queue: str, settings: QueueSettings) -> None:
+        await self._write(lambda tx: change.configure(tx, queue, settings))
+
+    async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
+        await self._write(lambda tx: change.set_paused(tx, queue, group, paused))
+
+    async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
+        await self._write(lambda tx: change.set_limit(tx, queue, group, limit))
+
+    async def queues(self) -> list[QueueInfo]:
+        return await self._read(people.queues)
+
+    async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
+        return await self._read(lambda connection: people.groups(connection, queue, limit, after))
+
+    async def standing(self, job_id: str) -> Standing:
+        now = self._clock.now()
+        return await self._read(lambda connection: people.standing(connection, job_id, now))
+
+    async def prune(self, limit: int = 1000) -> int:
+        return await self._write(lambda tx: retention.prune(tx, limit))
+
+    async def audit(self) -> list[str]:
+        return await self._read(audit)
+
+    # The clock
+
+    async def now(self) -> Instant:
+        return self._clock.now()
+
+    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
+        return await self._write(lambda tx: insert.fire(tx, schedule, tick, job))
+
+    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
+        await self._write(lambda tx: records.beat(tx, worker, seconds), durable=False)
+
+    async def workers(self) -> list[WorkerInfo]:
+        now = self._clock.now()
+        return await self._read(lambda connection: people.workers(connection, now))
+
+    # Records
+
+    async def put(
+        self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
+    ) -> int | None:
+        return await self._write(lambda tx: records.put(tx, collection, key, data, expect, expire_seconds))
+
+    async def fetch(self, collection: str, key: str) -> Record | None:
+        now = self._clock.now()
+        return await self._read(lambda connection: records.fetch(connection, collection, key, now))
+
+    async def fetch_all(self, collection: str, limit: int = 1000, after: str | None = None) -> list[Record]:
+        now = self._clock.now()
+        return await self._read(lambda connection: records.fetch_all(connection, collection, limit, after, now))
+
+    async def remove(self, collection: str, key: str, *, expect: int | None = None) -> bool:
+        return await self._write(lambda tx: records.remove(tx, collection, key, expect))
+
+    async def append(self, log: str, data: bytes) -> int:
+        return await self._write(lambda tx: records.append(tx, log, data))
+
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+        return await self._read(lambda connection: records.read(connection, log, after, limit))
