@@ -1,0 +1,1 @@
+"""What tests of jobyard, and of applications that use it, need."""

@@ -1,0 +1,28 @@
+"""Hands each store to the whole suite."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.conformance.stores import STORES
+
+from jobyard.ports.store import Store
+from jobyard.testing.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=STORES)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
+    store = STORES[request.param](tmp_path, clock)
+    await store.open()
+    yield store
+    problems = await store.audit()
+    await store.close()
+    await store.close()
+    assert problems == []

@@ -1,0 +1,56 @@
+"""Adopting: a job found running outside is entered so that counts are true."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.support import claim, configure, group_info, insert_one, new, queue_info, seen, settle
+
+from jobyard.domain.job import State, Unique
+from jobyard.domain.outcome import Done
+from jobyard.errors import BadInput
+from jobyard.ports.store import Store
+from jobyard.testing.clock import ManualClock
+
+
+async def test_it_runs_and_is_handed_off(store: Store, clock: ManualClock) -> None:
+    job = new(group="acme", payload=b"[1]")
+    lease = await store.adopt(job, "manager", "pod-1")
+    assert (lease.job_id, lease.attempt, lease.group, lease.payload) == (job.id, 1, "acme", b"[1]")
+    kept = await seen(store, job.id)
+    assert (kept.state, kept.attempt, kept.worker, kept.external_id) == (State.RUNNING, 1, "manager", "pod-1")
+    assert (kept.started_at, kept.sequence) == (clock.now(), lease.sequence)
+    clock.advance(1e6)
+    assert await store.reclaim() == []
+    assert (await settle(store, lease, Done())).refused == ()
+    assert (await seen(store, job.id)).state is State.COMPLETED
+
+
+async def test_it_goes_beyond_limits_and_counts(store: Store) -> None:
+    await configure(store, max_running=1, max_waiting=0, max_per_group=1)
+    await store.set_limit("default", "acme", 0)
+    for number in range(3):
+        await store.adopt(new(group="acme"), "manager", f"pod-{number}")
+    assert (await queue_info(store)).running == 3
+    assert (await group_info(store, "acme")).running == 3
+
+
+async def test_it_takes_up_room(store: Store) -> None:
+    await configure(store, max_running=1)
+    lease = await store.adopt(new(), "manager", "pod-1")
+    await insert_one(store)
+    assert await claim(store) == ()
+    await settle(store, lease, Done())
+    assert len(await claim(store)) == 1
+
+
+async def test_a_known_id_is_refused(store: Store) -> None:
+    job_id = await insert_one(store)
+    with pytest.raises(BadInput):
+        await store.adopt(new(id=job_id), "manager", "pod-1")
+    assert (await seen(store, job_id)).state is State.PENDING
+
+
+async def test_it_holds_its_unique_key(store: Store) -> None:
+    job = new(unique=Unique("key"))
+    await store.adopt(job, "manager", "pod-1")
+    assert await insert_one(store, unique=Unique("key")) == job.id

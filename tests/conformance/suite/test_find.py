@@ -1,0 +1,105 @@
+"""Reading: one job, and lists of them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.support import claim_one, insert, insert_one, new, seen, settle
+
+from jobyard.domain.job import Job, State, Unique
+from jobyard.domain.outcome import Done
+from jobyard.ports.store import Filter, Store
+
+
+async def find_all(store: Store, where: Filter, limit: int = 50) -> list[Job]:
+    found: list[Job] = []
+    cursor: str | None = None
+    while True:
+        page = await store.find(where, limit, cursor)
+        assert len(page.jobs) <= limit
+        found += page.jobs
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def test_a_job_that_is_not_there(store: Store) -> None:
+    assert await store.get(new().id) is None
+
+
+async def test_newest_first(store: Store) -> None:
+    ids = await insert(store, *(new(priority=number) for number in range(5)))
+    assert [job.id for job in await find_all(store, Filter())] == ids[::-1]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
+async def test_pages_add_up(store: Store, limit: int) -> None:
+    ids = await insert(store, *(new(queue=str(number % 2)) for number in range(13)))
+    assert [job.id for job in await find_all(store, Filter(), limit)] == ids[::-1]
+    assert [job.id for job in await find_all(store, Filter(queue="1"), limit)] == ids[1::2][::-1]
+
+
+async def test_a_page_is_not_moved_by_what_comes_later(store: Store) -> None:
+    ids = await insert(store, *(new() for _ in range(4)))
+    page = await store.find(Filter(), 2)
+    await insert_one(store)
+    rest = await store.find(Filter(), 2, page.cursor)
+    assert [job.id for job in (*page.jobs, *rest.jobs)] == ids[::-1]
+
+
+async def test_every_condition_must_hold(store: Store) -> None:
+    wanted = new(kind="mail", queue="letters", group="acme", tags=("red", "blue"), unique=Unique("key"))
+    others = [
+        new(),
+        new(kind="mail"),
+        new(queue="letters"),
+        new(group="acme"),
+        new(tags=("red",)),
+        new(unique=Unique("key")),
+    ]
+    await store.insert([wanted, *others])
+
+    async def ids(where: Filter) -> set[str]:
+        return {job.id for job in await find_all(store, where)}
+
+    assert await ids(Filter(kind="mail")) == {wanted.id, others[1].id}
+    assert await ids(Filter(queue="letters")) == {wanted.id, others[2].id}
+    assert await ids(Filter(group="acme")) == {wanted.id, others[3].id}
+    assert await ids(Filter(tag="red")) == {wanted.id, others[4].id}
+    assert await ids(Filter(tag="blue")) == {wanted.id}
+    assert await ids(Filter(unique_key="key")) == {wanted.id, others[5].id}
+    assert await ids(Filter(ids=(others[0].id, new().id))) == {others[0].id}
+    assert await ids(Filter(ids=())) == set()
+    everything = Filter(
+        ids=(wanted.id, others[0].id),
+        queue="letters",
+        group="acme",
+        kind="mail",
+        states=(State.PENDING,),
+        tag="red",
+        unique_key="key",
+    )
+    assert await ids(everything) == {wanted.id}
+    assert await ids(Filter(queue="letters", tag="green")) == set()
+
+
+async def test_by_state(store: Store) -> None:
+    done = await insert_one(store)
+    await settle(store, await claim_one(store), Done())
+    active = await insert_one(store)
+    await claim_one(store)
+    waiting, delayed = await insert(store, new(), new(delay_seconds=60))
+
+    async def ids(*states: State) -> list[str]:
+        return [job.id for job in await find_all(store, Filter(states=states))]
+
+    assert await ids(State.COMPLETED) == [done]
+    assert await ids(State.RUNNING) == [active]
+    assert await ids(State.PENDING) == [delayed, waiting]
+    assert await ids(State.RUNNING, State.COMPLETED) == [active, done]
+    assert await ids(State.FAILED) == []
+
+
+async def test_a_list_shows_the_same_job(store: Store) -> None:
+    job_id = await insert_one(store, tags=("a",), payload=b'{"a": [1]}', unique=Unique("key"))
+    [job] = await find_all(store, Filter())
+    assert job == await seen(store, job_id)

@@ -1,0 +1,67 @@
+"""The handle itself: open and close twice, twins on other threads' loops, many callers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from tests.conformance.support import LEASE_SECONDS, claim, insert, insert_one, new, queue_info, settlement
+
+from jobyard.domain.outcome import Done
+from jobyard.domain.state import Settlement
+from jobyard.ports.store import Store
+
+
+async def test_opening_twice_is_safe(store: Store) -> None:
+    await store.open()
+    job_id = await insert_one(store)
+    assert await store.get(job_id) is not None
+
+
+async def test_a_store_knows_its_url(store: Store) -> None:
+    assert ":" in store.url
+
+
+async def test_a_twin_sees_the_same_jobs_from_another_thread(store: Store) -> None:
+    waiting = asyncio.create_task(store.wait_for_work(["default"], 30))
+    await asyncio.sleep(0)
+
+    async def elsewhere() -> str:
+        return await insert_one(store.twin())
+
+    job_id = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    assert await waiting is True
+    assert [lease.job_id for lease in await claim(store)] == [job_id]
+
+
+async def test_no_job_is_given_twice_to_workers_on_many_threads(store: Store) -> None:
+    ids = await insert(store, *(new(group=str(number % 7)) for number in range(200)))
+    taken: list[str] = []
+    refused: list[object] = []
+    start = threading.Barrier(4)
+
+    async def work(worker: str) -> None:
+        handle = store.twin()
+        start.wait()
+        settlements: list[Settlement] = []
+        while True:
+            answer = await handle.exchange(worker, settlements, ["default"], 5, LEASE_SECONDS)
+            refused.extend(answer.refused)
+            taken.extend(lease.job_id for lease in answer.leases)
+            settlements = [settlement(lease, Done()) for lease in answer.leases]
+            if not settlements:
+                return
+
+    def run(worker: str) -> None:
+        asyncio.run(work(worker))
+
+    await asyncio.gather(*(asyncio.to_thread(run, f"w{number}") for number in range(4)))
+    assert sorted(taken) == sorted(ids)
+    assert refused == []
+    assert (await queue_info(store)).running == 0
+
+
+async def test_calls_that_meet_are_all_kept(store: Store) -> None:
+    answers = await asyncio.gather(*(store.insert([new()]) for _ in range(50)))
+    assert len({inserted.sequence for [inserted] in answers}) == 50
+    assert (await queue_info(store)).waiting == 50

@@ -1,0 +1,163 @@
+"""Leases: renewing, running out, and what becomes of jobs whose worker died."""
+
+from __future__ import annotations
+
+from tests.conformance.support import (
+    LEASE_SECONDS,
+    WORKER,
+    claim,
+    claim_one,
+    configure,
+    insert,
+    insert_one,
+    let_due_join,
+    new,
+    queue_info,
+    running,
+    seen,
+    settle,
+    stale,
+)
+
+from jobyard.domain.job import Ending, State
+from jobyard.domain.lease import MAX_DEATHS
+from jobyard.domain.outcome import Done, Release
+from jobyard.ports.store import Action, Store
+from jobyard.testing.clock import ManualClock
+
+
+async def test_a_lease_holds_up_to_not_including_its_end(store: Store, clock: ManualClock) -> None:
+    lease = await running(store)
+    clock.advance(LEASE_SECONDS - 0.001)
+    assert await store.reclaim() == []
+    clock.advance(0.001)
+    [ended] = await store.reclaim()
+    assert (ended.job_id, ended.queue, ended.group) == (lease.job_id, "default", None)
+    assert (ended.token, ended.worker) == (lease.token, WORKER)
+    assert (ended.error.ending, ended.error.attempt, ended.error.at) == (Ending.LOST, 1, clock.now())
+    assert await store.reclaim() == []
+
+
+async def test_a_lost_job_is_due_at_once_uncounted_with_a_death(store: Store, clock: ManualClock) -> None:
+    lease = await running(store, max_attempts=1)
+    clock.advance(LEASE_SECONDS)
+    [ended] = await store.reclaim()
+    job = await seen(store, lease.job_id)
+    assert (job.state, job.attempt, job.deaths, job.run_at) == (State.PENDING, 0, 1, clock.now())
+    assert (job.worker, job.started_at) == (None, None)
+    assert job.errors == (ended.error,)
+    again = await claim_one(store)
+    assert (again.attempt, again.deaths) == (1, 1)
+
+
+async def test_a_ghost_is_refused(store: Store, clock: ManualClock) -> None:
+    ghost = await running(store)
+    clock.advance(LEASE_SECONDS)
+    await store.reclaim()
+    assert (await settle(store, ghost, Done())).refused == (ghost.key,)
+    await claim_one(store)
+    assert (await settle(store, ghost, Done())).refused == (ghost.key,)
+    assert (await store.extend(WORKER, [ghost.key], LEASE_SECONDS)).lost == (ghost.key,)
+    assert (await seen(store, ghost.job_id)).state is State.RUNNING
+
+
+async def test_a_late_word_counts_until_the_lease_is_reclaimed(store: Store, clock: ManualClock) -> None:
+    first, second = await running(store), await running(store)
+    clock.advance(LEASE_SECONDS + 100)
+    assert (await settle(store, first, Done())).refused == ()
+    assert (await store.extend(WORKER, [second.key], LEASE_SECONDS)).lost == ()
+    assert await store.reclaim() == []
+
+
+async def test_renewing_counts_from_the_stores_now(store: Store, clock: ManualClock) -> None:
+    lease = await running(store)
+    clock.advance(10)
+    answer = await store.extend(WORKER, [lease.key], 20)
+    assert (answer.lost, answer.cancelled) == ((), ())
+    clock.advance(19.999)
+    assert await store.reclaim() == []
+    clock.advance(0.001)
+    assert len(await store.reclaim()) == 1
+
+
+async def test_renewing_answers_which_are_lost(store: Store) -> None:
+    held, done = await running(store), await running(store)
+    await settle(store, done, Done())
+    keys = [done.key, held.key, stale(held.key)]
+    assert (await store.extend(WORKER, keys, LEASE_SECONDS)).lost == (done.key, stale(held.key))
+
+
+async def test_renewing_answers_which_are_asked_to_stop(store: Store) -> None:
+    first, second = await running(store), await running(store)
+    await store.change(Action.CANCEL, [second.job_id], reason="enough")
+    answer = await store.extend(WORKER, [first.key, second.key], LEASE_SECONDS)
+    assert answer.cancelled == ((second.key, "enough"),)
+
+
+async def test_an_exchange_answers_which_of_its_worker_are_asked_to_stop(store: Store) -> None:
+    ids = await insert(store, new(), new(), new())
+    [first, second] = await claim(store, 2)
+    other = await claim_one(store, worker="another")
+    await store.change(Action.CANCEL, ids)
+    answer = await let_due_join(store)
+    assert answer.cancelled == ((first.key, "cancelled"), (second.key, "cancelled"))
+    answer = await store.exchange("another", [], ["default"], 0, LEASE_SECONDS)
+    assert answer.cancelled == ((other.key, "cancelled"),)
+    await settle(store, first, Release())
+    assert (await let_due_join(store)).cancelled == ((second.key, "cancelled"),)
+
+
+async def test_reclaimed_by_end_then_sequence(store: Store, clock: ManualClock) -> None:
+    await insert(store, *(new(group=name) for name in "abcd"))
+    late = await claim_one(store, lease_seconds=9)
+    early = await claim_one(store, lease_seconds=5)
+    both = await claim(store, 2, lease_seconds=7)
+    clock.advance(9)
+    expected = [early, *both, late]
+    assert [ended.job_id for ended in await store.reclaim()] == [lease.job_id for lease in expected]
+    assert [lease.job_id for lease in await claim(store, 9)] == [lease.job_id for lease in expected]
+
+
+async def test_no_more_than_the_limit(store: Store, clock: ManualClock) -> None:
+    await insert(store, new(), new(), new())
+    leases = await claim(store, 3)
+    clock.advance(LEASE_SECONDS)
+    assert [ended.job_id for ended in await store.reclaim(limit=2)] == [lease.job_id for lease in leases[:2]]
+    assert [ended.job_id for ended in await store.reclaim(limit=2)] == [leases[2].job_id]
+
+
+async def test_a_job_that_kills_its_workers_is_quarantined(store: Store, clock: ManualClock) -> None:
+    job_id = await insert_one(store, max_attempts=99)
+    for _ in range(MAX_DEATHS):
+        await claim_one(store)
+        clock.advance(LEASE_SECONDS)
+        [ended] = await store.reclaim()
+    job = await seen(store, job_id)
+    assert (job.state, job.attempt, job.deaths) == (State.FAILED, 0, MAX_DEATHS)
+    assert job.reason is not None
+    assert job.reason.startswith("quarantined")
+    assert [error.ending for error in job.errors] == [Ending.LOST] * (MAX_DEATHS - 1) + [Ending.QUARANTINED]
+    assert ended.error == job.errors[-1]
+    assert job.finished_at == clock.now()
+    assert job.worker == WORKER
+
+
+async def test_a_lost_job_that_was_asked_to_stop_is_cancelled(store: Store, clock: ManualClock) -> None:
+    lease = await running(store)
+    await store.change(Action.CANCEL, [lease.job_id], reason="enough")
+    clock.advance(LEASE_SECONDS)
+    [ended] = await store.reclaim()
+    job = await seen(store, lease.job_id)
+    assert (job.state, job.reason, job.deaths, ended.error.ending) == (State.CANCELLED, "enough", 1, Ending.LOST)
+    assert await claim(store) == ()
+
+
+async def test_a_reclaimed_slot_is_free(store: Store, clock: ManualClock) -> None:
+    await configure(store, max_running=1)
+    await insert(store, new(group="a"), new(group="b"))
+    await claim_one(store)
+    clock.advance(LEASE_SECONDS)
+    assert await claim(store) == ()
+    await store.reclaim()
+    assert (await queue_info(store)).running == 0
+    assert (await claim_one(store)).group == "b"

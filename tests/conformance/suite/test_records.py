@@ -1,0 +1,85 @@
+"""Small documents with compare-and-set and expiry, and append-only logs."""
+
+from __future__ import annotations
+
+from jobyard.ports.store import Record, Store
+from jobyard.testing.clock import ManualClock
+
+
+async def test_versions_count_from_one(store: Store) -> None:
+    assert await store.put("c", "k", b"a") == 1
+    assert await store.put("c", "k", b"b") == 2
+    assert await store.fetch("c", "k") == Record("k", 2, b"b")
+    assert await store.fetch("c", "other") is None
+    assert await store.fetch("other", "k") is None
+
+
+async def test_compare_and_set(store: Store) -> None:
+    assert await store.put("c", "k", b"a", expect=1) is None
+    assert await store.fetch("c", "k") is None
+    assert await store.put("c", "k", b"a", expect=0) == 1
+    assert await store.put("c", "k", b"b", expect=0) is None
+    assert await store.put("c", "k", b"b", expect=1) == 2
+    assert await store.put("c", "k", b"c", expect=1) is None
+    assert await store.fetch("c", "k") == Record("k", 2, b"b")
+
+
+async def test_an_expired_document_does_not_exist(store: Store, clock: ManualClock) -> None:
+    await store.put("c", "k", b"a")
+    assert await store.put("c", "k", b"b", expire_seconds=10) == 2
+    clock.advance(9.999)
+    assert await store.fetch("c", "k") == Record("k", 2, b"b")
+    clock.advance(0.001)
+    assert await store.fetch("c", "k") is None
+    assert await store.fetch_all("c") == []
+    assert await store.remove("c", "k") is False
+    assert await store.put("c", "k", b"c", expect=2) is None
+    assert await store.put("c", "k", b"c", expect=0) == 1
+
+
+async def test_writing_again_takes_the_expiry_away(store: Store, clock: ManualClock) -> None:
+    await store.put("c", "k", b"a", expire_seconds=10)
+    await store.put("c", "k", b"b")
+    clock.advance(1e6)
+    assert await store.fetch("c", "k") == Record("k", 2, b"b")
+
+
+async def test_all_by_key_in_pages(store: Store) -> None:
+    for key in ("b", "a", "d", "c"):
+        await store.put("c", key, key.encode())
+    await store.put("other", "x", b"x")
+    assert [record.key for record in await store.fetch_all("c")] == ["a", "b", "c", "d"]
+    assert await store.fetch_all("c", limit=2) == [Record("a", 1, b"a"), Record("b", 1, b"b")]
+    assert [record.key for record in await store.fetch_all("c", limit=2, after="b")] == ["c", "d"]
+
+
+async def test_expired_documents_do_not_shorten_a_page(store: Store, clock: ManualClock) -> None:
+    await store.put("c", "a", b"a", expire_seconds=1)
+    await store.put("c", "b", b"b")
+    clock.advance(1)
+    assert [record.key for record in await store.fetch_all("c", limit=1)] == ["b"]
+
+
+async def test_removing(store: Store) -> None:
+    assert await store.remove("c", "k") is False
+    await store.put("c", "k", b"a")
+    assert await store.remove("c", "k", expect=2) is False
+    assert await store.remove("c", "k", expect=1) is True
+    assert await store.fetch("c", "k") is None
+    assert await store.put("c", "k", b"b") == 1
+
+
+async def test_logs_are_read_in_order_from_any_point(store: Store, clock: ManualClock) -> None:
+    first = await store.append("audit", b"1")
+    clock.advance(1)
+    second = await store.append("audit", b"2")
+    await store.append("other", b"x")
+    third = await store.append("audit", b"3")
+    assert 0 < first < second < third
+    entries = await store.read("audit")
+    assert [(entry.number, entry.data) for entry in entries] == [(first, b"1"), (second, b"2"), (third, b"3")]
+    assert [entry.at for entry in entries] == [clock.now() - 1000, clock.now(), clock.now()]
+    assert [entry.data for entry in await store.read("audit", after=first)] == [b"2", b"3"]
+    assert [entry.data for entry in await store.read("audit", after=first, limit=1)] == [b"2"]
+    assert await store.read("audit", after=third) == []
+    assert await store.read("nothing") == []

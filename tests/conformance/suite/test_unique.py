@@ -1,0 +1,145 @@
+"""Unique keys: one job per key and queue, within the scope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.conformance.support import claim_one, configure, insert_one, new, queue_info, running, seen, settle
+
+from jobyard.domain.job import QueueSettings, State, Unique, UniqueScope
+from jobyard.domain.outcome import Cancel, Done, Failed
+from jobyard.errors import QueueFull
+from jobyard.ports.store import Action, Inserted, Store
+from jobyard.testing.clock import ManualClock
+
+ACTIVE = Unique("key")
+PERIOD = Unique("key", UniqueScope.PERIOD, 60.0)
+EVER = Unique("key", UniqueScope.FOREVER)
+
+
+async def insert_unique(store: Store, unique: Unique, **options: Any) -> Inserted:
+    [inserted] = await store.insert([new(unique=unique, **options)])
+    return inserted
+
+
+@pytest.mark.parametrize("unique", [ACTIVE, PERIOD, EVER], ids=lambda unique: unique.scope)
+async def test_a_held_key_answers_the_holder(store: Store, unique: Unique) -> None:
+    first = await insert_unique(store, unique)
+    assert first.created
+    assert await insert_unique(store, unique) == Inserted(first.id, False, 0)
+    assert (await queue_info(store)).waiting == 1
+
+
+async def test_a_key_belongs_to_its_queue(store: Store) -> None:
+    assert (await insert_unique(store, EVER)).created
+    assert (await insert_unique(store, EVER, queue="other")).created
+
+
+async def test_duplicates_within_one_call(store: Store) -> None:
+    answers = await store.insert([new(unique=ACTIVE), new(), new(unique=ACTIVE)])
+    assert [answer.created for answer in answers] == [True, True, False]
+    assert answers[2] == Inserted(answers[0].id, False, 0)
+
+
+async def test_the_key_is_what_counts_not_the_scope(store: Store) -> None:
+    first = await insert_unique(store, EVER)
+    assert await insert_unique(store, ACTIVE) == Inserted(first.id, False, 0)
+
+
+@pytest.mark.parametrize("outcome", [Done(), Failed(message="no", retry=False), Cancel("no")])
+async def test_active_is_free_when_the_job_has_ended(store: Store, outcome: Any) -> None:
+    lease = await running(store, unique=ACTIVE)
+    assert not (await insert_unique(store, ACTIVE)).created
+    await settle(store, lease, outcome)
+    assert (await insert_unique(store, ACTIVE)).created
+
+
+async def test_active_is_held_while_the_job_waits_for_another_attempt(store: Store) -> None:
+    lease = await running(store, unique=ACTIVE)
+    await settle(store, lease, Failed(message="again"))
+    assert await insert_unique(store, ACTIVE) == Inserted(lease.job_id, False, 0)
+
+
+@pytest.mark.parametrize("action", [Action.CANCEL, Action.DELETE])
+async def test_active_is_free_when_people_end_the_job(store: Store, action: Action) -> None:
+    job_id = await insert_one(store, unique=ACTIVE)
+    await store.change(action, [job_id])
+    assert (await insert_unique(store, ACTIVE)).created
+
+
+async def test_a_period_ends_by_the_clock_alone(store: Store, clock: ManualClock) -> None:
+    first = await insert_unique(store, PERIOD)
+    await settle(store, await claim_one(store), Done())
+    await store.change(Action.DELETE, [first.id])
+    clock.advance(59.999)
+    assert await insert_unique(store, PERIOD) == Inserted(first.id, False, 0)
+    clock.advance(0.001)
+    assert (await insert_unique(store, PERIOD)).created
+
+
+async def test_a_period_counts_from_insertion_even_if_the_job_still_waits(store: Store, clock: ManualClock) -> None:
+    first = await insert_unique(store, PERIOD)
+    clock.advance(60)
+    second = await insert_unique(store, PERIOD)
+    assert second.created
+    assert (await seen(store, first.id)).state is State.PENDING
+    await store.change(Action.CANCEL, [first.id])
+    assert await insert_unique(store, PERIOD) == Inserted(second.id, False, 0)
+
+
+async def test_forever_outlives_the_job(store: Store, clock: ManualClock) -> None:
+    await store.configure("default", QueueSettings(keep_completed=0))
+    first = await insert_unique(store, EVER)
+    await settle(store, await claim_one(store), Done())
+    clock.advance(1e8)
+    await store.prune()
+    assert await store.get(first.id) is None
+    assert await insert_unique(store, EVER) == Inserted(first.id, False, 0)
+
+
+async def test_forever_outlives_deletion(store: Store) -> None:
+    first = await insert_unique(store, EVER)
+    await store.change(Action.DELETE, [first.id])
+    assert await insert_unique(store, EVER) == Inserted(first.id, False, 0)
+
+
+async def test_a_retry_takes_an_active_key_again(store: Store) -> None:
+    lease = await running(store, unique=ACTIVE)
+    await settle(store, lease, Failed(message="no", retry=False))
+    assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)
+    assert await insert_unique(store, ACTIVE) == Inserted(lease.job_id, False, 0)
+
+
+async def test_a_retry_is_refused_while_another_job_holds_the_key(store: Store) -> None:
+    lease = await running(store, unique=ACTIVE)
+    await settle(store, lease, Failed(message="no", retry=False))
+    holder = await insert_unique(store, ACTIVE)
+    answer = await store.change(Action.RETRY, [lease.job_id])
+    assert (answer.changed, answer.unchanged) == ((), (lease.job_id,))
+    assert (await seen(store, lease.job_id)).state is State.FAILED
+    await store.change(Action.CANCEL, [holder.id])
+    assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)
+
+
+async def test_deleting_an_ended_job_does_not_free_the_key_of_its_successor(store: Store) -> None:
+    lease = await running(store, unique=ACTIVE)
+    await settle(store, lease, Done())
+    holder = await insert_unique(store, ACTIVE)
+    await store.change(Action.DELETE, [lease.job_id])
+    assert await insert_unique(store, ACTIVE) == Inserted(holder.id, False, 0)
+
+
+async def test_a_retry_of_a_period_needs_no_key(store: Store, clock: ManualClock) -> None:
+    lease = await running(store, unique=PERIOD)
+    await settle(store, lease, Failed(message="no", retry=False))
+    clock.advance(60)
+    assert (await insert_unique(store, PERIOD)).created
+    assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)
+
+
+async def test_a_call_that_is_refused_takes_no_key(store: Store) -> None:
+    await configure(store, max_waiting=1)
+    with pytest.raises(QueueFull):
+        await store.insert([new(unique=EVER), new()])
+    assert (await insert_unique(store, EVER)).created

@@ -1,0 +1,102 @@
+"""Short words for what the suite does all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from uuid_utils import uuid7
+
+from jobyard.domain.job import Job, NewJob, QueueSettings
+from jobyard.domain.lease import Lease, LeaseKey
+from jobyard.domain.outcome import Done, Outcome
+from jobyard.domain.retry import Fixed
+from jobyard.domain.state import Settlement, judge
+from jobyard.ports.store import Exchange, GroupInfo, QueueInfo, Store
+
+LEASE_SECONDS = 15.0
+WORKER = "worker-1"
+
+
+def new(**options: Any) -> NewJob:
+    """A job with an id of its own; failed attempts come back after ten seconds."""
+    return NewJob(**{"id": str(uuid7()), "kind": "work", "backoff": Fixed(10.0), **options})
+
+
+async def insert(store: Store, *jobs: NewJob) -> list[str]:
+    """Their ids."""
+    return [one.id for one in await store.insert(jobs)]
+
+
+async def insert_one(store: Store, **options: Any) -> str:
+    [job_id] = await insert(store, new(**options))
+    return job_id
+
+
+async def claim(
+    store: Store,
+    wanted: int = 1,
+    *queues: str,
+    worker: str = WORKER,
+    lease_seconds: float = LEASE_SECONDS,
+) -> tuple[Lease, ...]:
+    exchange = await store.exchange(worker, [], queues or ("default",), wanted, lease_seconds)
+    return exchange.leases
+
+
+async def claim_one(store: Store, *queues: str, worker: str = WORKER, lease_seconds: float = LEASE_SECONDS) -> Lease:
+    [lease] = await claim(store, 1, *queues, worker=worker, lease_seconds=lease_seconds)
+    return lease
+
+
+async def claim_ids(store: Store, wanted: int = 1, *queues: str) -> list[str]:
+    return [lease.job_id for lease in await claim(store, wanted, *queues)]
+
+
+async def running(store: Store, **options: Any) -> Lease:
+    """A job that has just been claimed."""
+    await insert_one(store, **options)
+    return await claim_one(store, options.get("queue", "default"))
+
+
+def settlement(lease: Lease, outcome: Outcome) -> Settlement:
+    return Settlement(lease.key, judge(lease, outcome, worker=WORKER))
+
+
+async def settle(store: Store, lease: Lease, outcome: Outcome) -> Exchange:
+    return await store.exchange(WORKER, [settlement(lease, outcome)], ("default",), 0, LEASE_SECONDS)
+
+
+async def complete(store: Store, leases: Sequence[Lease]) -> None:
+    answer = await store.exchange(WORKER, [settlement(lease, Done()) for lease in leases], ("default",), 0, 15)
+    assert answer.refused == ()
+
+
+async def let_due_join(store: Store) -> Exchange:
+    """An exchange that neither settles nor claims: those whose time has come join the line."""
+    return await store.exchange(WORKER, [], ("default",), 0, LEASE_SECONDS)
+
+
+async def seen(store: Store, job_id: str) -> Job:
+    job = await store.get(job_id)
+    assert job is not None
+    return job
+
+
+async def configure(store: Store, queue: str = "default", **settings: Any) -> None:
+    await store.configure(queue, QueueSettings(**settings))
+
+
+async def queue_info(store: Store, name: str = "default") -> QueueInfo:
+    [info] = [info for info in await store.queues() if info.name == name]
+    return info
+
+
+async def group_info(store: Store, name: str | None, queue: str = "default") -> GroupInfo:
+    [info] = [info for info in await store.groups(queue) if info.name == name]
+    return info
+
+
+def stale(key: LeaseKey) -> LeaseKey:
+    """The same job, with a token that never was."""
+    return LeaseKey(key.job_id, key.sequence, "0" * 16)
