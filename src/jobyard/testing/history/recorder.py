@@ -1,0 +1,139 @@
+"""A store that writes down what is asked of it and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import NewJob, QueueSettings
+from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.state import Settlement
+from jobyard.errors import BadInput, JobNotFound, NotPossible
+from jobyard.ports.store import Action, Changed, Exchange, Extended, Inserted, Report, Store
+from jobyard.testing.history.delegate import Delegate
+from jobyard.testing.history.events import (
+    Accepted,
+    Adopted,
+    Altered,
+    Answer,
+    AskAdopt,
+    AskChange,
+    AskConfigure,
+    AskExchange,
+    AskExtend,
+    AskInsert,
+    AskLimit,
+    AskPause,
+    AskReclaim,
+    AskReport,
+    AskSignal,
+    Exchanged,
+    Handed,
+    Heard,
+    Question,
+    Raised,
+    Reclaimed,
+    Sent,
+    Signalled,
+    Stored,
+    Taken,
+)
+from jobyard.testing.history.journal import Journal
+
+T = TypeVar("T")
+HARMLESS = (BadInput, JobNotFound, NotPossible)
+
+
+class RecordingStore(Delegate):
+    """Wrap the store of each process in one of these, with a file for each process."""
+
+    def __init__(self, store: Store, path: Path | str | Journal) -> None:
+        super().__init__(store)
+        self._journal = path if isinstance(path, Journal) else Journal(path)
+
+    def twin(self) -> Store:
+        twin = self._store.twin()
+        return self if twin is self._store else RecordingStore(twin, self._journal)
+
+    async def _record(self, question: Question, verb: Awaitable[T], answer: Callable[[T], Answer]) -> T:
+        call = self._journal.ask(question)
+        try:
+            value = await verb
+        except BaseException as error:
+            self._journal.answer(call, Raised(type(error).__name__, isinstance(error, HARMLESS)))
+            raise
+        # Written before the caller sees it: nobody can use a token that the history does not know.
+        self._journal.answer(call, answer(value))
+        return value
+
+    async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
+        question = AskInsert(tuple(Handed.of(job) for job in jobs), transaction is not None)
+        return await self._record(question, self._store.insert(jobs, transaction), lambda rows: Stored(tuple(rows)))
+
+    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
+        return await self._record(
+            AskInsert((Handed.of(job),)),
+            self._store.fire(schedule, tick, job),
+            lambda row: Stored(() if row is None else (row,)),
+        )
+
+    async def exchange(
+        self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
+    ) -> Exchange:
+        question = AskExchange(
+            worker=worker,
+            settlements=tuple(Sent.of(settlement) for settlement in settlements),
+            queues=tuple(queues),
+            wanted=wanted,
+            lease_seconds=lease_seconds,
+        )
+        verb = self._store.exchange(worker, settlements, queues, wanted, lease_seconds)
+        return await self._record(question, verb, _exchanged)
+
+    async def extend(self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
+        verb = self._store.extend(worker, keys, lease_seconds)
+        return await self._record(AskExtend(tuple(keys), lease_seconds), verb, lambda answer: Heard(answer.lost))
+
+    async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
+        question = AskReport(tuple(report.key for report in reports))
+        return await self._record(question, self._store.report(reports), lambda lost: Heard(tuple(lost)))
+
+    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+        return await self._record(AskReclaim(limit), self._store.reclaim(limit), lambda ended: Reclaimed(tuple(ended)))
+
+    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+        verb = self._store.adopt(job, worker, external_id)
+        return await self._record(AskAdopt(Handed.of(job)), verb, lambda lease: Adopted(Taken.of(lease)))
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        return await self._record(AskSignal(job_id, name), self._store.signal(job_id, name, data), Signalled)
+
+    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+        verb = self._store.change(action, job_ids, reason=reason, priority=priority)
+        question = AskChange(action, tuple(job_ids), priority)
+        return await self._record(question, verb, lambda answer: Altered(tuple(answer.changed)))
+
+    async def configure(self, queue: str, settings: QueueSettings) -> None:
+        await self._record(AskConfigure(queue, settings), self._store.configure(queue, settings), _accepted)
+
+    async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
+        verb = self._store.set_paused(queue, group, paused)
+        await self._record(AskPause(queue, group, paused), verb, _accepted)
+
+    async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
+        await self._record(AskLimit(queue, group, limit), self._store.set_limit(queue, group, limit), _accepted)
+
+
+def _exchanged(answer: Exchange) -> Exchanged:
+    return Exchanged(
+        revision=answer.revision,
+        now=answer.now,
+        refused=tuple(answer.refused),
+        leases=tuple(Taken.of(lease) for lease in answer.leases),
+    )
+
+
+def _accepted(_: None) -> Accepted:
+    return Accepted()

@@ -1,0 +1,49 @@
+"""What a history can prove wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+CODES = {
+    "revision_repeated": "two exchanges that changed something have the same revision",
+    "revision_order": "an exchange that began after another had ended has the lower revision",
+    "group_limit_exceeded": "a job was claimed although its group was full",
+    "queue_limit_exceeded": "a job was claimed although its queue was full",
+    "claimed_while_paused": "a job was claimed although its queue or group was paused",
+    "order_violated": "a job was claimed before a better one of its group",
+    "group_passed_twice": "another group was served twice while this one stood in line and had room",
+    "claimed_before_due": "a job was claimed before its time",
+    "claimed_cancelled": "a job was claimed after it was cancelled",
+    "claimed_deleted": "a job was claimed after it was deleted",
+    "claimed_after_end": "a job was claimed after it had ended, and nobody redrove it",
+    "two_live_claims": "a job was claimed while an earlier claim on it still held",
+    "token_repeated": "two claims of a job have the same token",
+    "unknown_token": "a token was accepted or reclaimed that nobody was given",
+    "stale_token_accepted": "a settlement was accepted although a later claim held the job",
+    "settled_after_reclaim": "a settlement was accepted and its lease reclaimed as well",
+    "reclaimed_twice": "one lease was reclaimed twice",
+    "settled_twice": "two settlements of one claim were accepted",
+    "ended_twice": "a job ended twice, and nobody redrove it in between",
+    "stale_word_accepted": "a lease was renewed, or a report taken, after the claim had ended",
+    "refused_wrongly": "a settlement was refused although its token held an unexpired lease",
+    "reclaimed_early": "a lease was ended before it ran out",
+    "job_lost": "an acknowledged job is gone without having ended",
+    "final_state_wrong": "a job's last state is not the one that its history leads to",
+    "attempts_exceeded": "a job was tried more often than it may",
+    "attempt_wrong": "an attempt has not the number that follows from the one before",
+    "place_changed": "a claim shows another sequence than the insert answered",
+}
+
+
+class Violation(msgspec.Struct, frozen=True):
+    code: str  # one of CODES
+    sentence: str
+    data: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        assert self.code in CODES, self.code
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.sentence}"
