@@ -12,12 +12,13 @@ from jobyard.errors import JobNotFound, NotPossible
 from jobyard.ports.store import Action, Changed
 from jobyard.stores.sqlite.insert import FREES_KEY, HAS_TAGS, hold_key
 from jobyard.stores.sqlite.line import DELETE_DELAYED, INSERT_READY, enter
-from jobyard.stores.sqlite.retention import DELETE_DONE, DELETE_EXTRA, DELETE_JOB, drop_tags
-from jobyard.stores.sqlite.settle import FREE_UNIQUE, LIST_EXTRA_OF, NEXT_EXTRA, PUT_EXTRA, finish
+from jobyard.stores.sqlite.retention import drop, drop_tags
+from jobyard.stores.sqlite.settle import FREE_UNIQUE, LIST_EXTRA_OF, NEXT_EXTRA, PUT_EXTRA, finish, note_end
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import Transaction
 
-JOB_PLACE, REQUEST_CANCEL, DELETE_READY = sql("job_place"), sql("request_cancel"), sql("delete_ready")
+JOB_PLACE, REQUEST_CANCEL = sql("job_place"), sql("request_cancel")
+DELETE_READY, DELETE_DONE = sql("delete_ready"), sql("delete_done")
 REDRIVE_JOB, PRIORITISE_JOB = sql("redrive_job"), sql("prioritise_job")
 MOVE_JOB, WAKE_JOB, CLEAR_WAITING_FOR = sql("move_job"), sql("wake_job"), sql("clear_waiting_for")
 
@@ -85,7 +86,7 @@ def cancel(tx: Transaction, job_id: str, place: Place, reason: str) -> bool:
     leave_waiting(tx, place)
     tx.cursor.execute(CLEAR_WAITING_FOR, (place.sequence,))
     finish(tx, place.sequence, place.queue, State.CANCELLED, flags=place.flags, attempt=place.used, reason=reason)
-    tx.ended.append(job_id)
+    note_end(tx, job_id)
     return True
 
 
@@ -137,8 +138,7 @@ def delete(tx: Transaction, place: Place) -> bool:
         tx.cursor.execute(DELETE_DONE, (place.sequence,))
     if place.flags & HAS_TAGS:
         drop_tags(tx, place.sequence)
-    tx.cursor.execute(DELETE_EXTRA, (place.sequence,))
-    tx.cursor.execute(DELETE_JOB, (place.sequence,))
+    drop(tx, [place.sequence])
     return True
 
 

@@ -6,11 +6,11 @@ import msgspec
 
 from jobyard.domain.job import State
 from jobyard.stores.sqlite.insert import HAS_TAGS
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import QueueRow, Transaction
 
-PRUNABLE, DELETE_DONE = sql("prunable"), sql("delete_done")
-DELETE_JOB, DELETE_EXTRA = sql("delete_job"), sql("delete_extra")
+PRUNABLE, DELETE_DONES = sql("prunable"), sql("delete_dones")
+DELETE_JOBS, DELETE_EXTRAS = sql("delete_jobs"), sql("delete_extras")
 JOB_TAGS, DELETE_TAG = sql("job_tags"), sql("delete_tag")
 TRIM_UNIQUE, TRIM_RECORDS, TRIM_WORKERS = sql("trim_unique"), sql("trim_records"), sql("trim_workers")
 LOAD_QUEUES = sql("load_queues")
@@ -47,7 +47,6 @@ def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) ->
 
 def remove(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str, int]]) -> None:
     """Finished jobs leave with everything that hangs on them."""
-    keys = [(sequence,) for sequence, _, _ in rows]
     for sequence, state, flags in rows:
         if state == State.COMPLETED:
             queue.completed -= 1
@@ -57,9 +56,15 @@ def remove(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str, int]]) -
             queue.failed -= 1
         if flags & HAS_TAGS:
             drop_tags(tx, sequence)
-    tx.cursor.executemany(DELETE_DONE, keys)
-    tx.cursor.executemany(DELETE_EXTRA, keys)
-    tx.cursor.executemany(DELETE_JOB, keys)
+    sequences = [sequence for sequence, _, _ in rows]
+    tx.cursor.execute(DELETE_DONES, (as_list(sequences),))
+    drop(tx, sequences)
+
+
+def drop(tx: Transaction, sequences: list[int]) -> None:
+    listed = (as_list(sequences),)
+    tx.cursor.execute(DELETE_EXTRAS, listed)
+    tx.cursor.execute(DELETE_JOBS, listed)
 
 
 def drop_tags(tx: Transaction, sequence: int) -> None:

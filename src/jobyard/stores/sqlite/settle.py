@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -12,11 +13,13 @@ from jobyard.domain.lease import Ended, LeaseKey
 from jobyard.domain.state import Settlement, Transition, bury, heed
 from jobyard.stores.sqlite.insert import FREES_KEY, HAS_PRIVATE
 from jobyard.stores.sqlite.line import enter
-from jobyard.stores.sqlite.retention import prune_queue
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.people import get
+from jobyard.stores.sqlite.retention import drop, prune_queue
+from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import QueueRow, Transaction
 
-END_LEASE, HANDOFF_LEASE, EXPIRED_LEASES = sql("end_lease"), sql("handoff_lease"), sql("expired_leases")
+HANDOFF_LEASE, EXPIRED_LEASES = sql("handoff_lease"), sql("expired_leases")
+LOAD_LEASES, DELETE_LEASES = sql("load_leases"), sql("delete_leases")
 INSERT_DONE, FINISH_JOB, REQUEUE_JOB = sql("insert_done"), sql("finish_job"), sql("requeue_job")
 JOB_AFTER, FREE_UNIQUE = sql("job_after"), sql("free_unique")
 NEXT_EXTRA, PUT_EXTRA = sql("next_extra"), sql("put_extra")
@@ -28,56 +31,63 @@ PRUNE_SLACK = 64
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]:
     """Answers the refused ones."""
+    if not settlements:
+        return []
     refused: list[LeaseKey] = []
-    done: list[tuple[object, ...]] = []
-    touched: dict[str, QueueRow] = {}
-    execute, now, completed = tx.cursor.execute, tx.now, State.COMPLETED
+    ended: list[int] = []
+    common: dict[str, list[tuple[Any, ...]]] = {}
+    held = load_leases(tx, [settlement.key.sequence for settlement in settlements])
+    now, completed = tx.now, State.COMPLETED
     for settlement in settlements:
         key, transition = settlement.key, settlement.transition
-        if transition.to is State.RUNNING:
-            ends = (transition.external_id, FOREVER, key.sequence, key.token)
-            if execute(HANDOFF_LEASE, ends).rowcount == 0:
-                refused.append(key)
-            continue
-        rows = execute(END_LEASE, (key.sequence, key.token)).fetchall()
-        if not rows:
+        sequence = key.sequence
+        lease = held.get(sequence)
+        if lease is None or lease[1] != key.token:
             refused.append(key)
             continue
-        queue_name, group_name, attempt, worker, started_at, flags, cancel = rows[0]
+        if transition.to is State.RUNNING:
+            tx.cursor.execute(HANDOFF_LEASE, (transition.external_id, FOREVER, sequence, key.token))
+            continue
+        del held[sequence]
+        ended.append(sequence)
+        _, _, queue_name, group_name, attempt, worker, started_at, flags, cancel = lease
         group = tx.group(queue_name, group_name)
-        tx.run(group, -1)
-        if transition.to is completed and not flags:
-            # The common end, with nothing to free or erase: the row goes with the batch.
-            queue = group.queue
-            queue.completed += 1
-            touched[queue_name] = queue
-            tx.finish += 1
-            done.append(
-                (
-                    key.sequence,
-                    tx.finish,
-                    queue_name,
-                    0,
-                    "COMPLETED",
-                    started_at,
-                    now,
-                    worker,
-                    0,
-                    attempt,
-                    transition.result,
-                    None,
-                )
-            )
-            tx.ended.append(key.job_id)
+        group.running -= 1
+        group.queue.running -= 1
+        if transition.to is completed and not flags and key.job_id not in tx.awaited:
+            # The common end, with nothing to free, erase or tell: it goes with the batch.
+            end = (sequence, queue_name, started_at, now, worker, attempt, transition.result)
+            common.setdefault(queue_name, []).append(end)
         else:
-            place = Place(key.job_id, key.sequence, queue_name, group_name, attempt, worker, started_at, flags)
+            place = Place(key.job_id, sequence, queue_name, group_name, attempt, worker, started_at, flags)
             apply(tx, place, heed(transition, cancel))
-            touched[queue_name] = group.queue
-    if done:
-        tx.cursor.executemany(INSERT_DONE, done)
-    for queue in touched.values():
-        prune_queue(tx, queue, 2 * len(settlements) + PRUNE_SLACK, slack=PRUNE_SLACK)
+            common.setdefault(queue_name, [])
+    tx.cursor.execute(DELETE_LEASES, (as_list(ended),))
+    tx.arrived = True  # slots came free
+    for name, ends in common.items():
+        complete(tx, tx.queue(name), ends)
     return refused
+
+
+def load_leases(tx: Transaction, sequences: list[int]) -> dict[int, tuple[Any, ...]]:
+    return {row[0]: row for row in tx.cursor.execute(LOAD_LEASES, (as_list(sequences),)).fetchall()}
+
+
+def complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> None:
+    """Write the common ends of a queue, and prune. Those that retention would drop at once are not written first."""
+    settings = queue.settings
+    if settings.keep_seconds == 0 and len(ends) > settings.keep_completed:
+        keep_from = len(ends) - settings.keep_completed
+        drop(tx, [end[0] for end in ends[:keep_from]])
+        tx.finish += keep_from
+        ends = ends[keep_from:]
+    rows = []
+    for sequence, name, started_at, now, worker, attempt, result in ends:
+        tx.finish += 1
+        rows.append((sequence, tx.finish, name, 0, "COMPLETED", started_at, now, worker, 0, attempt, result, None))
+    tx.cursor.executemany(INSERT_DONE, rows)
+    queue.completed += len(rows)
+    prune_queue(tx, queue, 2 * len(rows) + PRUNE_SLACK, slack=PRUNE_SLACK)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -115,7 +125,7 @@ def apply(tx: Transaction, place: Place, transition: Transition) -> None:
         result=transition.result,
         reason=transition.reason,
     )
-    tx.ended.append(place.job_id)
+    note_end(tx, place.job_id)
 
 
 def back_to_waiting(tx: Transaction, place: Place, transition: Transition, used: int) -> None:
@@ -188,6 +198,12 @@ def finish(
         tx.cursor.execute(FREE_UNIQUE, (sequence,))
 
 
+def note_end(tx: Transaction, job_id: str) -> None:
+    """Somebody in this process waits for the job: show it before retention may take it away."""
+    if job_id in tx.awaited:
+        tx.ended[job_id] = get(tx.connection, job_id)
+
+
 def add_error(tx: Transaction, sequence: int, error: AttemptError) -> AttemptError:
     stamped = msgspec.structs.replace(error, at=tx.now)
     number = tx.cursor.execute(NEXT_EXTRA, (sequence, "error")).fetchone()[0]
@@ -198,8 +214,8 @@ def add_error(tx: Transaction, sequence: int, error: AttemptError) -> AttemptErr
 def reclaim(tx: Transaction, limit: int) -> list[Ended]:
     ended: list[Ended] = []
     for row in tx.cursor.execute(EXPIRED_LEASES, (tx.now, limit)).fetchall():
-        sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel = row
-        _, _, _, _, started_at, flags, _ = tx.cursor.execute(END_LEASE, (sequence, token)).fetchall()[0]
+        sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
+        tx.cursor.execute(DELETE_LEASES, (as_list([sequence]),))
         tx.run(tx.group(queue, group_name), -1)
         transition = bury(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
         apply(tx, Place(job_id, sequence, queue, group_name, attempt, worker, started_at, flags), transition)

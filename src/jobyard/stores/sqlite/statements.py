@@ -5,11 +5,18 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
+import msgspec
+
 
 @cache
 def sql(name: str) -> str:
     text = resources.files("jobyard.stores.sqlite.sql").joinpath(f"{name}.sql").read_text("utf-8")
     return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
+
+
+def as_list(sequences: list[int]) -> str:
+    """A bound list: `IN (SELECT value FROM json_each(?))` costs a fraction of one statement per row."""
+    return msgspec.json.encode(sequences).decode()
 
 
 def migrations() -> list[tuple[int, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,6 +56,7 @@ class SqliteStore:
         self.url = f"sqlite:///{path}"
         self._clock: Clock = clock or SystemClock()
         self._synchronous = synchronous.upper()
+        self._awaited: Counter[str] = Counter()
         self._parts: tuple[Writer, Reader, Watch] | None = None
 
     async def open(self) -> None:
@@ -63,7 +65,7 @@ class SqliteStore:
 
     def _open(self) -> tuple[Writer, Reader, Watch]:
         # The writer makes the file and its schema; the others need both.
-        writer = Writer(self.path, self._clock, self._synchronous, self._committed)
+        writer = Writer(self.path, self._clock, self._synchronous, self._awaited, self._committed)
         try:
             reader = Reader(self.path)
             watch = Watch(self.path, self._clock)
@@ -81,7 +83,7 @@ class SqliteStore:
     def twin(self) -> SqliteStore:
         return self
 
-    def _committed(self, arrived: bool, ended: list[str]) -> None:
+    def _committed(self, arrived: bool, ended: dict[str, Job | None]) -> None:
         if self._parts is not None:
             self._parts[2].committed(arrived, ended)
 
@@ -175,7 +177,14 @@ class SqliteStore:
                 raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
             return job if job.state.is_final else None
 
-        answer = await self._open_parts()[2].wait(question, timeout_seconds, job_id)
+        # While it is listed, this process's writer shows the job's end before retention may take it away.
+        self._awaited[job_id] += 1
+        try:
+            answer = await self._open_parts()[2].wait(question, timeout_seconds, job_id)
+        finally:
+            self._awaited[job_id] -= 1
+            if not self._awaited[job_id]:
+                del self._awaited[job_id]
         if isinstance(answer, Exception):
             raise answer
         found: Job | None = answer

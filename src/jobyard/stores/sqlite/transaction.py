@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from collections.abc import Container
 
 from jobyard.domain.admission import UNLIMITED
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import QueueSettings
+from jobyard.domain.job import Job, QueueSettings
 from jobyard.stores.sqlite.statements import sql
 
 LOAD_COUNTER, SAVE_COUNTER = sql("load_counter"), sql("save_counter")
@@ -125,6 +126,7 @@ class Transaction:
         "_groups",
         "_queues",
         "arrived",
+        "awaited",
         "connection",
         "cursor",
         "ended",
@@ -139,13 +141,14 @@ class Transaction:
     finish: int
     revision: int
 
-    def __init__(self, connection: sqlite3.Connection, now: Instant) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: Instant, awaited: Container[str] = ()) -> None:
         self.connection = connection
         self.cursor = connection.cursor()
         self.cursor.row_factory = None
         self.now = now
         self.arrived = False  # somebody waiting for work should look
-        self.ended: list[str] = []  # ids of jobs that became final, for those who wait
+        self.awaited = awaited  # ids of jobs whose end somebody in this process waits for
+        self.ended: dict[str, Job | None] = {}  # those of them that ended here
         self._queues: dict[str, QueueRow] = {}
         self._groups: dict[tuple[str, str], GroupRow] = {}
         self._counter: tuple[int, int, int, int] = self.cursor.execute(LOAD_COUNTER).fetchone()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jobyard.domain.job import Job
 from jobyard.ports.clock import Clock
 from jobyard.stores.sqlite.connection import connect
 from jobyard.stores.sqlite.statements import sql
@@ -76,19 +77,18 @@ class Watch:
                 if not self._sleepers:
                     self._somebody.clear()
 
-    def committed(self, arrived: bool, ended: list[str]) -> None:
-        """Called by this process's writer: those it concerns look at once."""
+    def committed(self, arrived: bool, ended: dict[str, Job | None]) -> None:
+        """Called by this process's writer: those it concerns wake at once."""
         if not self._sleepers:
             return
-        finished = set(ended)
         with self._lock:
             sleepers = list(self._sleepers)
         for sleeper in sleepers:
             if sleeper.job_id is None:
                 if arrived:
                     sleeper.wake(True)
-            elif sleeper.job_id in finished:
-                self._look_now.set()
+            elif ended.get(sleeper.job_id) is not None:
+                sleeper.wake(ended[sleeper.job_id])
 
     def close(self) -> None:
         self._closing = True

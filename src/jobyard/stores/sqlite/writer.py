@@ -7,10 +7,11 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, TypeVar
 
+from jobyard.domain.job import Job
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.sqlite.connection import begin, connect, migrate, translate
@@ -46,11 +47,17 @@ class Writer:
     """
 
     def __init__(
-        self, path: Path, clock: Clock, synchronous: str, committed: Callable[[bool, list[str]], None]
+        self,
+        path: Path,
+        clock: Clock,
+        synchronous: str,
+        awaited: Container[str],
+        committed: Callable[[bool, dict[str, Job | None]], None],
     ) -> None:
         self._path = path
         self._clock = clock
         self._synchronous = synchronous
+        self._awaited = awaited
         self._committed = committed
         self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._connection = connect(path, synchronous, writer=True)
@@ -115,12 +122,12 @@ class Writer:
         self._choose_level(any(operation.durable for operation in batch))
         begin(connection)
         try:
-            tx = Transaction(connection, self._clock.now())
+            tx = Transaction(connection, self._clock.now(), self._awaited)
             while promote(tx):
                 tx.flush()
                 connection.execute("COMMIT")
                 begin(connection)
-                tx = Transaction(connection, self._clock.now())
+                tx = Transaction(connection, self._clock.now(), self._awaited)
             for operation in batch:
                 operation.answer = operation.work(tx)
             tx.flush()

@@ -1,2 +1,0 @@
--- in: sequence.
-DELETE FROM jobyard_job WHERE sequence = ?
