@@ -1,0 +1,94 @@
+"""The results as people read them in a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench.contender import Benchmark
+from bench.results import Results, Row, Spread, Verdict
+from bench.targets import reference
+
+EXPLAINED = {
+    Benchmark.DRAIN: "no-op jobs already inserted, one worker process; jobs/s",
+    Benchmark.SUSTAINED: "ten windows over a long backlog; jobs/s",
+    Benchmark.INSERT: "many jobs at once; jobs/s",
+    Benchmark.ENQUEUE: "one job per awaited call; jobs/s",
+    Benchmark.LATENCY: "idle worker, enqueue to handler; ms, p50",
+}
+
+
+def number(value: float) -> str:
+    """
+    >>> number(12345.6), number(3.14159), number(0.5)
+    ('12,346', '3.14', '0.50')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def between(spread: Spread) -> str:
+    return f"{number(spread.lowest)}–{number(spread.highest)}"  # noqa: RUF001 - a range
+
+
+def show(results: Results, console: Console) -> None:
+    machine = results.machine
+    console.print(
+        f"{escape(machine.processor)}, {machine.cores} cores · Python {machine.python} · SQLite {machine.sqlite} · "
+        f"uvloop {'yes' if machine.uvloop else 'no'} · {machine.filesystem}, fdatasync {machine.fdatasync_us:.0f} µs"
+    )
+    console.print(f"Median of {results.runs} interleaved runs (lowest–highest).")  # noqa: RUF001 - a range
+    for warning in machine.warnings:
+        console.print(f"[yellow]{escape(warning)}[/]")
+    by_key = {row.key: row for row in results.rows}
+    for benchmark in Benchmark:
+        rows = [row for row in results.rows if row.benchmark is benchmark]
+        if rows:
+            base = reference(benchmark, by_key)
+            console.print(_rows(benchmark, rows, results.ratios, base.title if base else None))
+    console.print(_verdicts(results.verdicts))
+    for module, reason in results.unavailable.items():
+        console.print(f"[yellow]not here:[/] {module}: {escape(reason)}")
+
+
+def _rows(benchmark: Benchmark, rows: list[Row], ratios: dict[str, Spread], base: str | None) -> Table:
+    caption = f"ratio: over {base}" if base else None
+    table = Table(title=f"{benchmark}: {EXPLAINED[benchmark]}", title_justify="left", caption=caption)
+    for heading in ("contender", "durability", "promise"):
+        table.add_column(heading)
+    for heading in ("jobs", "median", "spread", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("more")
+    for row in rows:
+        about = (escape(row.title), row.durability, row.guarantee, f"{row.jobs:,}")
+        if row.main is None:
+            table.add_row(*about, "[red]failed[/]", "", "", escape(row.failure or "no runs"))
+            continue
+        more = ", ".join(
+            f"{name} {number(spread.median)}" for name, spread in row.figures.items() if name != benchmark.figure
+        )
+        ratio = f"{number(ratios[row.key].median)}×" if row.key in ratios else ""  # noqa: RUF001
+        table.add_row(*about, number(row.main.median), between(row.main), ratio, more)
+    return table
+
+
+def _verdicts(verdicts: list[Verdict]) -> Table:
+    table = Table(title="targets", title_justify="left")
+    table.add_column("what")
+    for heading in ("target", "measured", "spread"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for verdict in verdicts:
+        bound = "–"  # noqa: RUF001
+        if verdict.at_least is not None:
+            bound = f"≥ {verdict.at_least:,g} {verdict.unit}"
+        elif verdict.at_most is not None:
+            bound = f"≤ {verdict.at_most:,g} {verdict.unit}"
+        if verdict.measured is None:
+            table.add_row(verdict.title, bound, "", "", "[dim]not measured[/]")
+            continue
+        word = {True: "[green]met[/]", False: "[red]missed[/]", None: "[dim]for information[/]"}[verdict.met]
+        table.add_row(
+            verdict.title, bound, f"{number(verdict.measured.median)} {verdict.unit}", between(verdict.measured), word
+        )
+    return table
