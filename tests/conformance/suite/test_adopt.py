@@ -54,3 +54,12 @@ async def test_it_holds_its_unique_key(store: Store) -> None:
     job = new(unique=Unique("key"))
     await store.adopt(job, "manager", "pod-1")
     assert await insert_one(store, unique=Unique("key")) == job.id
+
+
+async def test_a_held_key_does_not_keep_it_out(store: Store) -> None:
+    holder = await insert_one(store, unique=Unique("key"))
+    job = new(unique=Unique("key"))
+    lease = await store.adopt(job, "manager", "pod-1")
+    assert (await seen(store, job.id)).state is State.RUNNING
+    await settle(store, lease, Done())
+    assert await insert_one(store, unique=Unique("key")) == holder

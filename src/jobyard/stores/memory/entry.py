@@ -75,6 +75,16 @@ class Entry:
         assert self.hold is not None
         return LeaseKey(self.id, self.sequence, self.hold.token)
 
+    def record(self, step: Step, now: Instant) -> None:
+        """The last word about a name wins, in the place of the first, timed by the store's clock."""
+        known = self.steps.get(step.name)
+        is_running = step.status == "running"
+        self.steps[step.name] = msgspec.structs.replace(
+            step,
+            started_at=now if is_running or known is None else known.started_at,
+            finished_at=None if is_running else now,
+        )
+
     def lease(self) -> Lease:
         assert self.hold is not None
         return Lease(

@@ -50,18 +50,14 @@ class HotPathVerbs(Desk):
     async def extend(self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
         with self._looking() as now:
             lost: list[LeaseKey] = []
-            cancelled: list[tuple[LeaseKey, str]] = []
             for key in keys:
                 entry = self._held(key)
                 if entry is None or entry.hold is None:
                     lost.append(key)
-                    continue
                 # A handed-off job is judged by its reconciler: a late renewal must not give its lease an end again.
-                if entry.hold.expires_at != FOREVER:
+                elif entry.hold.expires_at != FOREVER:
                     entry.hold.expires_at = after(now, lease_seconds)
-                if entry.cancel_requested is not None:
-                    cancelled.append((key, entry.cancel_requested))
-            return Extended(lost=tuple(lost), cancelled=tuple(cancelled))
+            return Extended(lost=tuple(lost), cancelled=self._asked_to_stop(worker))
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         with self._looking() as now:
@@ -72,10 +68,10 @@ class HotPathVerbs(Desk):
                     refused.append(report.key)
                     continue
                 if report.progress is not None:
-                    entry.progress = msgspec.structs.replace(report.progress, at=report.progress.at or now)
-                entry.log.extend(msgspec.structs.replace(line, at=line.at or now) for line in report.lines)
+                    entry.progress = msgspec.structs.replace(report.progress, at=now)
+                entry.log.extend(msgspec.structs.replace(line, at=now) for line in report.lines)
                 if report.step is not None:
-                    entry.steps[report.step.name] = report.step
+                    entry.record(report.step, now)
             return tuple(refused)
 
     async def reclaim(self, limit: int = 1000) -> list[Ended]:
@@ -90,9 +86,6 @@ class HotPathVerbs(Desk):
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         with self._changing() as now:
             require_unknown(self._shelf, job.id)
-            holder = self._shelf.keys.holder(job, now)
-            if holder is not None:
-                raise NotPossible(f"Job {holder} holds the unique key of job {job.id}; it cannot be adopted as well.")
             entry = self._shelf.add_running(job, Hold(secrets.token_hex(8), worker, FOREVER), now)
             entry.external_id = external_id
             return entry.lease()

@@ -125,7 +125,9 @@ class Shelf:
             private_payload=job.private_payload,
         )
         self._by_id[job.id] = self._by_sequence[entry.sequence] = entry
-        self.keys.acquire(job, now)
+        # What was found running outside is entered even if another job holds its key: counts must be true.
+        if self.keys.holder(job, now) is None:
+            self.keys.acquire(job, now)
         return entry
 
     def _hold(self, entry: Entry, hold: Hold, now: Instant) -> None:
