@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.testing.test_history_builder import Story
 
 from jobyard.domain.job import Ending, State
@@ -167,3 +169,18 @@ def test_a_job_asked_to_stop_ends_instead_of_waiting_again() -> None:
     story.settle("a", State.PENDING)
     story.claim("b")
     assert story.codes(story.final(a=State.CANCELLED, b=State.RUNNING)) == set()
+
+
+def test_thousands_of_jobs_are_checked_in_seconds() -> None:
+    story = Story()
+    story.configure(max_per_group=2)
+    groups = [[f"{group}-{number}" for number in range(50)] for group in range(100)]
+    for index, ids in enumerate(groups):
+        story.insert(*ids, group=f"g{index}")
+    running: list[str] = []
+    for turn in zip(*groups, strict=True):
+        story.exchange(*turn, settled=[story.sent(job_id) for job_id in running])
+        running = list(turn)
+    began = time.monotonic()
+    assert story.codes() == set()
+    assert time.monotonic() - began < 10

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.testing.test_history_builder import Story
 
@@ -303,7 +305,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("plant", PLANTED)
-def test_each_planted_violation_is_found(plant) -> None:  # type: ignore[no-untyped-def]
+def test_each_planted_violation_is_found(plant: Callable[[Story], None]) -> None:
     story = Story()
     plant(story)
     code = max((code for code in CODES if plant.__name__.startswith(code)), key=len)

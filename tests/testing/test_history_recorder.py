@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from jobyard.domain import admission
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Lease
@@ -175,7 +176,7 @@ class World:
 
 
 @pytest.mark.parametrize("deadly", [0.0, 0.02, 0.2])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 async def test_a_right_store_never_alarms(tmp_path: Path, seed: int, deadly: float) -> None:
     world = World(tmp_path, seed, deadly)
     await world.run(150)
@@ -185,6 +186,17 @@ async def test_a_right_store_never_alarms(tmp_path: Path, seed: int, deadly: flo
     assert numbers.claims > 50
     assert numbers.processes == len(world.paths)
     assert (numbers.unanswered > 0) == (deadly > 0)
+
+
+@pytest.mark.parametrize("deadly", [0.0, 0.02])
+async def test_a_store_that_breaks_a_limit_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadly: float
+) -> None:
+    right = admission.limit_of
+    monkeypatch.setattr(admission, "limit_of", lambda queue, group: right(queue, group) + 1)
+    world = World(tmp_path, 2, deadly)
+    await world.run(150)
+    assert {one.code for one in check(History.read(world.paths))} == {"group_limit_exceeded"}
 
 
 async def test_answers_are_on_file_before_the_caller_sees_them(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jobyard.testing.history.lives import Claim, Lives
+from jobyard.testing.history.life import Claim
+from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation
 from jobyard.testing.history.waits import Wait
 

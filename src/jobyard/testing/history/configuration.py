@@ -10,7 +10,7 @@ from typing import Any
 from jobyard.domain.admission import UNLIMITED, Group, Queue, limit_of
 from jobyard.domain.job import QueueSettings
 from jobyard.testing.history.events import Accepted, AskConfigure, AskLimit, AskPause
-from jobyard.testing.history.lives import Span
+from jobyard.testing.history.life import Span
 from jobyard.testing.history.reader import History, Operation
 from jobyard.testing.history.timeline import Timeline
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jobyard.domain.job import State
 from jobyard.ports.store import Action
-from jobyard.testing.history.lives import Claim, Gap, Life, Lives
+from jobyard.testing.history.life import Claim, Gap, Life
+from jobyard.testing.history.lives import Lives
 
 
 def resolve(lives: Lives) -> None:

@@ -8,7 +8,8 @@ from itertools import pairwise
 from jobyard.domain.job import State
 from jobyard.ports.store import Action
 from jobyard.testing.history.events import Adopted, AskAdopt, AskExtend, AskReport, Heard
-from jobyard.testing.history.lives import Claim, Life, Lives, Settled
+from jobyard.testing.history.life import Claim, Life, Settled
+from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.reader import History, Operation
 from jobyard.testing.history.timeline import Made
 from jobyard.testing.history.violation import Violation

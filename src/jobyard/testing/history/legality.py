@@ -8,7 +8,8 @@ from itertools import pairwise
 from jobyard.domain.instant import Instant
 from jobyard.ports.store import Action
 from jobyard.testing.history.claims import violation_at
-from jobyard.testing.history.lives import Claim, Life, Lives, Span
+from jobyard.testing.history.life import Claim, Life, Span
+from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation
 from jobyard.testing.history.waits import due_after
 

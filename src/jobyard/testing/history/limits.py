@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from jobyard.testing.history.claims import GroupKey, claims_in_order, group_of, violation_at
 from jobyard.testing.history.configuration import Configuration
-from jobyard.testing.history.lives import Claim, Lives
+from jobyard.testing.history.life import Claim
+from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation
 
 

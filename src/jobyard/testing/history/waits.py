@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import State
 from jobyard.ports.store import Action
-from jobyard.testing.history.lives import Gap, Life, Lives, Settled, Span
+from jobyard.testing.history.life import Gap, Life, Settled, Span
+from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.timeline import Timeline
 
 Place = tuple[int, int]  # smaller is better
