@@ -1,0 +1,1 @@
+"""What carries out jobs: Python handlers first."""

@@ -1,0 +1,1 @@
+"""Events become logs here, and metrics and alerts later."""

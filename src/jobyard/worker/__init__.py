@@ -1,0 +1,1 @@
+"""Claims jobs, runs them, settles them, and stops well."""

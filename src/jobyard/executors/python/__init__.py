@@ -1,0 +1,1 @@
+"""Python functions as handlers: async ones on the loop, others in threads."""

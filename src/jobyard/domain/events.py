@@ -1,0 +1,82 @@
+"""What happened, as values; one place turns them into logs, metrics and alerts."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from jobyard.domain.job import Ending, State
+from jobyard.domain.lease import Ended, Lease
+
+
+class JobStarted(msgspec.Struct, frozen=True):
+    lease: Lease
+
+
+class JobSettled(msgspec.Struct, frozen=True):
+    """An attempt ended and the store took it; `to` PENDING means that the job will run again."""
+
+    lease: Lease
+    to: State
+    ending: Ending | None
+    message: str | None
+    seconds: float
+
+
+class SettlementRefused(msgspec.Struct, frozen=True):
+    """An attempt ended after its lease was gone; its outcome was not taken."""
+
+    lease: Lease
+    to: State
+
+
+class LeaseLost(msgspec.Struct, frozen=True):
+    lease: Lease
+
+
+class LeaseExpired(msgspec.Struct, frozen=True):
+    """Somebody's lease ran out and this worker cleared it away."""
+
+    ended: Ended
+
+
+class StoreTrouble(msgspec.Struct, frozen=True):
+    doing: str
+    error: Exception
+    retry_in_seconds: float
+
+
+class StoreBack(msgspec.Struct, frozen=True):
+    away_seconds: float
+
+
+class LoopBlocked(msgspec.Struct, frozen=True):
+    """Handlers keep the event loop from turning; leases are still renewed."""
+
+    seconds: float
+
+
+class WorkerStarted(msgspec.Struct, frozen=True):
+    worker: str
+    queues: tuple[str, ...]
+    concurrency: int
+
+
+class WorkerStopped(msgspec.Struct, frozen=True):
+    worker: str
+    handed_back: int
+
+
+Event: TypeAlias = (
+    JobStarted
+    | JobSettled
+    | SettlementRefused
+    | LeaseLost
+    | LeaseExpired
+    | StoreTrouble
+    | StoreBack
+    | LoopBlocked
+    | WorkerStarted
+    | WorkerStopped
+)

@@ -1,0 +1,130 @@
+"""What a handler is given: who it is, and a way to tell how far it got."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NoReturn
+
+import msgspec
+
+from jobyard.domain.job import LogLine, Progress, Step
+from jobyard.errors import BadOption, NotPossible
+from jobyard.executors.python.payload import to_json
+from jobyard.ports.executor import Attempt
+
+MAX_REPORT_BYTES = 64 << 10
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Facts:
+    """What both kinds of context know."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        lease = attempt.lease
+        self.job_id = lease.job_id
+        self.kind = lease.kind
+        self.queue = lease.queue
+        self.group = lease.group
+        self.attempt = lease.attempt
+        self.max_attempts = lease.max_attempts
+
+    @property
+    def cancelled(self) -> bool:
+        """The attempt should end: cancelled, out of time, lease lost, or the worker stops."""
+        return self._attempt.is_stopping
+
+    @property
+    def signal(self) -> Any:
+        """The data of the signal that woke a parked job, else None."""
+        data = self._attempt.lease.signal
+        return None if data is None else msgspec.json.decode(data)
+
+    @property
+    def private(self) -> Any:
+        """The private payload, or None."""
+        data = self._attempt.lease.private_payload
+        return None if data is None else msgspec.json.decode(data)
+
+    def transaction(self) -> NoReturn:
+        raise NotPossible("ctx.transaction() is reserved: effects and completion in one database transaction.")
+
+
+class Context(Facts):
+    """For async handlers."""
+
+    async def progress(self, percent: float, message: str = "", data: Any = None) -> None:
+        """Say how far the job is: 0 to 100, a line for people, any JSON for programs."""
+        await self._attempt.report(progress=checked_progress(percent, message, data))
+
+    async def log(self, message: str, level: str = "info") -> None:
+        """Add a line to the job's log."""
+        await self._attempt.report(lines=(checked_line(message, level),))
+
+    @asynccontextmanager
+    async def step(self, name: str, data: Any = None) -> AsyncIterator[None]:
+        """Record a named step: running, then passed, or failed if the block raises."""
+        to_json(data, f"data of step {name}", MAX_REPORT_BYTES)
+        await self._attempt.report(step=self._step(name, "running", data))
+        try:
+            yield
+        except BaseException:
+            if not self.cancelled:
+                await self._attempt.report(step=self._step(name, "failed", data))
+            raise
+        await self._attempt.report(step=self._step(name, "passed", data))
+
+    def _step(self, name: str, status: str, data: Any) -> Step:
+        return Step(name=name, status=status, attempt=self.attempt, data=data)
+
+
+class BlockingContext(Facts):
+    """For handlers that are plain functions: the same, without await."""
+
+    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(attempt)
+        self._context = Context(attempt)
+        self._loop = loop
+
+    def progress(self, percent: float, message: str = "", data: Any = None) -> None:
+        asyncio.run_coroutine_threadsafe(self._context.progress(percent, message, data), self._loop).result()
+
+    def log(self, message: str, level: str = "info") -> None:
+        asyncio.run_coroutine_threadsafe(self._context.log(message, level), self._loop).result()
+
+    @contextmanager
+    def step(self, name: str, data: Any = None) -> Iterator[None]:
+        step = self._context.step(name, data)
+        asyncio.run_coroutine_threadsafe(step.__aenter__(), self._loop).result()
+        try:
+            yield
+        except BaseException as error:
+            leaving = step.__aexit__(type(error), error, error.__traceback__)
+            asyncio.run_coroutine_threadsafe(_quietly(leaving, error), self._loop).result()
+            raise
+        asyncio.run_coroutine_threadsafe(step.__aexit__(None, None, None), self._loop).result()
+
+
+async def _quietly(leaving: Any, error: BaseException) -> None:
+    try:
+        await leaving
+    except BaseException as same:
+        if same is not error:
+            raise
+
+
+def checked_progress(percent: float, message: str, data: Any) -> Progress:
+    if not (isinstance(percent, int | float) and math.isfinite(percent) and 0 <= percent <= 100):
+        raise BadOption(f"Progress is a percentage from 0 to 100, not {percent!r}.")
+    if data is not None:
+        to_json(data, "progress data", MAX_REPORT_BYTES)
+    return Progress(percent=percent, message=message[:1000], data=data)
+
+
+def checked_line(message: str, level: str) -> LogLine:
+    if level not in LEVELS:
+        raise BadOption(f"A log level is one of {', '.join(LEVELS)}, not {level!r}.")
+    return LogLine(message=message[:10_000], level=level)

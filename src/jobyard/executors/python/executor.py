@@ -1,0 +1,86 @@
+"""Run one attempt of a Python handler and say how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import traceback
+from typing import Any
+
+from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Snooze
+from jobyard.errors import BadInput, LeaseLost, PayloadNotJson, PayloadTooLarge, UnknownKind
+from jobyard.executors.python.context import BlockingContext, Context
+from jobyard.executors.python.kinds import Kind, Kinds
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+from jobyard.executors.python.threads import Threads
+from jobyard.ports.executor import Attempt
+
+MAX_TRACEBACK = 16_000
+
+
+class Interrupted(BaseException):
+    """Raised inside a blocking handler that should stop; not an Exception, so that handlers do not swallow it."""
+
+
+class PythonExecutor:
+    def __init__(self, kinds: Kinds, max_result_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._kinds = kinds
+        self._max_result_bytes = max_result_bytes
+        self._threads = Threads()
+
+    async def perform(self, attempt: Attempt) -> Outcome:
+        lease = attempt.lease
+        try:
+            kind = self._kinds.get(lease.kind)
+            arguments = kind.decode(lease.payload)
+        except UnknownKind as error:
+            # Another worker may know it, or this one after its next deployment.
+            return Failed(message=str(error), type="UnknownKind")
+        except BadInput as error:
+            return Failed(message=str(error), type="BadInput", retry=False)
+        try:
+            if kind.is_async:
+                value = await kind.call(Context(attempt), arguments)
+            else:
+                value = await self._in_thread(kind, attempt, arguments)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            return failed(error, kind, lease.attempt)
+        return self._outcome(kind, value)
+
+    async def _in_thread(self, kind: Kind, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
+        context = BlockingContext(attempt, asyncio.get_running_loop())
+        call = self._threads.start(functools.partial(kind.call, context, arguments))
+        try:
+            return await asyncio.shield(call.future)
+        except asyncio.CancelledError:
+            call.interrupt(Interrupted)
+            await asyncio.wait([call.future])
+            if not call.future.cancelled():
+                call.future.exception()
+            raise
+
+    def _outcome(self, kind: Kind, value: Any) -> Outcome:
+        if value is None:
+            return DONE
+        if isinstance(value, Done | Failed | Snooze | Cancel | Handoff | Park):
+            return value
+        try:
+            return Done(to_json(value, f"result of {kind.name}", self._max_result_bytes))
+        except (PayloadNotJson, PayloadTooLarge) as error:
+            # Running it again would give the same; what it did is done.
+            return Failed(message=str(error), type=type(error).__name__, retry=False)
+
+
+DONE = Done()
+
+
+def failed(error: Exception, kind: Kind, attempt: int) -> Failed:
+    text = "".join(traceback.format_exception(error))
+    return Failed(
+        message=(str(error) or type(error).__name__)[:2000],
+        type=type(error).__qualname__,
+        traceback=text if len(text) <= MAX_TRACEBACK else "…" + text[-MAX_TRACEBACK:],
+        retry_after_seconds=None if kind.retry_after is None else max(0.0, float(kind.retry_after(attempt))),
+    )

@@ -1,0 +1,136 @@
+"""Kinds of job: which function handles them, and what shape their payload has."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+
+from jobyard.errors import BadInput, BadOption, UnknownKind, did_you_mean
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+
+
+class Kind:
+    """A handler: its name, its function, and a payload type made from its signature."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], retry_after: Callable[[int], float] | None = None
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.retry_after = retry_after  # a back-off of the handler's own: seconds after so many failures
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters:
+            raise BadOption(f"Handler {name} must take the Context as its first parameter.")
+        unfit = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if unfit:
+            raise BadOption(f"Handler {name} takes {', '.join(unfit)}: a payload needs named parameters.")
+        hints = _hints(function)
+        self.names = tuple(p.name for p in parameters[1:])
+        self._positional = tuple(p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY)
+        self._decode = _decoder(name, parameters[1:], hints)
+        self._decode_result = _result_decoder(hints.get("return", Any))
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name, as a payload holds them."""
+        if len(args) > len(self._positional):
+            raise BadInput(f"{self.name} takes {len(self._positional)} arguments, not {len(args)}.")
+        payload = dict(zip(self._positional, args, strict=False))
+        for name in kwargs:
+            if name in payload:
+                raise BadInput(f"{self.name} got {name} twice.")
+        payload.update(kwargs)
+        return payload
+
+    def encode(self, payload: Any, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
+        """JSON that this handler can read back; anything else is refused here, not when it runs."""
+        data = to_json(payload, f"payload of {self.name}", max_bytes)
+        self.decode(data)
+        return data
+
+    def decode(self, payload: bytes) -> tuple[Any, ...]:
+        try:
+            values: tuple[Any, ...] = self._decode(payload)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"The payload does not fit {self.name}({', '.join(self.names)}): {error}.") from error
+        except msgspec.DecodeError as error:
+            raise BadInput(f"The payload of {self.name} is not JSON: {error}.") from error
+        return values
+
+    def call(self, context: Any, values: tuple[Any, ...]) -> Any:
+        """Call the function with what `decode` gave."""
+        split = len(self._positional)
+        if split == len(values):
+            return self.function(context, *values)
+        return self.function(context, *values[:split], **dict(zip(self.names[split:], values[split:], strict=True)))
+
+    def decode_result(self, result: bytes) -> Any:
+        return self._decode_result(result)
+
+
+class Kinds:
+    """The kinds that one application knows."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Kind] = {}
+
+    def add(self, kind: Kind) -> None:
+        known = self._kinds.get(kind.name)
+        if known is not None and known.function is not kind.function:
+            raise BadOption(f"Two handlers are named {kind.name}; give one of them name=….")
+        self._kinds[kind.name] = kind
+
+    def get(self, name: str) -> Kind:
+        kind = self._kinds.get(name)
+        if kind is None:
+            raise UnknownKind(f"No handler is declared for kind {name}.{did_you_mean(name, self._kinds)}")
+        return kind
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._kinds
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._kinds))
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError):
+        # Names that exist only for the type checker: the payload is then taken as it comes.
+        return {}
+
+
+def _decoder(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Callable[[bytes], Any]:
+    def build(types: dict[str, Any]) -> Callable[[bytes], Any]:
+        fields: list[Any] = []
+        for p in parameters:
+            field: tuple[Any, ...] = (p.name, types.get(p.name, Any))
+            if p.default is not p.empty:
+                field += (msgspec.field(default_factory=_always(p.default)),)
+            fields.append(field)
+        shape = msgspec.defstruct(
+            name.title().replace(".", ""), fields, kw_only=True, forbid_unknown_fields=True, gc=False
+        )
+        decoder = msgspec.json.Decoder(shape)
+        return lambda data: msgspec.structs.astuple(decoder.decode(data))
+
+    try:
+        return build(hints)
+    except TypeError:
+        # A parameter of a type that JSON has no word for: only the names are checked.
+        return build({})
+
+
+def _always(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _result_decoder(hint: Any) -> Callable[[bytes], Any]:
+    try:
+        return msgspec.json.Decoder(hint if hint is not None else type(None)).decode
+    except TypeError:
+        return msgspec.json.Decoder().decode

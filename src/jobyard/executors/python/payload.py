@@ -1,0 +1,48 @@
+"""JSON in, JSON out: payloads, results and progress data, with clear errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from jobyard.errors import PayloadNotJson, PayloadTooLarge
+
+MAX_PAYLOAD_BYTES = 1 << 20
+_encoder = msgspec.json.Encoder()
+
+
+def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
+    """
+    >>> to_json({"a": [1, 2]}, "payload")
+    b'{"a":[1,2]}'
+    >>> to_json(float("nan"), "result")
+    Traceback (most recent call last):
+      ...
+    jobyard.errors.PayloadNotJson: The result holds nan, which JSON cannot hold.
+    """
+    try:
+        data = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise PayloadNotJson(f"The {what} cannot be written as JSON: {error}.") from error
+    if b"null" in data:
+        refuse_not_finite(value, what)
+    if len(data) > max_bytes:
+        raise PayloadTooLarge(
+            f"The {what} is {len(data):,} bytes of JSON; at most {max_bytes:,} are taken. "
+            "Store large data elsewhere and pass a reference."
+        )
+    return data
+
+
+def refuse_not_finite(value: Any, what: str) -> None:
+    """The encoder writes NaN and infinity as null; losing a value silently is worse than refusing it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise PayloadNotJson(f"The {what} holds {value}, which JSON cannot hold.")
+    if isinstance(value, dict):
+        for item in value.values():
+            refuse_not_finite(item, what)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            refuse_not_finite(item, what)

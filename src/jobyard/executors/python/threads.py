@@ -1,0 +1,81 @@
+"""Threads for handlers that block: reused, and never in the way of the process's end."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import queue
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+
+class Call:
+    """One call on its way through a thread."""
+
+    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.run = copy_context().run
+        self.function = function
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.thread: int | None = None
+        self._lock = threading.Lock()
+
+    def perform(self) -> None:
+        try:
+            with self._lock:
+                self.thread = threading.get_ident()
+            try:
+                answer = self.run(self.function)
+            finally:
+                with self._lock:
+                    self.thread = None
+        except BaseException as error:
+            self._tell(self._fail, error)
+        else:
+            self._tell(self._succeed, answer)
+
+    def interrupt(self, error: type[BaseException]) -> None:
+        """Raise inside the thread at its next Python instruction; code blocked in C notices when it returns."""
+        with self._lock:
+            if self.thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(error))
+
+    def _tell(self, how: Callable[[Any], None], what: Any) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(how, what)
+
+    def _succeed(self, answer: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            # A StopIteration cannot travel through a future.
+            self.future.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
+
+
+class Threads:
+    """As many daemon threads as calls are under way; the standard pool would join a stuck one at exit."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def start(self, function: Callable[[], Any]) -> Call:
+        call = Call(function, asyncio.get_running_loop())
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._loop, name="jobyard-handler", daemon=True).start()
+        self._calls.put(call)
+        return call
+
+    def _loop(self) -> None:
+        while True:
+            self._calls.get().perform()
+            with self._lock:
+                self._idle += 1

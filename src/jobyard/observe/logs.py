@@ -1,0 +1,58 @@
+"""Events as log lines, one logger per component."""
+
+from __future__ import annotations
+
+import logging
+
+from jobyard.domain import events as e
+from jobyard.domain.job import State
+
+worker_log = logging.getLogger("jobyard.worker")
+store_log = logging.getLogger("jobyard.store")
+
+
+class LogObserver:
+    """Quiet while all is well: a job's life is DEBUG, what went wrong is WARNING or ERROR."""
+
+    def observe(self, event: e.Event) -> None:
+        match event:
+            case e.JobStarted(lease):
+                if worker_log.isEnabledFor(logging.DEBUG):
+                    worker_log.debug("%s %s started, attempt %d", lease.kind, lease.job_id, lease.attempt)
+            case e.JobSettled():
+                self._settled(event)
+            case e.SettlementRefused(lease, to):
+                worker_log.warning("%s %s: %s refused, the lease was lost", lease.kind, lease.job_id, to)
+            case e.LeaseLost(lease):
+                worker_log.warning("%s %s: lease lost, stopping the run", lease.kind, lease.job_id)
+            case e.LeaseExpired(ended):
+                worker_log.warning("job %s: %s", ended.job_id, ended.error.message)
+            case e.StoreTrouble(doing, error, seconds):
+                store_log.error("%s failed: %s (again in %.1f s)", doing, error, seconds)
+            case e.StoreBack(seconds):
+                store_log.warning("the store is back after %.1f s", seconds)
+            case e.LoopBlocked(seconds):
+                worker_log.warning("the event loop has not turned for %.0f s: a handler blocks it", seconds)
+            case e.WorkerStarted(worker, queues, concurrency):
+                takes = ", ".join(queues) or "all queues"
+                worker_log.info("worker %s started: %s, %d at a time", worker, takes, concurrency)
+            case e.WorkerStopped(worker, handed_back):
+                worker_log.info("worker %s stopped, %d jobs handed back", worker, handed_back)
+
+    def _settled(self, event: e.JobSettled) -> None:
+        lease = event.lease
+        if event.ending is None:
+            if worker_log.isEnabledFor(logging.DEBUG):
+                worker_log.debug("%s %s is %s after %.3f s", lease.kind, lease.job_id, event.to, event.seconds)
+        elif event.to is State.PENDING:
+            worker_log.warning(
+                "%s %s: attempt %d of %d: %s (%s); it will run again",
+                lease.kind,
+                lease.job_id,
+                lease.attempt,
+                lease.max_attempts,
+                event.ending,
+                event.message,
+            )
+        else:
+            worker_log.error("%s %s is %s: %s", lease.kind, lease.job_id, event.to, event.message)

@@ -1,0 +1,84 @@
+"""What operators do: limits, pauses, and changes to jobs, one or all that match."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from jobyard.domain.job import QueueSettings, State
+from jobyard.errors import BadOption, JobNotFound, NotPossible
+from jobyard.ports.store import Action, Changed, Filter, QueueInfo, Store
+from jobyard.service import options
+from jobyard.service.read import Read
+
+# Ids per change: a bulk action is many short transactions, not one that stops the world.
+CHANGE_AT_ONCE = 500
+DEAD = (State.FAILED, State.TIMEOUT)
+
+
+class Operate:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read = Read(store)
+
+    async def configure(self, queue: str, settings: QueueSettings) -> None:
+        await self._store.configure(options.name("queue", queue), settings)
+
+    async def set_limit(self, queue: str, group: str, limit: int) -> None:
+        await self._store.set_limit(options.name("queue", queue), options.name("group", group), options.limit(limit))
+
+    async def remove_limit(self, queue: str, group: str) -> None:
+        await self._store.set_limit(options.name("queue", queue), options.name("group", group), None)
+
+    async def pause(self, queue: str, group: str | None = None, *, paused: bool = True) -> None:
+        options.name("queue", queue)
+        if group is not None:
+            options.name("group", group)
+        await self._store.set_paused(queue, group, paused)
+
+    async def one(self, action: Action, job_id: str, *, reason: str = "", priority: int = 0) -> None:
+        """Change one job, or say why not."""
+        changed = await self.many(action, [job_id], reason=reason, priority=priority)
+        if changed.changed:
+            return
+        job = await self._store.get(job_id)
+        if job is None:
+            raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+        raise NotPossible(f"Job {job_id} is {job.state}; it cannot be changed by {action}.")
+
+    async def many(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+        if action is Action.PRIORITISE:
+            options.whole("priority", priority, -options.MAX_PRIORITY, options.MAX_PRIORITY)
+        changed: list[str] = []
+        unchanged: list[str] = []
+        for start in range(0, len(job_ids), CHANGE_AT_ONCE):
+            some = job_ids[start : start + CHANGE_AT_ONCE]
+            answer = await self._store.change(action, some, reason=reason, priority=priority)
+            changed += answer.changed
+            unchanged += answer.unchanged
+        return Changed(tuple(changed), tuple(unchanged))
+
+    async def matching(
+        self, action: Action, where: Filter, *, reason: str = "", priority: int = 0
+    ) -> AsyncIterator[Changed]:
+        """Change all jobs that match, batch by batch, so that a caller can show how far it is."""
+        batch: list[str] = []
+        async for job in self._read.walk(where):
+            batch.append(job.id)
+            if len(batch) == CHANGE_AT_ONCE:
+                yield await self.many(action, batch, reason=reason, priority=priority)
+                batch = []
+        if batch:
+            yield await self.many(action, batch, reason=reason, priority=priority)
+
+    async def drain(self, queue: str) -> int:
+        """Delete all waiting jobs of a queue; running ones go on."""
+        removed = 0
+        async for changed in self.matching(Action.DELETE, Filter(queue=queue, states=(State.PENDING,))):
+            removed += len(changed.changed)
+        return removed
+
+    async def known_queue(self, name: str) -> QueueInfo:
+        for queue in await self._store.queues():
+            if queue.name == name:
+                return queue
+        raise BadOption(f"There is no queue {name}.")

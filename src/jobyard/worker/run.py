@@ -1,0 +1,133 @@
+"""One attempt from start to settlement: perform → judge → settle."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING
+
+from jobyard.domain.job import LogLine, Progress, Step
+from jobyard.domain.lease import Lease
+from jobyard.domain.outcome import Cancel, Failed, Outcome, Release, TimedOut
+from jobyard.domain.state import Transition, judge
+from jobyard.errors import LeaseLost
+from jobyard.ports.executor import Executor
+from jobyard.ports.store import HotPath, Report
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Crew(Protocol):
+        """What a run needs of its worker."""
+
+        @property
+        def id(self) -> str: ...
+        @property
+        def store(self) -> HotPath: ...
+        @property
+        def executor(self) -> Executor: ...
+
+        def finished(self, run: Run, transition: Transition | None) -> None: ...
+
+
+# A handler that was told to stop and does not is left behind after this long; its outcome no longer counts.
+STOP_GRACE_SECONDS = 10.0
+
+
+class Run:
+    """Implements the executor port's Attempt."""
+
+    __slots__ = (
+        "_crew",
+        "_deadline",
+        "_settled",
+        "_verdict",
+        "is_lost",
+        "is_stopping",
+        "key",
+        "lease",
+        "started",
+        "task",
+    )
+
+    def __init__(self, crew: Crew, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
+        self.lease = lease
+        self.key = lease.key
+        self.is_stopping = False
+        self.is_lost = False
+        self.started = time.monotonic()
+        self._crew = crew
+        self._verdict: Outcome | None = None  # decided from outside, over what the handler may still say
+        self._settled = False
+        self._deadline: asyncio.TimerHandle | None = None
+        if lease.timeout_seconds is not None:
+            self._deadline = loop.call_later(lease.timeout_seconds, self._time_out)
+        self.task = loop.create_task(self._perform())
+
+    async def _perform(self) -> None:
+        try:
+            outcome = await self._crew.executor.perform(self)
+        except asyncio.CancelledError:
+            # Cancelled by nobody we know: the handler cancelled itself.
+            outcome = self._verdict or Failed(message="the handler was cancelled from inside", type="CancelledError")
+        except LeaseLost:
+            self.is_lost = True
+            outcome = Release()
+        except BaseException as error:
+            outcome = Failed(message=f"the executor failed: {error!r}", type=type(error).__qualname__)
+            self._settle(outcome)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._settle(self._verdict or outcome)
+
+    def _settle(self, outcome: Outcome) -> None:
+        if self._settled:
+            return
+        self._settled = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self.is_lost:
+            self._crew.finished(self, None)
+            return
+        self._crew.finished(self, judge(self.lease, outcome, random.random(), self._crew.id))
+
+    def _time_out(self) -> None:
+        self.stop(TimedOut(f"ran longer than {self.lease.timeout_seconds:g} s"))
+
+    def cancel(self, reason: str) -> None:
+        self.stop(Cancel(reason))
+
+    def lose(self) -> None:
+        """The lease is gone: stop, and settle nothing."""
+        self.is_lost = True
+        self.stop(Release())
+
+    def release(self) -> None:
+        """The worker stops: hand the job back."""
+        self.stop(Release())
+
+    def stop(self, verdict: Outcome) -> None:
+        if self.is_stopping or self._settled:
+            return
+        self.is_stopping = True
+        self._verdict = verdict
+        self.task.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.task.get_loop().call_later(STOP_GRACE_SECONDS, self._leave_behind)
+
+    def _leave_behind(self) -> None:
+        """It ignored the cancellation: the slot and the job must not wait for it for ever."""
+        self._settle(self._verdict or Release())
+
+    async def report(
+        self, *, progress: Progress | None = None, lines: tuple[LogLine, ...] = (), step: Step | None = None
+    ) -> None:
+        if self._settled or self.is_lost:
+            raise LeaseLost(f"Job {self.lease.job_id}: this attempt has ended; what it reports is refused.")
+        refused = await self._crew.store.report([Report(key=self.key, progress=progress, lines=lines, step=step)])
+        if refused:
+            self.is_lost = True
+            raise LeaseLost(f"Job {self.lease.job_id}: the lease was lost; what this attempt reports is refused.")

@@ -1,0 +1,270 @@
+"""The worker: claim for free slots, run, settle and claim again in one trip."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import time
+from collections.abc import Collection, Sequence
+
+from jobyard.domain.events import (
+    Event,
+    JobSettled,
+    JobStarted,
+    LeaseLost,
+    SettlementRefused,
+    StoreBack,
+    StoreTrouble,
+    WorkerStarted,
+    WorkerStopped,
+)
+from jobyard.domain.job import State
+from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, Lease, LeaseKey
+from jobyard.domain.state import Settlement, Transition
+from jobyard.ports.executor import Executor
+from jobyard.ports.observer import Observer
+from jobyard.ports.store import Exchange, Store, WorkerInfo
+from jobyard.worker.keeper import Keeper
+from jobyard.worker.run import Run
+
+# A trip carries at most this many claims: larger trips would hold the store's write lock for too long.
+CLAIM_AT_ONCE = 250
+# Even without a word from the store the worker looks again after this long.
+LOOK_AGAIN_SECONDS = 1.0
+RETRY_FIRST_SECONDS = 0.05
+RETRY_MOST_SECONDS = 5.0
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
+
+
+class Worker:
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        observer: Observer,
+        *,
+        queues: Sequence[str] = (),
+        concurrency: int = 2,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        shutdown_seconds: float = 30.0,
+        name: str | None = None,
+    ) -> None:
+        self.id = name or worker_name()
+        self.store = store
+        self.executor = executor
+        self._observer = observer
+        self._queues = tuple(queues)
+        self._concurrency = concurrency
+        self._lease_seconds = lease_seconds
+        self._shutdown_seconds = shutdown_seconds
+        self._runs: dict[LeaseKey, Run] = {}
+        self._outbox: list[tuple[Run, Settlement]] = []
+        self._sending: list[tuple[Run, Settlement]] = []
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._shutdown: asyncio.Task[None] | None = None
+        self._hungry = True  # there may be something to claim
+        self._stopping = False
+        self._listener: asyncio.Task[bool] | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._keeper: Keeper | None = None
+        self._handed_back = 0
+        self._completed = 0
+        self._trouble_since: float | None = None
+        self.last_exchange: float | None = None  # monotonic; health looks at its age
+
+    # Start and stop
+
+    async def start(self) -> None:
+        if self._main is None:
+            self._started_at = await self.store.now()
+            self._loop = asyncio.get_running_loop()
+            self._keeper = Keeper(self, self.store, self._lease_seconds, self._loop)
+            self._keeper.start()
+            self._main = self._loop.create_task(self._claim_loop())
+            self.observe(WorkerStarted(self.id, self._queues, self._concurrency))
+
+    async def stop(self, timeout_seconds: float | None = None) -> None:
+        """Take no more; let runs end for a while; then cancel them and hand them back.
+
+        Safe twice; a second call with a shorter time hurries the first.
+        """
+        if self._main is None:
+            return
+        grace = self._shutdown_seconds if timeout_seconds is None else timeout_seconds
+        if self._shutdown is None:
+            self._shutdown = self._loop.create_task(self._shut_down())
+        self._loop.call_later(grace, self._hurry.set)
+        await asyncio.shield(self._shutdown)
+
+    async def _shut_down(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        hurry = self._loop.create_task(self._hurry.wait())
+        while self._runs and not self._hurry.is_set():
+            tasks = [run.task for run in self._runs.values()]
+            await asyncio.wait([*tasks, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        for run in list(self._runs.values()):
+            self._handed_back += 1
+            run.release()
+        assert self._main is not None
+        assert self._keeper is not None
+        await self._main
+        if self._listener is not None:
+            self._listener.cancel()
+        await self._keeper.stop()
+        self.observe(WorkerStopped(self.id, self._handed_back))
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # The claim loop
+
+    async def _claim_loop(self) -> None:
+        while not self._stopping or self._runs or self._outbox:
+            wanted = 0 if self._stopping else min(self._concurrency - len(self._runs), CLAIM_AT_ONCE)
+            if self._outbox or (wanted > 0 and self._hungry):
+                await self.run_once(wanted)
+            else:
+                await self._sleep(listen=wanted > 0)
+
+    async def run_once(self, wanted: int) -> None:
+        """One trip: settle what finished, claim for the free slots."""
+        batch, self._outbox = self._outbox, []
+        self._sending = batch
+        # Claims are asked for anew, so a word that comes meanwhile counts for the next trip.
+        self._hungry = False
+        try:
+            answer = await self.store.exchange(
+                self.id, [settlement for _, settlement in batch], self._queues, wanted, self._lease_seconds
+            )
+        except Exception as error:
+            self._outbox = batch + self._outbox
+            self._hungry = True
+            await self._nap_after(error)
+            return
+        self._sending = []
+        self._store_is_back()
+        self._hungry = self._hungry or (0 < wanted == len(answer.leases))
+        self._record(batch, answer)
+        for lease in answer.leases:
+            self._begin(lease)
+        for key, reason in answer.cancelled:
+            self._stop_run(key, reason)
+
+    async def _sleep(self, *, listen: bool) -> None:
+        """Until a run ends, or the store has work for a free slot."""
+        if listen and (self._listener is None or self._listener.done()):
+            self._listener = self._loop.create_task(self._listen())
+        await self._wake.wait()
+        self._wake.clear()
+
+    async def _listen(self) -> bool:
+        try:
+            found = await self.store.wait_for_work(self._queues, LOOK_AGAIN_SECONDS)
+        except Exception as error:
+            await self._nap_after(error)
+            found = True
+        self._hungry = self._hungry or found
+        self._wake.set()
+        return found
+
+    def _begin(self, lease: Lease) -> None:
+        self._observer.observe(JobStarted(lease))
+        run = Run(self, lease, self._loop)
+        self._runs[run.key] = run
+
+    def finished(self, run: Run, transition: Transition | None) -> None:
+        """A run says how it ended; None when it has nothing left to say."""
+        self._runs.pop(run.key, None)
+        if transition is not None:
+            self._outbox.append((run, Settlement(run.key, transition)))
+        self._wake.set()
+
+    def _record(self, batch: list[tuple[Run, Settlement]], answer: Exchange) -> None:
+        refused = set(answer.refused)
+        now = time.monotonic()
+        for run, settlement in batch:
+            transition = settlement.transition
+            if refused and settlement.key in refused:
+                self.observe(SettlementRefused(run.lease, transition.to))
+                continue
+            if transition.to is State.COMPLETED:
+                self._completed += 1
+            error = transition.error
+            self._observer.observe(
+                JobSettled(
+                    run.lease,
+                    transition.to,
+                    None if error is None else error.ending,
+                    None if error is None else error.message,
+                    now - run.started,
+                )
+            )
+
+    # Trouble with the store
+
+    async def _nap_after(self, error: Exception) -> None:
+        """Back off with jitter; nothing that waits to be settled is forgotten."""
+        now = time.monotonic()
+        if self._trouble_since is None:
+            self._trouble_since = now
+        away = now - self._trouble_since
+        nap = min(RETRY_MOST_SECONDS, max(RETRY_FIRST_SECONDS, away / 2)) * (0.5 + random.random() / 2)
+        self.observe(StoreTrouble("exchanging jobs", error, nap))
+        await asyncio.sleep(nap)
+
+    def _store_is_back(self) -> None:
+        self.last_exchange = time.monotonic()
+        if self._trouble_since is not None:
+            self.observe(StoreBack(self.last_exchange - self._trouble_since))
+            self._trouble_since = None
+
+    # What the keeper asks and tells, from its own thread
+
+    def held(self) -> Collection[LeaseKey]:
+        # A job stays held until its settlement is taken: the lease must not run out on the way.
+        waiting = [*self._outbox, *self._sending]
+        return [*self._runs, *(settlement.key for _, settlement in waiting)]
+
+    def info(self) -> WorkerInfo:
+        return WorkerInfo(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self._queues,
+            concurrency=self._concurrency,
+            running=len(self._runs),
+            completed=self._completed,
+            started_at=self._started_at,
+        )
+
+    def lost(self, key: LeaseKey) -> None:
+        self._loop.call_soon_threadsafe(self._lose_run, key)
+
+    def asked_to_stop(self, key: LeaseKey, reason: str) -> None:
+        self._loop.call_soon_threadsafe(self._stop_run, key, reason)
+
+    def observe(self, event: Event) -> None:
+        self._observer.observe(event)
+
+    def _lose_run(self, key: LeaseKey) -> None:
+        run = self._runs.get(key)
+        if run is not None:
+            self.observe(LeaseLost(run.lease))
+            run.lose()
+
+    def _stop_run(self, key: LeaseKey, reason: str) -> None:
+        run = self._runs.get(key)
+        if run is not None:
+            run.cancel(reason)
