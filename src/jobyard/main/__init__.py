@@ -1,0 +1,1 @@
+"""Puts the parts together: the only floor that names concrete classes."""

@@ -1,0 +1,220 @@
+"""The Python API: declare queues and jobs, enqueue, run workers, operate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from jobyard.domain.explain import Explanation
+from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.errors import BadOption
+from jobyard.executors.python.context import BlockingContext, Context
+from jobyard.executors.python.executor import PythonExecutor
+from jobyard.executors.python.kinds import Kind, Kinds
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+from jobyard.main.blocking import Blocking
+from jobyard.main.definition import Call, Definition, Enqueue, Handle, declared
+from jobyard.main.stores import make_store
+from jobyard.observe.logs import LogObserver
+from jobyard.ports.clock import Clock
+from jobyard.ports.observer import Observer
+from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, Store
+from jobyard.service import options
+from jobyard.service.operate import Operate
+from jobyard.service.options import BackoffLike
+from jobyard.service.read import Read
+from jobyard.worker.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_CONCURRENCY = 10_000
+
+
+class Jobyard:
+    """One application's queue. `async with yard:` opens the store and applies the declared queues."""
+
+    def __init__(
+        self,
+        url: str = "sqlite:///jobs.db",
+        *,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        store: Store | None = None,
+    ) -> None:
+        self.store = store or make_store(url, clock)
+        self.max_payload_bytes = max_payload_bytes
+        self.observer: Observer = observer or LogObserver()
+        self.kinds = Kinds()
+        self.definitions: dict[str, Definition[Any, Any, Any]] = {}
+        self.read = Read(self.store)
+        self.operate = Operate(self.store)
+        self._queues: dict[str, QueueSettings] = {}
+        self._depth = 0
+
+    # Declare
+
+    def queue(
+        self,
+        name: str,
+        *,
+        max_running: int | None = None,
+        max_per_group: int | None = None,
+        max_waiting: int | None = None,
+        max_waiting_per_group: int | None = None,
+        keep_completed: int = 100,
+        keep_failed: int = 50,
+        keep_seconds: float = 0.0,
+    ) -> None:
+        """Declare a queue's settings; they are written when the yard is opened."""
+        given = {word: value for word, value in locals().items() if word not in ("self", "name")}
+        self._queues[options.name("queue", name)] = options.queue_settings(given)
+
+    def job(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        group: str | None = None,
+        priority: int = 0,
+        max_attempts: int = 3,
+        timeout: float | None = None,
+        backoff: BackoffLike | Callable[[int], float] | None = None,
+        tags: tuple[str, ...] = (),
+    ) -> Declare:
+        """Declare a handler. Its name is the kind; its options are the defaults of its jobs."""
+        words = {word: value for word, value in locals().items() if word not in ("self", "name")}
+        return Declare(self, name, words)
+
+    # Open and close
+
+    async def open(self) -> None:
+        if self._depth == 0:
+            await self.store.open()
+            for name, settings in self._queues.items():
+                await self.store.configure(name, settings)
+        self._depth += 1
+
+    async def close(self) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0:
+            await self.store.close()
+
+    async def __aenter__(self) -> Jobyard:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def blocking(self) -> Blocking:
+        """For synchronous programs: see `Blocking`."""
+        return Blocking(self)
+
+    # Enqueue
+
+    async def enqueue_many(self, *calls: Call[R]) -> list[Handle[R]]:
+        """All calls in one step, or none; calls that meet in the same moment share a transaction anyway."""
+        transactions = {id(call.transaction): call.transaction for call in calls}
+        if len(transactions) > 1:
+            raise BadOption("These calls name different transactions; enqueue them apart.")
+        transaction = next(iter(transactions.values()), None)
+        answers = await self.store.insert([call.new_job for call in calls], transaction)
+        return [
+            Handle(self, answer.id, call.kind, created=answer.created)
+            for call, answer in zip(calls, answers, strict=True)
+        ]
+
+    async def enqueue(self, kind: str, payload: Any = None, **given: Any) -> Handle[Any]:
+        """By name, as other doors do it: the payload is an object with the handler's parameters."""
+        self.kinds.get(kind)
+        definition = self.definitions[kind]
+        chosen = Enqueue[Any, Any](self, definition.kind, options.with_options(definition.defaults, given))
+        return (await self.enqueue_many(chosen.call_with({} if payload is None else payload)))[0]
+
+    # Run
+
+    def worker(
+        self,
+        *,
+        concurrency: int = 2,
+        queues: Sequence[str] = (),
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        shutdown_timeout: float = 30.0,
+        name: str | None = None,
+    ) -> Worker:
+        """A worker in this process: `async with yard.worker(concurrency=8): …`. No queues named means all."""
+        options.whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
+        options.positive("lease_seconds", lease_seconds)
+        options.seconds("shutdown_timeout", shutdown_timeout)
+        return Worker(
+            self.store,
+            PythonExecutor(self.kinds, self.max_payload_bytes),
+            self.observer,
+            queues=[options.name("queue", queue) for queue in queues],
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+            shutdown_seconds=shutdown_timeout,
+            name=name,
+        )
+
+    # Operate and read
+
+    async def set_limit(self, queue: str, group: str, limit: int) -> None:
+        """Give a group its own limit: 0 blocks it, 1 makes it serial."""
+        await self.operate.set_limit(queue, group, limit)
+
+    async def remove_limit(self, queue: str, group: str) -> None:
+        await self.operate.remove_limit(queue, group)
+
+    async def pause(self, queue: str, group: str | None = None) -> None:
+        """Start no more jobs of the queue, or of one group; running ones go on."""
+        await self.operate.pause(queue, group)
+
+    async def resume(self, queue: str, group: str | None = None) -> None:
+        await self.operate.pause(queue, group, paused=False)
+
+    async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
+        options.name("signal", name)
+        return await self.store.signal(job_id, name, to_json(data, "signal data", self.max_payload_bytes))
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why the job waits."""
+        return await self.read.explain(job_id)
+
+    async def get(self, job_id: str) -> Job:
+        return await self.read.job(job_id)
+
+    async def find(self, where: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
+        return await self.store.find(where or Filter(), limit, cursor)
+
+    async def queues(self) -> list[QueueInfo]:
+        return await self.store.queues()
+
+    async def groups(self, queue: str) -> list[GroupInfo]:
+        return await self.store.groups(queue)
+
+
+class Declare:
+    """The decorator that `yard.job(…)` answers."""
+
+    def __init__(self, yard: Jobyard, name: str | None, words: dict[str, Any]) -> None:
+        self._yard = yard
+        self._name = name
+        self._words = words
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> Definition[Context, P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[BlockingContext, P], R]) -> Definition[BlockingContext, P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Definition[Any, Any, Any]:
+        chosen, retry_after = declared(self._words)
+        kind = Kind(options.name("kind", self._name or function.__name__), function, retry_after)
+        self._yard.kinds.add(kind)
+        definition: Definition[Any, Any, Any] = Definition(self._yard, kind, chosen, function)
+        self._yard.definitions[kind.name] = definition
+        return definition
