@@ -45,7 +45,7 @@ from jobyard.stores.sqlite.watch import Watch
 from jobyard.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
-HAS_WORK, ANY_EXPIRED_LEASE = sql("has_work"), sql("any_expired_lease")
+HAS_WORK, ANY_EXPIRED_LEASE, NEXT_DELAYED = sql("has_work"), sql("any_expired_lease"), sql("next_delayed")
 
 
 class SqliteStore:
@@ -97,6 +97,13 @@ class SqliteStore:
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._open_parts()[1].read(work)
+
+    async def _read_line(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read what depends on the line: jobs whose time has come join it first."""
+        row = await self._read(lambda connection: connection.execute(NEXT_DELAYED).fetchone())
+        if row is not None and row[0] <= self._clock.now():
+            await self._write(lambda _: None, durable=False)
+        return await self._read(work)
 
     # The hot path
 
@@ -165,7 +172,7 @@ class SqliteStore:
         def question(connection: sqlite3.Connection) -> bool | None:
             if connection.execute(HAS_WORK, (names,)).fetchone():
                 return True
-            row = connection.execute(sql("next_delayed")).fetchone()
+            row = connection.execute(NEXT_DELAYED).fetchone()
             return True if row and row[0] <= self._clock.now() else None
 
         return await self._open_parts()[2].wait(question, timeout_seconds) is not None
@@ -217,14 +224,14 @@ class SqliteStore:
         await self._write(lambda tx: change.set_limit(tx, queue, group, limit))
 
     async def queues(self) -> list[QueueInfo]:
-        return await self._read(people.queues)
+        return await self._read_line(people.queues)
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
-        return await self._read(lambda connection: people.groups(connection, queue, limit, after))
+        return await self._read_line(lambda connection: people.groups(connection, queue, limit, after))
 
     async def standing(self, job_id: str) -> Standing:
         now = self._clock.now()
-        return await self._read(lambda connection: people.standing(connection, job_id, now))
+        return await self._read_line(lambda connection: people.standing(connection, job_id, now))
 
     async def prune(self, limit: int = 1000) -> int:
         return await self._write(lambda tx: retention.prune(tx, limit))
