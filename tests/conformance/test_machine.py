@@ -1,0 +1,29 @@
+"""Every store against the reference, on random histories."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.conformance.machine import StoreMachine
+from tests.conformance.stores import STORES
+
+SOAK = bool(os.environ.get("JOBYARD_SOAK"))
+COUNTS = settings(
+    max_examples=3000 if SOAK else 60,
+    stateful_step_count=100 if SOAK else 40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+
+
+# Memory against itself proves nothing about memory; it proves that the machine runs and that the reference is steady.
+@pytest.mark.parametrize("name", STORES)
+# A pass takes seconds; the time is for shrinking, which would otherwise be cut off and hide what was found.
+@pytest.mark.timeout(7200 if SOAK else 600)
+def test_the_store_decides_as_the_reference_does(name: str) -> None:
+    machine = type(f"{name.title()}Machine", (StoreMachine,), {"make": staticmethod(STORES[name])})
+    run_state_machine_as_test(machine, settings=COUNTS)
