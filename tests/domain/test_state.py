@@ -1,0 +1,123 @@
+"""The state machine: every outcome becomes a legal transition."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobyard.domain.job import Ending, State
+from jobyard.domain.lease import MAX_DEATHS, Lease
+from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
+from jobyard.domain.retry import Fixed
+from jobyard.domain.state import LEGAL, Transition, bury, heed, judge, require_legal
+from jobyard.errors import NotPossible
+
+texts = st.text(max_size=10)
+waits = st.floats(-10, 1e6)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Done, st.sampled_from([b"null", b"1"])),
+    st.builds(Failed, message=texts, retry=st.booleans(), retry_after_seconds=st.one_of(st.none(), waits)),
+    st.builds(TimedOut, texts),
+    st.builds(Snooze, waits),
+    st.builds(Cancel, texts),
+    st.builds(Handoff, texts),
+    st.builds(Park, texts, st.one_of(st.none(), st.floats(0, 1e6))),
+    st.just(Release()),
+)
+
+
+@st.composite
+def leases(draw: st.DrawFn) -> Lease:
+    max_attempts = draw(st.integers(1, 5))
+    return Lease(
+        job_id="job",
+        sequence=1,
+        token="token",
+        kind="work",
+        queue="default",
+        group=None,
+        priority=0,
+        attempt=draw(st.integers(1, max_attempts)),
+        max_attempts=max_attempts,
+        deaths=0,
+        payload=b"{}",
+        private_payload=None,
+        timeout_seconds=None,
+        backoff=Fixed(5.0),
+    )
+
+
+@given(leases(), outcomes)
+def test_every_outcome_is_a_legal_transition(lease: Lease, outcome: Outcome) -> None:
+    transition = judge(lease, outcome)
+    assert transition.to in LEGAL[State.RUNNING]
+    assert transition.delay_seconds >= 0
+    assert transition.counted == (not isinstance(outcome, Snooze | Park | Release))
+    assert not transition.died
+
+
+@given(leases(), outcomes)
+def test_the_state_says_what_the_outcome_said(lease: Lease, outcome: Outcome) -> None:
+    transition = judge(lease, outcome, worker="w")
+    is_last = lease.attempt >= lease.max_attempts
+    expected = {
+        Done: State.COMPLETED,
+        Cancel: State.CANCELLED,
+        Handoff: State.RUNNING,
+        Snooze: State.PENDING,
+        Park: State.PENDING,
+        Release: State.PENDING,
+        TimedOut: State.TIMEOUT if is_last else State.PENDING,
+        Failed: State.FAILED if is_last or not getattr(outcome, "retry", True) else State.PENDING,
+    }
+    assert transition.to is expected[type(outcome)]
+    if isinstance(outcome, Failed | TimedOut | Cancel):
+        assert transition.error is not None
+        assert (transition.error.attempt, transition.error.worker) == (lease.attempt, "w")
+    else:
+        assert transition.error is None
+    if isinstance(outcome, Park):
+        assert (transition.signal, transition.park_seconds) == (outcome.signal, outcome.seconds)
+
+
+@given(leases(), outcomes, texts)
+def test_a_job_asked_to_stop_never_goes_back_to_waiting(lease: Lease, outcome: Outcome, reason: str) -> None:
+    before = judge(lease, outcome)
+    heeded = heed(before, reason)
+    assert heeded.to is not State.PENDING
+    assert heed(before, None) == before
+    if before.to is State.PENDING:
+        assert (heeded.to, heeded.reason, heeded.error) == (State.CANCELLED, reason, before.error)
+        assert (heeded.signal, heeded.park_seconds, heeded.delay_seconds) == (None, None, 0.0)
+        assert heeded.counted == before.counted
+    else:
+        assert heeded == before
+
+
+@given(st.integers(1, 5), st.integers(0, 5), st.one_of(st.none(), texts))
+def test_a_lost_lease_is_a_death_that_is_not_counted(attempt: int, deaths: int, reason: str | None) -> None:
+    transition = bury(attempt=attempt, deaths=deaths, worker="w", cancel_requested=reason)
+    assert transition.died
+    assert not transition.counted
+    assert transition.error is not None
+    if reason is not None:
+        assert (transition.to, transition.reason) == (State.CANCELLED, reason)
+    elif deaths + 1 >= MAX_DEATHS:
+        assert (transition.to, transition.error.ending) == (State.FAILED, Ending.QUARANTINED)
+    else:
+        assert (transition.to, transition.error.ending) == (State.PENDING, Ending.LOST)
+
+
+@pytest.mark.parametrize("old", State)
+@pytest.mark.parametrize("new", State)
+def test_only_legal_changes_of_state_can_be_made(old: State, new: State) -> None:
+    if new in LEGAL[old]:
+        require_legal(old, new)
+    else:
+        with pytest.raises(NotPossible):
+            require_legal(old, new)
+
+
+def test_a_running_job_may_become_anything_that_a_transition_can_say() -> None:
+    assert {Transition(to=state).to for state in State} == LEGAL[State.RUNNING]
