@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C")
 
 
-class Handle(Generic[R]):
+class Handle(Generic[R_co]):
     """An enqueued job. `created` is False when a unique key was held: `id` is then the holder's."""
 
     def __init__(self, yard: Jobyard, job_id: str, kind: Kind, *, created: bool) -> None:
@@ -32,10 +33,10 @@ class Handle(Generic[R]):
         self.id = job_id
         self.created = created
 
-    async def result(self, timeout: float | None = None) -> R:
+    async def result(self, timeout: float | None = None) -> R_co:
         """The handler's result; raises JobFailed, JobTimedOut, JobWasCancelled or, after the time, ResultNotReady."""
         data = await self._yard.read.result(self.id, timeout)
-        typed: R = self._kind.decode_result(data)
+        typed: R_co = self._kind.decode_result(data)
         return typed
 
     async def job(self) -> Job:
@@ -52,7 +53,7 @@ class Handle(Generic[R]):
         return f"<Handle {self.id}>"
 
 
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """A job that is ready to be enqueued, alone or with others."""
 
     __slots__ = ("kind", "new_job", "transaction")

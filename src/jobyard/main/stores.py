@@ -23,12 +23,17 @@ def make_store(url: str, clock: Clock | None = None) -> Store:
     >>> make_store("memory://").url
     'memory://'
     """
-    parts = urlsplit(url)
+    if not isinstance(url, str):
+        raise UnknownStore(f"A store is named by a URL such as sqlite:///jobs.db, not by {url!r}.")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UnknownStore(f"{url} is not a URL: {error}. Write it like sqlite:///jobs.db.") from error
     if parts.scheme == "memory":
         return MemoryStore(clock or SystemClock())
     if parts.scheme == "sqlite":
         return _sqlite(url, clock)
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    shown = url.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)  # without a password
     hint = did_you_mean(parts.scheme or url.partition(":")[0], SCHEMES)
     raise UnknownStore(
         f"The store URL {shown} has an unknown scheme.{hint} "
@@ -45,6 +50,8 @@ def _sqlite(url: str, clock: Clock | None) -> Store:
         )
     if path == ":memory:":
         raise UnknownStore("sqlite:///:memory: cannot be shared; use memory:// in tests.")
+    if parts.fragment or any(ord(letter) < 32 for letter in path):
+        raise UnknownStore(f"{url!r} has a # or a control character; write # in a file name as %23.")
     synchronous = "full"
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key != "synchronous":

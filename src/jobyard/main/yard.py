@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from jobyard.domain.explain import Explanation
@@ -44,15 +45,19 @@ class Jobyard:
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
         store: Store | None = None,
     ) -> None:
-        self.store = store or make_store(url, clock)
+        self.clock = clock  # the store's, if one was given
+        self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
         self.observer: Observer = observer or LogObserver()
         self.kinds = Kinds()
         self.definitions: dict[str, Definition[Any, Any, Any]] = {}
-        self.read = Read(self.store)
-        self.operate = Operate(self.store)
         self._queues: dict[str, QueueSettings] = {}
         self._depth = 0
+
+    def _use(self, store: Store) -> None:
+        self.store = store
+        self.read = Read(store)
+        self.operate = Operate(store)
 
     # Declare
 
@@ -93,8 +98,12 @@ class Jobyard:
     async def open(self) -> None:
         if self._depth == 0:
             await self.store.open()
-            for name, settings in self._queues.items():
-                await self.store.configure(name, settings)
+            try:
+                for name, settings in self._queues.items():
+                    await self.store.configure(name, settings)
+            except BaseException:
+                await self.store.close()
+                raise
         self._depth += 1
 
     async def close(self) -> None:
@@ -108,6 +117,19 @@ class Jobyard:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @asynccontextmanager
+    async def using(self, store: Store, clock: Clock | None = None) -> AsyncIterator[None]:
+        """Another store for a while, opened and with the declared queues: what `jobyard.testing` stands on."""
+        before = self.store, self.clock, self._depth
+        self._use(store)
+        self.clock, self._depth = clock, 0
+        try:
+            async with self:
+                yield
+        finally:
+            self._use(before[0])
+            self.clock, self._depth = before[1:]
 
     def blocking(self) -> Blocking:
         """For synchronous programs: see `Blocking`."""
@@ -146,6 +168,8 @@ class Jobyard:
         name: str | None = None,
     ) -> Worker:
         """A worker in this process: `async with yard.worker(concurrency=8): …`. No queues named means all."""
+        if isinstance(queues, str):
+            raise BadOption(f'queues is a list of names: write queues=["{queues}"].')
         options.whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
         options.positive("lease_seconds", lease_seconds)
         options.seconds("shutdown_timeout", shutdown_timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from jobyard.domain.job import QueueSettings, State
-from jobyard.errors import BadOption, JobNotFound, NotPossible
+from jobyard.errors import BadOption, JobNotFound, NotPossible, did_you_mean
 from jobyard.ports.store import Action, Changed, Filter, QueueInfo, Store
 from jobyard.service import options
 from jobyard.service.read import Read
@@ -78,7 +78,7 @@ class Operate:
         return removed
 
     async def known_queue(self, name: str) -> QueueInfo:
-        for queue in await self._store.queues():
-            if queue.name == name:
-                return queue
-        raise BadOption(f"There is no queue {name}.")
+        known = {queue.name: queue for queue in await self._store.queues()}
+        if name not in known:
+            raise BadOption(f"There is no queue {name}.{did_you_mean(name, known)}")
+        return known[name]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 import msgspec
 
-from jobyard.domain.instant import Instant
+from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import NewJob, QueueSettings, Unique, UniqueScope
-from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff, as_backoff
+from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff, Delays, as_backoff
 from jobyard.errors import BadOption, did_you_mean
 
 BackoffLike: TypeAlias = Backoff | float | Sequence[float]
@@ -23,7 +22,7 @@ MAX_ATTEMPTS = 10_000
 MAX_LIMIT = 1_000_000_000
 MAX_SECONDS = 10 * 366 * 86_400
 MAX_TAGS = 50
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # a lone surrogate is not text: no store can hold it
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,24 +99,32 @@ def with_options(base: Options, given: dict[str, Any]) -> Options:
 
 
 def name(what: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or len(value) > MAX_NAME or _CONTROL.search(value):
-        raise BadOption(f"A {what} is a name of 1 to {MAX_NAME} printable characters, not {str(value)[:50]!r}.")
+    if not isinstance(value, str) or not value or len(value) > MAX_NAME or _UNPRINTABLE.search(value):
+        raise BadOption(f"A {what} is a name of 1 to {MAX_NAME} printable characters, not {str(value)[:50]!a}.")
     return value
 
 
 def whole(what: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BadOption(f"{what} must be a whole number from {least} to {most}, not {value!r}.")
+        raise BadOption(f"{what} must be a whole number from {least} to {most}, not {_short(value)}.")
     return value
 
 
 def seconds(what: str, value: Any) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= MAX_SECONDS:
-        raise BadOption(f"{what} must be from 0 to {MAX_SECONDS} seconds, not {value!r}.")
+        raise BadOption(f"{what} must be from 0 to {MAX_SECONDS} seconds, not {_short(value)}.")
     return value  # type: ignore[no-any-return]  # a number, checked above
+
+
+def _short(value: Any) -> str:
+    """As it would be written, cut where it no longer helps; a huge int cannot even be written in decimal."""
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return f"{'-' if value < 0 else ''}a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def positive(what: str, value: Any) -> float:
@@ -131,7 +138,7 @@ def instant(value: Any) -> Instant | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise BadOption(f"run_at must be a datetime with a time zone, not {value!r}.")
-    return round(value.astimezone(UTC).timestamp() * 1000)
+    return min(FOREVER, round(value.timestamp() * 1000))
 
 
 def checked_backoff(value: Any) -> Backoff:
@@ -139,8 +146,11 @@ def checked_backoff(value: Any) -> Backoff:
         backoff = as_backoff(value)
     except (TypeError, ValueError) as error:
         raise BadOption(f"backoff is seconds, a list of seconds or a back-off, not {value!r}.") from error
-    if any(isinstance(part, float) and part < 0 for part in msgspec.structs.astuple(backoff)):
-        raise BadOption(f"backoff must not be negative: {value!r}.")
+    if isinstance(value, str) or backoff == Delays(()):
+        raise BadOption(f"backoff is seconds, a list of seconds or a back-off, not {value!r}.")
+    parts = backoff.seconds if isinstance(backoff, Delays) else msgspec.structs.astuple(backoff)
+    for part in parts:
+        seconds("each part of backoff", part)
     return backoff
 
 
@@ -148,8 +158,8 @@ def checked_unique(value: Any) -> Unique | None:
     if value is None:
         return None
     unique = Unique(name("unique key", value)) if isinstance(value, str) else value
-    if not isinstance(unique, Unique):
-        raise BadOption(f"unique is a key or a Unique, not {value!r}.")
+    if not isinstance(unique, Unique) or not isinstance(unique.scope, UniqueScope):
+        raise BadOption(f"unique is a key or a Unique with a UniqueScope, not {value!r}.")
     if unique.scope is UniqueScope.PERIOD:
         positive("the period of a unique key", unique.period_seconds)
     name("unique key", unique.key)
@@ -157,6 +167,8 @@ def checked_unique(value: Any) -> Unique | None:
 
 
 def checked_tags(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise BadOption(f"tags is a list of names: write [{value!r}].")
     tags = tuple(dict.fromkeys(name("tag", tag) for tag in value))
     if len(tags) > MAX_TAGS:
         raise BadOption(f"A job has at most {MAX_TAGS} tags, not {len(tags)}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NoReturn
@@ -12,7 +11,7 @@ import msgspec
 
 from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.errors import BadOption, NotPossible
-from jobyard.executors.python.payload import to_json
+from jobyard.executors.python.payload import text, to_json
 from jobyard.ports.executor import Attempt
 
 MAX_REPORT_BYTES = 64 << 10
@@ -67,7 +66,8 @@ class Context(Facts):
     @asynccontextmanager
     async def step(self, name: str, data: Any = None) -> AsyncIterator[None]:
         """Record a named step: running, then passed, or failed if the block raises."""
-        to_json(data, f"data of step {name}", MAX_REPORT_BYTES)
+        name = text(name)
+        data = plain(data, f"data of step {name}")
         await self._attempt.report(step=self._step(name, "running", data))
         try:
             yield
@@ -117,14 +117,17 @@ async def _quietly(leaving: Any, error: BaseException) -> None:
 
 
 def checked_progress(percent: float, message: str, data: Any) -> Progress:
-    if not (isinstance(percent, int | float) and math.isfinite(percent) and 0 <= percent <= 100):
+    if not (isinstance(percent, int | float) and 0 <= percent <= 100):
         raise BadOption(f"Progress is a percentage from 0 to 100, not {percent!r}.")
-    if data is not None:
-        to_json(data, "progress data", MAX_REPORT_BYTES)
-    return Progress(percent=percent, message=message[:1000], data=data)
+    return Progress(percent=percent, message=text(message)[:1000], data=plain(data, "progress data"))
 
 
 def checked_line(message: str, level: str) -> LogLine:
     if level not in LEVELS:
         raise BadOption(f"A log level is one of {', '.join(LEVELS)}, not {level!r}.")
-    return LogLine(message=message[:10_000], level=level)
+    return LogLine(message=text(message)[:10_000], level=level)
+
+
+def plain(data: Any, what: str) -> Any:
+    """The data as JSON gives it back, so that it is the same in every store and no longer the handler's to change."""
+    return None if data is None else msgspec.json.decode(to_json(data, what, MAX_REPORT_BYTES))

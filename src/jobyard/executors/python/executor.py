@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import traceback
 from typing import Any
 
-from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Snooze
+import msgspec
+
+from jobyard.domain.outcome import Done, Failed, Outcome, Park, Snooze
 from jobyard.errors import BadInput, LeaseLost, PayloadNotJson, PayloadTooLarge, UnknownKind
 from jobyard.executors.python.context import BlockingContext, Context
-from jobyard.executors.python.kinds import Kind, Kinds
-from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+from jobyard.executors.python.kinds import OUTCOMES, Kind, Kinds
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text, to_json
 from jobyard.executors.python.threads import Threads
 from jobyard.ports.executor import Attempt
 
@@ -45,7 +48,8 @@ class PythonExecutor:
                 value = await self._in_thread(kind, attempt, arguments)
         except LeaseLost:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # sys.exit() in a handler ends its attempt, not the worker with everybody else's.
             return failed(error, kind, lease.attempt)
         return self._outcome(kind, value)
 
@@ -64,8 +68,8 @@ class PythonExecutor:
     def _outcome(self, kind: Kind, value: Any) -> Outcome:
         if value is None:
             return DONE
-        if isinstance(value, Done | Failed | Snooze | Cancel | Handoff | Park):
-            return value
+        if isinstance(value, OUTCOMES):
+            return checked(value, kind)
         try:
             return Done(to_json(value, f"result of {kind.name}", self._max_result_bytes))
         except (PayloadNotJson, PayloadTooLarge) as error:
@@ -76,11 +80,34 @@ class PythonExecutor:
 DONE = Done()
 
 
-def failed(error: Exception, kind: Kind, attempt: int) -> Failed:
-    text = "".join(traceback.format_exception(error))
+def checked(outcome: Any, kind: Kind) -> Outcome:
+    """An outcome that a handler made by hand; one that no store could take must not get that far."""
+    try:
+        fit: Outcome = msgspec.convert(msgspec.structs.asdict(outcome), type(outcome))
+        if isinstance(fit, Done):
+            msgspec.json.decode(fit.result)
+        elif isinstance(fit, Snooze | Park) and not 0 <= (fit.seconds or 0) < math.inf:
+            raise ValueError(f"{fit.seconds} seconds")
+        msgspec.json.encode(fit)
+    except (ValueError, TypeError, RecursionError) as error:
+        hint = " Done takes JSON as bytes; return a plain value instead." if isinstance(outcome, Done) else ""
+        message = f"{kind.name} returned a {type(outcome).__name__} that does not fit: {text(str(error))}.{hint}"
+        return Failed(message=message, type="BadOutcome", retry=False)
+    return fit
+
+
+def describe(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
+
+
+def failed(error: BaseException, kind: Kind, attempt: int) -> Failed:
+    trace = text("".join(traceback.format_exception(error)))
     return Failed(
-        message=(str(error) or type(error).__name__)[:2000],
+        message=text(describe(error))[:2000],
         type=type(error).__qualname__,
-        traceback=text if len(text) <= MAX_TRACEBACK else "…" + text[-MAX_TRACEBACK:],
+        traceback=trace if len(trace) <= MAX_TRACEBACK else "…" + trace[-MAX_TRACEBACK:],
         retry_after_seconds=None if kind.retry_after is None else max(0.0, float(kind.retry_after(attempt))),
     )

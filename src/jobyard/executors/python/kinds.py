@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_type_hints
 
 import msgspec
 
+from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
 from jobyard.errors import BadInput, BadOption, UnknownKind, did_you_mean
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+
+# What a handler may answer in place of a result.
+OUTCOMES = (Done, Failed, Snooze, Cancel, Handoff, Park)
 
 
 class Kind:
@@ -56,6 +61,8 @@ class Kind:
             values: tuple[Any, ...] = self._decode(payload)
         except msgspec.ValidationError as error:
             raise BadInput(f"The payload does not fit {self.name}({', '.join(self.names)}): {error}.") from error
+        except RecursionError as error:
+            raise BadInput(f"The payload of {self.name} is nested too deep; pass something flatter.") from error
         except msgspec.DecodeError as error:
             raise BadInput(f"The payload of {self.name} is not JSON: {error}.") from error
         return values
@@ -68,7 +75,12 @@ class Kind:
         return self.function(context, *values[:split], **dict(zip(self.names[split:], values[split:], strict=True)))
 
     def decode_result(self, result: bytes) -> Any:
-        return self._decode_result(result)
+        try:
+            return self._decode_result(result)
+        except msgspec.ValidationError as error:
+            raise BadInput(
+                f"The result of {self.name} does not fit its declared type: {error}. Correct the annotation."
+            ) from error
 
 
 class Kinds:
@@ -130,6 +142,9 @@ def _always(value: Any) -> Callable[[], Any]:
 
 
 def _result_decoder(hint: Any) -> Callable[[bytes], Any]:
+    # What a run may say besides a result is no part of the result's type.
+    said = [part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint]) if part not in OUTCOMES]
+    hint = Union[tuple(said)] if said else Any  # noqa: UP007
     try:
         return msgspec.json.Decoder(hint if hint is not None else type(None)).decode
     except TypeError:

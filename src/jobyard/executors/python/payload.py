@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 from jobyard.errors import PayloadNotJson, PayloadTooLarge
 
 MAX_PAYLOAD_BYTES = 1 << 20
+CURE = "Pass text, finite numbers, booleans, None, lists and objects of these, nested not too deep."
 _encoder = msgspec.json.Encoder()
 
 
@@ -20,14 +22,16 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
     >>> to_json(float("nan"), "result")
     Traceback (most recent call last):
       ...
-    jobyard.errors.PayloadNotJson: The result holds nan, which JSON cannot hold.
+    jobyard.errors.PayloadNotJson: The result holds nan, which JSON cannot hold. ...
     """
     try:
         data = _encoder.encode(value)
+        if b"null" in data:
+            refuse_not_finite(value, what)
+    except PayloadNotJson:
+        raise
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise PayloadNotJson(f"The {what} cannot be written as JSON: {error}.") from error
-    if b"null" in data:
-        refuse_not_finite(value, what)
+        raise PayloadNotJson(f"The {what} cannot be written as JSON: {text(str(error))}. {CURE}") from error
     if len(data) > max_bytes:
         raise PayloadTooLarge(
             f"The {what} is {len(data):,} bytes of JSON; at most {max_bytes:,} are taken. "
@@ -39,10 +43,21 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
 def refuse_not_finite(value: Any, what: str) -> None:
     """The encoder writes NaN and infinity as null; losing a value silently is worse than refusing it."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise PayloadNotJson(f"The {what} holds {value}, which JSON cannot hold.")
+        raise PayloadNotJson(f"The {what} holds {value}, which JSON cannot hold. {CURE}")
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
+        value = msgspec.to_builtins(value)
     if isinstance(value, dict):
-        for item in value.values():
+        for item in (*value, *value.values()):
             refuse_not_finite(item, what)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
             refuse_not_finite(item, what)
+
+
+def text(value: str) -> str:
+    """Text that every store can hold: a lone surrogate, as from an undecodable file name, becomes a question mark.
+
+    >>> text("caf\\udce9")
+    'caf?'
+    """
+    return value.encode("utf-8", "replace").decode()
