@@ -1,0 +1,69 @@
+"""The handlers of the stories; the worker processes and the test that enqueues both declare them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+from tests.story.marks import Marks
+
+from jobyard import Context, Jobyard
+from jobyard.errors import LeaseLost
+
+
+def declare(yard: Jobyard, folder: Path) -> None:
+    marks = Marks(folder)
+
+    @yard.job()
+    async def span(ctx: Context, seconds: float) -> list[int]:
+        """Says which process ran it, and from when to when (CLOCK_MONOTONIC, shared by all processes)."""
+        started = time.monotonic_ns()
+        await asyncio.sleep(seconds)
+        return [os.getpid(), started, time.monotonic_ns()]
+
+    @yard.job()
+    async def gate(ctx: Context, opened_by: str = "all") -> None:
+        """Runs until its gate is opened, or all are."""
+        marks.put(f"started-{ctx.job_id}")
+        try:
+            await marks.wait(f"open-{opened_by}", f"open-{ctx.job_id}", "open-all")
+        except asyncio.CancelledError:
+            marks.put(f"stopped-{ctx.job_id}")
+            raise
+
+    @yard.job()
+    async def late(ctx: Context, word: str) -> None:
+        """The first attempt blocks its whole event loop until it is allowed to say its word; the next is quick."""
+        if marks.has(f"first-{word}"):
+            return
+        marks.put(f"first-{word}")
+        marks.wait_blocking(f"speak-{word}")
+        try:
+            if word == "progress":
+                await ctx.progress(50, "too late")
+            elif word == "log":
+                await ctx.log("too late")
+        except LeaseLost:
+            marks.put(f"refused-{word}")
+            raise
+        marks.put(f"spoken-{word}")
+
+    @yard.job()
+    async def poison(ctx: Context) -> None:
+        """Takes its worker with it."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @yard.job()
+    async def block(ctx: Context, seconds: float) -> None:
+        """What an async handler must not do: the event loop stands still meanwhile."""
+        time.sleep(seconds)  # noqa: ASYNC251  # that is the point
+
+    @yard.job()
+    async def spin(ctx: Context, seconds: float) -> None:
+        """Worse: it keeps the interpreter's lock busy as well."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pass

@@ -1,0 +1,55 @@
+"""The numbers of a story, handed to `tests.soak`."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from jobyard.testing.history import History, Summary
+from jobyard.testing.history.events import AskExchange, AskReclaim, Exchanged, Reclaimed
+
+# Where each story appends its result as one line of JSON, if anywhere.
+RESULTS_VARIABLE = "JOBYARD_STORY_RESULTS"
+
+
+class Kill(msgspec.Struct, frozen=True):
+    worker: str
+    at: int  # nanoseconds of CLOCK_MONOTONIC
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    story: str
+    processes: int
+    kills: int
+    seconds: float
+    violations: list[str]
+    history: Summary
+    recovery_seconds: list[float]  # from a kill until each of its jobs was claimed again
+
+
+def record(result: Result) -> None:
+    path = os.environ.get(RESULTS_VARIABLE)
+    if path:
+        with Path(path).open("ab") as file:
+            file.write(msgspec.json.encode(result) + b"\n")
+
+
+def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
+    killed_at = {kill.worker: kill.at for kill in kills}
+    claimed: dict[str, list[int]] = defaultdict(list)
+    for operation, _, answer in history.select(AskExchange, Exchanged):
+        for lease in answer.leases if answer else ():
+            claimed[lease.job_id].append(operation.end)
+    found = []
+    for operation, _, reclaimed in history.select(AskReclaim, Reclaimed):
+        for ended in reclaimed.ended if reclaimed else ():
+            again = sorted(claimed[ended.job_id])
+            next_one = bisect_right(again, operation.begin)
+            if ended.worker in killed_at and next_one < len(again):
+                found.append((again[next_one] - killed_at[ended.worker]) / 1e9)
+    return sorted(found)

@@ -1,0 +1,214 @@
+"""One story's stage: a file, the processes on it, their histories, and the judge at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.story.app import declare
+from tests.story.marks import Marks
+from tests.story.process import Orders
+from tests.story.results import Kill, Result, record, recoveries
+from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
+
+from jobyard import Jobyard
+from jobyard.domain.job import Job, NewJob, QueueSettings
+from jobyard.main.ids import new_id
+from jobyard.ports.store import Filter, QueueInfo
+from jobyard.stores.sqlite import SqliteStore
+from jobyard.testing.history import History, RecordingStore, check, summary
+
+ROOT = Path(__file__).parents[2]
+# Words that no process may have logged, whatever was done to it.
+ALARMS = ("locked", "Traceback", "disk failed", "is damaged")
+
+
+class Process:
+    def __init__(self, orders: Orders, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = orders.name
+        self.log = log
+        self._popen = popen
+
+    @property
+    def is_up(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._popen.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Nothing happens if it has ended: its number is not given away before we asked for its exit code."""
+        self._popen.send_signal(number)
+
+    def end(self) -> None:
+        if self.is_up:
+            self._popen.kill()
+        self._popen.wait()
+
+
+class Scene:
+    def __init__(self, folder: Path, title: str) -> None:
+        self.title = title
+        self.database = folder / "jobs.db"
+        self.marks = Marks(folder / "marks")
+        self.kills: list[Kill] = []
+        self._folder = folder
+        self._processes: list[Process] = []
+        self._numbers = itertools.count(1)
+        self._started = time.monotonic()
+        self.yard = Jobyard(store=RecordingStore(SqliteStore(self.database), folder / "test.history"))
+        declare(self.yard, folder / "marks")
+
+    # Processes
+
+    def start(self, script: str, **orders: Any) -> Process:
+        name = f"{script}-{next(self._numbers)}"
+        told = Orders(
+            name=name,
+            database=str(self.database),
+            journal=str(self._folder / f"{name}.history"),
+            marks=str(self._folder / "marks"),
+            **orders,
+        )
+        command = [sys.executable, "-m", f"tests.story.{script}", msgspec.json.encode(told).decode()]
+        log = self._folder / f"{name}.log"
+        with log.open("wb") as output:
+            popen = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = Process(told, popen, log)
+        self._processes.append(process)
+        return process
+
+    def worker(self, **orders: Any) -> Process:
+        return self.start("worker", **{"lease_seconds": LEASE_SECONDS, **orders})
+
+    async def workers(self, count: int, **orders: Any) -> list[Process]:
+        """So many workers, all of them ready to take jobs."""
+        started = [self.worker(**orders) for _ in range(count)]
+        await self.ready(started)
+        return started
+
+    async def ready(self, workers: Iterable[Process]) -> None:
+        names = {worker.name for worker in workers}
+
+        async def all_seen() -> bool:
+            return names <= {info.id for info in await self.yard.store.workers()}
+
+        await self.until(all_seen, f"the workers {', '.join(sorted(names))} are up")
+
+    def kill(self, worker: Process) -> None:
+        self.kills.append(Kill(worker.name, time.monotonic_ns()))
+        worker.send(signal.SIGKILL)
+
+    async def stop(self, processes: Iterable[Process]) -> None:
+        """Ask them to end, and see that they end well."""
+        asked = list(processes)
+        for process in asked:
+            process.send(signal.SIGTERM)
+        await self.ended(asked)
+
+    async def ended(self, processes: Iterable[Process], exit_code: int = 0) -> None:
+        for process in processes:
+            await self.until(lambda process=process: not process.is_up, f"{process.name} has ended")
+            assert process.exit_code == exit_code, f"{process.name}: {process.exit_code}\n{process.log.read_text()}"
+
+    # Jobs
+
+    async def configure(self, queue: str = "default", **settings: Any) -> None:
+        """Keeps everything: the judge wants to see how each job ended."""
+        await self.yard.store.configure(queue, QueueSettings(keep_completed=1 << 30, keep_failed=1 << 30, **settings))
+
+    async def enqueue(self, kind: str, payload: Any = None, **options: Any) -> str:
+        return (await self.yard.enqueue(kind, payload, **options)).id
+
+    async def enqueue_all(self, jobs: Iterable[tuple[str, Any, dict[str, Any]]]) -> list[str]:
+        """Many at once, as (kind, payload, options)."""
+        new = [
+            NewJob(id=new_id(), kind=kind, payload=msgspec.json.encode(payload), **options)
+            for kind, payload, options in jobs
+        ]
+        return [inserted.id for inserted in await self.yard.store.insert(new)]
+
+    async def all_jobs(self) -> list[Job]:
+        return [job async for job in self.yard.read.walk(Filter())]
+
+    async def queue(self, name: str = "default") -> QueueInfo:
+        return next(info for info in await self.yard.queues() if info.name == name)
+
+    async def drained(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        async def nothing_left() -> bool:
+            return all(info.waiting + info.delayed + info.running == 0 for info in await self.yard.queues())
+
+        await self.until(nothing_left, "every job has ended", patience_seconds)
+
+    async def done(self, *job_ids: str) -> list[Job]:
+        return [await self.yard.read.end(job_id, PATIENCE_SECONDS) for job_id in job_ids]
+
+    # Waiting and judging
+
+    async def until(
+        self,
+        condition: Callable[[], bool] | Callable[[], Awaitable[bool]],
+        what: str,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        deadline = time.monotonic() + patience_seconds
+        while True:
+            holds = condition()
+            if holds if isinstance(holds, bool) else await holds:
+                return
+            if time.monotonic() > deadline:
+                raise AssertionError(f"Not within {patience_seconds:g} s: {what}.{await self._state()}")
+            await asyncio.sleep(0.02)
+
+    async def judge(self) -> Result:
+        """All that must hold at the end of any story. Ends what still runs: the history must be complete."""
+        for process in self._processes:
+            process.end()
+        history = History.read(sorted(self._folder.glob("*.history")))
+        violations = [str(violation) for violation in check(history, await self.all_jobs())]
+        violations += [f"audit: {sentence}" for sentence in await self.yard.store.audit()]
+        violations += [f"integrity_check: {line}" for line in self._integrity() if line != "ok"]
+        violations += [f"{process.log.name}: {line}" for process in self._processes for line in _alarms(process.log)]
+        result = Result(
+            story=self.title,
+            processes=len(self._processes),
+            kills=len(self.kills),
+            seconds=time.monotonic() - self._started,
+            violations=violations,
+            history=summary(history),
+            recovery_seconds=recoveries(history, self.kills),
+        )
+        record(result)
+        assert not violations, "\n  ".join([f"{len(violations)} violations in {self._folder}:", *violations[:50]])
+        return result
+
+    def _integrity(self) -> list[str]:
+        with sqlite3.connect(self.database) as connection:
+            lines = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+        connection.close()
+        return lines
+
+    async def _state(self) -> str:
+        lines = [str(info) for info in await self.yard.queues()]
+        for process in self._processes[-8:]:
+            tail = process.log.read_text().splitlines()[-5:]
+            lines += [f"{process.name} (exit code {process.exit_code}):", *(f"  {line}" for line in tail)]
+        return "\n" + "\n".join(lines)
+
+    def clear(self) -> None:
+        for process in self._processes:
+            process.end()
+
+
+def _alarms(log: Path) -> list[str]:
+    return [line for line in log.read_text().splitlines() if any(alarm in line for alarm in ALARMS)]

@@ -1,0 +1,19 @@
+"""How much each story takes on: little in `make test`, everything in `make soak`."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SOAK = bool(os.environ.get("JOBYARD_SOAK"))
+LEASE_SECONDS = 1.5
+# Everything waits on a condition; this only bounds how long a broken one is waited for.
+PATIENCE_SECONDS = 60.0
+# From the end of a lease until its job runs elsewhere: one look for expired leases, and room for a busy machine.
+RECOVERY_SLACK_SECONDS = 2.0 if SOAK else 5.0
+
+
+def size(small: T, full: T) -> T:
+    return full if SOAK else small
