@@ -1,0 +1,101 @@
+"""Short words for tests that wait, watch and look into stores."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from jobyard.domain.events import Event
+from jobyard.ports.store import Store
+
+ROOT = Path(__file__).parents[1]
+E_ = TypeVar("E_")
+
+
+async def eventually(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = 10.0) -> Any:
+    """The predicate's first true answer; fails after the time."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = predicate()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {inspect.getsource(predicate).strip()}")
+        await asyncio.sleep(0.005)
+
+
+class Events:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self._all: list[Event] = []
+        self._lock = threading.Lock()
+
+    def observe(self, event: Event) -> None:
+        with self._lock:
+            self._all.append(event)
+
+    def of(self, kind: type[E_]) -> list[E_]:
+        with self._lock:
+            return [event for event in self._all if isinstance(event, kind)]
+
+
+class Watched:
+    """A store that counts its verbs, remembers exchanges, and fails when told to."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.calls: Counter[str] = Counter()
+        self.exchanges: list[tuple[int, int, int]] = []  # settled, wanted, claimed
+        self.failing: Exception | None = None
+        self.failing_verbs: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(verb):
+            return verb
+
+        async def watched(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] += 1
+            if self.failing is not None and (not self.failing_verbs or name in self.failing_verbs):
+                raise self.failing
+            answer = await verb(*args, **kwargs)
+            if name == "exchange":
+                self.exchanges.append((len(args[1]), args[3], len(answer.leases)))
+            return answer
+
+        return watched
+
+    def twin(self) -> Store:
+        return self.as_store()
+
+    def as_store(self) -> Store:
+        return cast(Store, self)
+
+
+def python(*args: str, cwd: Path, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """A Python of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, *args], cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def mypy(path: Path) -> str:
+    """What mypy --strict says of a file."""
+    answer = python(
+        "-m", "mypy", "--strict", "--cache-dir", "/tmp/jobyard-tests-mypy", "--no-error-summary", str(path),
+        cwd=path.parent, timeout=110,
+    )  # fmt: skip
+    return answer.stdout + answer.stderr
