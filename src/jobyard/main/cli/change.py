@@ -1,0 +1,165 @@
+"""Commands that change jobs: some by id, or all that match, counted first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from jobyard.domain.job import State
+from jobyard.main.cli.filters import filter_options, in_words, make_filter
+from jobyard.main.cli.session import Session, verb
+from jobyard.main.yard import Jobyard
+from jobyard.ports.store import Action, Filter
+from jobyard.service.operate import DEAD
+
+# The states an action fits, so that the count asked about is the count that changes.
+FITS: dict[Action, tuple[State, ...]] = {
+    Action.CANCEL: (State.PENDING, State.RUNNING),
+    Action.RETRY: (State.FAILED, State.TIMEOUT, State.CANCELLED),
+    Action.DELETE: tuple(state for state in State if state is not State.RUNNING),
+    Action.PRIORITISE: (State.PENDING,),
+    Action.RUN_NOW: (State.PENDING,),
+}
+# What was cancelled on purpose is retried only when asked for by name.
+USUAL = FITS | {Action.RETRY: DEAD}
+
+
+def narrowed(action: Action, where: Filter) -> Filter:
+    if where.states is None:
+        return Filter(queue=where.queue, group=where.group, kind=where.kind, tag=where.tag, states=USUAL[action])
+    unfit = [state for state in where.states if state not in FITS[action]]
+    if unfit:
+        fitting = ", ".join(FITS[action])
+        raise click.UsageError(f"{action} does not fit {unfit[0]} jobs; it fits {fitting}.")
+    return where
+
+
+async def change_ids(session: Session, yard: Jobyard, action: Action, ids: tuple[str, ...], **words: Any) -> None:
+    answer = await yard.operate.many(action, ids, **words)
+    unchanged = {job_id: await yard.store.get(job_id) for job_id in answer.unchanged}
+    missing = [job_id for job_id in ids if job_id not in answer.changed and job_id not in unchanged]
+    if session.as_json:
+        session.print_json({"changed": answer.changed, "unchanged": list(unchanged), "missing": missing})
+    else:
+        session.say(f"{DONE[action]}: {counted(len(answer.changed))}.")
+    for job_id, job in unchanged.items():
+        session.note(f"error: job {job_id} is {job.state if job else 'gone'}; {action} does not fit.")
+    for job_id in missing:
+        session.note(f"error: there is no job {job_id}: never inserted, deleted, or removed by retention.")
+    if unchanged or missing:
+        raise click.exceptions.Exit(1)
+
+
+async def change_matching(
+    session: Session, yard: Jobyard, action: Action, where: Filter, *, yes: bool, **words: Any
+) -> None:
+    where = narrowed(action, where)
+    total = await yard.read.count(where)
+    if total:
+        session.confirm(f"{action.replace('_', '-').capitalize()} {counted(total)} ({in_words(where)})?", yes=yes)
+    changed = unchanged = 0
+    with progress_bar() as progress:
+        task = progress.add_task(str(action), total=total)
+        async for answer in yard.operate.matching(action, where, **words):
+            changed += len(answer.changed)
+            unchanged += len(answer.unchanged)
+            progress.update(task, completed=changed + unchanged)
+    if session.as_json:
+        session.print_json({"matched": total, "changed": changed, "unchanged": unchanged})
+    else:
+        left = f" {counted(unchanged)} had changed meanwhile and stay as they are." if unchanged else ""
+        session.say(f"{DONE[action]}: {counted(changed)}.{left}")
+
+
+def progress_bar() -> Progress:
+    """On stderr, and only on a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def counted(number: int) -> str:
+    return "1 job" if number == 1 else f"{number:,} jobs"
+
+
+DONE = {
+    Action.CANCEL: "Cancelled",
+    Action.RETRY: "Retried",
+    Action.DELETE: "Deleted",
+    Action.PRIORITISE: "Prioritised",
+    Action.RUN_NOW: "Due now",
+}
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.Command:
+    async def run(
+        session: Session,
+        /,
+        job_ids: tuple[str, ...],
+        all_matching: bool,
+        yes: bool,
+        queue: str | None,
+        group: str | None,
+        kind: str | None,
+        states: tuple[str, ...],
+        tag: str | None,
+        **words: Any,
+    ) -> None:
+        where = make_filter(queue, group, kind, states, tag)
+        if bool(job_ids) == all_matching:
+            raise click.UsageError("Give job ids, or filters with --all-matching.")
+        if job_ids and where != Filter():
+            raise click.UsageError("Filters go with --all-matching, not with job ids.")
+        async with session.operator() as yard:
+            if all_matching:
+                await change_matching(session, yard, action, where, yes=yes, **words)
+            else:
+                await change_ids(session, yard, action, job_ids, **words)
+
+    run.__doc__ = doc
+    function = verb(run)
+    for option in options:
+        function = option(function)
+    function = click.option("--all-matching", is_flag=True, help="All jobs that the filters match, counted first.")(
+        yes_option(function)
+    )
+    function = click.argument("job_ids", metavar="[JOB_ID]...", nargs=-1)(filter_options(function))
+    return click.command(action.replace("_", "-"))(function)
+
+
+EXAMPLE = "\n\n\b\nExample:\n  jobyard jobs "
+
+commands = (
+    _changing(
+        Action.RETRY,
+        "Run jobs again that ended badly: due now, attempts from zero, errors kept.\n\nWith --all-matching it means "
+        "FAILED and TIMEOUT; cancelled jobs only with --state CANCELLED."
+        f"{EXAMPLE}retry --queue mail --all-matching",
+    ),
+    _changing(
+        Action.CANCEL,
+        "Cancel jobs: waiting ones end now, running ones are asked to stop."
+        f"{EXAMPLE}cancel 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'sent by mistake'",
+        click.option("--reason", default="", metavar="TEXT", help="Kept with the job."),
+    ),
+    _changing(
+        Action.DELETE,
+        f"Delete jobs for good; running ones must be cancelled first.{EXAMPLE}delete --state COMPLETED --all-matching",
+    ),
+    _changing(
+        Action.PRIORITISE,
+        "Give waiting jobs another priority; higher goes first within the group."
+        f"{EXAMPLE}prioritise --priority 10 --kind invoice --all-matching",
+        click.option("--priority", type=int, required=True, help="The new priority."),
+    ),
+    _changing(
+        Action.RUN_NOW,
+        f"Make delayed jobs due now.{EXAMPLE}run-now 01890a5d-ac96-774b-bcce-b302099a8057",
+    ),
+)

@@ -1,0 +1,46 @@
+"""`jobyard check`: is this application ready to be deployed?"""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from jobyard.main.cli.findings import Finding, Level, report
+from jobyard.main.cli.session import Session, verb
+from jobyard.main.settings import unknown_variables
+
+
+@click.command()
+@verb
+async def check(session: Session) -> None:
+    """Check the app and the settings before a deployment.
+
+    Imports the app, lists its kinds and queues, opens its store and audits the counts. Exit code 1 when something is wrong.
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard check
+    """
+    yard = session.app()
+    findings = [Finding(Level.OK, "app", f"{session.app_name} is a Jobyard")]
+    findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
+    kinds = {
+        name: {"queue": definition.defaults.queue, "parameters": list(definition.kind.names)}
+        for name, definition in sorted(yard.definitions.items())
+    }
+    for name, kind in kinds.items():
+        findings.append(Finding(Level.OK, "kind", f"{name}({', '.join(kind['parameters'])}) in queue {kind['queue']}"))
+    if not kinds:
+        findings.append(
+            Finding(
+                Level.WARN, "kind", "the app declares no handler", "decorate a function with @yard.job(), and import it"
+            )
+        )
+    async with session.opened(yard):
+        findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
+        queues = await yard.queues()
+        findings += [Finding(Level.FAIL, "audit", problem) for problem in await yard.store.audit()]
+    known = {queue.name for queue in queues}
+    findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
+    report(session, findings, {"kinds": kinds, "queues": sorted(known)})

@@ -1,0 +1,38 @@
+"""Values as JSON documents: times as UTC text, payloads as they were handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.instant import FOREVER, rfc3339
+from jobyard.domain.retry import Delays, Exponential, Fixed
+
+
+def document(value: Any) -> Any:
+    """
+    >>> from jobyard.domain.job import LogLine
+    >>> document([LogLine(message="hello", at=1000)])
+    [{'message': 'hello', 'level': 'info', 'at': '1970-01-01T00:00:01.000Z'}]
+    """
+    match value:
+        case msgspec.Raw():
+            return msgspec.json.decode(value)
+        case Fixed() | Exponential() | Delays():
+            return msgspec.to_builtins(value)
+        case msgspec.Struct():
+            return {name: _field(name, getattr(value, name)) for name in value.__struct_fields__}
+        case Mapping():
+            return {key: document(item) for key, item in value.items()}
+        case list() | tuple():
+            return [document(item) for item in value]
+        case _:
+            return value
+
+
+def _field(name: str, value: Any) -> Any:
+    if name == "at" or name.endswith("_at"):
+        return None if value in (None, 0, FOREVER) else rfc3339(value)
+    return document(value)

@@ -1,0 +1,55 @@
+"""Log lines on stderr, a level for all and one for each component."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from jobyard.errors import ConfigurationError, did_you_mean
+from jobyard.main.settings import LOG_LEVEL
+
+LEVELS = ("debug", "info", "warning", "error")
+COMPONENTS = ("app", "main", "store", "worker")
+
+
+def parse_levels(text: str, usual: str) -> dict[str, str]:
+    """Levels by logger name.
+
+    >>> parse_levels("store=debug", "info")
+    {'jobyard': 'info', 'jobyard.store': 'debug'}
+    """
+    levels = {"jobyard": usual}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        component, equals, level = part.rpartition("=")
+        level = level.lower()
+        if level not in LEVELS:
+            raise ConfigurationError(
+                f"A log level is one of {', '.join(LEVELS)}, not {level}.{did_you_mean(level, LEVELS)}"
+            )
+        if equals and component not in COMPONENTS:
+            raise ConfigurationError(
+                f"There is no component {component} (known: {', '.join(COMPONENTS)})."
+                f"{did_you_mean(component, COMPONENTS)}"
+            )
+        levels[f"jobyard.{component}" if equals else "jobyard"] = level
+    return levels
+
+
+def set_up_logs(text: str | None, usual: str = LOG_LEVEL.default) -> None:
+    levels = parse_levels(text or "", usual)
+    logger = logging.getLogger("jobyard")
+    if not any(isinstance(handler, _OurHandler) for handler in logger.handlers):
+        handler = _OurHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level.upper())
+
+
+class _OurHandler(logging.Handler):
+    """Told apart from handlers that an application may have added; finds stderr anew, as tests change it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)

@@ -1,0 +1,109 @@
+"""`jobyard queues`: see, pause, resume and drain queues."""
+
+from __future__ import annotations
+
+import click
+from rich.markup import escape
+
+from jobyard.domain.job import State
+from jobyard.main.cli.change import change_matching, yes_option
+from jobyard.main.cli.render import number, print_table, usage
+from jobyard.main.cli.session import Session, json_option, verb
+from jobyard.ports.store import Action, Filter, QueueInfo
+
+HEADINGS = ("queue", ">waiting", ">delayed", "running", ">completed", ">failed", "")
+
+
+def queue_row(queue: QueueInfo) -> tuple[str, ...]:
+    failed = f"[red]{number(queue.failed)}[/]" if queue.failed else "0"
+    return (
+        escape(queue.name),
+        number(queue.waiting),
+        number(queue.delayed),
+        usage(queue.running, queue.settings.max_running),
+        number(queue.completed),
+        failed,
+        "[yellow]paused[/]" if queue.paused else "",
+    )
+
+
+@verb
+async def _list(session: Session) -> None:
+    async with session.operator() as yard:
+        found = await yard.queues()
+    if session.as_json:
+        session.print_json({"queues": found})
+    else:
+        print_table(session.console, HEADINGS, map(queue_row, found), "There is no queue yet: nothing was enqueued.")
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def queues(context: click.Context) -> None:
+    """List the queues; pause, resume or drain one.
+
+    Completed and failed are those still kept; each queue keeps its last ones.
+
+    \b
+    Example:
+      jobyard queues
+      jobyard queues pause mail
+    """
+    if context.invoked_subcommand is None:
+        _list()
+
+
+queues.command("list", help="List the queues with their counts.\n\n\b\nExample:\n  jobyard queues list --json")(_list)
+
+
+@queues.command()
+@click.argument("queue")
+@verb
+async def pause(session: Session, queue: str) -> None:
+    """Start no more jobs of a queue; running ones go on.
+
+    \b
+    Example:
+      jobyard queues pause mail
+    """
+    await set_paused(session, queue, None, paused=True)
+
+
+@queues.command()
+@click.argument("queue")
+@verb
+async def resume(session: Session, queue: str) -> None:
+    """Start jobs of a paused queue again.
+
+    \b
+    Example:
+      jobyard queues resume mail
+    """
+    await set_paused(session, queue, None, paused=False)
+
+
+@queues.command()
+@click.argument("queue")
+@yes_option
+@verb
+async def drain(session: Session, queue: str, yes: bool) -> None:
+    """Delete all waiting jobs of a queue, delayed ones too; running ones go on.
+
+    \b
+    Example:
+      jobyard queues drain mail
+    """
+    async with session.operator() as yard:
+        await yard.operate.known_queue(queue)
+        await change_matching(session, yard, Action.DELETE, Filter(queue=queue, states=(State.PENDING,)), yes=yes)
+
+
+async def set_paused(session: Session, queue: str, group: str | None, *, paused: bool) -> None:
+    async with session.operator() as yard:
+        await yard.operate.known_queue(queue)
+        await yard.operate.pause(queue, group, paused=paused)
+    if session.as_json:
+        session.print_json({"queue": queue, "group": group, "paused": paused})
+    what = f"Queue {queue}" if group is None else f"Group {group} of queue {queue}"
+    session.say(f"{what} is {'paused' if paused else 'not paused any more'}.")

@@ -1,0 +1,142 @@
+"""How things look: tables and bars on a terminal, tab-separated lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from jobyard.domain.instant import FOREVER, Instant, rfc3339
+from jobyard.domain.job import Job, State
+
+STATE_COLOURS = {
+    State.PENDING: "yellow",
+    State.RUNNING: "cyan",
+    State.COMPLETED: "green",
+    State.FAILED: "red",
+    State.TIMEOUT: "red",
+    State.CANCELLED: "magenta",
+}
+FULL, EMPTY = "█", "░"
+NO_BARS = {ord(FULL): None, ord(EMPTY): None}
+RIGHT = ">"  # a heading that starts so is for numbers
+
+
+def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
+    """Cells are rich markup; what comes from users must be escaped."""
+    rows = list(rows)
+    if not console.is_terminal:
+        click.echo("\t".join(heading.lstrip(RIGHT) for heading in headings))
+        for row in rows:
+            click.echo("\t".join(plain(cell) for cell in row))
+    elif rows:
+        console.print(table(headings, rows))
+    else:
+        console.print(f"[dim]{escape(empty)}[/dim]")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for heading in headings:
+        is_number = heading.startswith(RIGHT)
+        made.add_column(
+            heading.lstrip(RIGHT),
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            # A shortened id is useless and a shortened number is wrong.
+            overflow="ignore" if is_number or heading == "job" else "ellipsis",
+            min_width=36 if heading == "job" else None,
+        )
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def plain(markup: str) -> str:
+    """Without colour and bars: for pipes and logs.
+
+    >>> plain("[red]FAILED[/red]"), plain(usage(3, 10))
+    ('FAILED', '3/10')
+    """
+    return Text.from_markup(markup).plain.replace("\t", " ").translate(NO_BARS).strip()
+
+
+def state(value: State) -> str:
+    return f"[{STATE_COLOURS[value]}]{value}[/]"
+
+
+def name(value: str | None) -> str:
+    return "-" if value is None else escape(value)
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def bar(part: float, whole: float, width: int = 10) -> str:
+    """
+    >>> bar(3, 10)
+    '███░░░░░░░'
+    >>> bar(0, 0, 4), bar(9, 3, 4)
+    ('░░░░', '████')
+    """
+    share = 0.0 if whole <= 0 else min(1.0, part / whole)
+    filled = round(share * width)
+    # Something that runs must be seen, and something that has room must not look full.
+    filled = max(filled, 1) if share > 0 else 0
+    filled = min(filled, width - 1) if share < 1 else width
+    return FULL * filled + EMPTY * (width - filled)
+
+
+def usage(running: int, limit: int | None, width: int = 10) -> str:
+    """Running of limit with a bar; without a limit there is nothing to fill."""
+    if limit is None:
+        return f"{running:,}"
+    colour = "red" if running >= limit else "green"
+    return f"[{colour}]{bar(running, limit, width)}[/] {running:,}/{limit:,}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.25), duration(75), duration(7260), duration(200_000)
+    ('0.2s', '1m15s', '2h01m', '2d07h')
+    """
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f}s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
+
+
+def age(since: Instant | None, now: Instant) -> str:
+    return "-" if since is None else duration((now - since) / 1000)
+
+
+def when(instant: Instant | None, now: Instant) -> str:
+    """An instant with its distance from now."""
+    if instant is None:
+        return "-"
+    if instant >= FOREVER:
+        return "never by itself"
+    distance = (now - instant) / 1000
+    return (
+        f"{rfc3339(instant)} ({duration(distance)} ago)"
+        if distance >= 0
+        else f"{rfc3339(instant)} (in {duration(-distance)})"
+    )
+
+
+def progress(job: Job, width: int = 10) -> str:
+    if job.progress is None:
+        return "[dim]-[/dim]"
+    done = job.progress
+    return f"[cyan]{bar(done.percent, 100, width)}[/] {done.percent:.0f}% {escape(done.message)}".rstrip()

@@ -1,0 +1,125 @@
+"""What every command shares: the chosen store and app, how to print, and how to run async verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+
+from jobyard.errors import ConfigurationError
+from jobyard.main.cli.app import load_app
+from jobyard.main.cli.document import document
+from jobyard.main.stores import make_store
+from jobyard.main.yard import Jobyard
+from jobyard.ports.store import Store
+from jobyard.stores.sqlite import SqliteStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Session:
+    def __init__(self, store_url: str, app: str | None, *, store_is_given: bool, log_level: str | None) -> None:
+        self.store_url = store_url
+        self.app_name = app
+        self.store_is_given = store_is_given
+        self.log_level = log_level
+        self.as_json = False
+        # Colour, width and NO_COLOR are rich's to judge; off a terminal it prints plain text.
+        self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.console.is_terminal
+
+    def app(self) -> Jobyard:
+        """The application with its handlers, not yet opened."""
+        if self.app_name is None:
+            raise ConfigurationError(
+                "This command needs your application. Name it: jobyard --app module:attribute …, or set JOBYARD_APP."
+            )
+        return load_app(self.app_name)
+
+    @asynccontextmanager
+    async def opened(self, yard: Jobyard) -> AsyncIterator[None]:
+        """The application on its own store, or on the one that was asked for; its queues are configured."""
+        if self.store_is_given:
+            async with yard.using(make_store(self.store_url)):
+                yield
+        else:
+            async with yard:
+                yield
+
+    def store(self) -> Store:
+        if self.app_name is not None and not self.store_is_given:
+            return load_app(self.app_name).store
+        return make_store(self.store_url)
+
+    @asynccontextmanager
+    async def operator(self) -> AsyncIterator[Jobyard]:
+        """A yard without an application's declarations: it reads and operates, and configures nothing."""
+        store = self.store()
+        _require_file(store)
+        async with Jobyard(store=store) as yard:
+            yield yard
+
+    def print_json(self, value: Any) -> None:
+        text = msgspec.json.format(msgspec.json.encode(document(value)), indent=2).decode()
+        click.echo(text)
+
+    def say(self, text: str) -> None:
+        """A line for people; a program that asked for JSON gets JSON only."""
+        if not self.as_json:
+            click.echo(text)
+
+    def note(self, text: str) -> None:
+        click.echo(text, err=True)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{question} Nobody can be asked here: repeat with --yes to do it.")
+        click.confirm(question, abort=True, err=True)
+
+
+def _require_file(store: Store) -> None:
+    """Opening would create it: a typing mistake would show an empty store instead of an error."""
+    if isinstance(store, SqliteStore) and not store.path.exists():
+        raise ConfigurationError(
+            f"There is no database {store.path}. Give the right --store or JOBYARD_STORE; "
+            "a worker or `jobyard enqueue` creates a new one."
+        )
+
+
+def _wants_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_root().obj.as_json = True
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_wants_json, help="Print JSON, for programs."
+)
+
+
+def verb(function: Callable[Concatenate[Session, P], Awaitable[T]]) -> Callable[P, T]:
+    """A command that is a coroutine and gets the session; adds --json."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        session = click.get_current_context().find_object(Session)
+        assert session is not None
+
+        async def body() -> T:
+            return await function(session, *args, **kwargs)
+
+        return asyncio.run(body())
+
+    return json_option(run)

@@ -1,0 +1,141 @@
+"""`jobyard worker`: run jobs until told to stop, and stop well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import click
+
+from jobyard.main.cli.logs import set_up_logs
+from jobyard.main.cli.session import Session, json_option
+from jobyard.main.settings import CONCURRENCY, LEASE_SECONDS, SHUTDOWN_TIMEOUT
+from jobyard.main.yard import Jobyard
+from jobyard.worker.worker import Worker
+
+EMPTY_FOR_SECONDS = 0.2
+
+
+@click.command()
+@click.option(
+    "--concurrency",
+    type=int,
+    envvar=CONCURRENCY.variable,
+    default=CONCURRENCY.default,
+    help=CONCURRENCY.doc,
+    show_default=True,
+)
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="Take only this queue; repeatable.  [default: all]"
+)
+@click.option(
+    "--lease-seconds",
+    type=float,
+    envvar=LEASE_SECONDS.variable,
+    default=LEASE_SECONDS.default,
+    help=LEASE_SECONDS.doc,
+    show_default=True,
+)
+@click.option(
+    "--shutdown-timeout",
+    type=float,
+    envvar=SHUTDOWN_TIMEOUT.variable,
+    default=SHUTDOWN_TIMEOUT.default,
+    help=SHUTDOWN_TIMEOUT.doc,
+    show_default=True,
+)
+@click.option("--until-empty", is_flag=True, help="Exit once nothing runs and nothing is ready to start.")
+@json_option
+@click.pass_obj
+def worker(
+    session: Session,
+    concurrency: int,
+    queues: tuple[str, ...],
+    lease_seconds: float,
+    shutdown_timeout: float,
+    until_empty: bool,
+) -> None:
+    """Run jobs of your application until stopped.
+
+    SIGTERM or Ctrl-C: takes no more jobs, lets the running ones finish for --shutdown-timeout seconds, then hands them
+    back; exit code 0. A second signal hands back at once. With --json the last line says what it did.
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard worker --concurrency 8 --queue mail
+    """
+    set_up_logs(session.log_level, "info")
+    yard = session.app()
+    made = {
+        "concurrency": concurrency,
+        "queues": queues,
+        "lease_seconds": lease_seconds,
+        "shutdown_timeout": shutdown_timeout,
+    }
+    run_loop(_run(session, yard, made, until_empty=until_empty))
+
+
+async def _run(session: Session, yard: Jobyard, made: dict[str, Any], *, until_empty: bool) -> None:
+    async with session.opened(yard):
+        worker = yard.worker(**made)
+        await worker.start()
+        stop = Stop(worker)
+        if until_empty:
+            watcher = asyncio.create_task(_stop_when_empty(yard, made["queues"], stop))
+            await stop.finished()
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+        else:
+            await stop.finished()
+        if session.as_json:
+            session.print_json({"worker": worker.id, "completed": worker.info().completed})
+
+
+class Stop:
+    """First signal: drain. Second: hand back at once."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._asked = asyncio.Event()
+        self._hurry: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.ask)
+
+    def ask(self) -> None:
+        if self._asked.is_set() and self._hurry is None:
+            self._hurry = self._loop.create_task(self._worker.stop(0))
+        self._asked.set()
+
+    async def finished(self) -> None:
+        await self._asked.wait()
+        await self._worker.stop()
+        if self._hurry is not None:
+            await self._hurry
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+
+async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: Stop) -> None:
+    while True:
+        could_start = await yard.store.wait_for_work(queues, EMPTY_FOR_SECONDS)
+        busy = sum(queue.running for queue in await yard.queues() if not queues or queue.name in queues)
+        if not busy and not could_start:
+            break
+        # Work that waits is the worker's to take; asking again at once would only take its time.
+        await asyncio.sleep(EMPTY_FOR_SECONDS)
+    stop.ask()
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """On uvloop where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415  # an extra
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
