@@ -175,6 +175,8 @@ class SqliteStore:
             row = connection.execute(NEXT_DELAYED).fetchone()
             return True if row and row[0] <= self._clock.now() else None
 
+        if timeout_seconds <= 0:
+            return await self._read(question) is not None
         return await self._open_parts()[2].wait(question, timeout_seconds) is not None
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
@@ -184,6 +186,8 @@ class SqliteStore:
                 raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
             return job if job.state.is_final else None
 
+        if timeout_seconds <= 0:
+            return await self._read(question)
         # While it is listed, this process's writer shows the job's end before retention may take it away.
         self._awaited[job_id] += 1
         try:
