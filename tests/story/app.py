@@ -46,7 +46,8 @@ def declare(yard: Jobyard, folder: Path) -> None:
                 await ctx.progress(50, "too late")
             elif word == "log":
                 await ctx.log("too late")
-        except LeaseLost:
+        except (LeaseLost, asyncio.CancelledError):
+            # The store's refusal, or the keeper which heard of it a moment earlier.
             marks.put(f"refused-{word}")
             raise
         marks.put(f"spoken-{word}")

@@ -19,8 +19,11 @@ class Marks:
         """Any of them."""
         return any((self._folder / name).exists() for name in names)
 
+    def paths(self, prefix: str) -> list[Path]:
+        return sorted(self._folder.glob(f"{prefix}*"))
+
     def count(self, prefix: str) -> int:
-        return sum(1 for _ in self._folder.glob(f"{prefix}*"))
+        return len(self.paths(prefix))
 
     async def wait(self, *names: str) -> None:
         while not self.has(*names):  # noqa: ASYNC110  # another process puts it

@@ -9,12 +9,21 @@ import msgspec
 from jobyard.domain.job import Job
 
 
+def seen(job: Job) -> tuple[int, int, int]:
+    """The process that ran this `span` job, and from when to when."""
+    assert job.result is not None
+    return msgspec.json.decode(job.result, type=tuple[int, int, int])
+
+
+def who_ran(jobs: Iterable[Job]) -> set[int]:
+    return {seen(job)[0] for job in jobs}
+
+
 def most_at_once(jobs: Iterable[Job]) -> int:
     """How many of these `span` jobs ran at one instant, by the times in their results."""
     turns: list[tuple[int, int]] = []
     for job in jobs:
-        assert job.result is not None
-        _, started, ended = msgspec.json.decode(job.result, type=tuple[int, int, int])
+        _, started, ended = seen(job)
         turns += [(started, 1), (ended, -1)]
     running = most = 0
     for _, change in sorted(turns):

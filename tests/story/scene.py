@@ -43,6 +43,12 @@ class Process:
         return self._popen.poll() is None
 
     @property
+    def is_stopped(self) -> bool:
+        """Every thread of it stands still."""
+        stats = Path(f"/proc/{self._popen.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+    @property
     def exit_code(self) -> int | None:
         return self._popen.poll()
 

@@ -1,0 +1,28 @@
+"""Inserts batches, and writes down each one that was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+
+from tests.story.process import begin
+
+BATCH = 20
+
+
+async def main() -> None:
+    orders, yard = begin()
+    span = yard.definitions["span"]
+    acknowledged = Path(orders.marks) / f"acknowledged-{orders.name}"
+    async with yard:
+        with acknowledged.open("w", buffering=1) as file:
+            for number in itertools.count() if orders.count == 0 else range(orders.count):
+                batch = f"{orders.name}/{number}"
+                one = span.options(group=f"group-{number % 10}", tags=(batch,))
+                await yard.enqueue_many(*(one.call(0.001) for _ in range(BATCH)))
+                file.write(f"{batch}\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,36 @@
+"""Reads without a pause what people read: lists, counts, jobs, explanations, the audit."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.story.marks import Marks
+from tests.story.process import begin
+
+from jobyard.domain.job import State
+from jobyard.errors import JobNotFound
+from jobyard.ports.store import Filter
+
+
+async def main() -> None:
+    orders, yard = begin()
+    marks = Marks(Path(orders.marks))
+    async with yard:
+        while not marks.has("readers-may-stop"):
+            for queue in await yard.queues():
+                await yard.groups(queue.name)
+            for state in State:
+                page = await yard.find(Filter(states=(state,)))
+                for job in page.jobs[:5]:
+                    try:
+                        await yard.explain(job.id)
+                    except JobNotFound:
+                        continue
+            problems = await yard.store.audit()
+            assert problems == [], problems
+            marks.put(f"has-read-{orders.name}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,41 @@
+"""A job that kills its worker is put away after three deaths; the others run."""
+
+from __future__ import annotations
+
+import pytest
+from tests.story.scene import Scene
+
+from jobyard.domain.job import Ending, State
+from jobyard.domain.lease import MAX_DEATHS
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+
+
+BYSTANDERS = pytest.mark.xfail(reason="jobs that share a worker with the poison die with it, up to quarantine")
+
+
+@pytest.mark.parametrize("concurrency", [1, pytest.param(4, marks=BYSTANDERS)])
+async def test_a_poison_job_is_quarantined_and_the_others_run(scene: Scene, concurrency: int) -> None:
+    await scene.configure()
+    others = [await scene.enqueue("span", {"seconds": 0.05}) for _ in range(20)]
+    poison = await scene.enqueue("poison")
+    others += [await scene.enqueue("span", {"seconds": 0.05}) for _ in range(20)]
+    workers = [scene.worker(concurrency=concurrency) for _ in range(2)]
+
+    async def the_end_with_replacements() -> bool:
+        for index, worker in enumerate(workers):
+            if not worker.is_up:
+                workers[index] = scene.worker(concurrency=concurrency)
+        return all(info.waiting + info.running == 0 for info in await scene.yard.queues())
+
+    await scene.until(the_end_with_replacements, "every job has ended")
+    await scene.ready(workers)
+    await scene.stop(workers)
+
+    dead = await scene.yard.get(poison)
+    assert (dead.state, dead.deaths) == (State.FAILED, MAX_DEATHS)
+    assert dead.reason == f"quarantined: {MAX_DEATHS} workers died while running it"
+    assert [error.ending for error in dead.errors] == [Ending.LOST, Ending.LOST, Ending.QUARANTINED]
+    assert {(await scene.yard.get(job_id)).state for job_id in others} == {State.COMPLETED}
+    history = (await scene.judge()).history
+    assert history.processes >= 1 + MAX_DEATHS

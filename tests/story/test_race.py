@@ -1,0 +1,37 @@
+"""Many processes race for groups that take one job at a time."""
+
+from __future__ import annotations
+
+import pytest
+from tests.story.overlap import most_at_once, who_ran
+from tests.story.scene import Scene
+from tests.story.sizes import SOAK, size
+
+from jobyard.domain.job import State
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+
+PROCESSES = size(8, 32)
+GROUPS = size(20, 40)
+JOBS_PER_GROUP = size(25, 100)
+
+
+async def test_serial_groups_stay_serial(scene: Scene) -> None:
+    await scene.configure(max_per_group=1)
+    # With this many processes on few cores a renewal may come late; the race is the subject here, not the lease.
+    workers = await scene.workers(PROCESSES, concurrency=4, lease_seconds=15.0)
+    job_ids = await scene.enqueue_all(
+        ("span", {"seconds": 0.002}, {"group": f"group-{number % GROUPS}"}) for number in range(GROUPS * JOBS_PER_GROUP)
+    )
+    await scene.drained(600 if SOAK else 60)
+    await scene.stop(workers)
+
+    jobs = await scene.all_jobs()
+    assert {job.id for job in jobs} == set(job_ids)
+    assert {(job.state, job.attempt, job.deaths) for job in jobs} == {(State.COMPLETED, 1, 0)}
+    for number in range(GROUPS):
+        assert most_at_once(job for job in jobs if job.group == f"group-{number}") == 1
+    assert len(who_ran(jobs)) > 1, "one process did everything: that was no race"
+    result = await scene.judge()
+    assert result.history.claims == len(job_ids)
+    assert result.history.refused == 0
