@@ -1,0 +1,311 @@
+"""Every outcome of a Python handler, through the executor and a store."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.support import eventually
+
+from jobyard import BlockingContext, Cancel, Context, Done, Failed, Handoff, Job, Jobyard, Park, Snooze, State
+from jobyard.domain.job import Ending, NewJob
+from jobyard.errors import BadOption, PayloadNotJson
+from jobyard.testing import Isolated, drain, isolated
+
+
+@pytest.fixture
+def yard() -> Jobyard:
+    return Jobyard("memory://", max_payload_bytes=10_000)
+
+
+@pytest.fixture
+async def test(yard: Jobyard) -> AsyncIterator[Isolated]:
+    async with isolated(yard) as test:
+        yield test
+        assert await test.store.audit() == []
+
+
+async def outcome_of(yard: Jobyard, answer: Any, **declared: Any) -> Job:
+    """What becomes of a job whose handler answers, or raises, this."""
+
+    @yard.job(name=f"kind-{len(yard.definitions)}", **declared)
+    async def handler(ctx: Context) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    handle = await handler.enqueue()
+    await drain(yard)
+    return await handle.job()
+
+
+async def test_result(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, {"a": [1, 2.5, "x", None, True]})
+    assert (job.state, job.attempt) == (State.COMPLETED, 1)
+    assert bytes(job.result or b"") == b'{"a":[1,2.5,"x",null,true]}'
+    assert bytes((await outcome_of(yard, None)).result or b"") == b"null"
+    assert bytes((await outcome_of(yard, Done(b'"made by hand"'))).result or b"") == b'"made by hand"'
+
+
+async def test_raise_is_tried_again_with_the_traceback_recorded(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, ValueError("broken"), max_attempts=2, backoff=30)
+    [error] = job.errors
+    assert (job.state, job.attempt, error.ending) == (State.PENDING, 1, Ending.ERROR)
+    assert (error.message, error.type, error.worker, error.attempt) == ("broken", "ValueError", "testing", 1)
+    assert error.traceback is not None
+    assert "in handler" in error.traceback
+    assert error.traceback.rstrip().endswith("ValueError: broken")
+    assert job.run_at == test.clock.now() + 30_000
+    assert await drain(yard) == []
+    test.clock.advance(30)
+    [job] = await drain(yard)
+    assert (job.state, job.attempt, job.reason, len(job.errors)) == (State.FAILED, 2, "broken", 2)
+
+
+async def test_failed_by_hand(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, Failed(message="give up", retry=False))
+    assert (job.state, job.attempt, job.reason) == (State.FAILED, 1, "give up")
+    job = await outcome_of(yard, Failed(message="later", retry_after_seconds=99))
+    assert (job.state, job.run_at) == (State.PENDING, test.clock.now() + 99_000)
+
+
+async def test_custom_back_off(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, ValueError("no"), backoff=lambda failures: failures * 7.0, max_attempts=3)
+    assert job.run_at == test.clock.now() + 7_000
+    test.clock.advance(7)
+    [job] = await drain(yard)
+    assert job.run_at == test.clock.now() + 14_000
+
+
+async def test_a_back_off_that_fails_itself_is_an_error_of_the_attempt(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, ValueError("no"), backoff=lambda failures: failures / 0)
+    assert (job.state, job.attempt) == (State.PENDING, 1)
+    assert "ZeroDivisionError" in job.errors[0].message
+
+
+async def test_snooze_is_not_counted(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, Snooze(60), max_attempts=1)
+    assert (job.state, job.attempt, job.errors, job.run_at) == (State.PENDING, 0, (), test.clock.now() + 60_000)
+    test.clock.advance(60)
+    assert len(await drain(yard)) == 1
+
+
+async def test_cancel(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, Cancel("not needed"))
+    assert (job.state, job.reason) == (State.CANCELLED, "not needed")
+
+
+async def test_handoff_keeps_the_slot(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, Handoff("pod-7"))
+    assert (job.state, job.external_id) == (State.RUNNING, "pod-7")
+    test.clock.advance(86_400 * 365 * 20)
+    assert await test.store.reclaim() == []
+    [queue] = await yard.queues()
+    assert queue.running == 1
+
+
+async def test_park_waits_for_its_signal(yard: Jobyard, test: Isolated) -> None:
+    @yard.job(max_attempts=1)
+    async def ask(ctx: Context) -> Park | str:
+        return Park("answer") if ctx.signal is None else f"they said {ctx.signal}"
+
+    handle = await ask.enqueue()
+    [job] = await drain(yard)
+    assert (job.state, job.waiting_for, job.attempt) == (State.PENDING, "answer", 0)
+    assert not await handle.signal("other", 1)
+    assert await drain(yard, with_delayed=True) == []
+    assert await handle.signal("answer", ["yes"])
+    await drain(yard)
+    assert await handle.result(1) == "they said ['yes']"
+
+
+async def test_park_with_a_time(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, Park("answer", 30))
+    assert job.run_at == test.clock.now() + 30_000
+
+
+@pytest.mark.parametrize("value", [object(), {"a": float("nan")}, {1, object()}, "\udcff", "x" * 20_000])
+async def test_a_result_that_json_cannot_hold_ends_the_job(yard: Jobyard, test: Isolated, value: Any) -> None:
+    job = await outcome_of(yard, value)
+    assert (job.state, job.attempt, job.result) == (State.FAILED, 1, None)
+    assert job.reason is not None
+    assert job.reason.startswith("The result of kind-0 ")
+
+
+async def test_nan_is_found_inside_dataclasses(yard: Jobyard, test: Isolated) -> None:
+    @dataclass
+    class Measure:
+        value: float | None
+
+    assert "holds inf" in str((await outcome_of(yard, [Measure(float("inf"))])).reason)
+    assert (await outcome_of(yard, [Measure(None)])).state is State.COMPLETED
+
+
+anything: Any = {"a": 1}
+MISFITS = [
+    Done(anything),
+    Done(b"no json"),
+    Snooze(anything),
+    Snooze(float("nan")),
+    Snooze(-1),
+    Park(anything),
+    Park("a", float("inf")),
+    Cancel(anything),
+    Cancel("\udcff"),
+    Failed(message=anything),
+    Handoff(anything),
+]
+
+
+@pytest.mark.parametrize("value", MISFITS)
+async def test_an_outcome_that_no_store_could_take_ends_the_job(yard: Jobyard, test: Isolated, value: Any) -> None:
+    job = await outcome_of(yard, value)
+    assert (job.state, job.errors[0].type) == (State.FAILED, "BadOutcome")
+    assert f"returned a {type(value).__name__} that does not fit" in job.errors[0].message
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(SystemExit(3), "3"), (ValueError("caf\udce9"), "caf?"), (KeyError(), "KeyError"), (Unspeakable(), "Unspeakable")],
+)
+async def test_errors_of_every_kind_are_recorded(
+    yard: Jobyard, test: Isolated, error: BaseException, message: str
+) -> None:
+    job = await outcome_of(yard, error)
+    assert (job.state, job.errors[0].message) == (State.PENDING, message)
+
+
+async def test_a_handler_that_cancels_itself_has_failed(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, asyncio.CancelledError())
+    assert (job.state, job.errors[0].message) == (State.PENDING, "the handler was cancelled from inside")
+
+
+async def test_long_messages_and_tracebacks_are_cut(yard: Jobyard, test: Isolated) -> None:
+    job = await outcome_of(yard, ValueError("x" * 50_000))
+    error = job.errors[0]
+    assert error.traceback is not None
+    assert (len(error.message), len(error.traceback)) == (2000, 16_001)
+
+
+async def test_unknown_kind_is_tried_again_elsewhere(yard: Jobyard, test: Isolated) -> None:
+    @yard.job(name="send_mail")
+    async def send(ctx: Context) -> None: ...
+
+    await test.store.insert([NewJob(id="1", kind="send_mial")])
+    [job] = await drain(yard)
+    assert (job.state, job.errors[0].type) == (State.PENDING, "UnknownKind")
+    assert job.errors[0].message.endswith('kind send_mial. Did you mean "send_mail"?')
+
+
+@pytest.mark.parametrize("payload", [b'{"a":"x"}', b"{}", b'{"a":1,"b":2}', b"[1]", b"no json", b"[" * 5000])
+async def test_wrong_payload_is_not_tried_again(yard: Jobyard, test: Isolated, payload: bytes) -> None:
+    @yard.job()
+    async def work(ctx: Context, a: int) -> None:
+        raise AssertionError("never called")
+
+    await test.store.insert([NewJob(id="1", kind="work", payload=payload)])
+    await drain(yard)
+    job = await yard.get("1")
+    assert (job.state, job.attempt, job.errors[0].type) == (State.FAILED, 1, "BadInput")
+    assert "payload" in job.errors[0].message
+
+
+async def test_a_plain_function_is_interrupted(yard: Jobyard) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    @yard.job(max_attempts=1, timeout=0.1)
+    def work(ctx: BlockingContext) -> None:
+        began.set()
+        try:
+            while True:
+                with suppress(Exception):
+                    time.sleep(0.001)
+        finally:
+            assert ctx.cancelled
+            ended.set()
+
+    async with yard, yard.worker():
+        handle = await work.enqueue()
+        await eventually(began.is_set)
+        await eventually(ended.is_set)
+        await eventually(lambda: is_in(handle.job, State.TIMEOUT))
+
+
+async def is_in(look: Any, state: State) -> bool:
+    return bool((await look()).state is state)
+
+
+async def test_threads_are_reused(yard: Jobyard, test: Isolated) -> None:
+    seen: set[int] = set()
+
+    @yard.job()
+    def work(ctx: BlockingContext) -> None:
+        seen.add(threading.get_ident())
+
+    for _ in range(20):
+        await work.enqueue()
+    async with yard.worker(concurrency=1):
+        await eventually(lambda: all_done(yard))
+    assert len(seen) <= 2
+
+
+async def all_done(yard: Jobyard) -> bool:
+    [queue] = await yard.queues()
+    return queue.completed == 20
+
+
+async def test_what_a_handler_reports_is_checked(yard: Jobyard, test: Isolated) -> None:
+    box = {"a": 1}
+
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        for percent in (-1, 101, float("nan"), 10**400, "5"):
+            with pytest.raises(BadOption, match="percentage"):
+                await ctx.progress(percent)  # type: ignore[arg-type]
+        with pytest.raises(PayloadNotJson, match="progress data"):
+            await ctx.progress(1, data=object())
+        with pytest.raises(BadOption, match="log level"):
+            await ctx.log("x", "loud")
+        with pytest.raises(PayloadNotJson, match="step s"):
+            async with ctx.step("s", object()):
+                pass
+        await ctx.progress(1, "caf\udce9", box)
+        box["a"] = 2
+        await ctx.log("caf\udce9")
+
+    job = (await work.enqueue()).job
+    await drain(yard)
+    seen = await job()
+    assert seen.state is State.COMPLETED, seen.errors
+    assert seen.progress is not None
+    assert (seen.progress.data, seen.progress.message, seen.log[0].message) == ({"a": 1}, "caf?", "caf?")
+
+
+def test_declarations_that_cannot_work() -> None:
+    yard = Jobyard("memory://")
+    with pytest.raises(BadOption, match="first parameter"):
+        nothing: Any = lambda: None  # noqa: E731
+        yard.job(name="a")(nothing)
+    with pytest.raises(BadOption, match="named parameters"):
+
+        @yard.job()
+        async def many(ctx: Context, *words: str) -> None: ...
+
+    @yard.job(name="same")
+    async def one(ctx: Context) -> None: ...
+
+    with pytest.raises(BadOption, match="Two handlers are named same"):
+
+        @yard.job(name="same")
+        async def two(ctx: Context) -> None: ...

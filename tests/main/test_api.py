@@ -1,0 +1,402 @@
+"""The Python API: declare, enqueue, await, operate."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.support import eventually
+
+from jobyard import BlockingContext, Context, Filter, Fixed, Jobyard, State, Unique, UniqueScope
+from jobyard.errors import (
+    BadInput,
+    BadOption,
+    JobFailed,
+    JobNotFound,
+    JobTimedOut,
+    JobWasCancelled,
+    NotPossible,
+    QueueFull,
+    ResultNotReady,
+)
+from jobyard.testing import ManualClock, drain
+
+Make = Callable[..., Jobyard]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    return lambda **options: Jobyard(url, **options)
+
+
+@pytest.fixture
+async def yard(make: Make) -> AsyncIterator[Jobyard]:
+    async with make() as yard:
+        yield yard
+        assert await yard.store.audit() == []
+
+
+@dataclass
+class Address:
+    street: str
+    number: int = 1
+
+
+class Order(msgspec.Struct):
+    id: int
+    to: Address
+    due: datetime | None = None
+
+
+async def test_a_result_comes_back_typed(yard: Jobyard) -> None:
+    @yard.job()
+    async def ship(ctx: Context, order: Order, *, fast: bool = False, notes: list[str] | None = None) -> Order:
+        assert isinstance(order.to, Address)
+        return Order(order.id + 1, order.to, order.due if fast else None)
+
+    due = datetime(2026, 1, 2, tzinfo=UTC)
+    handle = await ship.enqueue(Order(1, Address("Elm", 7), due), fast=True)
+    async with yard.worker():
+        assert await handle.result(10) == Order(2, Address("Elm", 7), due)
+
+
+async def test_defaults_and_keyword_only_parameters(yard: Jobyard) -> None:
+    @yard.job()
+    async def add(ctx: Context, a: int, b: int = 10, *, c: int = 100) -> int:
+        return a + b + c
+
+    calls = [add.call(1), add.call(1, 2), add.call(1, b=3), add.call(1, c=4), add.call(a=1, b=2, c=3)]
+    handles = await yard.enqueue_many(*calls)
+    async with yard.worker(concurrency=5):
+        assert [await handle.result(10) for handle in handles] == [111, 103, 104, 15, 6]
+
+
+async def test_the_decorated_function_stays_callable(yard: Jobyard) -> None:
+    @yard.job()
+    async def double(ctx: Context, number: int) -> int:
+        """Twice as much."""
+        return number * 2
+
+    @yard.job()
+    def triple(ctx: BlockingContext, number: int) -> int:
+        return number * 3
+
+    nobody: Any = None
+    assert await double(nobody, 4) == 8
+    assert triple(nobody, 4) == 12
+    assert (getattr(double, "__name__", ""), double.__doc__) == ("double", "Twice as much.")
+
+
+async def test_plain_functions_run_in_threads_with_a_blocking_context(yard: Jobyard) -> None:
+    loop_thread = threading.get_ident()
+
+    @yard.job()
+    def work(ctx: BlockingContext, word: str) -> list[object]:
+        ctx.progress(50, "half", {"word": word})
+        ctx.log("a line", "warning")
+        with ctx.step("first", {"n": 1}):
+            pass
+        with pytest.raises(ZeroDivisionError), ctx.step("second"):
+            raise ZeroDivisionError
+        return [threading.get_ident() != loop_thread, ctx.attempt, ctx.max_attempts, ctx.cancelled, ctx.kind]
+
+    handle = await work.enqueue("x")
+    async with yard.worker():
+        assert await handle.result(10) == [True, 1, 3, False, "work"]
+    job = await handle.job()
+    assert job.progress is not None
+    assert (job.progress.percent, job.progress.message, job.progress.data) == (50, "half", {"word": "x"})
+    assert [(line.level, line.message) for line in job.log] == [("warning", "a line")]
+    assert [(step.name, step.status, step.data) for step in job.steps] == [
+        ("first", "passed", {"n": 1}),
+        ("second", "failed", None),
+    ]
+
+
+async def test_async_handlers_tell_the_same(yard: Jobyard) -> None:
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        await ctx.progress(100)
+        await ctx.log("a line")
+        async with ctx.step("only"):
+            pass
+        with pytest.raises(NotPossible, match="reserved"):
+            ctx.transaction()
+
+    handle = await work.enqueue()
+    async with yard.worker():
+        assert await handle.result(10) is None  # type: ignore[func-returns-value]
+    job = await handle.job()
+    assert job.progress is not None
+    assert (job.progress.percent, len(job.log), job.steps[0].status) == (100, 1, "passed")
+
+
+async def test_options_reach_the_job(yard: Jobyard) -> None:
+    @yard.job(queue="mail", max_attempts=5, timeout=9, backoff=2, tags=("a",))
+    async def send(ctx: Context) -> str:
+        return f"{ctx.group} {ctx.private}"
+
+    @yard.job(name="other.name")
+    async def plain(ctx: Context) -> None: ...
+
+    declared = await (await send.enqueue()).job()
+    assert (declared.queue, declared.max_attempts, declared.timeout_seconds) == ("mail", 5, 9)
+    assert (declared.backoff, declared.tags, declared.group, declared.priority) == (Fixed(2.0), ("a",), None, 0)
+    assert (await (await plain.enqueue()).job()).kind == "other.name"
+
+    at = datetime.now(UTC) + timedelta(hours=1)
+    chosen = send.options(
+        queue="post", group="acme", priority=7, run_at=at, max_attempts=1, timeout=3, backoff=[1, 5], tags=["x", "y"]
+    )
+    job = await (await chosen.enqueue()).job()
+    assert (job.queue, job.group, job.priority, job.max_attempts) == ("post", "acme", 7, 1)
+    assert (job.timeout_seconds, job.tags, job.run_at) == (3, ("x", "y"), round(at.timestamp() * 1000))
+
+    handle = await send.options(group="g", private={"key": "secret"}).enqueue()
+    assert "secret" not in str(await handle.job())
+    async with yard.worker():
+        assert await handle.result(10) == "g {'key': 'secret'}"
+
+
+async def test_enqueue_by_name(yard: Jobyard) -> None:
+    @yard.job()
+    async def add(ctx: Context, a: int, b: int = 1) -> int:
+        return a + b
+
+    handle = await yard.enqueue("add", {"a": 2}, priority=3)
+    assert (await handle.job()).priority == 3
+    await drain(yard)
+    assert await handle.result(1) == 3
+    with pytest.raises(BadInput, match="fit add"):
+        await yard.enqueue("add", {"c": 2})
+
+
+@pytest.mark.parametrize("which", ["memory", "sqlite"])
+async def test_unique(which: str, tmp_path: Path) -> None:
+    clock = ManualClock()
+    url = "memory://" if which == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    async with Jobyard(url, clock=clock) as yard:
+
+        @yard.job()
+        async def work(ctx: Context) -> None: ...
+
+        first = await work.options(unique="k").enqueue()
+        again = await work.options(unique="k").enqueue()
+        assert (first.created, again.created, again.id) == (True, False, first.id)
+        await drain(yard)
+        assert (await work.options(unique="k").enqueue()).created
+
+        hourly = work.options(unique=Unique("h", UniqueScope.PERIOD, 3600))
+        assert [(await hourly.enqueue()).created for _ in range(2)] == [True, False]
+        await drain(yard)
+        assert not (await hourly.enqueue()).created
+        clock.advance(3600)
+        assert (await hourly.enqueue()).created
+
+        once = work.options(unique=Unique("f", UniqueScope.FOREVER))
+        assert (await once.enqueue()).created
+        await drain(yard)
+        assert not (await once.enqueue()).created
+
+
+async def test_enqueue_many_is_all_or_nothing(make: Make) -> None:
+    yard = make()
+    yard.queue("small", max_waiting=3)
+
+    @yard.job(queue="small")
+    async def work(ctx: Context, n: int) -> None: ...
+
+    async with yard:
+        with pytest.raises(QueueFull, match="raise max_waiting"):
+            await yard.enqueue_many(*[work.call(n) for n in range(4)])
+        assert (await yard.find()).jobs == ()
+        await yard.enqueue_many(*[work.call(n) for n in range(3)])
+        assert [job.payload_value()["n"] for job in (await yard.find()).jobs] == [2, 1, 0]
+        assert await yard.enqueue_many() == []
+
+
+async def test_enqueue_in_the_callers_own_transaction(tmp_path: Path) -> None:
+    async with Jobyard(f"sqlite:///{tmp_path}/jobs.db") as yard:
+        ran: list[int] = []
+
+        @yard.job()
+        async def work(ctx: Context, order: int) -> None:
+            ran.append(order)
+
+        connection = sqlite3.connect(tmp_path / "jobs.db")
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        async with yard.worker():
+            connection.execute("INSERT INTO orders VALUES (1)")
+            gone = await work.options(transaction=connection).enqueue(1)
+            connection.rollback()
+            with pytest.raises(JobNotFound):
+                await gone.job()
+
+            connection.execute("INSERT INTO orders VALUES (2)")
+            kept = await work.options(transaction=connection).enqueue(2)
+            with pytest.raises(JobNotFound):
+                await kept.job()
+            connection.commit()
+            await kept.result(10)
+        assert ran == [2]
+        assert connection.execute("SELECT id FROM orders").fetchall() == [(2,)]
+        with pytest.raises(NotPossible, match="BEGIN IMMEDIATE"):
+            await work.options(transaction=connection).enqueue(3)
+        with pytest.raises(NotPossible, match="another database"):
+            other = sqlite3.connect(tmp_path / "other.db")
+            other.execute("BEGIN IMMEDIATE")
+            await work.options(transaction=other).enqueue(3)
+        other.close()
+        with pytest.raises(BadOption, match="different transactions"):
+            await yard.enqueue_many(work.call(1), work.options(transaction=connection).call(2))
+        connection.close()
+        assert await yard.store.audit() == []
+
+
+async def test_limits_at_run_time(yard: Jobyard) -> None:
+    gate, running = asyncio.Event(), 0
+
+    @yard.job(queue="q")
+    async def work(ctx: Context) -> None:
+        nonlocal running
+        running += 1
+        await gate.wait()
+
+    await yard.set_limit("q", "acme", 2)
+    for _ in range(8):
+        await work.options(group="acme").enqueue()
+    async with yard.worker(concurrency=20):
+        await eventually(lambda: running == 2)
+        await yard.set_limit("q", "acme", 5)
+        await eventually(lambda: running == 5)
+        [group] = await yard.groups("q")
+        assert (group.limit, group.running, group.waiting) == (5, 5, 3)
+        [waiting, *_] = (await yard.find(Filter(states=(State.PENDING,)))).jobs
+        assert "5 of 5" in str((await yard.explain(waiting.id)).sentence)
+        await yard.remove_limit("q", "acme")
+        await eventually(lambda: running == 8)
+        gate.set()
+
+
+async def test_pause_and_resume(yard: Jobyard) -> None:
+    @yard.job(queue="q")
+    async def work(ctx: Context) -> str | None:
+        return ctx.group
+
+    await yard.pause("q", "acme")
+    held = await work.options(group="acme").enqueue()
+    free = await work.options(group="other").enqueue()
+    async with yard.worker():
+        assert await free.result(10) == "other"
+        assert (await held.job()).state is State.PENDING
+        await yard.resume("q", "acme")
+        assert await held.result(10) == "acme"
+        await yard.pause("q")
+        held = await work.enqueue()
+        with pytest.raises(ResultNotReady, match="it goes on"):
+            await held.result(timeout=0.05)
+        await yard.resume("q")
+        assert await held.result(10) is None
+
+
+async def test_a_worker_takes_only_its_queues(yard: Jobyard) -> None:
+    @yard.job()
+    async def work(ctx: Context) -> str:
+        return ctx.queue
+
+    other = await work.options(queue="b").enqueue()
+    mine = await work.options(queue="a").enqueue()
+    async with yard.worker(queues=["a"]):
+        assert await mine.result(10) == "a"
+    assert (await other.job()).state is State.PENDING
+
+
+async def test_how_handles_say_that_it_ended_badly(yard: Jobyard) -> None:
+    @yard.job(max_attempts=1)
+    async def fail(ctx: Context) -> None:
+        raise ValueError("broken")
+
+    @yard.job(max_attempts=1, timeout=0.02)
+    async def slow(ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+    failing, timing, cancelled = await fail.enqueue(), await slow.enqueue(), await fail.options(delay=60).enqueue()
+    await cancelled.cancel("no longer wanted")
+    async with yard.worker():
+        with pytest.raises(JobFailed, match=r"fail.*FAILED: broken"):
+            await failing.result(10)
+        with pytest.raises(JobTimedOut, match="longer than"):
+            await timing.result(10)
+    with pytest.raises(JobWasCancelled, match="no longer wanted"):
+        await cancelled.result(10)
+    with pytest.raises(NotPossible, match="CANCELLED"):
+        await cancelled.cancel()
+    assert failing.id in repr(failing)
+    missing = await fail.options(delay=60).enqueue()
+    assert await yard.operate.drain("default") == 1
+    for verb in (missing.result(1), missing.job(), missing.cancel(), missing.signal("x")):
+        with pytest.raises(JobNotFound):
+            await verb
+
+
+async def test_a_result_that_does_not_fit_its_annotation(yard: Jobyard) -> None:
+    @yard.job()
+    async def lie(ctx: Context) -> int:
+        return "text"  # type: ignore[return-value]
+
+    handle = await lie.enqueue()
+    await drain(yard)
+    with pytest.raises(BadInput, match=r"result of lie.*Expected `int`"):
+        await handle.result(1)
+
+
+def test_the_blocking_twin(make: Make) -> None:
+    yard = make()
+
+    @yard.job()
+    def work(ctx: BlockingContext, n: int) -> int:
+        return n + 1
+
+    with yard.blocking() as wait:
+        worker = yard.worker()
+        wait(worker.start())
+        assert wait(wait(work.enqueue(1)).result(10)) == 2
+        handles = wait(yard.enqueue_many(work.call(2), work.call(3)))
+        assert [wait(handle.result(10)) for handle in handles] == [3, 4]
+        with pytest.raises(JobNotFound):
+            wait(yard.get("nothing"))
+        wait(worker.stop())
+    with yard.blocking() as wait:
+        assert isinstance(wait(yard.queues()), list)
+
+
+def test_the_blocking_twin_cleans_up_when_it_cannot_open(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with pytest.raises(Exception, match="does not exist"), Jobyard(f"sqlite:///{tmp_path}/no/jobs.db").blocking():
+        pass
+    assert threading.active_count() <= before + 1  # the loop's own helper thread may linger for a moment
+
+
+async def test_opening_twice_is_opening_once(make: Make) -> None:
+    yard = make()
+    async with yard, yard:
+        pass
+    async with yard:
+        assert isinstance(await yard.queues(), list)
+
+
+async def test_declared_queues_are_written(make: Make) -> None:
+    yard = make()
+    yard.queue("q", max_running=3, max_per_group=2, keep_completed=7)
+    async with yard:
+        [queue] = await yard.queues()
+    assert (queue.settings.max_running, queue.settings.max_per_group, queue.settings.keep_completed) == (3, 2, 7)
