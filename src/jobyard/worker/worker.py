@@ -35,6 +35,8 @@ CLAIM_AT_ONCE = 250
 LOOK_AGAIN_SECONDS = 1.0
 RETRY_FIRST_SECONDS = 0.05
 RETRY_MOST_SECONDS = 5.0
+# A worker that stops, past its grace, leaves a store that has been away for this long; the leases then run out.
+GIVE_UP_SECONDS = 10.0
 
 
 def worker_name() -> str:
@@ -131,7 +133,7 @@ class Worker:
     # The claim loop
 
     async def _claim_loop(self) -> None:
-        while not self._stopping or self._runs or self._outbox:
+        while not self._stopping or self._runs or (self._outbox and not self._gives_up()):
             wanted = 0 if self._stopping else min(self._concurrency - len(self._runs), CLAIM_AT_ONCE)
             if self._outbox or (wanted > 0 and self._hungry):
                 await self.run_once(wanted)
@@ -223,6 +225,10 @@ class Worker:
         nap = min(RETRY_MOST_SECONDS, max(RETRY_FIRST_SECONDS, away / 2)) * (0.5 + random.random() / 2)
         self.observe(StoreTrouble("exchanging jobs", error, nap))
         await asyncio.sleep(nap)
+
+    def _gives_up(self) -> bool:
+        away = 0.0 if self._trouble_since is None else time.monotonic() - self._trouble_since
+        return self._hurry.is_set() and away > GIVE_UP_SECONDS
 
     def _store_is_back(self) -> None:
         self.last_exchange = time.monotonic()

@@ -1,0 +1,78 @@
+"""A store that is away for a while: nothing is lost, and the worker says what it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from tests.support import Events, Watched, eventually
+
+from jobyard import Context, Jobyard, State
+from jobyard.domain import events as e
+from jobyard.errors import StoreUnavailable
+
+
+async def test_nothing_is_lost_while_the_store_is_away(yard: Jobyard, watched: Watched, events: Events) -> None:
+    began, gate, runs = asyncio.Event(), asyncio.Event(), 0
+
+    @yard.job()
+    async def work(ctx: Context, n: int) -> int:
+        nonlocal runs
+        runs += 1
+        began.set()
+        await gate.wait()
+        return n
+
+    handles = await yard.enqueue_many(*[work.call(n) for n in range(3)])
+    async with yard.worker(concurrency=2):
+        await eventually(lambda: runs == 2)
+        watched.failing = StoreUnavailable("gone for now")
+        gate.set()
+        await eventually(lambda: len(events.of(e.StoreTrouble)) >= 4)
+        watched.failing = None
+        assert [await handle.result(10) for handle in handles] == [0, 1, 2]
+    assert runs == 3
+    [back] = events.of(e.StoreBack)
+    assert back.away_seconds > 0
+    assert events.of(e.SettlementRefused) == []
+    naps = [event.retry_in_seconds for event in events.of(e.StoreTrouble) if event.doing == "exchanging jobs"]
+    assert all(0 < nap <= 5 for nap in naps)
+
+
+async def test_tries_ever_less_often(yard: Jobyard, watched: Watched, events: Events) -> None:
+    async with yard.worker():
+        await eventually(lambda: watched.calls["wait_for_work"])
+        watched.failing, watched.failing_verbs = OSError("away"), ("exchange", "wait_for_work")
+        began = time.monotonic()
+        await eventually(lambda: time.monotonic() - began > 2.5)
+        naps = [event.retry_in_seconds for event in events.of(e.StoreTrouble)]
+        watched.failing = None
+        await eventually(lambda: events.of(e.StoreBack))
+    assert 3 <= len(naps) <= 14, naps
+    assert naps[0] <= 0.05
+    assert max(naps) > 0.2
+
+
+async def test_stop_does_not_wait_for_ever_for_a_store_that_stays_away(
+    yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.worker.worker.GIVE_UP_SECONDS", 0.3)
+    began = asyncio.Event()
+
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    handle = await work.enqueue()
+    worker = yard.worker(lease_seconds=0.6)
+    await worker.start()
+    await eventually(began.is_set)
+    watched.failing = StoreUnavailable("gone for good")
+    async with asyncio.timeout(8):
+        await worker.stop(0)
+    watched.failing = None
+    # Its lease runs out, and the job runs elsewhere.
+    await eventually(yard.store.reclaim)
+    assert (await handle.job()).state is State.PENDING
