@@ -49,7 +49,10 @@ HAS_WORK, ANY_EXPIRED_LEASE, NEXT_DELAYED = sql("has_work"), sql("any_expired_le
 
 
 class SqliteStore:
-    """`synchronous` FULL (the default) survives a power failure; NORMAL may lose the last moments; OFF may lose all."""
+    """`synchronous` FULL (the default): what was answered survives a power failure.
+
+    NORMAL may lose the last moments then; OFF may damage the file.
+    """
 
     def __init__(self, path: str | Path, clock: Clock | None = None, synchronous: str = "FULL") -> None:
         self.path = Path(path).absolute()

@@ -9,13 +9,14 @@ import sqlite3
 import threading
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from jobyard.domain.job import Job
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.sqlite.connection import begin, connect, migrate, translate
 from jobyard.stores.sqlite.line import promote
+from jobyard.stores.sqlite.syncer import Operation, Syncer
 from jobyard.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -25,25 +26,13 @@ log = logging.getLogger("jobyard.store")
 TOGETHER = 512
 
 
-class Operation:
-    """A verb on its way: what to do, and who waits for the answer."""
-
-    __slots__ = ("answer", "durable", "failure", "future", "work")
-
-    def __init__(self, work: Callable[[Transaction], Any], future: asyncio.Future[Any], durable: bool) -> None:
-        self.work = work
-        self.future = future
-        self.durable = durable
-        self.answer: Any = None
-        self.failure: BaseException | None = None
-
-
 class Writer:
-    """Owns the writing connection.
+    """Owns the writing connection, and a second thread that makes commits durable.
 
-    An operation that must survive a power failure (`durable`: inserts, settlements, changes) commits with the store's
-    chosen `synchronous`; claims, renewals and reports commit without waiting for the disk: after a power failure no
-    worker is left to hold a lease, and a job whose claim is forgotten is simply PENDING.
+    A commit itself never waits for the disk. An operation that must survive a power failure (`durable`: inserts,
+    settlements, changes) is answered only after the log was synced, outside the write lock and together with all that
+    committed meanwhile; claims, renewals and reports are answered at once: after a power failure no worker is left to
+    hold a lease, and a job whose claim is forgotten is simply PENDING.
     """
 
     def __init__(
@@ -56,14 +45,13 @@ class Writer:
     ) -> None:
         self._path = path
         self._clock = clock
-        self._synchronous = synchronous
         self._awaited = awaited
         self._committed = committed
         self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
-        self._connection = connect(path, synchronous, writer=True)
-        self._level = synchronous
+        self._connection = connect(path, "OFF" if synchronous == "OFF" else "NORMAL", writer=True)
         try:
             migrate(self._connection, path)
+            self._syncer = Syncer(path, _answer) if synchronous == "FULL" else None
         except BaseException:
             self._connection.close()
             raise
@@ -103,6 +91,8 @@ class Writer:
                     break
             if batch:
                 self._perform(batch)
+        if self._syncer is not None:
+            self._syncer.close()
         self._connection.close()
 
     def _perform(self, batch: list[Operation]) -> None:
@@ -115,11 +105,19 @@ class Writer:
                     self._perform([operation])
                 return
             batch[0].failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
-        self._answer(batch)
+            _answer(batch)
+            return
+        if self._syncer is None:
+            _answer(batch)
+            return
+        durable = [operation for operation in batch if operation.durable]
+        if durable:
+            self._syncer.add(durable)
+        if len(durable) < len(batch):
+            _answer([operation for operation in batch if not operation.durable])
 
     def _transact(self, batch: list[Operation]) -> None:
         connection = self._connection
-        self._choose_level(any(operation.durable for operation in batch))
         begin(connection)
         try:
             tx = Transaction(connection, self._clock.now(), self._awaited)
@@ -138,21 +136,16 @@ class Writer:
         if tx.arrived or tx.ended:
             self._committed(tx.arrived, tx.ended)
 
-    def _choose_level(self, durable: bool) -> None:
-        level = self._synchronous if durable or self._synchronous == "OFF" else "NORMAL"
-        if level != self._level:
-            self._connection.execute(f"PRAGMA synchronous = {level}")
-            self._level = level
 
-    def _answer(self, batch: list[Operation]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
-        for operation in batch:
-            by_loop.setdefault(operation.future.get_loop(), []).append(operation)
-        for loop, operations in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_resolve, operations)
-            except RuntimeError:
-                log.debug("an event loop was closed before its answer came")
+def _answer(batch: list[Operation]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
+    for operation in batch:
+        by_loop.setdefault(operation.future.get_loop(), []).append(operation)
+    for loop, operations in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, operations)
+        except RuntimeError:
+            log.debug("an event loop was closed before its answer came")
 
 
 def _resolve(operations: list[Operation]) -> None:

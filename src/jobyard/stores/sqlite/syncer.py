@@ -1,0 +1,83 @@
+"""Makes commits durable: one sync of the log for all that committed since the last."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jobyard.errors import StoreFull
+from jobyard.stores.sqlite.transaction import Transaction
+
+# Where the platform has no fdatasync, fsync does the same and a little more.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class Operation:
+    """A verb on its way: what to do, and who waits for the answer."""
+
+    __slots__ = ("answer", "durable", "failure", "future", "work")
+
+    def __init__(self, work: Callable[[Transaction], Any], future: asyncio.Future[Any], durable: bool) -> None:
+        self.work = work
+        self.future = future
+        self.durable = durable
+        self.answer: Any = None
+        self.failure: BaseException | None = None
+
+
+class Syncer:
+    """What `synchronous = FULL` does inside the commit, done after it, by the same call on the same file."""
+
+    def __init__(self, path: Path, answer: Callable[[list[Operation]], None]) -> None:
+        self._path = path
+        self._answer = answer
+        self._inbox: queue.SimpleQueue[list[Operation] | None] = queue.SimpleQueue()
+        # The log stays the same file for as long as a connection is open, and the writer's is.
+        self._log = os.open(f"{path}-wal", os.O_RDWR)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        self._thread = threading.Thread(target=self._loop, name="jobyard-sqlite-syncer", daemon=True)
+        self._thread.start()
+
+    def add(self, operations: list[Operation]) -> None:
+        self._inbox.put(operations)
+
+    def close(self) -> None:
+        self._inbox.put(None)
+        self._thread.join()
+        os.close(self._log)
+
+    def _loop(self) -> None:
+        closing = False
+        while not closing:
+            batch: list[Operation] = []
+            operations = self._inbox.get()
+            while True:
+                if operations is None:
+                    closing = True
+                    break
+                batch += operations
+                try:
+                    operations = self._inbox.get_nowait()
+                except queue.Empty:
+                    break
+            if batch:
+                self._sync(batch)
+
+    def _sync(self, batch: list[Operation]) -> None:
+        try:
+            _sync(self._log)
+        except OSError as error:
+            for operation in batch:
+                operation.failure = StoreFull(
+                    f"The disk of {self._path} did not confirm a write ({error}); it may be lost in a power failure."
+                )
+        self._answer(batch)
