@@ -16,7 +16,8 @@ from jobyard.main.settings import unknown_variables
 async def check(session: Session) -> None:
     """Check the app and the settings before a deployment.
 
-    Imports the app, lists its kinds and queues, opens its store and audits the counts. Exit code 1 when something is wrong.
+    Imports the app, lists its kinds and queues, opens its store and audits the counts. Exit code 1 when one of these
+    goes wrong.
 
     \b
     Example:

@@ -55,7 +55,7 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
         )
         for job in found
     )
-    print_table(session.console, ("job", "state", "kind", ">ended", "reason"), rows, "No dead letters.")
+    print_table(session.console, ("job", "state", "~kind", ">ended", "~reason"), rows, "No dead letters.")
 
 
 @dead.command()

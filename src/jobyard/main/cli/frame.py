@@ -37,9 +37,10 @@ def frame(
                 usage(group.running, group.effective_limit),
                 "[yellow]paused[/]" if group.paused else "[red]blocked[/]" if group.effective_limit == 0 else "",
             )
-            for group in snapshot.groups[:groups]
+            # The busiest, in an order that stays while they change.
+            for group in sorted(snapshot.groups[:groups], key=lambda group: (group.queue, group.name or ""))
         )
-        parts += [Text(), table(("group", ">waiting", "running", _more(len(snapshot.groups) - groups)), rows)]
+        parts += [Text(), table(("~group", ">waiting", "running", _more(len(snapshot.groups) - groups)), rows)]
     if workers:
         rows_of_workers = (
             (
@@ -50,14 +51,14 @@ def frame(
             )
             for worker in snapshot.workers[:workers]
         )
-        parts += [Text(), table(("worker", "running", ">completed", ">up"), rows_of_workers)]
+        parts += [Text(), table(("~worker", "running", ">completed", ">up"), rows_of_workers)]
     elif not snapshot.workers:
         parts += [Text(), Text("No live worker.", style="red")]
     if running:
         jobs = [_job_row(job, snapshot) for job in snapshot.running[:running]]
-        parts += [Text(), table(("job", "kind", ">for", "progress", ""), jobs)]
+        parts += [Text(), table(("job", "~kind", ">for", "progress", "~"), jobs)]
     if footer:
-        parts += [Text(), *(Text.from_markup(line, overflow="ellipsis") for line in footer)]
+        parts += [Text(), *(_footer(line) for line in footer)]
     return Group(*parts)
 
 
@@ -83,6 +84,12 @@ def _job_row(job: Job, snapshot: Snapshot) -> tuple[str, ...]:
     message = "" if job.progress is None else escape(job.progress.message)
     shown = f"[cyan]{bar(percent, 100, 8)}[/]{percent:4.0f}%" if job.progress else "[dim]-[/]"
     return (job.id, escape(job.kind), age(job.started_at, snapshot.at), shown, message)
+
+
+def _footer(line: str) -> Text:
+    text = Text.from_markup(line, overflow="ellipsis")
+    text.no_wrap = True
+    return text
 
 
 def _more(hidden: int) -> str:

@@ -9,7 +9,7 @@ from jobyard.main.cli.render import name, number, print_table, usage
 from jobyard.main.cli.session import Session, verb
 from jobyard.ports.store import GroupInfo
 
-HEADINGS = ("group", ">waiting", ">delayed", "running", "limit", "")
+HEADINGS = ("~group", ">waiting", ">delayed", "running", "limit", "")
 
 
 def group_row(group: GroupInfo) -> tuple[str, ...]:

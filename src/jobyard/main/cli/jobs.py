@@ -72,7 +72,7 @@ async def list_jobs(
         )
         for job in found
     )
-    print_table(session.console, ("job", "state", "kind", "queue", "group", ">try", ">age"), rows, "No job matches.")
+    print_table(session.console, ("job", "state", "~kind", "~queue", "~group", ">try", ">age"), rows, "No job matches.")
     if cursor is not None:
         session.note(f"More: repeat with --cursor {cursor}")
 

@@ -95,7 +95,7 @@ async def show(session: Session, queue: str, group: str | None) -> None:
         for each in chosen
     )
     nobody = f"Group {group} has no jobs and no limit of its own." if group else "No group has a limit of its own."
-    print_table(session.console, ("group", ">own limit", "running"), rows, nobody)
+    print_table(session.console, ("~group", ">own limit", "running"), rows, nobody)
 
 
 @limits.command()

@@ -11,7 +11,7 @@ from jobyard.main.cli.render import number, print_table, usage
 from jobyard.main.cli.session import Session, json_option, verb
 from jobyard.ports.store import Action, Filter, QueueInfo
 
-HEADINGS = ("queue", ">waiting", ">delayed", "running", ">completed", ">failed", "")
+HEADINGS = ("~queue", ">waiting", ">delayed", "running", ">completed", ">failed", "")
 
 
 def queue_row(queue: QueueInfo) -> tuple[str, ...]:

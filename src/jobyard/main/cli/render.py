@@ -23,14 +23,16 @@ STATE_COLOURS = {
 }
 FULL, EMPTY = "█", "░"
 NO_BARS = {ord(FULL): None, ord(EMPTY): None}
-RIGHT = ">"  # a heading that starts so is for numbers
+# How a heading starts says how its column behaves: numbers stand right; only what may be shortened is.
+NUMBER, MAY_SHRINK = ">", "~"
+MARKS = NUMBER + MAY_SHRINK
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Cells are rich markup; what comes from users must be escaped."""
     rows = list(rows)
     if not console.is_terminal:
-        click.echo("\t".join(heading.lstrip(RIGHT) for heading in headings))
+        click.echo("\t".join(heading.lstrip(MARKS) for heading in headings))
         for row in rows:
             click.echo("\t".join(plain(cell) for cell in row))
     elif rows:
@@ -41,15 +43,15 @@ def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequen
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    for heading in headings:
-        is_number = heading.startswith(RIGHT)
+    rows = list(rows)
+    for place, heading in enumerate(headings):
+        widest = max((Text.from_markup(row[place]).cell_len for row in rows), default=0)
         made.add_column(
-            heading.lstrip(RIGHT),
-            justify="right" if is_number else "left",
+            heading.lstrip(MARKS),
+            justify="right" if heading.startswith(NUMBER) else "left",
             no_wrap=True,
-            # A shortened id is useless and a shortened number is wrong.
-            overflow="ignore" if is_number or heading == "job" else "ellipsis",
-            min_width=36 if heading == "job" else None,
+            overflow="ellipsis",
+            min_width=None if heading.startswith(MAY_SHRINK) else max(widest, len(heading.lstrip(MARKS))),
         )
     for row in rows:
         made.add_row(*row)

@@ -48,7 +48,7 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
         ]
         session.print_json({"running": jobs})
         return
-    where = ("worker",) if session.console.width >= 120 or not session.is_terminal else ()
+    where = ("~worker",) if session.console.width >= 120 or not session.is_terminal else ()
     rows = (
         (
             job.id,
@@ -61,7 +61,7 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
         )
         for job in found
     )
-    headings = ("job", "kind", "queue/group", ">try", ">for", *where, "progress")
+    headings = ("job", "~kind", "~queue/group", ">try", ">for", *where, "~progress")
     print_table(session.console, headings, rows, "Nothing runs.")
 
 
@@ -91,5 +91,5 @@ async def workers(session: Session) -> None:
         )
         for worker in found
     )
-    headings = ("worker", "running", ">completed", ">up", ">seen", "queues")
+    headings = ("~worker", "running", ">completed", ">up", ">seen", "~queues")
     print_table(session.console, headings, rows, "No live worker. Start one: jobyard --app module:attribute worker")

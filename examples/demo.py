@@ -1,0 +1,90 @@
+"""`make run`: a worker with the example app, a feeder so that there is something to see, and the live view."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from jobyard import Jobyard
+from jobyard.errors import JobyardError
+from jobyard.main.cli.app import load_app
+from jobyard.main.cli.top import stop_on_signals, watch
+from jobyard.main.settings import DEMO_SECONDS
+
+ROOT = Path(__file__).resolve().parent.parent
+APP = "examples.demo_app:yard"
+ELSEWHERE = "In another terminal, here: export JOBYARD_STORE=sqlite:///run/demo.db"
+TRY_NEXT = (
+    ".venv/bin/jobyard limits set test-execution team-a 1   # team a, one by one",
+    ".venv/bin/jobyard jobs list --state PENDING --limit 5  # ids of jobs that wait",
+    ".venv/bin/jobyard explain ID                           # why that one waits",
+)
+TEAMS = ("team-a", "team-a", "team-a", "team-b", "team-b", "team-c")
+# The feeder keeps about so many suites waiting: enough to see limits at work, never a growing heap.
+KEEP_WAITING = 15
+
+
+async def feed(yard: Jobyard) -> None:
+    """Team a asks for more than its share; the others are served all the same."""
+    number = 0
+    while True:
+        number += 1
+        waiting = {queue.name: queue.waiting for queue in await yard.queues()}
+        if waiting["test-execution"] < KEEP_WAITING:
+            team = random.choice(TEAMS)
+            suite = {"suite": f"suite-{number}", "tests": random.randint(5, 15)}
+            await yard.enqueue("run_suite", suite, group=team, priority=random.choice((0, 0, 0, 5)), tags=[team])
+        if number % 10 == 0 and waiting["cleanup"] < 3:
+            await yard.enqueue("remove_old_reports", {"days": 30}, delay=random.uniform(0, 5))
+        if waiting["adaptation-learning"] < 1:
+            await yard.enqueue("learn", {"model": "ranking"}, unique="learn")
+        await asyncio.sleep(0.15)
+
+
+async def run(yard: Jobyard, console: Console) -> None:
+    stop = asyncio.Event()
+    seconds = os.environ.get(DEMO_SECONDS.variable)
+    if seconds:
+        asyncio.get_running_loop().call_later(float(seconds), stop.set)
+    # A short lease makes the worker report often, so that the view is lively.
+    async with yard, yard.worker(concurrency=16, lease_seconds=3, shutdown_timeout=2):
+        with stop_on_signals(stop):
+            feeder = asyncio.create_task(feed(yard))
+            shown = asyncio.create_task(watch(yard.store, console, stop, footer=(f"[bold]{ELSEWHERE}[/]", *TRY_NEXT)))
+            await asyncio.wait([feeder, shown], return_when=asyncio.FIRST_COMPLETED)
+            stop.set()
+            feeder.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await feeder
+            await shown
+        print("Stopping: running jobs get 2 seconds to finish, the rest is handed back.", flush=True)
+
+
+def main() -> int:
+    os.chdir(ROOT)
+    Path("run").mkdir(exist_ok=True)
+    console = Console(highlight=False)
+    # Log lines would tear the live view; beside it they go to a file.
+    logging.basicConfig(
+        filename="run/demo.log" if console.is_terminal else None,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+    )
+    print(f"jobyard demo. {ELSEWHERE}", *TRY_NEXT, sep="\n", flush=True)
+    try:
+        asyncio.run(run(load_app(APP), console))
+    except JobyardError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
