@@ -1,0 +1,146 @@
+"""The work of a claim does not grow with finished jobs, blocked jobs or groups; counted, not timed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.lease import Lease
+from jobyard.domain.state import Settlement, Transition
+from jobyard.stores.sqlite import change, insert, settle
+from jobyard.stores.sqlite.audit import audit
+from jobyard.stores.sqlite.claim import claim
+from jobyard.stores.sqlite.connection import begin, connect, migrate
+from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.transaction import Transaction
+
+NOW = 1_000_000
+DONE = Transition(to=State.COMPLETED, result=b"null")
+LIVE_GROUPS, JOBS_EACH, BATCH = 40, 30, 50
+FINISHED, BLOCKED, GROUPS = 1_000_000, 200_000, 100_000
+
+
+class File:
+    """The store's functions on a bare connection, so that its virtual machine can be counted."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = connect(path, "OFF", writer=True)
+        migrate(self.connection, path)
+        self.write(lambda tx: change.configure(tx, "q", QueueSettings(max_per_group=10, keep_completed=2_000_000)))
+
+    def write(self, work: Callable[[Transaction], object]) -> object:
+        begin(self.connection)
+        tx = Transaction(self.connection, NOW)
+        answer = work(tx)
+        tx.flush()
+        self.connection.execute("COMMIT")
+        return answer
+
+    def count(self, work: Callable[[Transaction], object]) -> tuple[object, int]:
+        """What the work answers, and how many instructions SQLite's virtual machine ran for it."""
+        steps = 0
+
+        def step() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        self.connection.set_progress_handler(step, 1)
+        try:
+            return self.write(work), steps
+        finally:
+            self.connection.set_progress_handler(None, 1)
+
+
+def fill_live(file: File) -> None:
+    jobs = [
+        NewJob(id=f"live-{group}-{number}", kind="k", queue="q", group=f"live-{group:03}")
+        for number in range(JOBS_EACH)
+        for group in range(LIVE_GROUPS)
+    ]
+    file.write(lambda tx: insert.insert(tx, jobs))
+
+
+def fill_history(connection: sqlite3.Connection) -> None:
+    """A long past and a large blocked backlog, written in bulk as the store would have left them."""
+    count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
+    job = """INSERT INTO jobyard_job SELECT i + ?, ? || i, 'k', 'q', ?, 0, x'7b7d', NULL, 3, 0, 0, NULL, NULL, 1, 1,
+             NULL, NULL, NULL, NULL, 0 FROM n"""
+    connection.execute("BEGIN")
+    connection.execute(f"{count} {job}", (FINISHED, 0, "done-", "past"))
+    connection.execute(
+        f"""{count} INSERT INTO jobyard_done SELECT i, i, 'q', 0, 'COMPLETED', 1, 1, 'w', 0, 1, x'6e756c6c', NULL
+            FROM n""",
+        (FINISHED,),
+    )
+    per_group = BLOCKED // GROUPS
+    grouped = job.replace("'q', ?,", "'q', ? || (i % ?),")
+    connection.execute(f"{count} {grouped}", (BLOCKED, FINISHED, "wait-", "blocked-", GROUPS))
+    connection.execute(
+        f"{count} INSERT INTO jobyard_ready SELECT 'q', 'blocked-' || (i % ?), 0, i + ? FROM n",
+        (BLOCKED, GROUPS, FINISHED),
+    )
+    connection.execute(
+        f"{count} INSERT INTO jobyard_group SELECT 'q', 'blocked-' || (i - 1), 0, 0, i, ?, 0, 0, 0 FROM n",
+        (GROUPS, per_group),
+    )
+    connection.execute("UPDATE jobyard_queue SET completed = ?, waiting = ?, turn = 1", (FINISHED, BLOCKED))
+    connection.execute(
+        "UPDATE jobyard_counter SET sequence = ?, turn = ?, finish = ?", (FINISHED + BLOCKED, GROUPS, FINISHED)
+    )
+    connection.execute("COMMIT")
+
+
+@pytest.mark.timeout(600)
+def test_the_work_of_a_claim_does_not_grow(tmp_path: Path) -> None:
+    small, large = File(tmp_path / "small.db"), File(tmp_path / "large.db")
+    fill_history(large.connection)
+    fill_live(small)
+    fill_live(large)
+    assert audit(large.connection) == []
+    for file in (small, large):
+        # Statistics must not change the plans: run with them, as a database that somebody analysed.
+        file.connection.execute("ANALYZE")
+    costs: list[list[int]] = []
+    for file in (small, large):
+        steps = []
+        settlements: list[Settlement] = []
+        for _ in range(10):
+
+            def exchange(tx: Transaction, settlements: list[Settlement] = settlements) -> list[Lease]:
+                settle.settle(tx, settlements)
+                return claim(tx, "w", ["q"], BATCH, 15)
+
+            answer, cost = file.count(exchange)
+            assert isinstance(answer, list)
+            assert len(answer) == BATCH
+            settlements = [Settlement(lease.key, DONE) for lease in answer]
+            steps.append(cost)
+        costs.append(steps)
+    for few, many in zip(*costs, strict=True):
+        assert many <= few * 1.02, f"{few} steps in the small file, {many} in the large one"
+
+
+HOT = [
+    "load_queue", "load_group", "read_line", "pick_ready", "take_ready", "load_leases", "delete_leases", "extend_lease",
+    "check_lease", "cancelled_leases", "due_delayed", "next_delayed", "prunable", "delete_dones", "delete_jobs",
+    "delete_extras", "load_unique", "free_unique", "job_place", "see_job", "has_work", "standing_ahead",
+    "standing_groups", "update_group", "delete_ready", "delete_delayed", "job_after",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_hot_statements_use_an_index_and_sort_nothing(tmp_path: Path, name: str) -> None:
+    file = File(tmp_path / "plan.db")
+    statement = sql(name)
+    marks = statement.count("?") if "?1" not in statement else 1
+    plan = [row[3] for row in file.connection.execute(f"EXPLAIN QUERY PLAN {statement}", ["[]"] * marks)]
+    # Tables that a plan may walk: the list handed in, the queues (few), and what an index already keeps in order.
+    fine = ("SCAN json_each", "SCAN q", "SCAN jobyard_delayed", "SCAN (subquery", "SCAN CONSTANT ROW")
+    walks = [line for line in plan if line.startswith("SCAN") and not line.startswith(fine)]
+    assert not walks, plan
+    assert not [line for line in plan if "TEMP B-TREE" in line], plan
