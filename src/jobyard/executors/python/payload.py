@@ -12,6 +12,8 @@ from jobyard.errors import PayloadNotJson, PayloadTooLarge
 
 MAX_PAYLOAD_BYTES = 1 << 20
 CURE = "Pass text, finite numbers, booleans, None, lists and objects of these, nested not too deep."
+# How the encoder writes NaN and infinity: as values, and as keys of objects.
+NOT_FINITE_SIGNS = (b"null", b'"nan"', b'"inf"', b'"-inf"')
 _encoder = msgspec.json.Encoder()
 
 
@@ -26,7 +28,7 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
     """
     try:
         data = _encoder.encode(value)
-        if b"null" in data:
+        if any(sign in data for sign in NOT_FINITE_SIGNS):
             refuse_not_finite(value, what)
     except PayloadNotJson:
         raise
@@ -41,7 +43,7 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
 
 
 def refuse_not_finite(value: Any, what: str) -> None:
-    """The encoder writes NaN and infinity as null; losing a value silently is worse than refusing it."""
+    """The encoder writes NaN and infinity as null or text; losing a value silently is worse than refusing it."""
     if isinstance(value, float) and not math.isfinite(value):
         raise PayloadNotJson(f"The {what} holds {value}, which JSON cannot hold. {CURE}")
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):

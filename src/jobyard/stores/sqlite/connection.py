@@ -55,6 +55,8 @@ def connect(path: Path, synchronous: str, *, writer: bool) -> sqlite3.Connection
         raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; jobyard needs 3.35 or newer.")
     if not path.parent.is_dir():
         raise StoreReadOnly(f"The folder {path.parent} does not exist. Create it, or choose another path.")
+    if path.is_dir():
+        raise StoreReadOnly(f"{path} is a folder. Name a file inside it.")
     with plain_words(path):
         connection = sqlite3.connect(
             path, timeout=LOCK_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256

@@ -1,0 +1,316 @@
+"""What cannot be taken is refused with its cause and its cure, and nothing is half-written."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobyard import Context, Delays, Exponential, Fixed, Jobyard, State, Unique, UniqueScope
+from jobyard.errors import (
+    BadInput,
+    BadOption,
+    JobFailed,
+    NewerSchema,
+    NotADatabase,
+    PayloadNotJson,
+    PayloadTooLarge,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnknownKind,
+    UnknownStore,
+)
+from jobyard.testing import drain
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def yard(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Jobyard]:
+    """After each refusal the store is as it was: empty, and its counts agree."""
+    yard = Jobyard("memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db")
+
+    @yard.job(name="work")
+    async def work(ctx: Context, value: Any = None) -> None: ...
+
+    @yard.job(name="typed")
+    async def typed(ctx: Context, number: int, words: list[str] | None = None) -> None: ...
+
+    async with yard:
+        yield yard
+        assert (await yard.find()).jobs == ()
+        assert await yard.store.audit() == []
+
+
+def nested(depth: int, leaf: Any = None) -> Any:
+    for _ in range(depth):
+        leaf = [leaf]
+    return leaf
+
+
+def circular() -> Any:
+    knot: list[Any] = []
+    knot.append({"knot": knot})
+    return knot
+
+
+@pytest.mark.parametrize(
+    ("value", "cause"),
+    [
+        (object(), "type object is unsupported"),
+        (float("nan"), "holds nan"),
+        ({"a": [1.0, float("-inf")]}, "holds -inf"),
+        ({float("nan"): 1}, "holds nan"),
+        ({(1, 2): 3}, "keys"),
+        ("caf\udce9", "surrogates"),
+        (lambda: None, "type function is unsupported"),
+        (circular(), "recursion"),
+        (nested(100_000), "recursion"),
+    ],
+    ids=["object", "nan", "infinity", "nan-key", "tuple-key", "surrogate", "function", "circular", "deep"],
+)
+async def test_payload_that_json_cannot_hold(yard: Jobyard, value: Any, cause: str) -> None:
+    good = yard.definitions["work"].call(1)
+    assert good is not None
+    for payload in (value, [value]):
+        with pytest.raises(PayloadNotJson, match=cause) as caught:
+            await yard.definitions["work"].enqueue(payload)
+        assert "payload of work" in str(caught.value)
+        assert "Pass text, finite numbers" in str(caught.value)
+    with pytest.raises(PayloadNotJson, match="private payload"):
+        await yard.definitions["work"].options(private=value).enqueue()
+    with pytest.raises(PayloadNotJson, match="signal data"):
+        await yard.signal("any", "name", value)
+
+
+async def test_payload_as_deep_as_python_goes_is_taken_or_refused_by_name(yard: Jobyard) -> None:
+    for depth in (300, 900, 980, 1000, 1100, 3000):
+        try:
+            yard.definitions["work"].call(nested(depth))
+        except BadInput as error:
+            assert depth > 300, error
+
+
+async def test_bytes_and_dates_travel_when_the_parameter_says_so(tmp_path: Path) -> None:
+    async with Jobyard("memory://") as yard:
+
+        @yard.job()
+        async def keep(ctx: Context, data: bytes, at: datetime) -> tuple[bytes, datetime]:
+            assert isinstance(data, bytes)
+            return data, at
+
+        handle = await keep.enqueue(b"\x00\xff", datetime(2026, 1, 1, tzinfo=UTC))
+        await drain(yard)
+        assert await handle.result(1) == (b"\x00\xff", datetime(2026, 1, 1, tzinfo=UTC))
+
+
+async def test_payload_too_large(yard: Jobyard) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"payload of work is 1,\d{3},\d{3} bytes.*1,048,576.*pass a reference"):
+        await yard.definitions["work"].enqueue("x" * (1 << 20))
+    with pytest.raises(PayloadTooLarge):
+        await yard.definitions["work"].options(private="x" * (1 << 20)).enqueue()
+
+
+async def test_payload_that_does_not_fit(yard: Jobyard) -> None:
+    typed: Any = yard.definitions["typed"]
+    calls: list[tuple[Callable[[], Awaitable[Any]], str]] = [
+        (lambda: typed.enqueue("1"), "Expected `int`, got `str`"),
+        (typed.enqueue, "missing required field `number`"),
+        (lambda: typed.enqueue(1, words=[2]), "Expected `str`, got `int`"),
+        (lambda: typed.enqueue(1, word=[]), "unknown field `word`"),
+        (lambda: typed.enqueue(1, [], 3), "takes 2 arguments, not 3"),
+        (lambda: typed.enqueue(1, number=1), "got number twice"),
+        (lambda: yard.enqueue("typed", [1]), "Expected `object`, got `array`"),
+    ]
+    for call, cause in calls:
+        with pytest.raises(BadInput, match=cause):
+            await call()
+
+
+async def test_unknown_kind(yard: Jobyard) -> None:
+    with pytest.raises(UnknownKind, match=r'No handler is declared for kind typd\. Did you mean "typed"\?'):
+        await yard.enqueue("typd", {})
+
+
+HUGE = 10**5000
+OPTIONS: list[tuple[str, Any, str]] = [
+    *[("delay", value, "delay must be from 0 to") for value in (-1, -0.001, float("nan"), 1e300, HUGE, "5", True)],
+    ("delay", timedelta(seconds=-1), "delay must be from 0 to"),
+    ("run_at", datetime(2026, 1, 1), "with a time zone"),
+    ("run_at", 1234, "with a time zone"),
+    *[("timeout", value, "timeout must be") for value in (0, -1, float("inf"))],
+    *[("priority", value, "whole number") for value in (1.5, HUGE, "high", True)],
+    *[("max_attempts", value, "whole number") for value in (0, -1, HUGE)],
+    *[("queue", value, "printable characters") for value in ("", "a\nb", "x" * 201, 5, "caf\udce9")],
+    *[("group", value, "printable characters") for value in ("", "\x00")],
+    *[("unique", value, "unique") for value in ("", 5, Unique(""), Unique("a", UniqueScope.PERIOD))],
+    ("unique", Unique("a", "active"), "UniqueScope"),  # type: ignore[arg-type]
+    *[("backoff", value, "backoff") for value in (-1, float("nan"), [1, -1], [], "12", Fixed(-1), Delays((-1.0,)))],
+    ("backoff", Exponential(base_seconds=float("nan")), "backoff"),
+    ("backoff", object(), "backoff"),
+    ("tags", "abc", r"write \['abc'\]"),
+    ("tags", ["x"] * 3 + [f"t{n}" for n in range(60)], "at most 50 tags"),
+    ("prioritty", 1, 'Did you mean "priority"'),
+]
+
+
+@pytest.mark.parametrize(("word", "value", "cause"), OPTIONS, ids=[f"{o[0]}-{n}" for n, o in enumerate(OPTIONS)])
+async def test_options_outside_their_range(yard: Jobyard, word: str, value: Any, cause: str) -> None:
+    with pytest.raises(BadOption, match=cause):
+        await yard.enqueue("work", {}, **{word: value})
+
+
+async def test_delay_and_run_at_together(yard: Jobyard) -> None:
+    with pytest.raises(BadOption, match="not both"):
+        await yard.enqueue("work", {}, delay=1, run_at=datetime.now(UTC))
+
+
+async def test_times_at_the_edge_of_the_calendar(tmp_path: Path) -> None:
+    async with Jobyard(f"sqlite:///{tmp_path}/jobs.db") as yard:
+
+        @yard.job()
+        async def work(ctx: Context) -> None: ...
+
+        await work.options(run_at=datetime.max.replace(tzinfo=UTC)).enqueue()
+        await work.options(run_at=datetime.min.replace(tzinfo=UTC)).enqueue()
+        [ran] = await drain(yard)
+        assert ran.state is State.COMPLETED
+        assert await yard.store.audit() == []
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, HUGE, "10", True, None], ids=lambda value: type(value).__name__)
+async def test_absurd_limits(yard: Jobyard, limit: Any) -> None:
+    with pytest.raises(BadOption, match="a limit must be a whole number from 0 to 1000000000"):
+        await yard.set_limit("q", "g", limit)
+    if limit is not None:
+        for word in ("max_running", "max_per_group", "max_waiting", "max_waiting_per_group", "keep_completed"):
+            with pytest.raises(BadOption, match=word):
+                yard.queue("q", **{word: limit})
+    assert await yard.queues() == []
+
+
+async def test_workers_that_make_no_sense(yard: Jobyard) -> None:
+    words: list[dict[str, Any]] = [
+        {"concurrency": 0},
+        {"concurrency": HUGE},
+        {"lease_seconds": 0},
+        {"shutdown_timeout": -1},
+        {"queues": [""]},
+        {"queues": "default"},
+    ]
+    for given in words:
+        with pytest.raises(BadOption):
+            yard.worker(**given)
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("sqlit:///jobs.db", r'sqlit:///jobs\.db has an unknown scheme\. Did you mean "sqlite"\? Known:'),
+        ("jobs.db", "unknown scheme"),
+        ("", "unknown scheme"),
+        ("oracle://user:secret@host/db", "oracle://host/db has an unknown scheme"),
+        ("sqlite://jobs.db", "names no file. Write sqlite:///jobs.db"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///:memory:", "use memory://"),
+        ("sqlite:///a.db?synchronus=off", 'Did you mean "synchronous"'),
+        ("sqlite:///a.db?synchronous=maybe", "full, normal, off"),
+        ("sqlite:///a#b.db", "%23"),
+        ("sqlite:///a%00b.db", "control character"),
+        ("sqlite://[bad/a.db", "is not a URL"),
+        (Path("jobs.db"), "is named by a URL"),
+    ],
+)
+def test_unknown_store(url: Any, cause: str) -> None:
+    with pytest.raises(UnknownStore, match=cause) as caught:
+        Jobyard(url)
+    assert "secret" not in str(caught.value)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def refused(folder: Path, name: str, error: type[Exception], cause: str) -> None:
+    with pytest.raises(error, match=cause):
+        async with Jobyard(f"sqlite:///{folder}/{name}"):
+            pass
+
+
+async def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("Dear diary, " * 500)
+    before = file.read_bytes()
+    await refused(tmp_path, "notes.txt", NotADatabase, "not an SQLite database. Choose another file name")
+    assert file.read_bytes() == before
+    assert names(tmp_path) == ["notes.txt"]
+
+
+async def test_a_database_of_a_newer_version(tmp_path: Path) -> None:
+    async with Jobyard(f"sqlite:///{tmp_path}/jobs.db"):
+        pass
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        connection.execute("UPDATE jobyard_schema SET version = 999")
+        before = list(connection.iterdump())
+    connection.close()
+    await refused(tmp_path, "jobs.db", NewerSchema, r"has schema 999; this jobyard knows \d+. Upgrade jobyard")
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    assert list(connection.iterdump()) == before
+    connection.close()
+
+
+async def test_a_missing_folder(tmp_path: Path) -> None:
+    await refused(tmp_path, "no/jobs.db", StoreReadOnly, "folder .*/no does not exist. Create it")
+    assert names(tmp_path) == []
+
+
+async def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").mkdir()
+    await refused(tmp_path, "jobs.db", StoreReadOnly, "is a folder")
+
+
+async def test_a_store_that_is_not_open(tmp_path: Path) -> None:
+    yard = Jobyard(f"sqlite:///{tmp_path}/jobs.db")
+    with pytest.raises(StoreUnavailable, match="not open: use it inside `async with`"):
+        await yard.queues()
+
+
+@pytest.mark.parametrize("make", [object, lambda: {"a": float("nan")}, lambda: "x" * (1 << 20), circular])
+async def test_a_handler_that_returns_what_json_cannot_hold(tmp_path: Path, make: Callable[[], Any]) -> None:
+    async with Jobyard(f"sqlite:///{tmp_path}/jobs.db") as yard:
+
+        @yard.job()
+        async def work(ctx: Context) -> Any:
+            return make()
+
+        @yard.job()
+        async def other(ctx: Context) -> int:
+            return 1
+
+        handle, good = await work.enqueue(), await other.enqueue()
+        async with yard.worker():
+            with pytest.raises(JobFailed, match="The result of work"):
+                await handle.result(10)
+            assert await good.result(10) == 1
+        job = await handle.job()
+        assert (job.attempt, job.result) == (1, None)
+        assert await yard.store.audit() == []
+
+
+async def test_what_is_refused_takes_no_other_with_it(tmp_path: Path) -> None:
+    """Calls that meet in the same moment share a transaction; a bad one fails alone."""
+    yard = Jobyard(f"sqlite:///{tmp_path}/jobs.db")
+    yard.queue("full", max_waiting=0)
+
+    @yard.job()
+    async def work(ctx: Context) -> None: ...
+
+    async with yard:
+        calls = [work.options(queue="full" if n % 5 == 0 else "free").enqueue() for n in range(50)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, Exception)] == list(range(0, 50, 5))
+        assert {queue.name: queue.waiting for queue in await yard.queues()} == {"full": 0, "free": 40}
+        assert await yard.store.audit() == []
