@@ -1,9 +1,10 @@
-"""What every process of a story is told, and how it begins: `python -m tests.story.<script> '<orders>'`."""
+"""What every process of a story is told, and how it begins."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from jobyard import Jobyard
 from jobyard.stores.sqlite import SqliteStore
 from jobyard.testing.history import RecordingStore
 
+ORDERS_VARIABLE = "STORY_ORDERS"
 PR_SET_PDEATHSIG = 1
 
 
@@ -23,10 +25,6 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     journal: str  # the file of this process's history
     marks: str
-    concurrency: int = 4
-    lease_seconds: float = 15.0
-    shutdown_timeout: float = 30.0
-    queues: tuple[str, ...] = ()
     count: int = 0  # for scripts that do something so many times; 0: until stopped
 
 
@@ -35,7 +33,7 @@ def begin() -> tuple[Orders, Jobyard]:
     if sys.platform == "linux":
         # Nobody is left behind when the tests themselves are killed.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    orders = msgspec.json.decode(os.environ[ORDERS_VARIABLE], type=Orders)
     yard = Jobyard(store=RecordingStore(SqliteStore(orders.database), orders.journal))
     declare(yard, Path(orders.marks))
     return orders, yard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import signal
 import sqlite3
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 from tests.story.app import declare
 from tests.story.marks import Marks
-from tests.story.process import Orders
+from tests.story.process import ORDERS_VARIABLE, Orders
 from tests.story.results import Kill, Result, record, recoveries
 from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
 
@@ -33,8 +34,8 @@ ALARMS = ("locked", "Traceback", "disk failed", "is damaged")
 
 
 class Process:
-    def __init__(self, orders: Orders, popen: subprocess.Popen[bytes], log: Path) -> None:
-        self.name = orders.name
+    def __init__(self, name: str, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
         self.log = log
         self._popen = popen
 
@@ -77,25 +78,41 @@ class Scene:
 
     # Processes
 
-    def start(self, script: str, **orders: Any) -> Process:
-        name = f"{script}-{next(self._numbers)}"
-        told = Orders(
+    def start(self, script: str, count: int = 0) -> Process:
+        return self._start(script, [sys.executable, "-m", f"tests.story.{script}"], count)
+
+    def worker(
+        self,
+        *,
+        concurrency: int = 4,
+        lease_seconds: float = LEASE_SECONDS,
+        shutdown_timeout: float = 30.0,
+        queues: Iterable[str] = (),
+    ) -> Process:
+        """The command that people run."""
+        command = [str(Path(sys.executable).parent / "jobyard"), "--app", "tests.story.worker:yard", "worker"]
+        command += [f"--concurrency={concurrency}", f"--lease-seconds={lease_seconds}"]
+        command += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
+        return self._start("worker", command)
+
+    def _start(self, what: str, command: list[str], count: int = 0) -> Process:
+        name = f"{what}-{next(self._numbers)}"
+        orders = Orders(
             name=name,
             database=str(self.database),
             journal=str(self._folder / f"{name}.history"),
             marks=str(self._folder / "marks"),
-            **orders,
+            count=count,
         )
-        command = [sys.executable, "-m", f"tests.story.{script}", msgspec.json.encode(told).decode()]
+        told = {**os.environ, ORDERS_VARIABLE: msgspec.json.encode(orders).decode()}
         log = self._folder / f"{name}.log"
         with log.open("wb") as output:
-            popen = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        process = Process(told, popen, log)
+            popen = subprocess.Popen(
+                command, cwd=ROOT, env=told, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        process = Process(name, popen, log)
         self._processes.append(process)
         return process
-
-    def worker(self, **orders: Any) -> Process:
-        return self.start("worker", **{"lease_seconds": LEASE_SECONDS, **orders})
 
     async def workers(self, count: int, **orders: Any) -> list[Process]:
         """So many workers, all of them ready to take jobs."""

@@ -43,7 +43,7 @@ async def test_the_rest_is_handed_back_uncounted(scene: Scene, signals: int) -> 
     await scene.until(lambda: scene.marks.has(f"stopping-{worker.name}"), "the worker stops")
     asked = time.monotonic()
     if signals == 2:
-        worker.send(signal.SIGTERM)
+        worker.send(signal.SIGTERM)  # and not after ten minutes
     await scene.ended([worker])
     assert time.monotonic() - asked < 10
 

@@ -1,39 +1,35 @@
-"""A worker process: SIGTERM stops it with grace, a second one at once."""
+"""The application that `jobyard --app tests.story.worker:yard worker` runs: our handlers, our name, and a recorder."""
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from pathlib import Path
+from typing import Any
 
 from tests.story.marks import Marks
 from tests.story.process import begin
 
+from jobyard import Jobyard
+from jobyard.worker.worker import Worker
 
-async def main() -> None:
-    orders, yard = begin()
-    marks = Marks(Path(orders.marks))
-    async with yard:
-        worker = yard.worker(
-            concurrency=orders.concurrency,
-            queues=orders.queues,
-            lease_seconds=orders.lease_seconds,
-            shutdown_timeout=orders.shutdown_timeout,
-            name=orders.name,
-        )
-        await worker.start()
-        signals: asyncio.Queue[None] = asyncio.Queue()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signals.put_nowait, None)
-        await signals.get()
-        stopping = asyncio.create_task(worker.stop())
-        marks.put(f"stopping-{orders.name}")
-        again = asyncio.create_task(signals.get())
-        await asyncio.wait([stopping, again], return_when=asyncio.FIRST_COMPLETED)
-        if again.done():
-            await worker.stop(0)
-        again.cancel()
-        await stopping
+orders, yard = begin()
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+def name_and_mark(declared: Jobyard) -> None:
+    """Stories know their workers by name, and see when one begins to stop."""
+    make = declared.worker
+
+    def worker(**options: Any) -> Worker:
+        made = make(**options, name=orders.name)
+        stop = made.stop
+
+        async def stop_and_tell(timeout_seconds: float | None = None) -> None:
+            Marks(Path(orders.marks)).put(f"stopping-{orders.name}")
+            await stop(timeout_seconds)
+
+        made.stop = stop_and_tell  # type: ignore[method-assign]
+        return made
+
+    declared.worker = worker  # type: ignore[method-assign]
+
+
+name_and_mark(yard)
