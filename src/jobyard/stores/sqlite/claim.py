@@ -62,7 +62,8 @@ def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow
     """Whose job is taken, once per job, in the order of single claims."""
     if wanted <= 0:
         return []
-    names = queues or [row[0] for row in tx.cursor.execute(QUEUES_WITH_WORK).fetchall()]
+    # What this transaction changed is not written yet: a job that just became due is known to its queue only.
+    names = queues or [*tx.loaded_queues(), *(row[0] for row in tx.cursor.execute(QUEUES_WITH_WORK).fetchall())]
     candidates = [queue for queue in map(tx.known_queue, dict.fromkeys(names)) if queue and queue.waiting]
     candidates = [queue for queue in candidates if queue.room() > 0]
     candidates.sort(key=_turn)

@@ -170,6 +170,9 @@ class Transaction:
             row = self._queues[name] = QueueRow.load(found)
         return row
 
+    def loaded_queues(self) -> list[str]:
+        return list(self._queues)
+
     def group(self, queue: str, name: str) -> GroupRow:
         """The group's row, to be changed."""
         row = self._groups.get((queue, name))

@@ -1,0 +1,39 @@
+"""The examples of docs/howto/testing.md, run and type-checked as they are written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.support import ROOT, mypy, python
+
+PAGE = ROOT / "docs/howto/testing.md"
+
+
+def program() -> str:
+    return "\n\n".join(re.findall(r"```python(?: app)?\n(.*?)```", PAGE.read_text(), re.DOTALL))
+
+
+def test_the_examples_run(tmp_path: Path) -> None:
+    (tmp_path / "test_examples.py").write_text(program())
+    answer = python(
+        "-m",
+        "pytest",
+        "-q",
+        "-o",
+        "asyncio_mode=auto",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        "-W",
+        "error",
+        "test_examples.py",
+        cwd=tmp_path,
+    )
+    assert answer.returncode == 0, answer.stdout
+    assert f"{program().count('async def test_')} passed" in answer.stdout
+    assert not (tmp_path / "jobs.db").exists()  # the real store was never opened
+
+
+def test_the_examples_are_typed(tmp_path: Path) -> None:
+    (tmp_path / "examples.py").write_text(program())
+    assert mypy(tmp_path / "examples.py") == ""
