@@ -36,8 +36,10 @@ def declare(yard: Jobyard, folder: Path) -> None:
 
     @yard.job()
     async def late(ctx: Context, word: str) -> None:
-        """The first attempt blocks its whole event loop until it is allowed to say its word; the next is quick."""
+        """The first attempt blocks its whole event loop until it may say its word; the next waits to be finished."""
         if marks.has(f"first-{word}"):
+            marks.put(f"second-{word}")
+            await marks.wait(f"finish-{word}")
             return
         marks.put(f"first-{word}")
         marks.wait_blocking(f"speak-{word}")
