@@ -77,7 +77,7 @@ def main() -> int:
         level=logging.WARNING,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
-    print(f"jobyard demo. {ELSEWHERE}", *TRY_NEXT, sep="\n", flush=True)
+    print(ELSEWHERE, *TRY_NEXT, sep="\n", flush=True)
     try:
         asyncio.run(run(load_app(APP), console))
     except JobyardError as error:

@@ -19,7 +19,7 @@ from jobyard.main.cli.session import Session, verb
 @click.option("--group", metavar="NAME", help="The group whose limit it shares.")
 @click.option("--priority", type=int, help="Higher goes first within the group.")
 @click.option("--delay", type=float, metavar="SECONDS", help="Not before so many seconds from now.")
-@click.option("--unique", metavar="KEY", help="At most one unfinished job with this key.")
+@click.option("--unique", metavar="KEY", help="At most one unfinished job of the queue with this key.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A word to find it by; repeatable.")
 @click.option("--max-attempts", type=int, help="How often it is tried in all.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="How long one attempt may take.")

@@ -28,7 +28,7 @@ def frame(
     groups, left = _cut(len(snapshot.groups), left, share=0.5)
     running, left = _cut(len(snapshot.running), left, share=1.0)
     parts: list[RenderableType] = [_title(snapshot, store_url, history), Text()]
-    parts.append(table(HEADINGS, map(queue_row, snapshot.queues)))
+    parts.append(table(HEADINGS, map(queue_row, snapshot.queues), console.width))
     if groups:
         rows = (
             (
@@ -40,7 +40,10 @@ def frame(
             # The busiest, in an order that stays while they change.
             for group in sorted(snapshot.groups[:groups], key=lambda group: (group.queue, group.name or ""))
         )
-        parts += [Text(), table(("~group", ">waiting", "running", _more(len(snapshot.groups) - groups)), rows)]
+        parts += [
+            Text(),
+            table(("~group", ">waiting", "running", _more(len(snapshot.groups) - groups)), rows, console.width),
+        ]
     if workers:
         rows_of_workers = (
             (
@@ -51,12 +54,12 @@ def frame(
             )
             for worker in snapshot.workers[:workers]
         )
-        parts += [Text(), table(("~worker", "running", ">completed", ">up"), rows_of_workers)]
+        parts += [Text(), table(("~worker", "running", ">completed", ">up"), rows_of_workers, console.width)]
     elif not snapshot.workers:
         parts += [Text(), Text("No live worker.", style="red")]
     if running:
         jobs = [_job_row(job, snapshot) for job in snapshot.running[:running]]
-        parts += [Text(), table(("job", "~kind", ">for", "progress", "~"), jobs)]
+        parts += [Text(), table(("job", "~kind", ">for", "progress", "~"), jobs, console.width)]
     if footer:
         parts += [Text(), *(_footer(line) for line in footer)]
     return Group(*parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import click
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +26,7 @@ NO_BARS = {ord(FULL): None, ord(EMPTY): None}
 # How a heading starts says how its column behaves: numbers stand right; only what may be shortened is.
 NUMBER, MAY_SHRINK = ">", "~"
 MARKS = NUMBER + MAY_SHRINK
+LEAST_WIDTH = 5
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
@@ -36,26 +37,38 @@ def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequen
         for row in rows:
             click.echo("\t".join(plain(cell) for cell in row))
     elif rows:
-        console.print(table(headings, rows))
+        console.print(table(headings, rows, console.width))
     else:
         console.print(f"[dim]{escape(empty)}[/dim]")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Table:
+    cells = [[Text.from_markup(cell) for cell in row] for row in rows]
+    names = [heading.lstrip(MARKS) for heading in headings]
+    natural = [max([len(name), *(row[place].cell_len for row in cells)]) for place, name in enumerate(names)]
+    widths = fit(natural, [heading.startswith(MAY_SHRINK) for heading in headings], width - len(headings) + 1)
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    rows = list(rows)
-    for place, heading in enumerate(headings):
-        widest = max((Text.from_markup(row[place]).cell_len for row in rows), default=0)
-        made.add_column(
-            heading.lstrip(MARKS),
-            justify="right" if heading.startswith(NUMBER) else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if heading.startswith(MAY_SHRINK) else max(widest, len(heading.lstrip(MARKS))),
-        )
-    for row in rows:
+    for heading, name, space in zip(headings, names, widths, strict=True):
+        justify: JustifyMethod = "right" if heading.startswith(NUMBER) else "left"
+        made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", width=space)
+    for row in cells:
         made.add_row(*row)
     return made
+
+
+def fit(natural: Sequence[int], may_shrink: Sequence[bool], width: int) -> list[int]:
+    """Widths of columns: the widest of those that may shrink give way first.
+
+    >>> fit([36, 20, 12, 5], [False, True, True, False], 60)
+    [36, 9, 10, 5]
+    """
+    widths = list(natural)
+    while sum(widths) > width:
+        places = [place for place, may in enumerate(may_shrink) if may and widths[place] > LEAST_WIDTH]
+        if not places:
+            break
+        widths[max(places, key=lambda place: (widths[place], -place))] -= 1
+    return widths
 
 
 def plain(markup: str) -> str:

@@ -53,7 +53,8 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
         (
             job.id,
             escape(job.kind),
-            escape(job.queue) + ("" if job.group is None else f"/{escape(job.group)}"),
+            escape(job.queue),
+            name(job.group),
             f"{job.attempt}/{job.max_attempts}",
             age(job.started_at, now),
             *([name(job.worker or job.external_id)] if where else []),
@@ -61,7 +62,7 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
         )
         for job in found
     )
-    headings = ("job", "~kind", "~queue/group", ">try", ">for", *where, "~progress")
+    headings = ("job", "~kind", "~queue", "~group", ">try", ">for", *where, "~progress")
     print_table(session.console, headings, rows, "Nothing runs.")
 
 
