@@ -26,6 +26,7 @@ from jobyard.errors import (
     NotPossible,
     QueueFull,
     ResultNotReady,
+    StoreReadOnly,
 )
 from jobyard.testing import ManualClock, drain
 
@@ -400,3 +401,26 @@ async def test_declared_queues_are_written(make: Make) -> None:
     async with yard:
         [queue] = await yard.queues()
     assert (queue.settings.max_running, queue.settings.max_per_group, queue.settings.keep_completed) == (3, 2, 7)
+
+
+async def test_opening_from_many_tasks_at_once(tmp_path: Path) -> None:
+    yard = Jobyard(f"sqlite:///{tmp_path}/jobs.db")
+    before = threading.active_count()
+    await asyncio.gather(*[yard.open() for _ in range(5)])
+    writers = [thread.name for thread in threading.enumerate() if thread.name == "jobyard-sqlite-writer"]
+    assert len(writers) == 1
+    for _ in range(4):
+        await yard.close()
+    assert await yard.queues() == []  # still open: one is left
+    await yard.close()
+    await eventually(lambda: not [t for t in threading.enumerate() if t.name.startswith("jobyard-sqlite")])
+    assert threading.active_count() <= before + 5  # the loop's own helpers
+
+
+async def test_an_opening_that_fails_can_be_tried_again(tmp_path: Path) -> None:
+    yard = Jobyard(f"sqlite:///{tmp_path}/folder/jobs.db")
+    answers = await asyncio.gather(*[yard.open() for _ in range(3)], return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreReadOnly] * 3
+    (tmp_path / "folder").mkdir()
+    async with yard:
+        assert await yard.queues() == []

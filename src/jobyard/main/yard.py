@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -53,6 +54,7 @@ class Jobyard:
         self.definitions: dict[str, Definition[Any, Any, Any]] = {}
         self._queues: dict[str, QueueSettings] = {}
         self._depth = 0
+        self._opening: asyncio.Task[None] | None = None
 
     def _use(self, store: Store) -> None:
         self.store = store
@@ -96,19 +98,27 @@ class Jobyard:
     # Open and close
 
     async def open(self) -> None:
-        if self._depth == 0:
-            await self.store.open()
-            try:
-                for name, settings in self._queues.items():
-                    await self.store.configure(name, settings)
-            except BaseException:
-                await self.store.close()
-                raise
+        """Safe from several tasks at once: the first opens, the others wait for it; the last to leave closes."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open_store())
         self._depth += 1
+        try:
+            await asyncio.shield(self._opening)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open_store(self) -> None:
+        await self.store.open()
+        for name, settings in self._queues.items():
+            await self.store.configure(name, settings)
 
     async def close(self) -> None:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0:
+            opening, self._opening = self._opening, None
+            if opening is not None and not opening.done():
+                await asyncio.wait([opening])
             await self.store.close()
 
     async def __aenter__(self) -> Jobyard:
@@ -121,15 +131,15 @@ class Jobyard:
     @asynccontextmanager
     async def using(self, store: Store, clock: Clock | None = None) -> AsyncIterator[None]:
         """Another store for a while, opened and with the declared queues: what `jobyard.testing` stands on."""
-        before = self.store, self.clock, self._depth
+        before = self.store, self.clock, self._depth, self._opening
         self._use(store)
-        self.clock, self._depth = clock, 0
+        self.clock, self._depth, self._opening = clock, 0, None
         try:
             async with self:
                 yield
         finally:
             self._use(before[0])
-            self.clock, self._depth = before[1:]
+            self.clock, self._depth, self._opening = before[1:]
 
     def blocking(self) -> Blocking:
         """For synchronous programs: see `Blocking`."""
