@@ -96,7 +96,7 @@ async def _run(session: Session, yard: Jobyard, made: dict[str, Any], *, until_e
 
 
 class Stop:
-    """First signal: drain. Second: hand back at once."""
+    """First signal: drain. Second: hand back at once. Later ones change nothing, up to the loop's end."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -116,8 +116,6 @@ class Stop:
         await self._worker.stop()
         if self._hurry is not None:
             await self._hurry
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(number)
 
 
 async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: Stop) -> None:
