@@ -341,6 +341,9 @@ async def test_how_handles_say_that_it_ended_badly(yard: Jobyard) -> None:
         await cancelled.result(10)
     with pytest.raises(NotPossible, match="CANCELLED"):
         await cancelled.cancel()
+    odd = await fail.options(delay=60).enqueue()
+    await odd.cancel("caf\udce9" + "x" * 5000)
+    assert (await odd.job()).reason == "caf?" + "x" * 1996
     assert failing.id in repr(failing)
     missing = await fail.options(delay=60).enqueue()
     assert await yard.operate.drain("default") == 1

@@ -48,6 +48,7 @@ class Operate:
     async def many(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         if action is Action.PRIORITISE:
             options.whole("priority", priority, -options.MAX_PRIORITY, options.MAX_PRIORITY)
+        reason = options.reason(reason)
         changed: list[str] = []
         unchanged: list[str] = []
         for start in range(0, len(job_ids), CHANGE_AT_ONCE):

@@ -22,6 +22,7 @@ MAX_ATTEMPTS = 10_000
 MAX_LIMIT = 1_000_000_000
 MAX_SECONDS = 10 * 366 * 86_400
 MAX_TAGS = 50
+MAX_REASON = 2000
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # a lone surrogate is not text: no store can hold it
 
 
@@ -187,6 +188,15 @@ def queue_settings(given: dict[str, Any]) -> QueueSettings:
         elif value is not None or word.startswith("keep"):
             checked[word] = whole(word, value, 0, MAX_LIMIT)
     return QueueSettings(**checked)
+
+
+def reason(value: Any) -> str:
+    """Why somebody changed a job, in words that every store can hold.
+
+    >>> reason(None), reason("caf\\udce9"), len(reason("x" * 5000))
+    ('', 'caf?', 2000)
+    """
+    return "" if value is None else str(value)[:MAX_REASON].encode("utf-8", "replace").decode()
 
 
 def limit(value: Any) -> int:
