@@ -42,6 +42,8 @@ class Events:
         self._all: list[Event] = []
         self._lock = threading.Lock()
 
+    wants_each_job = True
+
     def observe(self, event: Event) -> None:
         with self._lock:
             self._all.append(event)

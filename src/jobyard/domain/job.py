@@ -85,7 +85,7 @@ class Unique(msgspec.Struct, frozen=True):
     period_seconds: float | None = None
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is inserted. `delay_seconds` counts from the store's now; `run_at` is absolute; at most one of them."""
 
     id: str

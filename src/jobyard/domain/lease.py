@@ -15,7 +15,7 @@ MAX_DEATHS = 3
 RENEWALS_PER_LEASE = 3
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """One attempt, as the worker that claimed it receives it."""
 
     job_id: str
@@ -39,7 +39,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return LeaseKey(self.job_id, self.sequence, self.token)
 
 
-class LeaseKey(msgspec.Struct, frozen=True):
+class LeaseKey(msgspec.Struct, frozen=True, gc=False):
     """What proves that an attempt may still speak."""
 
     job_id: str

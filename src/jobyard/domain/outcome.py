@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, gc=False):
     """The work is done; `result` is a JSON document."""
 
     result: bytes = b"null"

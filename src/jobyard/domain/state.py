@@ -34,7 +34,7 @@ def require_legal(old: State, new: State) -> None:
         raise NotPossible(f"A {old} job cannot become {new}.")
 
 
-class Transition(msgspec.Struct, frozen=True, kw_only=True):
+class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What becomes of a RUNNING job. Made by `judge` and `bury`; a store applies it as it is."""
 
     to: State
@@ -52,7 +52,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         require_legal(State.RUNNING, self.to)
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """A transition and the proof of the right to make it."""
 
     key: LeaseKey

@@ -14,11 +14,14 @@ store_log = logging.getLogger("jobyard.store")
 class LogObserver:
     """Quiet while all is well: a job's life is DEBUG, what went wrong is WARNING or ERROR."""
 
+    @property
+    def wants_each_job(self) -> bool:
+        return worker_log.isEnabledFor(logging.DEBUG)
+
     def observe(self, event: e.Event) -> None:
         match event:
             case e.JobStarted(lease):
-                if worker_log.isEnabledFor(logging.DEBUG):
-                    worker_log.debug("%s %s started, attempt %d", lease.kind, lease.job_id, lease.attempt)
+                worker_log.debug("%s %s started, attempt %d", lease.kind, lease.job_id, lease.attempt)
             case e.JobSettled():
                 self._settled(event)
             case e.SettlementRefused(lease, to):
@@ -42,8 +45,7 @@ class LogObserver:
     def _settled(self, event: e.JobSettled) -> None:
         lease = event.lease
         if event.ending is None:
-            if worker_log.isEnabledFor(logging.DEBUG):
-                worker_log.debug("%s %s is %s after %.3f s", lease.kind, lease.job_id, event.to, event.seconds)
+            worker_log.debug("%s %s is %s after %.3f s", lease.kind, lease.job_id, event.to, event.seconds)
         elif event.to is State.PENDING:
             worker_log.warning(
                 "%s %s: attempt %d of %d: %s (%s); it will run again",

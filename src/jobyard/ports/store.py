@@ -23,7 +23,7 @@ from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 
 
-class Inserted(msgspec.Struct, frozen=True):
+class Inserted(msgspec.Struct, frozen=True, gc=False):
     """`created` is False when a unique key was already held: `id` is then the holder's."""
 
     id: str

@@ -63,7 +63,8 @@ class Run:
         self._deadline: asyncio.TimerHandle | None = None
         if lease.timeout_seconds is not None:
             self._deadline = loop.call_later(lease.timeout_seconds, self._time_out)
-        self.task = loop.create_task(self._perform())
+        # A name given is a name that need not be made up: a job's task is as cheap as it gets.
+        self.task = loop.create_task(self._perform(), name="jobyard-job")
 
     async def _perform(self) -> None:
         try:

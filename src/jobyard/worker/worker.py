@@ -30,7 +30,7 @@ from jobyard.worker.keeper import Keeper
 from jobyard.worker.run import Run
 
 # A trip carries at most this many claims: larger trips would hold the store's write lock for too long.
-CLAIM_AT_ONCE = 250
+CLAIM_AT_ONCE = 500
 # Even without a word from the store the worker looks again after this long.
 LOOK_AGAIN_SECONDS = 1.0
 RETRY_FIRST_SECONDS = 0.05
@@ -182,7 +182,8 @@ class Worker:
         return found
 
     def _begin(self, lease: Lease) -> None:
-        self._observer.observe(JobStarted(lease))
+        if self._observer.wants_each_job:
+            self._observer.observe(JobStarted(lease))
         run = Run(self, lease, self._loop)
         self._runs[run.key] = run
 
@@ -195,7 +196,7 @@ class Worker:
 
     def _record(self, batch: list[tuple[Run, Settlement]], answer: Exchange) -> None:
         refused = set(answer.refused)
-        now = time.monotonic()
+        now, each = time.monotonic(), self._observer.wants_each_job
         for run, settlement in batch:
             transition = settlement.transition
             if refused and settlement.key in refused:
@@ -204,6 +205,8 @@ class Worker:
             if transition.to is State.COMPLETED:
                 self._completed += 1
             error = transition.error
+            if error is None and not each:
+                continue
             self._observer.observe(
                 JobSettled(
                     run.lease,

@@ -8,6 +8,7 @@ from typing import Any
 from jobyard.domain.admission import share
 from jobyard.domain.instant import after
 from jobyard.domain.lease import Lease
+from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.stores.sqlite.insert import decode_backoff
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import GroupRow, QueueRow, Transaction, new_token
@@ -35,21 +36,21 @@ def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, leas
         rows.append((sequence, token, expires_at, worker, used + 1, now, queue.name, group.name, flags))
         leases.append(
             Lease(
-                job_id=job_id,
-                sequence=sequence,
-                token=token,
-                kind=kind,
-                queue=queue.name,
-                group=group.name or None,
-                priority=-urgency,
-                attempt=used + 1,
-                max_attempts=most,
-                deaths=deaths,
-                payload=payload,
-                private_payload=private,
-                timeout_seconds=timeout,
-                backoff=decode_backoff(backoff),
-                signal=signal,
+                job_id,
+                sequence,
+                token,
+                kind,
+                queue.name,
+                group.name or None,
+                -urgency,
+                used + 1,
+                most,
+                deaths,
+                payload,
+                private,
+                timeout,
+                DEFAULT_BACKOFF if backoff is None else decode_backoff(backoff),
+                signal,
             )
         )
         tx.turn += 1

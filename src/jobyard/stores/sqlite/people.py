@@ -221,9 +221,9 @@ def standing(connection: Connection, job_id: str, now: Instant) -> Standing:
     found = connection.execute(LOAD_GROUP, (job.queue, name)).fetchone()
     own, paused, turn, waiting, _, running = found or (None, 0, 0, 0, 0, 0)
     cap = COUNTED_AT_MOST
-    ahead_of = (job.queue, name, -job.priority, job.sequence, cap)
+    ahead_of = (job.queue, name, -job.priority, job.sequence, cap + 1)
     ahead = connection.execute(STANDING_AHEAD, ahead_of).fetchone()[0]
-    line = connection.execute(STANDING_GROUPS, (job.queue, turn if waiting else UNLIMITED, name, cap)).fetchone()[0]
+    line = connection.execute(STANDING_GROUPS, (job.queue, turn if waiting else UNLIMITED, name, cap + 1)).fetchone()[0]
     queue = Queue(
         job.queue, row.settings.max_running, row.settings.max_per_group, bool(row.paused), row.running, row.turn
     )
@@ -237,9 +237,9 @@ def standing(connection: Connection, job_id: str, now: Instant) -> Standing:
         now=now,
         queue=queue,
         group=group,
-        ahead_in_group=ahead,
-        groups_ahead=line,
-        counts_capped=cap in (ahead, line),
+        ahead_in_group=min(cap, ahead),
+        groups_ahead=min(cap, line),
+        counts_capped=max(ahead, line) > cap,
         running_ids=tuple(job_id for (job_id,) in holders),
         workers=sum(not w.queues or job.queue in w.queues for w in workers(connection, now)),
     )

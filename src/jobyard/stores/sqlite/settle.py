@@ -37,6 +37,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]
     ended: list[int] = []
     common: dict[str, list[tuple[Any, ...]]] = {}
     held = load_leases(tx, [settlement.key.sequence for settlement in settlements])
+    tx.load_groups({(lease[2], lease[3]) for lease in held.values()})
     now, completed = tx.now, State.COMPLETED
     for settlement in settlements:
         key, transition = settlement.key, settlement.transition

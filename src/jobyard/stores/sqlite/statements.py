@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
@@ -14,9 +15,9 @@ def sql(name: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
 
 
-def as_list(sequences: list[int]) -> str:
+def as_list(values: Sequence[int] | Sequence[str]) -> str:
     """A bound list: `IN (SELECT value FROM json_each(?))` costs a fraction of one statement per row."""
-    return msgspec.json.encode(sequences).decode()
+    return msgspec.json.encode(values).decode()
 
 
 def migrations() -> list[tuple[int, str]]:

@@ -9,11 +9,11 @@ from collections.abc import Container
 from jobyard.domain.admission import UNLIMITED
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, QueueSettings
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.statements import as_list, sql
 
 LOAD_COUNTER, SAVE_COUNTER = sql("load_counter"), sql("save_counter")
 LOAD_QUEUE, SAVE_QUEUE = sql("load_queue"), sql("save_queue")
-LOAD_GROUP, READ_LINE = sql("load_group"), sql("read_line")
+LOAD_GROUP, LOAD_GROUPS, READ_LINE = sql("load_group"), sql("load_groups"), sql("read_line")
 INSERT_GROUP, UPDATE_GROUP, DELETE_GROUP = sql("insert_group"), sql("update_group"), sql("delete_group")
 REOPEN_GROUPS = sql("reopen_groups")
 
@@ -185,6 +185,16 @@ class Transaction:
             self._groups[queue, name] = row
         row.dirty = True
         return row
+
+    def load_groups(self, keys: set[tuple[str, str]]) -> None:
+        """Load many groups at once; a statement for all costs half of one for each."""
+        by_queue: dict[str, list[str]] = {}
+        for queue, name in keys - self._groups.keys():
+            by_queue.setdefault(queue, []).append(name)
+        for queue, names in by_queue.items():
+            row = self.queue(queue)
+            for name, *rest in self.cursor.execute(LOAD_GROUPS, (queue, as_list(names))).fetchall():
+                self._groups[queue, name] = GroupRow(row, name, *rest)
 
     def line(self, queue: QueueRow, wanted: int) -> list[GroupRow]:
         """The first `wanted` groups in line that have a due job and room of their own."""
