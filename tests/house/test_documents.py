@@ -1,0 +1,98 @@
+"""Documents stay true where a program can tell: links, cited tests, code that runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from tests.house.repository import DOCS, ROOT, Block, blocks, documents, prose
+from tests.support import mypy, python
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+CITED = re.compile(r"`([\w/.-]+\.py)::(\w+)`")
+SHORT = {"suite/": "tests/conformance/suite/"}
+RUNNABLE = [block for path in documents() for block in blocks(path) if block.mark == "runnable"]
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(path), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def full(path: str) -> Path:
+    for short, whole in SHORT.items():
+        if path.startswith(short):
+            return ROOT / (whole + path.removeprefix(short))
+    return ROOT / path
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    found = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(name for name in found if name.startswith("test_"))
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for link in LINK.findall(prose(path)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = unquote(link).partition("#")
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_cited_tests_exist(path: Path) -> None:
+    cited = [(full(file), name) for file, name in CITED.findall(path.read_text("utf-8"))]
+    assert [f"{file}::{name}" for file, name in cited if not file.exists() or name not in names_in(file)] == []
+
+
+def test_every_promise_names_its_test() -> None:
+    promises = [line for line in (DOCS / "semantics.md").read_text("utf-8").splitlines() if line.startswith("| ")]
+    assert len(promises) > 40
+    assert [line for line in promises if line != "| promise | held by |" and not CITED.search(line)] == []
+
+
+@pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.title)
+def test_runnable_blocks_run(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(block.text, "utf-8")
+    answer = python("-W", "error", "program.py", cwd=tmp_path)
+    # Log lines about jobs that fail on purpose are part of the show; a traceback is not.
+    assert (answer.returncode, "Traceback" in answer.stderr) == (0, False), answer.stderr
+    expected = output_of(block)
+    if expected is not None:
+        assert answer.stdout == expected
+
+
+def test_runnable_blocks_pass_mypy_strict(tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for number, block in enumerate(RUNNABLE):
+        (folder / f"program_{number}.py").write_text(block.text, "utf-8")
+    assert mypy(folder) == ""
+
+
+def output_of(block: Block) -> str | None:
+    """A block marked `output` says what the runnable block before it prints."""
+    page = blocks(block.path)
+    following = page[page.index(block) + 1 :]
+    return following[0].text if following and following[0].mark == "output" else None
+
+
+def test_the_readme_shows_the_promised_program() -> None:
+    shown = [block.text for block in RUNNABLE if block.path == ROOT / "README.md"]
+    assert shown == [(ROOT / "tests/main/program.py.txt").read_text("utf-8")]
+
+
+def test_there_is_something_to_run() -> None:
+    pages = {block.path.name for block in RUNNABLE}
+    assert {"README.md", "first-queue.md", "own-transaction.md"} <= pages

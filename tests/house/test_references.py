@@ -1,0 +1,101 @@
+"""References say what the code says: states, errors, the store's verbs and tables, settings, the command line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import click
+import pytest
+from tests.house.make_docs import MADE
+from tests.house.repository import DOCS, blocks, prose, rows, section
+
+from jobyard import errors
+from jobyard.domain.job import State
+from jobyard.domain.state import LEGAL
+from jobyard.main.cli import cli
+from jobyard.main.settings import SETTINGS
+from jobyard.ports import store as port
+from jobyard.stores.sqlite import SqliteStore
+from jobyard.stores.sqlite.connection import connect
+
+CONTRACT = DOCS / "store-contract.md"
+
+
+def code(cell: str) -> str:
+    match = re.fullmatch(r"`(.+)`", cell)
+    assert match is not None, cell
+    return match[1]
+
+
+def test_the_diagram_has_the_legal_arrows() -> None:
+    [diagram] = [block.text for block in blocks(DOCS / "states.md") if block.language == "mermaid"]
+    drawn = re.findall(r"^\s+([A-Z]+) --> ([A-Z]+)", diagram, flags=re.MULTILINE)
+    legal = [(str(old), str(new)) for old, allowed in LEGAL.items() for new in allowed]
+    assert sorted(drawn) == sorted(legal)
+    assert [row[0] for row in rows(prose(DOCS / "states.md"))[: len(State)]] == [str(state) for state in State]
+
+
+def error_classes() -> list[type[errors.JobyardError]]:
+    found = [value for value in vars(errors).values() if inspect.isclass(value)]
+    return [value for value in found if issubclass(value, errors.JobyardError)]
+
+
+def test_the_error_table_names_every_class_and_code() -> None:
+    told = [(code(row[0]), code(row[1])) for row in rows(prose(DOCS / "errors.md"))]
+    assert told == [(value.code, value.__name__) for value in error_classes()]
+    assert len({value.code for value in error_classes()}) == len(told)
+    assert all(all(row) for row in rows(prose(DOCS / "errors.md")))
+
+
+def test_the_error_tree_is_that_of_the_classes() -> None:
+    assert errors.__doc__ is not None
+    tree = errors.__doc__.split("\n\n")[1].strip()
+    assert [block.text.strip() for block in blocks(DOCS / "errors.md")] == [tree]
+    above: list[str] = []
+    drawn: dict[str, str] = {}
+    for line in tree.splitlines():
+        name = re.search(r"\w+", line)
+        assert name is not None
+        depth = name.start() // 4
+        above[depth:] = [name[0]]
+        if depth:
+            drawn[name[0]] = above[depth - 1]
+    assert drawn == {value.__name__: value.__bases__[0].__name__ for value in error_classes()[1:]}
+
+
+@pytest.mark.parametrize("name", ["HotPath", "People", "Timekeeping", "Records", "Store"])
+def test_the_contract_names_every_verb_and_no_other(name: str) -> None:
+    told = [code(row[0]) for row in rows(section(CONTRACT.read_text("utf-8"), name))]
+    own = vars(getattr(port, name)).items()
+    assert told == [verb for verb, value in own if inspect.isfunction(value) and not verb.startswith("_")]
+
+
+async def test_migrations_from_scratch_make_the_documented_schema(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    await store.close()
+    connection = connect(tmp_path / "jobs.db", "NORMAL", writer=False)
+    made = connection.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    connection.close()
+    told = [code(row[0]) for row in rows(section(CONTRACT.read_text("utf-8"), "Tables"))]
+    assert sorted(told) == sorted(name for (name,) in made)
+
+
+@pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)
+def test_made_documents_are_current(path: Path) -> None:
+    assert path.read_text("utf-8") == MADE[path](), "run: python -m tests.house.make_docs"
+
+
+def test_every_flag_with_a_variable_is_a_setting() -> None:
+    def flags(command: click.Command) -> set[tuple[str, str]]:
+        found = {
+            (str(option.envvar), option.opts[0])
+            for option in command.params
+            if isinstance(option, click.Option) and option.envvar
+        }
+        below = command.commands.values() if isinstance(command, click.Group) else ()
+        return found.union(*(flags(child) for child in below))
+
+    assert flags(cli) == {(setting.variable, setting.flag) for setting in SETTINGS if setting.flag}

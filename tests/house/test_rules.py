@@ -1,0 +1,73 @@
+"""Rules of the house that no checker knows: docstrings, sizes, SQL files, versions, nothing of one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from tests.house.repository import ROOT, tracked
+
+MOST_LINES = 400
+SQL = ROOT / "src/jobyard/stores/sqlite/sql"
+# Written in pieces, so that this file does not hold what it forbids.
+FOREIGN = re.compile(
+    "|".join(
+        [
+            r"(?<![\w.~-])/(?:wo" + r"rk|home/\w+|Users/\w+|ro" + r"ot)/",
+            r"/opt/p" + r"ypi",
+            r"files\.python" + r"hosted\.org",
+            r"p" + r"ypi\.org/simple",
+            r"--(?:extra-)?index" + r"-url",
+        ]
+    )
+)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", tracked(".py"), ids=named)
+def test_a_module_says_in_one_line_why_it_exists(path: Path) -> None:
+    text = path.read_text("utf-8")
+    if not text.strip():
+        assert path.name == "__init__.py"
+        return
+    first, *rest = (ast.get_docstring(ast.parse(text), clean=False) or "").split("\n")
+    assert first, "the docstring begins on its first line"
+    assert not rest or rest[0] == "", "one line, then an empty one"
+
+
+def test_no_file_is_long() -> None:
+    sizes = {named(path): len(path.read_text("utf-8").splitlines()) for path in tracked(".py", ".sql")}
+    assert {name: lines for name, lines in sizes.items() if lines > MOST_LINES} == {}
+
+
+def test_every_statement_has_a_header_and_is_used() -> None:
+    statements = {path.stem: path.read_text("utf-8") for path in SQL.glob("*.sql")}
+    assert [name for name, text in statements.items() if not text.startswith("-- ")] == []
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src/jobyard/stores/sqlite").glob("*.py"))
+    assert set(re.findall(r'\bsql\("(\w+)"\)', code)) == set(statements)
+
+
+def test_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    released = re.findall(r"^## \[(\d[^\]]*)\]", changes, flags=re.MULTILINE)
+    assert released[0] == project["version"] == metadata.version("jobyard")
+    assert "## [Unreleased]" in changes
+
+
+def test_nothing_of_one_machine() -> None:
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{named(path)}: {match[0]}" for match in FOREIGN.finditer(text)]
+    assert found == []
