@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from tests.support import Events, Watched, eventually
 
-from jobyard import Context, Jobyard, State
+from jobyard import Context, Done, Jobyard, Snooze, State
 from jobyard.domain import events as e
+from jobyard.domain.outcome import Outcome
 from jobyard.errors import StoreUnavailable
+from jobyard.ports.executor import Attempt
+from jobyard.worker.worker import Worker
 
 
 async def test_nothing_is_lost_while_the_store_is_away(yard: Jobyard, watched: Watched, events: Events) -> None:
@@ -76,3 +80,19 @@ async def test_stop_does_not_wait_for_ever_for_a_store_that_stays_away(
     # Its lease runs out, and the job runs elsewhere.
     await eventually(yard.store.reclaim)
     assert (await handle.job()).state is State.PENDING
+
+
+async def test_an_executor_that_talks_nonsense_does_not_keep_its_slot(yard: Jobyard, events: Events) -> None:
+    @yard.job()
+    async def work(ctx: Context, nonsense: bool) -> None: ...
+
+    class Executor:
+        async def perform(self, attempt: Attempt) -> Outcome:
+            soon: Any = "soon"
+            return Snooze(soon) if b"true" in attempt.lease.payload else Done()
+
+    bad, good = await work.enqueue(True), await work.enqueue(False)
+    async with Worker(yard.store, Executor(), events, concurrency=1):
+        await good.result(10)
+    job = await bad.job()
+    assert (job.state, job.errors[0].type) == (State.FAILED, "BadOutcome")

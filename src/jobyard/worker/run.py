@@ -92,7 +92,13 @@ class Run:
         if self.is_lost:
             self._crew.finished(self, None)
             return
-        self._crew.finished(self, judge(self.lease, outcome, random.random(), self._crew.id))
+        try:
+            transition = judge(self.lease, outcome, random.random(), self._crew.id)
+        except Exception as error:
+            # An outcome that makes no sense must not keep the slot, and the lease, for ever.
+            senseless = Failed(message=f"the executor gave {outcome!a}: {error!a}", type="BadOutcome", retry=False)
+            transition = judge(self.lease, senseless, worker=self._crew.id)
+        self._crew.finished(self, transition)
 
     def _time_out(self) -> None:
         self.stop(TimedOut(f"ran longer than {self.lease.timeout_seconds:g} s"))
