@@ -126,7 +126,8 @@ def test_the_work_of_a_claim_does_not_grow(tmp_path: Path) -> None:
 
 
 HOT = [
-    "load_queue", "load_group", "load_groups", "read_line", "pick_ready", "take_ready", "load_leases", "delete_leases", "extend_lease",
+    "load_queue", "load_group", "load_groups",
+    "read_line", "pick_ready", "take_ready", "load_leases", "delete_leases", "extend_lease",
     "check_lease", "cancelled_leases", "due_delayed", "next_delayed", "prunable", "delete_dones", "delete_jobs",
     "delete_extras", "load_unique", "free_unique", "job_place", "see_job", "has_work", "standing_ahead",
     "standing_groups", "update_group", "delete_ready", "delete_delayed", "job_after",

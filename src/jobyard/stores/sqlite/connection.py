@@ -27,7 +27,12 @@ def plain_words(path: Path) -> Iterator[None]:
 
 
 def translate(error: sqlite3.Error, path: Path) -> StoreError:
-    text, code = str(error), getattr(error, "sqlite_errorcode", 0) & 0xFF
+    text, full_code = str(error), getattr(error, "sqlite_errorcode", 0)
+    code = full_code & 0xFF
+    if full_code == sqlite3.SQLITE_BUSY_SNAPSHOT:
+        return StoreUnavailable(
+            f"Another process wrote to {path} after this transaction first read. Begin it with BEGIN IMMEDIATE."
+        )
     if code == sqlite3.SQLITE_FULL or "disk is full" in text:
         return StoreFull(
             f"No room left on the disk of {path}; nothing was half-written. Free some space and try again."

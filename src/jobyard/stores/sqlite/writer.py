@@ -99,12 +99,14 @@ class Writer:
         try:
             self._transact(batch)
         except Exception as error:
-            if len(batch) > 1:
-                # One of them is bad; each alone, so that it takes no other with it.
+            # Trouble with the file concerns them all; anything else is one bad operation.
+            if len(batch) > 1 and not isinstance(error, sqlite3.OperationalError):
+                # Each alone, so that it takes no other with it.
                 for operation in batch:
                     self._perform([operation])
                 return
-            batch[0].failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
+            for operation in batch:
+                operation.failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
             _answer(batch)
             return
         if self._syncer is None:
