@@ -50,6 +50,7 @@ async def fail(ctx: Context) -> None:
 @yard.job(queue="slow")
 async def hang(ctx: Context) -> None:
     await ctx.progress(10, "hanging")
+    logging.getLogger("shop").info("the handler speaks")
     print("hanging", flush=True)
     await asyncio.Event().wait()
 """

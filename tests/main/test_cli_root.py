@@ -39,8 +39,9 @@ def test_every_command_has_an_example_and_json(shop: Shop, path: tuple[str, ...]
         assert "--json" in result.output
 
 
-def test_first_sentences_fit_the_list_of_commands(shop: Shop) -> None:
-    assert "..." not in shop.run("--help").output.split("Commands:")[1]
+@pytest.mark.parametrize("path", [(), ("jobs",), ("queues",), ("groups",), ("limits",), ("dead",)], ids=" ".join)
+def test_first_sentences_fit_the_list_of_commands(shop: Shop, path: tuple[str, ...]) -> None:
+    assert "..." not in shop.run(*path, "--help").output.split("Commands:")[1]
 
 
 def test_an_unknown_command_or_option_answers_did_you_mean(shop: Shop) -> None:
@@ -133,6 +134,12 @@ def test_every_flag_of_the_settings_exists_and_reads_its_variable() -> None:
     }
     flags = {setting.flag: setting.variable for setting in SETTINGS if setting.flag}
     assert {option: parameter.envvar for option, parameter in options.items()} == flags
+
+
+@pytest.mark.parametrize("level", ["WARN", "Info", "error,store=debug", "worker=critical", ""])
+def test_log_levels_as_people_write_them(shop: Shop, level: str) -> None:
+    shop.enqueue("fail")
+    assert shop.run("queues", LOG_LEVEL=level).exit_code == 0
 
 
 @pytest.mark.parametrize("level", ["loud", "worker=loud", "wroker=debug"])

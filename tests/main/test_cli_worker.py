@@ -64,6 +64,7 @@ def test_a_worker_hands_back_and_ends_well_on_a_signal(shop: Shop, number: signa
     _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
     assert "1 jobs handed back" in errors
+    assert "INFO    shop: the handler speaks" in errors
     assert "Traceback" not in errors
     (job,) = shop.json("jobs", "list")["jobs"]
     assert (job["state"], job["attempt"]) == ("PENDING", 0)

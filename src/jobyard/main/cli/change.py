@@ -138,13 +138,15 @@ EXAMPLE = "\n\n\b\nExample:\n  jobyard jobs "
 commands = (
     _changing(
         Action.RETRY,
-        "Run jobs again that ended badly: due now, attempts from zero, errors kept.\n\nWith --all-matching it means "
+        "Run jobs again that ended badly.\n\nThey are due now with attempts from zero; their errors stay with them. "
+        "With --all-matching it means "
         "FAILED and TIMEOUT; cancelled jobs only with --state CANCELLED."
         f"{EXAMPLE}retry --queue mail --all-matching",
     ),
     _changing(
         Action.CANCEL,
-        "Cancel jobs: waiting ones end now, running ones are asked to stop."
+        "Cancel jobs that wait or run.\n\nWaiting ones end now; running ones are asked to stop, also when "
+        "their worker is down at the moment."
         f"{EXAMPLE}cancel 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'sent by mistake'",
         click.option("--reason", default="", metavar="TEXT", help="Kept with the job."),
     ),
@@ -154,7 +156,7 @@ commands = (
     ),
     _changing(
         Action.PRIORITISE,
-        "Give waiting jobs another priority; higher goes first within the group."
+        "Give waiting jobs another priority.\n\nHigher goes first, within the job's group."
         f"{EXAMPLE}prioritise --priority 10 --kind invoice --all-matching",
         click.option("--priority", type=int, required=True, help="The new priority."),
     ),

@@ -65,9 +65,9 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
 @yes_option
 @verb
 async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None, kind: str | None, yes: bool) -> None:
-    """Run dead letters again: those named, or all that match, counted first.
+    """Run dead letters again.
 
-    They are due now with attempts from zero; their errors stay with them.
+    Those named, or all that match, counted first. They are due now with attempts from zero; their errors stay with them.
 
     \b
     Example:

@@ -21,7 +21,14 @@ def filter_options(function: F) -> F:
             click.option("--queue", metavar="NAME", help="Only jobs of this queue."),
             click.option("--group", metavar="NAME", help="Only jobs of this group."),
             click.option("--kind", metavar="NAME", help="Only jobs of this kind."),
-            click.option("--state", "states", type=STATES, multiple=True, help="Only jobs in this state; repeatable."),
+            click.option(
+                "--state",
+                "states",
+                type=STATES,
+                multiple=True,
+                metavar="STATE",
+                help=f"Only jobs in this state ({', '.join(State)}); repeatable.",
+            ),
             click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
         )
     ):

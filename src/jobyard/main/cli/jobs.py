@@ -81,7 +81,9 @@ async def list_jobs(
 @click.argument("job_id")
 @verb
 async def show(session: Session, job_id: str) -> None:
-    """Show everything about one job: payload, progress, steps, log lines, every failed attempt, times.
+    """Show everything about one job.
+
+    Payload, result, progress, steps, log lines, every attempt that did not end well, and its times.
 
     \b
     Example:

@@ -55,7 +55,9 @@ async def set_limit(session: Session, queue: str, group: str, limit: int) -> Non
 @click.argument("group", required=False)
 @verb
 async def show(session: Session, queue: str, group: str | None) -> None:
-    """Show the limits of a queue and of the groups that have their own; or of one group.
+    """Show the limits of a queue, or of one group.
+
+    Of a queue: its own, and the groups that have one of their own.
 
     \b
     Example:
@@ -103,7 +105,9 @@ async def show(session: Session, queue: str, group: str | None) -> None:
 @click.argument("group")
 @verb
 async def remove(session: Session, queue: str, group: str) -> None:
-    """Take a group's own limit away; its queue's max_per_group holds again.
+    """Take a group's own limit away.
+
+    Its queue's max_per_group holds again.
 
     \b
     Example:

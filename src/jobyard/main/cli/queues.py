@@ -88,7 +88,9 @@ async def resume(session: Session, queue: str) -> None:
 @yes_option
 @verb
 async def drain(session: Session, queue: str, yes: bool) -> None:
-    """Delete all waiting jobs of a queue, delayed ones too; running ones go on.
+    """Delete all waiting jobs of a queue.
+
+    Delayed ones too; running ones go on.
 
     \b
     Example:

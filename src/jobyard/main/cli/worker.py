@@ -61,14 +61,14 @@ def worker(
     """Run jobs of your application until stopped.
 
     SIGTERM or Ctrl-C: takes no more jobs, lets the running ones finish for --shutdown-timeout seconds, then hands them
-    back; exit code 0. A second signal hands back at once. With --json the last line says what it did.
+    back; exit code 0. A second signal hands back at once. With --json it ends by printing what it did.
 
     \b
     Example:
       jobyard --app shop.jobs:yard worker --concurrency 8 --queue mail
     """
-    set_up_logs(session.log_level, "info")
     yard = session.app()
+    set_up_logs(session.log_level, "info", everything=True)
     made = {
         "concurrency": concurrency,
         "queues": queues,
