@@ -44,8 +44,8 @@ CONFIGURATION = """# Configuration
 
 Made by {command} from [`main/settings.py`](../src/jobyard/main/settings.py).
 
-A flag wins over its variable, a variable over the default. A `JOBYARD_` variable that is not in this list has no effect;
-the program says so, with a "did you mean".
+A flag wins over its variable, a variable over the default. A `JOBYARD_` variable that is not in this list has no
+effect; the program says so, with a "did you mean".
 
 | variable | flag | default | what it does |
 |---|---|---|---|

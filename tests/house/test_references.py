@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from pathlib import Path
 
 import click
 import pytest
 from tests.house.make_docs import MADE
-from tests.house.repository import DOCS, blocks, prose, rows, section
+from tests.house.repository import DOCS, ROOT, blocks, documents, prose, rows, section
 
 from jobyard import errors
+from jobyard.domain.explain import CODES
 from jobyard.domain.job import State
 from jobyard.domain.state import LEGAL
 from jobyard.main.cli import cli
@@ -99,3 +101,42 @@ def test_every_flag_with_a_variable_is_a_setting() -> None:
         return found.union(*(flags(child) for child in below))
 
     assert flags(cli) == {(setting.variable, setting.flag) for setting in SETTINGS if setting.flag}
+
+
+def shown_commands() -> list[str]:
+    """Command lines in the documents: whole inline code, or lines of a block, that begin with the program's name."""
+    found: list[str] = []
+    for path in documents():
+        if path in MADE:
+            continue
+        found += re.findall(r"`(jobyard [^`]+)`", prose(path))
+        lines = (line for block in blocks(path) if not block.language for line in block.text.splitlines())
+        found += [line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?jobyard ", line)]
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_commands_in_documents_exist(line: str) -> None:
+    command: click.Command = cli
+    words = iter(shlex.split(line, comments=True)[1:])
+    for word in words:
+        if word.startswith("-"):
+            option = next((option for option in command.params if word in option.opts), None)
+            assert isinstance(option, click.Option), f"{command.name} has no {word}"
+            if not option.is_flag:
+                next(words, None)
+        elif isinstance(command, click.Group):
+            assert word in command.commands, f"{command.name} has no {word}"
+            command = command.commands[word]
+
+
+def test_targets_in_documents_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
+    texts = "\n".join(path.read_text("utf-8") for path in documents())
+    shown = set(re.findall(r"(?:^|`)make ([a-z]+)", texts, flags=re.MULTILINE))
+    assert shown <= targets
+
+
+def test_every_cause_of_waiting_has_a_cure() -> None:
+    told = rows(section((DOCS / "howto/limits-and-fairness.md").read_text("utf-8"), "Why does it wait?"))
+    assert {word for row in told for word in re.findall(r"`(\w+)`", row[0])} == set(CODES)
