@@ -12,12 +12,12 @@ import pytest
 from tests.house.make_docs import MADE
 from tests.house.repository import DOCS, ROOT, blocks, documents, prose, rows, section
 
-from jobyard import errors
+from jobyard import Jobyard, errors
 from jobyard.domain.explain import CODES
 from jobyard.domain.job import State
 from jobyard.domain.state import LEGAL
 from jobyard.main.cli import cli
-from jobyard.main.settings import SETTINGS
+from jobyard.main.settings import CONCURRENCY, LEASE_SECONDS, SETTINGS, SHUTDOWN_TIMEOUT
 from jobyard.ports import store as port
 from jobyard.stores.sqlite import SqliteStore
 from jobyard.stores.sqlite.connection import connect
@@ -101,6 +101,14 @@ def test_every_flag_with_a_variable_is_a_setting() -> None:
         return found.union(*(flags(child) for child in below))
 
     assert flags(cli) == {(setting.variable, setting.flag) for setting in SETTINGS if setting.flag}
+
+
+def test_the_command_line_has_the_defaults_of_the_api() -> None:
+    api = inspect.signature(Jobyard.worker).parameters
+    told = {"concurrency": CONCURRENCY, "lease_seconds": LEASE_SECONDS, "shutdown_timeout": SHUTDOWN_TIMEOUT}
+    assert {word: float(setting.default) for word, setting in told.items()} == {
+        word: api[word].default for word in told
+    }
 
 
 def shown_commands() -> list[str]:
