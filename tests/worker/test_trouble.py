@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,3 +97,30 @@ async def test_an_executor_that_talks_nonsense_does_not_keep_its_slot(yard: Joby
         await good.result(10)
     job = await bad.job()
     assert (job.state, job.errors[0].type) == (State.FAILED, "BadOutcome")
+
+
+async def test_an_outcome_that_no_store_can_hold_does_not_hold_up_the_others(tmp_path: Path, events: Events) -> None:
+    class Poison:
+        """An executor of somebody else's, with a result that is not bytes for one kind."""
+
+        async def perform(self, attempt: Attempt) -> Outcome:
+            return Done({"not": "bytes"}) if attempt.lease.kind == "bad" else Done(b"1")  # type: ignore[arg-type]
+
+    yard = Jobyard(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+    @yard.job()
+    async def bad(ctx: Context) -> None: ...
+
+    @yard.job()
+    async def good(ctx: Context) -> int:
+        return 1
+
+    async with yard:
+        first, *others = await yard.enqueue_many(bad.call(), good.call(), good.call())
+        async with Worker(yard.store, Poison(), events, concurrency=3):
+            for handle in others:
+                await yard.read.end(handle.id, 10)
+            ended = await yard.read.end(first.id, 10)
+        assert ended.state is State.FAILED
+        assert "could not be stored" in str(ended.reason)
+        assert [(await handle.job()).state for handle in others] == [State.COMPLETED, State.COMPLETED]

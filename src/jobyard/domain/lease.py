@@ -8,7 +8,8 @@ from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import AttemptError
 from jobyard.domain.retry import Backoff
 
-DEFAULT_LEASE_SECONDS = 15.0
+# A killed worker's jobs run elsewhere within 15 s: this, a second until somebody looks, and some air.
+DEFAULT_LEASE_SECONDS = 12.0
 # A job whose worker died this often is quarantined: the job may be what kills them.
 MAX_DEATHS = 3
 # Renewing three times per lease leaves two chances for a hiccup.

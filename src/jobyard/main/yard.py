@@ -222,7 +222,7 @@ class Jobyard:
         return await self.read.job(job_id)
 
     async def find(self, where: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
-        return await self.store.find(where or Filter(), limit, cursor)
+        return await self.store.find(where or Filter(), options.whole("limit", limit, 1, 10_000), cursor)
 
     async def queues(self) -> list[QueueInfo]:
         return await self.store.queues()

@@ -58,9 +58,10 @@ class Keeper:
 
     async def _rounds(self) -> None:
         store = self._store.twin()
-        if store is not self._store:
-            await store.open()
         try:
+            if store is not self._store:
+                while not self._stop.is_set() and not await self._try("opening the store", store.open):
+                    await asyncio.to_thread(self._stop.wait, self._interval)
             while not self._stop.is_set():
                 await self.run_once(store)
                 await asyncio.to_thread(self._stop.wait, self._interval)
@@ -97,12 +98,14 @@ class Keeper:
         while await store.prune(1000) >= 1000 and not self._stop.is_set():
             await self._renew(store)
 
-    async def _try(self, doing: str, verb: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, doing: str, verb: Callable[[], Awaitable[None]]) -> bool:
         """A store that is away must not end the thread: the next round tries again."""
         try:
             await verb()
         except Exception as error:
             self._crew.observe(StoreTrouble(doing, error, self._interval))
+            return False
+        return True
 
     def _is_time(self, what: str, every: float) -> bool:
         now = time.monotonic()

@@ -22,7 +22,9 @@ from jobyard.domain.events import (
 )
 from jobyard.domain.job import State
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, Lease, LeaseKey
-from jobyard.domain.state import Settlement, Transition
+from jobyard.domain.outcome import Failed
+from jobyard.domain.state import Settlement, Transition, judge
+from jobyard.errors import StoreError
 from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Exchange, Store, WorkerInfo
@@ -151,11 +153,15 @@ class Worker:
                 self.id, [settlement for _, settlement in batch], self._queues, wanted, self._lease_seconds
             )
         except Exception as error:
-            self._outbox = batch + self._outbox
             self._hungry = True
-            await self._nap_after(error)
+            if batch and not isinstance(error, StoreError):
+                await self._settle_apart(batch)
+            else:
+                self._outbox = batch + self._outbox
+                await self._nap_after(error)
             return
-        self._sending = []
+        finally:
+            self._sending = []
         self._store_is_back()
         self._hungry = self._hungry or (0 < wanted == len(answer.leases))
         self._record(batch, answer)
@@ -163,6 +169,23 @@ class Worker:
             self._begin(lease)
         for key, reason in answer.cancelled:
             self._stop_run(key, reason)
+
+    async def _settle_apart(self, batch: list[tuple[Run, Settlement]]) -> None:
+        """One of these settlements is not what a store can take: it must not hold up the others."""
+        for number, (run, settlement) in enumerate(batch):
+            try:
+                answer = await self.store.exchange(self.id, [settlement], self._queues, 0, self._lease_seconds)
+            except StoreError as error:
+                self._outbox = batch[number:] + self._outbox
+                await self._nap_after(error)
+                return
+            except Exception as error:
+                plain = Failed(message=f"its outcome could not be stored: {error!r}"[:500], retry=False)
+                replaced = Settlement(run.key, judge(run.lease, plain, worker=self.id))
+                self._outbox.append((run, replaced))
+                await self._nap_after(error)
+            else:
+                self._record([(run, settlement)], answer)
 
     async def _sleep(self, *, listen: bool) -> None:
         """Until a run ends, or the store has work for a free slot."""

@@ -318,3 +318,13 @@ async def test_revisions_grow_with_the_line(store: Store) -> None:
         revisions.append(answer.revision)
     assert revisions == sorted(set(revisions))
     assert (await let_due_join(store)).revision >= revisions[-1]
+
+
+async def test_naming_no_queue_means_all_also_for_a_job_that_has_just_become_due(
+    store: Store, clock: ManualClock
+) -> None:
+    first = await insert_one(store, queue="one", delay_seconds=5)
+    second = await insert_one(store, queue="two")
+    clock.advance(5)
+    exchange = await store.exchange(WORKER, [], (), 10, LEASE_SECONDS)
+    assert {lease.job_id for lease in exchange.leases} == {first, second}

@@ -96,7 +96,7 @@ async def _orphans(yard: Jobyard, workers: list[WorkerInfo]) -> Finding:
         Level.WARN,
         "leases",
         f"{len(orphans):,} running jobs of workers that no longer answer, for example {orphans[0].id}",
-        "any live worker of this store takes them back when their leases run out (15 s by default)",
+        "any live worker of this store takes them back when their leases run out (12 s by default)",
     )
 
 

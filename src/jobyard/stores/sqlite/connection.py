@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jobyard.errors import NewerSchema, NotADatabase, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from jobyard.errors import BadInput, NewerSchema, NotADatabase, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from jobyard.stores.sqlite.statements import migrations
 
 # A writer that cannot begin for this long says so; normal waits are a few milliseconds.
@@ -24,6 +24,8 @@ def plain_words(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{error.object!r} is not text that a database can hold.") from error
 
 
 def translate(error: sqlite3.Error, path: Path) -> StoreError:

@@ -11,7 +11,7 @@ from jobyard.domain.admission import UNLIMITED, Group, Queue
 from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, State, Step
-from jobyard.errors import JobNotFound
+from jobyard.errors import BadInput, JobNotFound
 from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, WorkerInfo
 from jobyard.stores.sqlite.insert import decode_backoff
 from jobyard.stores.sqlite.statements import sql
@@ -107,7 +107,7 @@ class Extras:
 def find(connection: Connection, where: Filter, limit: int, cursor: str | None) -> Page:
     """Walk down the sequences from an index that the filter can use, looking at a bounded number of rows."""
     source, parameters = driver(connection, where)
-    before = int(cursor) if cursor is not None else (1 << 62)
+    before = position(cursor)
     query = f"SELECT s FROM ({source}) WHERE s < ? ORDER BY s DESC LIMIT ?"  # noqa: S608  # our own fragments
     jobs: list[Job] = []
     looked, last = 0, before
@@ -120,6 +120,14 @@ def find(connection: Connection, where: Filter, limit: int, cursor: str | None) 
                 break
     exhausted = len(jobs) < limit and looked < LOOKED_AT_MOST
     return Page(tuple(jobs), None if exhausted else str(last))
+
+
+def position(cursor: str | None) -> int:
+    if cursor is None:
+        return 1 << 62
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise BadInput(f"{cursor!r} is not a cursor; use the one that the page before answered.")
+    return int(cursor)
 
 
 def driver(connection: Connection, where: Filter) -> tuple[str, tuple[Any, ...]]:

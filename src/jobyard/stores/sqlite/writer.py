@@ -14,7 +14,7 @@ from typing import TypeVar
 from jobyard.domain.job import Job
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import Clock
-from jobyard.stores.sqlite.connection import begin, connect, migrate, translate
+from jobyard.stores.sqlite.connection import begin, connect, migrate, plain_words
 from jobyard.stores.sqlite.line import promote
 from jobyard.stores.sqlite.syncer import Operation, Syncer
 from jobyard.stores.sqlite.transaction import Transaction
@@ -106,7 +106,7 @@ class Writer:
                     self._perform([operation])
                 return
             for operation in batch:
-                operation.failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
+                operation.failure = self._plain(error)
             _answer(batch)
             return
         if self._syncer is None:
@@ -117,6 +117,13 @@ class Writer:
             self._syncer.add(durable)
         if len(durable) < len(batch):
             _answer([operation for operation in batch if not operation.durable])
+
+    def _plain(self, error: Exception) -> Exception:
+        try:
+            with plain_words(self._path):
+                raise error
+        except Exception as plain:
+            return plain
 
     def _transact(self, batch: list[Operation]) -> None:
         connection = self._connection

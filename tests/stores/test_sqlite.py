@@ -1,0 +1,133 @@
+"""What only SQLite has: the file itself, the caller's own connection, what is left in the tables."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.state import Settlement, Transition
+from jobyard.errors import BadInput, NotPossible, StoreUnavailable
+from jobyard.ports.store import Filter
+from jobyard.stores.sqlite import SqliteStore
+
+DONE = Transition(to=State.COMPLETED, result=b"null")
+FAILED = Transition(to=State.FAILED, reason="no")
+
+
+async def test_a_private_payload_is_erased_at_a_good_end_and_kept_for_a_redrive(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path)
+    await store.open()
+    try:
+        secret = [NewJob(id=name, kind="k", private_payload=b'"tell nobody"') for name in ("good", "bad")]
+        await store.insert(secret)
+        good, bad = (await store.exchange("w", [], [], 2, 15)).leases
+        assert good.private_payload == b'"tell nobody"'
+        await store.exchange("w", [Settlement(good.key, DONE), Settlement(bad.key, FAILED)], [], 0, 15)
+        with sqlite3.connect(path) as other:
+            left = dict(other.execute("SELECT id, private_payload FROM jobyard_job").fetchall())
+        other.close()
+        assert left == {"good": None, "bad": b'"tell nobody"'}
+    finally:
+        await store.close()
+
+
+async def test_a_callers_transaction_that_is_too_old_is_refused_in_plain_words(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path)
+    await store.open()
+    try:
+        mine = sqlite3.connect(path, isolation_level=None)
+        mine.execute("BEGIN")
+        mine.execute("SELECT count(*) FROM jobyard_job").fetchone()
+        await store.insert([NewJob(id="first", kind="k")])
+        with pytest.raises(StoreUnavailable, match="BEGIN IMMEDIATE"):
+            await store.insert([NewJob(id="second", kind="k")], mine)
+        mine.execute("ROLLBACK")
+        with pytest.raises(NotPossible, match="no open transaction"):
+            await store.insert([NewJob(id="second", kind="k")], mine)
+        mine.close()
+        assert await store.audit() == []
+    finally:
+        await store.close()
+
+
+async def test_what_was_answered_is_in_the_log_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Durable verbs wait for the sync of the log; claims do not."""
+    synced: list[int] = []
+
+    def sync(file: int) -> None:
+        synced.append(file)
+        os.fdatasync(file)
+
+    monkeypatch.setattr("jobyard.stores.sqlite.syncer._sync", sync)
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    try:
+        await store.insert([NewJob(id="one", kind="k")])
+        assert len(synced) == 1
+        [lease] = (await store.exchange("w", [], [], 1, 15)).leases
+        await store.extend("w", [lease.key], 15)
+        assert len(synced) == 1
+        await store.exchange("w", [Settlement(lease.key, DONE)], [], 0, 15)
+        assert len(synced) == 2
+    finally:
+        await store.close()
+
+
+async def test_a_sync_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    try:
+        monkeypatch.setattr("jobyard.stores.sqlite.syncer._sync", broken)
+        with pytest.raises(Exception, match="did not confirm a write"):
+            await store.insert([NewJob(id="one", kind="k")])
+    finally:
+        await store.close()
+
+
+async def test_bad_text_and_bad_cursors_are_refused(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    try:
+        with pytest.raises(BadInput):
+            await store.get("\udc80")
+        with pytest.raises(BadInput):
+            await store.signal("\udc80", "go")
+        with pytest.raises(BadInput):
+            await store.find(Filter(), cursor="zzz")
+    finally:
+        await store.close()
+
+
+async def test_a_page_looks_at_a_bounded_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that matches little answers short pages with a cursor, and all pages together answer everything."""
+    monkeypatch.setattr("jobyard.stores.sqlite.people.LOOKED_AT_MOST", 10)
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    try:
+        await store.configure("q", QueueSettings())
+        rare = {3, 27, 41}
+        jobs = [NewJob(id=f"{n:03}", kind="k", queue="q", group="rare" if n in rare else "usual") for n in range(50)]
+        await store.insert(jobs)
+        found: list[str] = []
+        cursor, pages = None, 0
+        while True:
+            page = await store.find(Filter(queue="q", group="rare"), 2, cursor)
+            found += [job.id for job in page.jobs]
+            pages, cursor = pages + 1, page.cursor
+            if cursor is None:
+                break
+        assert found == ["041", "027", "003"]
+        assert pages >= 5
+    finally:
+        await store.close()
