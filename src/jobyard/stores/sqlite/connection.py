@@ -22,6 +22,10 @@ def plain_words(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours: what happened, why, what to do."""
     try:
         yield
+    except (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError) as error:
+        if "closed" in str(error):
+            raise StoreUnavailable(f"The store {path} is closed.") from error
+        raise BadInput(f"A value cannot be stored: {error}.") from error
     except sqlite3.Error as error:
         raise translate(error, path) from error
     except UnicodeEncodeError as error:
