@@ -30,6 +30,7 @@ PATIENCE_SECONDS = 30.0
 
 APP = """
 import asyncio
+import logging
 from jobyard import Context, Jobyard
 
 yard = Jobyard("sqlite:///shop.db")
@@ -100,8 +101,10 @@ class Shop:
     def environment(self) -> dict[str, str]:
         return os.environ | {"JOBYARD_APP": self.app, "PYTHONWARNINGS": "", "COLUMNS": "80", "LINES": "30"}
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    @contextlib.contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A process that does not outlive its test."""
+        process = subprocess.Popen(
             [JOBYARD, *words],
             cwd=self.folder,
             env=self.environment(),
@@ -109,6 +112,12 @@ class Shop:
             stderr=subprocess.PIPE,
             text=True,
         )
+        with process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
 
     @contextlib.contextmanager
     def on_terminal(self, *words: str, **more: str) -> Iterator[Terminal]:

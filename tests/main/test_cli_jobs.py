@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.main.cli_support import Shop, shop
+from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
 
 __all__ = ["shop"]
 
@@ -72,17 +72,15 @@ def test_enqueue_refuses_what_it_cannot_take(shop: Shop, words: tuple[str, ...],
 
 
 def test_enqueue_waits_for_the_result(shop: Shop) -> None:
-    worker = shop.start("worker")
-    try:
+    with shop.start("worker") as worker:
         result = shop.run("enqueue", "send", "to=anna", "--wait", "30")
         assert json.loads(result.stdout) == {"to": "anna", "copies": 1}
         assert shop.json("enqueue", "send", "to=b", "--wait", "30")["result"] == {"to": "b", "copies": 1}
         failed = shop.run("enqueue", "fail", "--wait", "30")
         assert failed.exit_code == 1
         assert "is FAILED: no [red]way[/red]" in failed.stderr
-    finally:
         worker.terminate()
-        worker.communicate()
+        worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
 
 

@@ -48,11 +48,11 @@ def test_live_on_a_terminal_until_q(shop: Shop) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_without_a_terminal_it_prints_until_a_signal(shop: Shop, number: signal.Signals) -> None:
     shop.enqueue("send", {"to": "a"})
-    process = shop.start("top", "--interval", "0.05")
-    assert process.stdout is not None
-    seen = [process.stdout.readline() for _ in range(6)]
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    with shop.start("top", "--interval", "0.05") as process:
+        assert process.stdout is not None
+        seen = [process.stdout.readline() for _ in range(6)]
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert sum("mail waiting=1" in line for line in seen) == 3
     assert (process.returncode, errors) == (0, "")
 

@@ -58,10 +58,10 @@ def test_settings_out_of_range_are_refused(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_hands_back_and_ends_well_on_a_signal(shop: Shop, number: signal.Signals) -> None:
     shop.enqueue("hang")
-    worker = shop.start("worker", "--shutdown-timeout", "0")
-    wait_for_line(worker, "hanging")
-    worker.send_signal(number)
-    _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
+    with shop.start("worker", "--shutdown-timeout", "0") as worker:
+        wait_for_line(worker, "hanging")
+        worker.send_signal(number)
+        _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
     assert "1 jobs handed back" in errors
     assert "INFO    shop: the handler speaks" in errors
@@ -72,20 +72,19 @@ def test_a_worker_hands_back_and_ends_well_on_a_signal(shop: Shop, number: signa
 
 def test_a_second_signal_does_not_wait(shop: Shop) -> None:
     shop.enqueue("hang")
-    worker = shop.start("worker", "--shutdown-timeout", "600")
-    wait_for_line(worker, "hanging")
-    # Of two kinds: waiting signals of one kind would be delivered as one.
-    worker.send_signal(signal.SIGTERM)
-    worker.send_signal(signal.SIGINT)
-    _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
+    with shop.start("worker", "--shutdown-timeout", "600") as worker:
+        wait_for_line(worker, "hanging")
+        # Of two kinds: waiting signals of one kind would be delivered as one.
+        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGINT)
+        _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
     assert "1 jobs handed back" in errors
 
 
 def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:
     shop.enqueue("hang", group="g")
-    worker = shop.start("worker", "--concurrency", "7", "--queue", "slow", "--shutdown-timeout", "0")
-    try:
+    with shop.start("worker", "--concurrency", "7", "--queue", "slow", "--shutdown-timeout", "0") as worker:
         wait_for_line(worker, "hanging")
         (job,) = shop.json("running")["running"]
         assert (job["kind"], job["queue"], job["group"], job["attempt"]) == ("hang", "slow", "g", 1)
@@ -99,6 +98,3 @@ def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:
         assert shop.json("running", "--queue", "mail")["running"] == []
         cancelled = shop.run("jobs", "cancel", job["id"], "--reason", "enough")
         assert cancelled.exit_code == 0
-    finally:
-        worker.terminate()
-        worker.communicate()

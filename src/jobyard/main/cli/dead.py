@@ -67,7 +67,8 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
 async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None, kind: str | None, yes: bool) -> None:
     """Run dead letters again.
 
-    Those named, or all that match, counted first. They are due now with attempts from zero; their errors stay with them.
+    Those named, or all that match, counted first. They are due now with attempts from zero;
+    their errors stay with them.
 
     \b
     Example:
