@@ -109,7 +109,7 @@ def test_a_cursor_that_is_none_is_refused(shop: Shop) -> None:
     shop.enqueue("fail")
     result = shop.run("jobs", "list", "--cursor", "abc")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: ")
+    assert result.stderr.startswith("error: 'abc' is not a cursor")
 
 
 def test_show_tells_everything(shop: Shop) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One environment variable, the flag that overrides it (if any), its default and what it does."""
@@ -43,7 +45,7 @@ CONCURRENCY = Setting(
 LEASE_SECONDS = Setting(
     variable="JOBYARD_LEASE_SECONDS",
     flag="--lease-seconds",
-    default="15",
+    default=f"{DEFAULT_LEASE_SECONDS:g}",
     doc="After how many seconds without a sign of life a worker's jobs run elsewhere.",
 )
 SHUTDOWN_TIMEOUT = Setting(
