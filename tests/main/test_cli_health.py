@@ -68,6 +68,15 @@ def test_doctor_names_paused_queues_dead_letters_and_long_waits(shop: Shop, monk
     assert "→ jobyard queues resume mail" in shop.run("doctor").stdout
 
 
+def test_doctor_does_not_call_a_job_the_oldest_before_it_saw_all(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.enqueue("send", {"to": "a"})
+    newest = shop.enqueue("send", {"to": "a"})
+    monkeypatch.setattr("jobyard.main.cli.doctor.LOOKED_AT_MOST", 1)
+    says = findings(shop, "doctor", 0)["waiting"][0]["says"]
+    assert "longer than" in says
+    assert newest in says
+
+
 def test_doctor_sees_jobs_of_dead_workers_and_queues_nobody_takes(shop: Shop) -> None:
     shop.enqueue("hang")
     shop.enqueue("send", {"to": "a"})

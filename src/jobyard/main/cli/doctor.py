@@ -19,7 +19,7 @@ from jobyard.stores.sqlite import SqliteStore
 
 OLD_SECONDS = 600.0
 # Looking at more would take longer than the answer is worth.
-LOOKED_AT_MOST = 5_000
+LOOKED_AT_MOST = 20_000
 
 
 @click.command()
@@ -101,12 +101,16 @@ async def _orphans(yard: Jobyard, workers: list[WorkerInfo]) -> Finding:
 
 
 async def _oldest(yard: Jobyard, now: Instant) -> Finding:
-    due = [job for job in await _some(yard, State.PENDING) if job.run_at <= now]
+    waiting = await _some(yard, State.PENDING)
+    due = [job for job in waiting if job.run_at <= now]
     if not due:
         return Finding(Level.OK, "waiting", "no job is due and waiting")
     oldest = min(due, key=lambda job: max(job.created_at, job.run_at))
     seconds = (now - max(oldest.created_at, oldest.run_at)) / 1000
     says = f"the oldest due job has waited {duration(seconds)}: {oldest.id} in queue {oldest.queue}"
+    if len(waiting) == LOOKED_AT_MOST:
+        # Lists run from the newest: behind this many there are older ones.
+        says = f"the oldest due jobs have waited longer than {duration(seconds)}, as {oldest.id} has"
     if seconds < OLD_SECONDS:
         return Finding(Level.OK, "waiting", says)
     return Finding(Level.WARN, "waiting", says, f"jobyard explain {oldest.id}")
