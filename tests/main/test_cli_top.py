@@ -113,8 +113,8 @@ async def test_throughput_is_what_workers_completed_between_beats() -> None:
     watcher = Watcher(store)
     info = WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1, started_at=clock.now())
 
-    async def beat(completed: int) -> float:
-        clock.advance(5)
+    async def beat(completed: int, seconds: float = 5) -> float:
+        clock.advance(seconds)
         await store.beat(
             WorkerInfo(**{f: getattr(info, f) for f in info.__struct_fields__} | {"completed": completed}), 60
         )
@@ -124,6 +124,7 @@ async def test_throughput_is_what_workers_completed_between_beats() -> None:
     assert await beat(60) == 10.0
     assert (await watcher.look()).jobs_per_second == 10.0
     assert await beat(60) == 0.0
+    assert [await beat(60 + n, 1) for n in range(1, 6)][-1] == 1.0
     clock.advance(120)
     assert (await watcher.look()).jobs_per_second == 0.0
     assert list(watcher.history)[:2] == [2.0, 10.0]

@@ -13,6 +13,8 @@ from jobyard.ports.store import Filter, GroupInfo, QueueInfo, Store, WorkerInfo
 GROUPS_PER_QUEUE = 100
 RUNNING_AT_MOST = 100
 HISTORY = 30
+# Workers that beat every second would otherwise show a jumping number.
+AVERAGED_MILLISECONDS = 5000
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +31,7 @@ class Watcher:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen: dict[str, WorkerInfo] = {}
-        self._rates: dict[str, float] = {}
+        self._beats: dict[str, deque[tuple[Instant, int]]] = {}
         self._noted_at: Instant = 0
         self.history: deque[float] = deque(maxlen=HISTORY)
 
@@ -55,14 +56,14 @@ class Watcher:
         return Snapshot(at=now, queues=queues, groups=groups, workers=workers, running=running, jobs_per_second=rate)
 
     def _throughput(self, workers: list[WorkerInfo]) -> float:
-        """Completed jobs between the last two beats of each worker; before its second beat, since its start."""
+        """Completed jobs between beats, over some seconds; a young worker's since its start."""
+        total = 0.0
         for worker in workers:
-            before = self._seen.get(worker.id)
-            if before is not None and before.seen_at == worker.seen_at:
-                continue
-            since_count = 0 if before is None else before.completed
-            since = worker.started_at if before is None else before.seen_at
-            seconds = (worker.seen_at - since) / 1000
-            self._rates[worker.id] = (worker.completed - since_count) / seconds if seconds > 0 else 0.0
-            self._seen[worker.id] = worker
-        return sum(self._rates[worker.id] for worker in workers)
+            beats = self._beats.setdefault(worker.id, deque([(worker.started_at, 0)]))
+            if worker.seen_at > beats[-1][0]:
+                beats.append((worker.seen_at, worker.completed))
+            while len(beats) > 2 and beats[1][0] <= worker.seen_at - AVERAGED_MILLISECONDS:
+                beats.popleft()
+            (since, before), (until, completed) = beats[0], beats[-1]
+            total += (completed - before) * 1000 / (until - since) if until > since else 0.0
+        return total
