@@ -1,10 +1,9 @@
-"""What `docs/semantics.md` says of the disk: who waits for it, who does not, what is erased."""
+"""What `docs/semantics.md` says of the disk: who waits for it, and who does not."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,22 +14,18 @@ from tests.support import eventually
 from jobyard.domain.job import NewJob
 from jobyard.domain.outcome import Done
 from jobyard.domain.state import Settlement, judge
-from jobyard.errors import StoreFull
 from jobyard.stores.sqlite import SqliteStore, syncer
 
 
 class Disk:
-    """A disk whose sync can be held up, or fail."""
+    """A disk whose sync can be held up."""
 
     def __init__(self) -> None:
         self.may_sync = threading.Event()
         self.may_sync.set()
-        self.fails = False
 
     def sync(self, file: int) -> None:
         self.may_sync.wait()
-        if self.fails:
-            raise OSError("no answer")
         os.fsync(file)
 
 
@@ -83,19 +78,3 @@ async def test_a_claim_does_not_wait_for_the_disk(store: SqliteStore, disk: Disk
     assert not done
     disk.may_sync.set()
     await asyncio.gather(inserting, settling)
-
-
-async def test_a_sync_that_fails_is_told(store: SqliteStore, disk: Disk) -> None:
-    disk.fails = True
-    with pytest.raises(StoreFull, match="did not confirm"):
-        await store.insert([NewJob(id="a", kind="k")])
-
-
-async def test_the_private_payload_is_erased_when_the_job_ends_well(store: SqliteStore) -> None:
-    await store.insert([NewJob(id="a", kind="k", private_payload=b'"secret"')])
-    [lease] = (await store.exchange("w", [], [], 1, 15)).leases
-    assert lease.private_payload == b'"secret"'
-    await store.exchange("w", [Settlement(lease.key, judge(lease, Done()))], [], 0, 15)
-    connection = sqlite3.connect(store.path)
-    assert connection.execute("SELECT private_payload FROM jobyard_job").fetchall() == [(None,)]
-    connection.close()
