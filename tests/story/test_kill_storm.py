@@ -87,4 +87,4 @@ async def test_with_the_default_lease_the_jobs_run_elsewhere_within_15_seconds(s
     await scene.stop(others)
     result = await scene.judge()
     assert len(result.recovery_seconds) == len(job_ids)
-    assert max(result.recovery_seconds) <= DEFAULT_LEASE_SECONDS + RECOVERY_SLACK_SECONDS
+    assert max(result.recovery_seconds) <= 15.0

@@ -11,10 +11,7 @@ from jobyard.domain.lease import MAX_DEATHS
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
-BYSTANDERS = pytest.mark.xfail(reason="jobs that share a worker with the poison die with it, up to quarantine")
-
-
-@pytest.mark.parametrize("concurrency", [1, pytest.param(4, marks=BYSTANDERS)])
+@pytest.mark.parametrize("concurrency", [1, 4])
 async def test_a_poison_job_is_quarantined_and_the_others_run(scene: Scene, concurrency: int) -> None:
     await scene.configure()
     others = [await scene.enqueue("span", {"seconds": 0.05}) for _ in range(20)]

@@ -21,8 +21,8 @@ from jobyard.domain.events import (
     WorkerStopped,
 )
 from jobyard.domain.job import State
-from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, Lease, LeaseKey
-from jobyard.domain.outcome import Failed
+from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, MAX_DEATHS, Lease, LeaseKey
+from jobyard.domain.outcome import Failed, Release
 from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import StoreError
 from jobyard.ports.executor import Executor
@@ -67,6 +67,7 @@ class Worker:
         self._lease_seconds = lease_seconds
         self._shutdown_seconds = shutdown_seconds
         self._runs: dict[LeaseKey, Run] = {}
+        self._last_chance: LeaseKey | None = None  # the latest job here whose next death would be its last
         self._outbox: list[tuple[Run, Settlement]] = []
         self._sending: list[tuple[Run, Settlement]] = []
         self._wake = asyncio.Event()
@@ -136,11 +137,17 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping or self._runs or (self._outbox and not self._gives_up()):
-            wanted = 0 if self._stopping else min(self._concurrency - len(self._runs), CLAIM_AT_ONCE)
+            wanted = 0 if self._stopping else self._free_slots()
             if self._outbox or (wanted > 0 and self._hungry):
                 await self.run_once(wanted)
             else:
                 await self._sleep(listen=wanted > 0)
+
+    def _free_slots(self) -> int:
+        """None beside a job on its last chance: if it is what kills workers, nobody else should die with it."""
+        if self._last_chance in self._runs:
+            return 0
+        return min(self._concurrency - len(self._runs), CLAIM_AT_ONCE)
 
     async def run_once(self, wanted: int) -> None:
         """One trip: settle what finished, claim for the free slots."""
@@ -165,7 +172,7 @@ class Worker:
         self._store_is_back()
         self._hungry = self._hungry or (0 < wanted == len(answer.leases))
         self._record(batch, answer)
-        for lease in answer.leases:
+        for lease in await self._set_apart(answer.leases):
             self._begin(lease)
         for key, reason in answer.cancelled:
             self._stop_run(key, reason)
@@ -203,6 +210,26 @@ class Worker:
         self._hungry = self._hungry or found
         self._wake.set()
         return found
+
+    async def _set_apart(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Jobs that died with one worker come back together; each must have its last chance apart from the others.
+
+        All but one of them are handed back before that one starts: it may take this process with it at once.
+        """
+        suspects = [lease for lease in leases if lease.deaths >= MAX_DEATHS - 1]
+        if not suspects:
+            return leases
+        self._last_chance = suspects[0].key
+        spare = {lease.key for lease in suspects[1:]}
+        if spare:
+            back = [Settlement(lease.key, judge(lease, Release())) for lease in suspects[1:]]
+            try:
+                await self.store.exchange(self.id, back, self._queues, 0, self._lease_seconds)
+            except Exception as error:
+                # The store is away: to run them is better than to let them run out.
+                self.observe(StoreTrouble("handing back jobs", error, 0.0))
+                return leases
+        return [lease for lease in leases if lease.key not in spare]
 
     def _begin(self, lease: Lease) -> None:
         if self._observer.wants_each_job:
