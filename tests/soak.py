@@ -110,7 +110,7 @@ def page(ran: list[Ran], machine: Machine, began: datetime, seconds: float) -> s
     everything = [case for one in ran for case in one.cases]
     failed = [case for one in ran for case in one.failed]
     violations = [(result.story, words) for one in ran for result in one.results for words in result.violations]
-    passed = sum(case.outcome == "passed" for case in everything)
+    passed, skipped = (sum(case.outcome == outcome for case in everything) for outcome in ("passed", "skipped"))
     lines = [
         "# Reliability: the last full run",
         "",
@@ -120,7 +120,8 @@ def page(ran: list[Ran], machine: Machine, began: datetime, seconds: float) -> s
         "asked of the store and what it was answered, and `jobyard.testing.history` proves from all of that: limits at",
         "every instant, order, fencing, nothing lost, nothing accepted twice. A violation is a broken promise.",
         "",
-        f"- **Result**: {passed} tests passed, {len(failed)} failed, {len(violations)} violations",
+        f"- **Result**: {passed} tests passed, {len(failed)} failed, {skipped} skipped or known to fail, "
+        f"{len(violations)} violations",
         f"- **Date**: {began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
         f"- **Machine**: {machine.processor}, {machine.cores} cores, {machine.system}, Python {machine.python}, "
         f"SQLite {machine.sqlite}",
@@ -134,7 +135,7 @@ def page(ran: list[Ran], machine: Machine, began: datetime, seconds: float) -> s
         "",
         "*refused*: settlements that came after their lease was gone, which is how it should be. *reclaimed*: leases",
         "that ran out and whose jobs went back to waiting. *slowest recovery*: from a SIGKILL until the last of the",
-        "killed worker's jobs was claimed elsewhere, with leases of 1.5 s, and of 15 s where the default is named.",
+        "killed worker's jobs was claimed elsewhere, with leases of 1.5 s unless the default lease is named.",
     ]
     if failed or violations:
         lines += ["", "## What went wrong", "", *(f"- {case.file} `{case.name}` failed" for case in failed)]
