@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from jobyard import Jobyard
 from jobyard.domain.events import Event
 from jobyard.ports.store import Store
 
@@ -33,6 +34,9 @@ async def eventually(predicate: Callable[[], Any | Awaitable[Any]], timeout: flo
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {inspect.getsource(predicate).strip()}")
         await asyncio.sleep(0.005)
+
+
+Make = Callable[..., Jobyard]
 
 
 class Events:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support import eventually
+from tests.support import Make, eventually
 
 from jobyard import BlockingContext, Context, Filter, Fixed, Jobyard, State, Unique, UniqueScope
 from jobyard.errors import (
@@ -26,24 +25,8 @@ from jobyard.errors import (
     NotPossible,
     QueueFull,
     ResultNotReady,
-    StoreReadOnly,
 )
 from jobyard.testing import ManualClock, drain
-
-Make = Callable[..., Jobyard]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
-    return lambda **options: Jobyard(url, **options)
-
-
-@pytest.fixture
-async def yard(make: Make) -> AsyncIterator[Jobyard]:
-    async with make() as yard:
-        yield yard
-        assert await yard.store.audit() == []
 
 
 @dataclass
@@ -361,69 +344,3 @@ async def test_a_result_that_does_not_fit_its_annotation(yard: Jobyard) -> None:
     await drain(yard)
     with pytest.raises(BadInput, match=r"result of lie.*Expected `int`"):
         await handle.result(1)
-
-
-def test_the_blocking_twin(make: Make) -> None:
-    yard = make()
-
-    @yard.job()
-    def work(ctx: BlockingContext, n: int) -> int:
-        return n + 1
-
-    with yard.blocking() as wait:
-        worker = yard.worker()
-        wait(worker.start())
-        assert wait(wait(work.enqueue(1)).result(10)) == 2
-        handles = wait(yard.enqueue_many(work.call(2), work.call(3)))
-        assert [wait(handle.result(10)) for handle in handles] == [3, 4]
-        with pytest.raises(JobNotFound):
-            wait(yard.get("nothing"))
-        wait(worker.stop())
-    with yard.blocking() as wait:
-        assert isinstance(wait(yard.queues()), list)
-
-
-def test_the_blocking_twin_cleans_up_when_it_cannot_open(tmp_path: Path) -> None:
-    before = threading.active_count()
-    with pytest.raises(Exception, match="does not exist"), Jobyard(f"sqlite:///{tmp_path}/no/jobs.db").blocking():
-        pass
-    assert threading.active_count() <= before + 1  # the loop's own helper thread may linger for a moment
-
-
-async def test_opening_twice_is_opening_once(make: Make) -> None:
-    yard = make()
-    async with yard, yard:
-        pass
-    async with yard:
-        assert isinstance(await yard.queues(), list)
-
-
-async def test_declared_queues_are_written(make: Make) -> None:
-    yard = make()
-    yard.queue("q", max_running=3, max_per_group=2, keep_completed=7)
-    async with yard:
-        [queue] = await yard.queues()
-    assert (queue.settings.max_running, queue.settings.max_per_group, queue.settings.keep_completed) == (3, 2, 7)
-
-
-async def test_opening_from_many_tasks_at_once(tmp_path: Path) -> None:
-    yard = Jobyard(f"sqlite:///{tmp_path}/jobs.db")
-    before = threading.active_count()
-    await asyncio.gather(*[yard.open() for _ in range(5)])
-    writers = [thread.name for thread in threading.enumerate() if thread.name == "jobyard-sqlite-writer"]
-    assert len(writers) == 1
-    for _ in range(4):
-        await yard.close()
-    assert await yard.queues() == []  # still open: one is left
-    await yard.close()
-    await eventually(lambda: not [t for t in threading.enumerate() if t.name.startswith("jobyard-sqlite")])
-    assert threading.active_count() <= before + 5  # the loop's own helpers
-
-
-async def test_an_opening_that_fails_can_be_tried_again(tmp_path: Path) -> None:
-    yard = Jobyard(f"sqlite:///{tmp_path}/folder/jobs.db")
-    answers = await asyncio.gather(*[yard.open() for _ in range(3)], return_exceptions=True)
-    assert [type(answer) for answer in answers] == [StoreReadOnly] * 3
-    (tmp_path / "folder").mkdir()
-    async with yard:
-        assert await yard.queues() == []

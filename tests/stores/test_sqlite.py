@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NotPossible, StoreUnavailable
-from jobyard.ports.store import Filter
+from jobyard.ports.store import Action, Filter
 from jobyard.stores.sqlite import SqliteStore
+from jobyard.testing.clock import ManualClock
 
 DONE = Transition(to=State.COMPLETED, result=b"null")
 FAILED = Transition(to=State.FAILED, reason="no")
@@ -129,5 +131,41 @@ async def test_a_page_looks_at_a_bounded_number_of_rows(tmp_path: Path, monkeypa
                 break
         assert found == ["041", "027", "003"]
         assert pages >= 5
+    finally:
+        await store.close()
+
+
+async def test_a_cancel_through_another_process_wakes(tmp_path: Path) -> None:
+    """Another store on the same file is what another process is; an old cancel keeps nobody awake."""
+    here, there = SqliteStore(tmp_path / "jobs.db"), SqliteStore(tmp_path / "jobs.db")
+    await here.open()
+    await there.open()
+    try:
+        await here.insert([NewJob(id="one", kind="k")])
+        await here.exchange("w", [], [], 1, 15)
+        waiting = asyncio.create_task(here.wait_for_work([], 30))
+        assert not (await asyncio.wait([waiting], timeout=0.05))[0]
+        await there.change(Action.CANCEL, ["one"])
+        assert await waiting
+        assert not await here.wait_for_work([], 0.05)
+    finally:
+        await here.close()
+        await there.close()
+
+
+async def test_an_insert_in_the_callers_transaction_lets_due_jobs_join_first(tmp_path: Path) -> None:
+    path, clock = tmp_path / "jobs.db", ManualClock()
+    store = SqliteStore(path, clock)
+    await store.open()
+    try:
+        await store.insert([NewJob(id="early", kind="k", group="a", delay_seconds=5)])
+        clock.advance(10)
+        mine = sqlite3.connect(path, isolation_level=None)
+        mine.execute("BEGIN IMMEDIATE")
+        await store.insert([NewJob(id="late", kind="k", group="b")], mine)
+        mine.execute("COMMIT")
+        mine.close()
+        leases = (await store.exchange("w", [], [], 2, 15)).leases
+        assert [lease.job_id for lease in leases] == ["early", "late"]
     finally:
         await store.close()

@@ -37,7 +37,7 @@ from jobyard.stores.sqlite import change, insert, leases, people, records, reten
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
 from jobyard.stores.sqlite.connection import plain_words, same_file
-from jobyard.stores.sqlite.line import next_due
+from jobyard.stores.sqlite.line import next_due, promote
 from jobyard.stores.sqlite.reader import Reader
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import Transaction
@@ -46,6 +46,7 @@ from jobyard.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 HAS_WORK, ANY_EXPIRED_LEASE, NEXT_DELAYED = sql("has_work"), sql("any_expired_lease"), sql("next_delayed")
+COUNT_CANCELS = sql("count_cancels")
 
 
 class SqliteStore:
@@ -128,6 +129,8 @@ class SqliteStore:
             connection.execute("SAVEPOINT jobyard_insert")
             try:
                 tx = Transaction(connection, self._clock.now())
+                while promote(tx):
+                    tx.flush()
                 answers = insert.insert(tx, jobs)
                 tx.flush()
             except BaseException:
@@ -172,9 +175,17 @@ class SqliteStore:
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         names = msgspec.json.encode(list(queues)).decode()
 
+        cancels: int | None = None
+
         def question(connection: sqlite3.Connection) -> bool | None:
+            nonlocal cancels
             if connection.execute(HAS_WORK, (names,)).fetchone():
                 return True
+            asked: int = connection.execute(COUNT_CANCELS).fetchone()[0]
+            # Only a cancel that is new since the sleep began: one that takes its time must not keep everybody awake.
+            if cancels is not None and asked > cancels:
+                return True
+            cancels = asked
             row = connection.execute(NEXT_DELAYED).fetchone()
             return True if row and row[0] <= self._clock.now() else None
 

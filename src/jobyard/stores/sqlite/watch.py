@@ -20,7 +20,7 @@ log = logging.getLogger("jobyard.store")
 
 NEXT_DELAYED = sql("next_delayed")
 # Reading data_version costs microseconds; this bounds how late a change by another process is seen.
-LOOK_EVERY_SECONDS = 0.003
+LOOK_EVERY_SECONDS = 0.004
 
 
 class Sleeper:
