@@ -165,7 +165,7 @@ async def test_a_blocked_event_loop_keeps_its_leases(yard: Jobyard, events: Even
     async with yard.worker(lease_seconds=0.6):
         assert await handle.result(10) == 1
     assert (await handle.job()).deaths == 0
-    assert events.of(e.LeaseExpired) == []
+    assert events.of(e.LeasesExpired) == []
 
 
 async def test_stop_lets_runs_finish(yard: Jobyard, events: Events) -> None:

@@ -12,9 +12,12 @@ from tests.support import Events, Watched, eventually
 
 from jobyard import Context, Done, Jobyard, Snooze, State
 from jobyard.domain import events as e
+from jobyard.domain.lease import Ended, LeaseKey
 from jobyard.domain.outcome import Outcome
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.executor import Attempt
+from jobyard.ports.store import Extended, WorkerInfo
+from jobyard.worker.keeper import Keeper
 from jobyard.worker.worker import Worker
 
 
@@ -124,3 +127,31 @@ async def test_an_outcome_that_no_store_can_hold_does_not_hold_up_the_others(tmp
         assert ended.state is State.FAILED
         assert "could not be stored" in str(ended.reason)
         assert [(await handle.job()).state for handle in others] == [State.COMPLETED, State.COMPLETED]
+
+
+async def test_after_a_slow_store_leases_are_renewed_before_any_is_cleared(
+    yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that stalls stalls everybody; whoever wakes first must not take the others for dead."""
+    verbs: list[str] = []
+    worker = yard.worker(lease_seconds=0.03)
+    keeper = Keeper(worker, yard.store, 0.03, asyncio.get_running_loop())
+
+    async def slow_extend(*_: object) -> Extended:
+        verbs.append("extend")
+        await asyncio.sleep(0.02)
+        return Extended()
+
+    async def reclaim(*_: object) -> list[Ended]:
+        verbs.append("reclaim")
+        return []
+
+    monkeypatch.setattr(worker, "held", lambda: [LeaseKey("one", 1, "token")])
+    monkeypatch.setattr(worker, "info", lambda: WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1))
+    monkeypatch.setattr(watched, "extend", slow_extend, raising=False)
+    monkeypatch.setattr(watched, "reclaim", reclaim, raising=False)
+    await keeper.run_once(yard.store)
+    assert verbs == ["extend"]
+    monkeypatch.setattr(worker, "held", list)
+    await keeper.run_once(yard.store)
+    assert verbs == ["extend", "reclaim"]

@@ -35,10 +35,11 @@ class LeaseLost(msgspec.Struct, frozen=True):
     lease: Lease
 
 
-class LeaseExpired(msgspec.Struct, frozen=True):
-    """Somebody's lease ran out and this worker cleared it away."""
+class LeasesExpired(msgspec.Struct, frozen=True):
+    """A worker stopped renewing its leases and this one cleared them away."""
 
-    ended: Ended
+    worker: str
+    ended: tuple[Ended, ...]
 
 
 class StoreTrouble(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ Event: TypeAlias = (
     | JobSettled
     | SettlementRefused
     | LeaseLost
-    | LeaseExpired
+    | LeasesExpired
     | StoreTrouble
     | StoreBack
     | LoopBlocked

@@ -28,8 +28,11 @@ class LogObserver:
                 worker_log.warning("%s %s: %s refused, the lease was lost", lease.kind, lease.job_id, to)
             case e.LeaseLost(lease):
                 worker_log.warning("%s %s: lease lost, stopping the run", lease.kind, lease.job_id)
-            case e.LeaseExpired(ended):
-                worker_log.warning("job %s: %s", ended.job_id, ended.error.message)
+            case e.LeasesExpired(worker, ended):
+                jobs = ", ".join(lease.job_id for lease in ended[:3]) + (", …" if len(ended) > 3 else "")
+                worker_log.warning(
+                    "worker %s stopped renewing its leases: %d jobs taken back (%s)", worker, len(ended), jobs
+                )
             case e.StoreTrouble(doing, error, seconds):
                 store_log.error("%s failed: %s (again in %.1f s)", doing, error, seconds)
             case e.StoreBack(seconds):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
-from jobyard.domain.events import Event, LeaseExpired, LoopBlocked, StoreTrouble
-from jobyard.domain.lease import LeaseKey, renewal_interval
+from jobyard.domain.events import Event, LeasesExpired, LoopBlocked, StoreTrouble
+from jobyard.domain.lease import Ended, LeaseKey, renewal_interval
 from jobyard.ports.store import Store, WorkerInfo
 
 # Held leases are renewed at least this often, so that a cancel reaches a busy worker soon.
@@ -40,7 +40,7 @@ class Keeper:
         self._lease_seconds = lease_seconds
         self._interval = min(RENEW_AT_LEAST_EVERY, renewal_interval(lease_seconds))
         self._loop = loop
-        self._turned_at = time.monotonic()
+        self._pinged_at: float | None = None  # when the loop was asked to turn and has not yet
         self._blocked_reported = False
         self._next: dict[str, float] = {}
         self._stop = threading.Event()
@@ -72,9 +72,13 @@ class Keeper:
 
     async def run_once(self, store: Store) -> None:
         self._watch_loop()
+        began = time.monotonic()
         await self._try("renewing leases", lambda: self._renew(store))
         if self._is_time("beat", self._lease_seconds / BEATS_PER_LEASE):
             await self._try("saying that it lives", lambda: store.beat(self._crew.info(), self._lease_seconds))
+        if time.monotonic() - began > self._interval:
+            # The store was slow, perhaps for everybody: all get a round to renew before anybody's lease is cleared.
+            return
         if self._is_time("reclaim", 1.0):
             await self._try("clearing expired leases", lambda: self._reclaim(store))
         if self._is_time("prune", PRUNE_EVERY_SECONDS):
@@ -91,8 +95,11 @@ class Keeper:
             self._crew.asked_to_stop(key, reason)
 
     async def _reclaim(self, store: Store) -> None:
+        by_worker: dict[str, list[Ended]] = {}
         for ended in await store.reclaim():
-            self._crew.observe(LeaseExpired(ended))
+            by_worker.setdefault(ended.worker, []).append(ended)
+        for worker, leases in by_worker.items():
+            self._crew.observe(LeasesExpired(worker, tuple(leases)))
 
     async def _prune(self, store: Store) -> None:
         while await store.prune(1000) >= 1000 and not self._stop.is_set():
@@ -116,13 +123,17 @@ class Keeper:
 
     def _watch_loop(self) -> None:
         """Say so when handlers keep the event loop from turning."""
-        blocked = time.monotonic() - self._turned_at
+        pinged_at = self._pinged_at
+        if pinged_at is None:
+            if not self._loop.is_closed():
+                self._pinged_at = time.monotonic()
+                self._loop.call_soon_threadsafe(self._turned)
+            return
+        blocked = time.monotonic() - pinged_at
         if blocked > BLOCKED_AFTER_SECONDS and not self._blocked_reported:
             self._blocked_reported = True
             self._crew.observe(LoopBlocked(blocked))
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._turned)
 
     def _turned(self) -> None:
-        self._turned_at = time.monotonic()
+        self._pinged_at = None
         self._blocked_reported = False
