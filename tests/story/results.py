@@ -10,11 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from jobyard.domain.job import Ending
 from jobyard.testing.history import History, Summary
 from jobyard.testing.history.events import AskExchange, AskReclaim, Exchanged, Reclaimed
 
 # Where each story appends its result as one line of JSON, if anywhere.
-RESULTS_VARIABLE = "JOBYARD_STORY_RESULTS"
+RESULTS_VARIABLE = "STORY_RESULTS"
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -50,6 +51,8 @@ def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
         for ended in reclaimed.ended if reclaimed else ():
             again = sorted(claimed[ended.job_id])
             next_one = bisect_right(again, operation.begin)
-            if ended.worker in killed_at and next_one < len(again):
+            # A quarantined job is not meant to run again until somebody redrives it.
+            is_lost = ended.error.ending is Ending.LOST
+            if is_lost and ended.worker in killed_at and next_one < len(again):
                 found.append((again[next_one] - killed_at[ended.worker]) / 1e9)
     return sorted(found)
