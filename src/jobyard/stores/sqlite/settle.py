@@ -64,7 +64,6 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]
             apply(tx, place, heed(transition, cancel))
             common.setdefault(queue_name, [])
     tx.cursor.execute(DELETE_LEASES, (as_list(ended),))
-    tx.arrived = True  # slots came free
     for name, ends in common.items():
         complete(tx, tx.queue(name), ends)
     return refused
