@@ -147,7 +147,7 @@ class SqliteStore:
             refused = settle.settle(tx, settlements)
             claimed = claim(tx, worker, queues, wanted, lease_seconds)
             if settlements and len(claimed) == wanted:
-                # Slots came free and this worker may not have taken all: others should look. Else there is nothing left.
+                # Slots came free and this worker may not have taken all: others should look.
                 tx.arrived = True
             if claimed or len(refused) < len(settlements):
                 tx.bump()
