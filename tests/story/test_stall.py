@@ -14,7 +14,6 @@ from jobyard.domain.job import State
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
-@pytest.mark.xfail(reason="the first to look after a stall buries workers that are about to renew")
 async def test_a_write_lock_held_for_longer_than_the_lease_costs_no_live_worker_its_jobs(scene: Scene) -> None:
     await scene.configure()
     busy = await scene.workers(2)
