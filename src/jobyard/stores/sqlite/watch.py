@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from jobyard.domain.job import Job
+from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.sqlite.connection import connect
+from jobyard.stores.sqlite.notice import Notice
 from jobyard.stores.sqlite.statements import sql
 
 log = logging.getLogger("jobyard.store")
 
 NEXT_DELAYED = sql("next_delayed")
-# Reading data_version costs microseconds; this bounds how late a change by another process is seen.
-LOOK_EVERY_SECONDS = 0.004
 
 
 class Sleeper:
@@ -53,7 +53,7 @@ class Watch:
         self._sleepers: set[Sleeper] = set()
         self._lock = threading.Lock()
         self._somebody = threading.Event()
-        self._look_now = threading.Event()
+        self._notice = Notice(Path(f"{path}-wal"))
         self._closing = False
         self._thread = threading.Thread(target=self._loop, name="jobyard-sqlite-watch", daemon=True)
         self._thread.start()
@@ -62,10 +62,12 @@ class Watch:
         self, question: Callable[[sqlite3.Connection], Any], timeout_seconds: float, job_id: str | None = None
     ) -> Any:
         """The first answer that is not None; None after the time."""
+        if self._closing:
+            raise StoreUnavailable("The store was closed.")
         sleeper = Sleeper(question, job_id)
         with self._lock:
             self._sleepers.add(sleeper)
-        self._look_now.set()
+        self._notice.poke()
         self._somebody.set()
         handle = sleeper.future.get_loop().call_later(max(0.0, timeout_seconds), sleeper._resolve, None)
         try:
@@ -93,18 +95,16 @@ class Watch:
     def close(self) -> None:
         self._closing = True
         self._somebody.set()
-        self._look_now.set()
+        self._notice.poke()
         self._thread.join()
+        self._notice.close()
+        self._connection.close()
 
     def _loop(self) -> None:
-        version, due = -1, 0
+        version, due, asked = -1, 0, True
         while not self._closing:
-            self._somebody.wait()
             try:
                 present = self._connection.execute("PRAGMA data_version").fetchone()[0]
-                asked = self._look_now.is_set()
-                if asked:
-                    self._look_now.clear()
                 if asked or present != version or due <= self._clock.now():
                     version = present
                     row = self._connection.execute(NEXT_DELAYED).fetchone()
@@ -113,8 +113,8 @@ class Watch:
             except sqlite3.Error:
                 log.warning("looking for changes failed; trying again", exc_info=True)
                 time.sleep(0.5)
-            self._look_now.wait(LOOK_EVERY_SECONDS)
-        self._connection.close()
+            self._somebody.wait()
+            asked = self._notice.wait((due - self._clock.now()) / 1000)
 
     def _ask_all(self) -> None:
         with self._lock:
