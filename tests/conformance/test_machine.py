@@ -12,8 +12,8 @@ from tests.conformance.stores import STORES
 
 SOAK = bool(os.environ.get("JOBYARD_SOAK"))
 COUNTS = settings(
-    max_examples=3000 if SOAK else 60,
-    stateful_step_count=100 if SOAK else 40,
+    max_examples=600 if SOAK else 60,
+    stateful_step_count=60 if SOAK else 40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,

@@ -1,0 +1,65 @@
+"""The file after a crash: whatever part of the log reached the disk, whole batches stand and every count agrees."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.state import Settlement, Transition
+from jobyard.ports.store import Filter, Store
+from jobyard.service.read import Read
+from jobyard.stores.sqlite import SqliteStore
+
+CUTS = 300 if os.environ.get("JOBYARD_SOAK") else 40
+BATCHES, PER_BATCH = 30, 5
+DONE = Transition(to=State.COMPLETED, result=b"null")
+
+
+async def write_history(store: Store, log: Path) -> list[int]:
+    """Batches of inserts, each half settled; answers how long the log was when each batch had been answered."""
+    lengths = []
+    await store.configure("q", QueueSettings(max_per_group=2, keep_completed=1000))
+    for batch in range(BATCHES):
+        jobs = [NewJob(id=f"{batch:03}-{n}", kind="k", queue="q", group=f"g{n % 3}") for n in range(PER_BATCH)]
+        await store.insert(jobs)
+        lengths.append(log.stat().st_size)
+        leases = (await store.exchange("w", [], ["q"], 3, 15)).leases
+        await store.exchange("w", [Settlement(lease.key, DONE) for lease in leases], ["q"], 0, 15)
+    return lengths
+
+
+async def test_a_log_cut_anywhere_leaves_whole_batches_and_true_counts(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    log = Path(f"{path}-wal")
+    store = SqliteStore(path)
+    await store.open()
+    lengths = await write_history(store, log)
+    whole = log.read_bytes()
+    shutil.copy(path, tmp_path / "copy.db")
+    await store.close()
+    dice = random.Random(7)
+    for cut in sorted(dice.randrange(len(whole)) for _ in range(CUTS)):
+        copy = tmp_path / f"cut-{cut}.db"
+        shutil.copy(tmp_path / "copy.db", copy)
+        # What follows the cut is not missing but torn: a disk may have written any part of it.
+        tail = bytes(dice.randrange(256) for _ in range(200))
+        Path(f"{copy}-wal").write_bytes(whole[:cut] + tail)
+        after = SqliteStore(copy)
+        await after.open()
+        try:
+            assert await after.audit() == []
+            ids = [job.id async for job in Read(after).walk(Filter())]
+            batches = {id_[:3] for id_ in ids}
+            assert len(ids) == PER_BATCH * len(batches), "a batch was cut in two"
+            answered = {f"{batch:03}" for batch, length in enumerate(lengths) if length <= cut}
+            assert answered <= batches, "an answered batch is missing"
+            await after.insert([NewJob(id="next", kind="k", queue="q")])
+        finally:
+            await after.close()
+        with sqlite3.connect(copy) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.close()
