@@ -7,6 +7,9 @@ import json
 import pytest
 from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
 
+from jobyard import Jobyard
+from jobyard.domain.job import NewJob
+
 __all__ = ["shop"]
 
 MISSING = "00000000-0000-7000-8000-000000000000"
@@ -69,6 +72,36 @@ def test_enqueue_refuses_what_it_cannot_take(shop: Shop, words: tuple[str, ...],
     assert result.exit_code == code
     assert says in result.stderr
     assert "Traceback" not in result.stderr
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize("payload", ["[" * DEEP, '{"to":' + "[" * DEEP + "]" * DEEP + "}"])
+def test_enqueue_refuses_what_is_nested_too_deep_in_one_line(shop: Shop, payload: str) -> None:
+    result = shop.run("enqueue", "send", "-", stdin=payload)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: The standard input is nested too deep.")
+    assert result.stderr.count("\n") == 1
+    pair = shop.run("enqueue", "send", f"to={payload}")
+    assert pair.stderr.startswith("error: The to is nested too deep.")
+
+
+@pytest.mark.parametrize("depth", [983, 5000])
+def test_what_is_stored_deep_is_shown(shop: Shop, depth: int) -> None:
+    """Put past the check, as an older version or another program may have done."""
+    payload = b'{"to":' + b"[" * depth + b"]" * depth + b"}"
+
+    async def insert(yard: Jobyard) -> None:
+        await yard.store.insert([NewJob(id="deep", kind="send", queue="mail", payload=payload)])
+
+    shop.do(insert)
+    for words in (("jobs", "list"), ("jobs", "show", "deep")):
+        for more in ((), ("--json",)):
+            result = shop.run(*words, *more)
+            assert result.exit_code == 0, result.output
+            if more:
+                assert "".join(result.stdout.split()).count("[" * depth + "]" * depth) == 1
 
 
 def test_enqueue_waits_for_the_result(shop: Shop) -> None:

@@ -23,7 +23,7 @@ MAX_LIMIT = 1_000_000_000
 MAX_SECONDS = 10 * 366 * 86_400
 MAX_TAGS = 50
 MAX_REASON = 2000
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # a lone surrogate is not text: no store can hold it
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # a lone surrogate is not text: no store can hold it
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

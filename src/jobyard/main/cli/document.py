@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +11,20 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, rfc3339
 from jobyard.domain.retry import Delays, Exponential, Fixed
+
+# JSON may hold them as they are, and a terminal may obey them.
+UNESCAPED = re.compile(r"[\x7f-\x9f]")
+
+
+def as_json(value: Any, indent: int = 2) -> str:
+    """
+    >>> as_json({"a": "\\x1b\\x9b"}, indent=0)
+    '{"a": "\\\\u001b\\\\u009b"}'
+    """
+    data = msgspec.json.encode(document(value))
+    with contextlib.suppress(RecursionError):  # nested too deep to be indented; it is JSON all the same
+        data = msgspec.json.format(data, indent=indent)
+    return UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode())
 
 
 def document(value: Any) -> Any:
@@ -19,7 +35,7 @@ def document(value: Any) -> Any:
     """
     match value:
         case msgspec.Raw():
-            return msgspec.json.decode(value)
+            return value  # goes in as it is: decoding could fail on what is nested deep
         case Fixed() | Exponential() | Delays():
             return msgspec.to_builtins(value)
         case msgspec.Struct():

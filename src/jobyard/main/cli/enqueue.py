@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from jobyard.errors import PayloadNotJson
+from jobyard.main.cli.document import as_json
 from jobyard.main.cli.session import Session, verb
 
 
@@ -50,9 +51,9 @@ async def enqueue(
         answer = {"id": handle.id, "created": handle.created}
         session.print_json(answer if wait is None else answer | {"result": msgspec.to_builtins(result)})
     elif wait is not None:
-        click.echo(msgspec.json.encode(result).decode())
+        session.say(as_json(msgspec.to_builtins(result), indent=-1))
     else:
-        click.echo(handle.id)
+        session.say(handle.id)
         if not handle.created:
             session.note("Nothing new: an unfinished job holds that unique key; this is its id.")
 
@@ -77,6 +78,8 @@ def parse_payload(words: tuple[str, ...]) -> Any:
             raise click.UsageError(f"{name} is given twice.")
         try:
             payload[name] = msgspec.json.decode(text)
+        except RecursionError as error:
+            raise _too_deep(name) from error
         except msgspec.DecodeError:
             payload[name] = text
     return payload
@@ -87,9 +90,15 @@ def _is_pair(word: str) -> bool:
     return bool(equals) and name.isidentifier()
 
 
+def _too_deep(what: str) -> PayloadNotJson:
+    return PayloadNotJson(f"The {what} is nested too deep. Pass flatter data, or a reference to it.")
+
+
 def _json(text: str, what: str) -> Any:
     try:
         return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise _too_deep(what) from error
     except msgspec.DecodeError as error:
         raise PayloadNotJson(
             f'The {what} is not JSON: {error}. Write \'{{"name": "value"}}\' or name=value pairs.'

@@ -24,6 +24,6 @@ async def explain(session: Session, job_id: str) -> None:
     if session.as_json:
         session.print_json(answer)
         return
-    session.console.print(f"{state(answer.state)}  {escape(answer.sentence)}")
+    session.show(f"{state(answer.state)}  {escape(answer.sentence)}")
     for cause in answer.causes:
-        session.console.print(f"  [yellow]{cause.code}[/]  {escape(cause.sentence)}")
+        session.show(f"  [yellow]{cause.code}[/]  {escape(cause.sentence)}")

@@ -37,8 +37,8 @@ def report(session: Session, findings: Sequence[Finding], more: dict[str, Any] |
     else:
         for finding in findings:
             colour = COLOURS[finding.level]
-            session.console.print(f"[{colour}]{finding.level:<4}[/] {finding.what}: {escape(finding.says)}")
+            session.show(f"[{colour}]{finding.level:<4}[/] {finding.what}: {escape(finding.says)}")
             if finding.cure:
-                session.console.print(f"     → {escape(finding.cure)}")
+                session.show(f"     → {escape(finding.cure)}")
     if worst is Level.FAIL:
         raise click.exceptions.Exit(1)

@@ -12,7 +12,7 @@ from rich.text import Text
 from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import Job
 from jobyard.main.cli.queues import HEADINGS, queue_row
-from jobyard.main.cli.render import age, bar, number, plain, table, usage
+from jobyard.main.cli.render import age, bar, number, plain, table, usage, visible
 from jobyard.main.cli.snapshot import Snapshot
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -76,7 +76,7 @@ def _title(snapshot: Snapshot, store_url: str, history: Sequence[float]) -> Tabl
     title.add_column(overflow="ellipsis", no_wrap=True)
     title.add_column(justify="right", no_wrap=True)
     title.add_row(
-        f"[bold]jobyard[/]  {escape(store_url)}",
+        f"[bold]jobyard[/]  {visible(escape(store_url))}",
         f"[green]{sparkline(history)}[/] {snapshot.jobs_per_second:,.1f} jobs/s  {rfc3339(snapshot.at)[11:19]}Z",
     )
     return title

@@ -6,7 +6,6 @@ import click
 from rich.markup import escape
 
 from jobyard.domain.job import Job
-from jobyard.main.cli.document import document
 from jobyard.main.cli.filters import filter_options, make_filter
 from jobyard.main.cli.page import show_job
 from jobyard.main.cli.render import age, name, print_table, state
@@ -93,6 +92,6 @@ async def show(session: Session, job_id: str) -> None:
         job = await yard.get(job_id)
         now = await yard.store.now()
     if session.as_json:
-        session.print_json(document(job))
+        session.print_json(job)
     else:
         show_job(session.console, job, now)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 
-import click
-
 from jobyard.errors import ConfigurationError, did_you_mean
+from jobyard.main.cli.render import echo
 from jobyard.main.settings import LOG_LEVEL
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -59,4 +58,4 @@ class _OurHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
+        echo(self.format(record), err=True)

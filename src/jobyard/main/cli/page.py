@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State
-from jobyard.main.cli.render import duration, name, progress, state, when
+from jobyard.main.cli.render import duration, name, print_markup, progress, state, visible, when
 
 STEP_MARKS = {"passed": "[green]✓[/]", "failed": "[red]✗[/]", "running": "[cyan]…[/]"}
 LINE_COLOURS = {"warning": "yellow", "error": "red", "debug": "dim"}
@@ -19,11 +19,11 @@ LINE_COLOURS = {"warning": "yellow", "error": "red", "debug": "dim"}
 def show_job(console: Console, job: Job, now: Instant) -> None:
     for part in (_facts(job), _steps(job), _log(job), _errors(job), _timeline(job, now)):
         for line in part:
-            console.print(line)
+            print_markup(console, line)
 
 
 def _facts(job: Job) -> Iterator[str]:
-    yield f"[bold]{escape(job.kind)}[/] {job.id}  {state(job.state)}"
+    yield f"[bold]{visible(escape(job.kind))}[/] {escape(job.id)}  {state(job.state)}"
     if job.reason:
         yield _fact("because", escape(job.reason))
     if job.cancel_requested is not None:
@@ -92,7 +92,7 @@ def _timeline(job: Job, now: Instant) -> Iterator[str]:
 
 
 def _fact(what: str, value: str) -> str:
-    return f"  {what:<14}{value}"
+    return f"  {what:<14}{visible(value)}"
 
 
 def _json(raw: msgspec.Raw) -> str:

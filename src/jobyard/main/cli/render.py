@@ -1,8 +1,10 @@
-"""How things look: tables and bars on a terminal, tab-separated lines elsewhere."""
+"""How things look: tables and bars on a terminal, tab-separated lines elsewhere. All text goes out through here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 from rich.console import Console, JustifyMethod
@@ -27,23 +29,45 @@ NO_BARS = {ord(FULL): None, ord(EMPTY): None}
 NUMBER, MAY_SHRINK = ">", "~"
 MARKS = NUMBER + MAY_SHRINK
 LEAST_WIDTH = 5
+# What a terminal may obey instead of show (C0, DEL, C1), and what it cannot show (a lone surrogate).
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Control characters as something to read; with `lines`, newlines and tabs stay.
+
+    >>> print(visible("\\x1b[2J\\x9b a\\nb"), visible("\\ta\\r", lines=True))
+    \\x1b[2J\\x9b a\\nb 	a\\r
+    """
+    return (CONTROL_IN_LINES if lines else CONTROL).sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def echo(text: str, *, err: bool = False, file: Any = None) -> None:
+    """Plain text, of one line or more."""
+    click.echo(visible(text, lines=True), err=err, file=file)
+
+
+def print_markup(console: Console, markup: str) -> None:
+    """Rich markup, of one line or more; what comes from users must be escaped."""
+    console.print(visible(markup, lines=True))
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Cells are rich markup; what comes from users must be escaped."""
     rows = list(rows)
     if not console.is_terminal:
-        click.echo("\t".join(heading.lstrip(MARKS) for heading in headings))
+        echo("\t".join(heading.lstrip(MARKS) for heading in headings))
         for row in rows:
-            click.echo("\t".join(plain(cell) for cell in row))
+            echo("\t".join(plain(cell) for cell in row))
     elif rows:
         console.print(table(headings, rows, console.width))
     else:
-        console.print(f"[dim]{escape(empty)}[/dim]")
+        print_markup(console, f"[dim]{escape(empty)}[/dim]")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Table:
-    cells = [[Text.from_markup(cell) for cell in row] for row in rows]
+    cells = [[Text.from_markup(visible(cell)) for cell in row] for row in rows]
     names = [heading.lstrip(MARKS) for heading in headings]
     natural = [max([len(name), *(row[place].cell_len for row in cells)]) for place, name in enumerate(names)]
     widths = fit(natural, [heading.startswith(MAY_SHRINK) for heading in headings], width - len(headings) + 1)
@@ -77,7 +101,7 @@ def plain(markup: str) -> str:
     >>> plain("[red]FAILED[/red]"), plain(usage(3, 10))
     ('FAILED', '3/10')
     """
-    return Text.from_markup(markup).plain.replace("\t", " ").translate(NO_BARS).strip()
+    return Text.from_markup(visible(markup)).plain.translate(NO_BARS).strip()
 
 
 def state(value: State) -> str:

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from jobyard.errors import JobyardError
 from jobyard.main.cli.logs import set_up_logs
+from jobyard.main.cli.render import echo
 from jobyard.main.cli.session import Session
 from jobyard.main.settings import APP, LOG_LEVEL, STORE, unknown_variables
 
@@ -23,7 +24,7 @@ class Refused(click.ClickException):
     """One clear line and exit code 1."""
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+        echo(f"error: {self.format_message()}", file=file, err=file is None)
 
 
 class Root(click.Group):
@@ -61,7 +62,7 @@ def cli(context: click.Context, store: str, app: str | None, log_level: str | No
     context.obj = Session(store, app or None, store_is_given=is_given, log_level=log_level)
     set_up_logs(log_level)
     for warning in unknown_variables(os.environ):
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
 
 
 def _add_commands() -> None:

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
-import msgspec
 from rich.console import Console
 
 from jobyard.errors import ConfigurationError
 from jobyard.main.cli.app import load_app
-from jobyard.main.cli.document import document
+from jobyard.main.cli.document import as_json
+from jobyard.main.cli.render import echo, print_markup, visible
 from jobyard.main.stores import make_store
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Store
@@ -71,23 +71,26 @@ class Session:
             yield yard
 
     def print_json(self, value: Any) -> None:
-        text = msgspec.json.format(msgspec.json.encode(document(value)), indent=2).decode()
-        click.echo(text)
+        echo(as_json(value))
+
+    def show(self, markup: str) -> None:
+        """Rich markup for people; what comes from users must be escaped."""
+        print_markup(self.console, markup)
 
     def say(self, text: str) -> None:
         """A line for people; a program that asked for JSON gets JSON only."""
         if not self.as_json:
-            click.echo(text)
+            echo(text)
 
     def note(self, text: str) -> None:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         if yes:
             return
         if not sys.stdin.isatty():
             raise click.UsageError(f"{question} Nobody can be asked here: repeat with --yes to do it.")
-        click.confirm(question, abort=True, err=True)
+        click.confirm(visible(question), abort=True, err=True)
 
 
 def _require_file(store: Store) -> None:

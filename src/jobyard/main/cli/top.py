@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from jobyard.main.cli.frame import frame, lines
+from jobyard.main.cli.render import echo
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.cli.snapshot import Watcher
 from jobyard.ports.store import Store
@@ -77,7 +78,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 
 def _print_lines(found: Iterator[str]) -> None:
     for line in found:
-        click.echo(line)
+        echo(line)
     sys.stdout.flush()
 
 
