@@ -180,7 +180,7 @@ def test_a_change_that_does_not_fit_says_so(shop: Shop) -> None:
     a = shop.enqueue("send", {"to": "a"})
     result = shop.run("jobs", "retry", a, MISSING)
     assert result.exit_code == 1
-    assert f"job {a} is PENDING; retry does not fit" in result.stderr
+    assert f"error: Job {a} is PENDING; retry does not fit" in result.stderr
     assert f"there is no job {MISSING}" in result.stderr
     result = shop.run("jobs", "retry", a, MISSING, "--json")
     assert result.exit_code == 1

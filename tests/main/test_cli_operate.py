@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 from tests.main.cli_support import Shop, shop
+
+from jobyard import Jobyard
+from jobyard.errors import NotPossible
+from jobyard.ports.store import Action
 
 __all__ = ["shop"]
 
@@ -131,3 +139,77 @@ def test_dead_letters_are_listed_and_redriven(shop: Shop) -> None:
     assert shop.json("dead", "redrive", "--kind", "fail", "--yes")["changed"] == 1
     assert shop.json("dead", "list")["jobs"] == []
     assert len(shop.json("jobs", "show", two)["errors"]) == 1
+
+
+def test_a_redrive_names_the_unique_key_that_another_holds(shop: Shop) -> None:
+    dead = shop.enqueue("fail", unique="invoice-7")
+    shop.work_off()
+    holder = shop.enqueue("fail", unique="invoice-7")
+    for words in (("dead", "redrive", dead), ("jobs", "retry", dead)):
+        result = shop.run(*words)
+        assert result.exit_code == 1
+        assert f"its unique key invoice-7 is held by another active job ({holder})" in result.stderr
+    result = shop.run("jobs", "retry", "--all-matching", "--yes")
+    assert result.stdout == (
+        "Retried: 0 jobs. 1 job could not be changed (state changed meanwhile, or unique key held).\n"
+    )
+
+    async def one(yard: Jobyard) -> str:
+        with pytest.raises(NotPossible) as caught:
+            await yard.operate.one(Action.RETRY, dead)
+        return str(caught.value)
+
+    assert "its unique key invoice-7 is held by another active job" in shop.do(one)
+    shop.run("jobs", "delete", holder)
+    assert shop.json("dead", "redrive", dead)["changed"] == [dead]
+
+
+def test_cancel_tells_the_cancelled_from_those_asked_to_stop(shop: Shop) -> None:
+    def jobs() -> list[str]:
+        waiting, running = shop.enqueue("send", {"to": "a"}), shop.enqueue("hang")
+
+        async def claim(yard: Jobyard) -> None:
+            await yard.store.exchange("somebody", [], ["slow"], 1, 600)
+
+        shop.do(claim)
+        return [waiting, running]
+
+    assert shop.run("jobs", "cancel", *jobs()).stdout == "Cancelled: 1 job; asked to stop: 1 running job.\n"
+    jobs()
+    text = shop.run("jobs", "cancel", "--all-matching", "--yes").stdout
+    assert text == "Cancelled: 1 job; asked to stop: 2 running jobs.\n"
+    assert shop.run("jobs", "cancel", "--queue", "slow", "--all-matching", "--yes").stdout == (
+        "Asked to stop: 2 running jobs.\n"
+    )
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize(
+    "words", [("jobs", "list"), ("queues",), ("top", "--once"), ("doctor",), ("bench", "--this-store")], ids=" ".join
+)
+def test_a_database_of_another_program_is_left_as_it_is(shop: Shop, words: tuple[str, ...], mode: str) -> None:
+    with closing(sqlite3.connect("django.db")) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.execute("CREATE TABLE users (a)")
+        connection.commit()
+    before, files = Path("django.db").read_bytes(), sorted(Path().iterdir())
+    result = shop.run("--store", "sqlite:///django.db", *words)
+    assert result.exit_code == 1
+    assert "django.db holds no jobyard tables; `jobyard enqueue` or a worker" in result.output
+    assert Path("django.db").read_bytes() == before
+    assert sorted(Path().iterdir()) == files
+    assert shop.run("--store", "sqlite:///django.db", "enqueue", "send", "to=a").exit_code == 0
+    assert shop.run("--store", "sqlite:///django.db", "jobs", "list").exit_code == 0
+
+
+def test_a_foreign_database_that_is_being_written_is_left_alone_too(shop: Shop) -> None:
+    with closing(sqlite3.connect("django.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE users (a)")
+        connection.commit()
+        result = shop.run("--store", "sqlite:///django.db", "jobs", "list")
+        assert "holds no jobyard tables" in result.stderr
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("users",)]
+    Path("empty.db").touch()
+    assert "holds no jobyard tables" in shop.run("--store", "sqlite:///empty.db", "jobs", "list").stderr
+    assert Path("empty.db").read_bytes() == b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from jobyard.domain.job import QueueSettings, State
+from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadOption, JobNotFound, NotPossible, did_you_mean
 from jobyard.ports.store import Action, Changed, Filter, QueueInfo, Store
 from jobyard.service import options
@@ -13,6 +13,7 @@ from jobyard.service.read import Read
 # Ids per change: a bulk action is many short transactions, not one that stops the world.
 CHANGE_AT_ONCE = 500
 DEAD = (State.FAILED, State.TIMEOUT)
+RETRIED = (*DEAD, State.CANCELLED)
 
 
 class Operate:
@@ -43,7 +44,19 @@ class Operate:
         job = await self._store.get(job_id)
         if job is None:
             raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
-        raise NotPossible(f"Job {job_id} is {job.state}; it cannot be changed by {action}.")
+        raise NotPossible(await self.why_not(action, job))
+
+    async def why_not(self, action: Action, job: Job) -> str:
+        """Why the action left this job unchanged."""
+        if action is Action.RETRY and job.state in RETRIED and job.unique_key is not None:
+            held = Filter(queue=job.queue, unique_key=job.unique_key, states=(State.PENDING, State.RUNNING))
+            holders = (await self._store.find(held, 1)).jobs
+            which = f" ({holders[0].id})" if holders else ""
+            return (
+                f"Job {job.id} is {job.state} and cannot be retried now: "
+                f"its unique key {job.unique_key} is held by another active job{which}."
+            )
+        return f"Job {job.id} is {job.state}; {action} does not fit."
 
     async def many(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         if action is Action.PRIORITISE:

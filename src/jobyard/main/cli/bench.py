@@ -17,6 +17,7 @@ from rich.progress import Progress
 from jobyard.domain.job import NewJob
 from jobyard.executors.python.context import Context
 from jobyard.main.cli.change import progress_bar
+from jobyard.main.cli.present import require_tables
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.ids import new_id
 from jobyard.main.stores import make_store
@@ -80,7 +81,9 @@ async def bench(session: Session, jobs: int, concurrency: int, this_store: bool)
 @contextlib.asynccontextmanager
 async def _place(session: Session, this_store: bool) -> AsyncIterator[Store]:
     if this_store:
-        yield session.store()
+        store = session.store()
+        require_tables(store)
+        yield store
     else:
         with tempfile.TemporaryDirectory(prefix="jobyard-bench-") as folder:
             yield make_store(f"sqlite:///{Path(folder) / 'bench.db'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -14,12 +14,12 @@ from jobyard.main.cli.filters import filter_options, in_words, make_filter
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Action, Filter
-from jobyard.service.operate import DEAD
+from jobyard.service.operate import CHANGE_AT_ONCE, DEAD, RETRIED
 
 # The states an action fits, so that the count asked about is the count that changes.
 FITS: dict[Action, tuple[State, ...]] = {
     Action.CANCEL: (State.PENDING, State.RUNNING),
-    Action.RETRY: (State.FAILED, State.TIMEOUT, State.CANCELLED),
+    Action.RETRY: RETRIED,
     Action.DELETE: tuple(state for state in State if state is not State.RUNNING),
     Action.PRIORITISE: (State.PENDING,),
     Action.RUN_NOW: (State.PENDING,),
@@ -45,9 +45,11 @@ async def change_ids(session: Session, yard: Jobyard, action: Action, ids: tuple
     if session.as_json:
         session.print_json({"changed": answer.changed, "unchanged": list(unchanged), "missing": missing})
     else:
-        session.say(f"{DONE[action]}: {counted(len(answer.changed))}.")
+        asked = await asked_to_stop(yard, action, answer.changed)
+        session.say(f"{done(action, len(answer.changed), asked)}.")
     for job_id, job in unchanged.items():
-        session.note(f"error: job {job_id} is {job.state if job else 'gone'}; {action} does not fit.")
+        why = f"Job {job_id} is gone." if job is None else await yard.operate.why_not(action, job)
+        session.note(f"error: {why}")
     for job_id in missing:
         session.note(f"error: there is no job {job_id}: never inserted, deleted, or removed by retention.")
     if unchanged or missing:
@@ -61,18 +63,43 @@ async def change_matching(
     total = await yard.read.count(where)
     if total:
         session.confirm(f"{action.replace('_', '-').capitalize()} {counted(total)} ({in_words(where)})?", yes=yes)
-    changed = unchanged = 0
+    changed = unchanged = asked = 0
     with progress_bar() as progress:
         task = progress.add_task(str(action), total=total)
         async for answer in yard.operate.matching(action, where, **words):
             changed += len(answer.changed)
             unchanged += len(answer.unchanged)
+            asked += await asked_to_stop(yard, action, answer.changed)
             progress.update(task, completed=changed + unchanged)
     if session.as_json:
         session.print_json({"matched": total, "changed": changed, "unchanged": unchanged})
     else:
-        left = f" {counted(unchanged)} had changed meanwhile and stay as they are." if unchanged else ""
-        session.say(f"{DONE[action]}: {counted(changed)}.{left}")
+        why = "state changed meanwhile" + (", or unique key held" if action is Action.RETRY else "")
+        left = f" {counted(unchanged)} could not be changed ({why})." if unchanged else ""
+        session.say(f"{done(action, changed, asked)}.{left}")
+
+
+async def asked_to_stop(yard: Jobyard, action: Action, ids: Sequence[str]) -> int:
+    """How many of the cancelled were running: they were only asked, and may yet end otherwise."""
+    if action is not Action.CANCEL:
+        return 0
+    number = 0
+    for start in range(0, len(ids), CHANGE_AT_ONCE):
+        some = Filter(ids=tuple(ids[start : start + CHANGE_AT_ONCE]))
+        async for job in yard.read.walk(some):
+            number += job.state is not State.CANCELLED
+    return number
+
+
+def done(action: Action, changed: int, asked: int = 0) -> str:
+    """
+    >>> done(Action.CANCEL, 3, 1), done(Action.CANCEL, 1, 1)
+    ('Cancelled: 2 jobs; asked to stop: 1 running job', 'Asked to stop: 1 running job')
+    """
+    if not asked:
+        return f"{DONE[action]}: {counted(changed)}"
+    stop = f"asked to stop: {counted(asked).replace('job', 'running job')}"
+    return f"{DONE[action]}: {counted(changed - asked)}; {stop}" if changed > asked else stop.capitalize()
 
 
 def progress_bar() -> Progress:

@@ -15,11 +15,11 @@ from rich.console import Console
 from jobyard.errors import ConfigurationError
 from jobyard.main.cli.app import load_app
 from jobyard.main.cli.document import as_json
+from jobyard.main.cli.present import require_database
 from jobyard.main.cli.render import echo, print_markup, visible
 from jobyard.main.stores import make_store
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Store
-from jobyard.stores.sqlite import SqliteStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Session:
     async def operator(self) -> AsyncIterator[Jobyard]:
         """A yard without an application's declarations: it reads and operates, and configures nothing."""
         store = self.store()
-        _require_file(store)
+        require_database(store)
         async with Jobyard(store=store) as yard:
             yield yard
 
@@ -91,15 +91,6 @@ class Session:
         if not sys.stdin.isatty():
             raise click.UsageError(f"{question} Nobody can be asked here: repeat with --yes to do it.")
         click.confirm(visible(question), abort=True, err=True)
-
-
-def _require_file(store: Store) -> None:
-    """Opening would create it: a typing mistake would show an empty store instead of an error."""
-    if isinstance(store, SqliteStore) and not store.path.exists():
-        raise ConfigurationError(
-            f"There is no database {store.path}. Give the right --store or JOBYARD_STORE; "
-            "a worker or `jobyard enqueue` creates a new one."
-        )
 
 
 def _wants_json(context: click.Context, _: click.Parameter, value: bool) -> None:
