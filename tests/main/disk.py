@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
+from click.testing import CliRunner
 from tests.support import Events, eventually
 
 from jobyard import Context, Jobyard, State
 from jobyard.domain import events as e
 from jobyard.errors import StoreFull, StoreReadOnly
+from jobyard.main.cli import cli
 
 gate = asyncio.Event()
 events = Events()
@@ -129,11 +134,35 @@ async def read_only(folder: Path) -> None:
     assert os.listdir(folder) == ["jobs.db"]  # noqa: PTH208
 
 
+async def doctor(folder: Path) -> None:
+    """Says that a full disk cannot be written, also while the log has room to be written over."""
+    yard = make(folder)
+    url = f"sqlite:///{folder}/jobs.db"
+    runner = CliRunner()
+
+    def store_findings() -> tuple[int, list[str]]:
+        answer = runner.invoke(cli, ["--store", url, "doctor", "--json"])
+        found = json.loads(answer.stdout)["findings"]
+        return answer.exit_code, [finding["level"] for finding in found if finding["what"] == "store"]
+
+    async with yard:
+        for _ in range(20):
+            await yard.definitions["work"].enqueue("x" * 40_000)
+        with closing(sqlite3.connect(folder / "jobs.db")) as connection:
+            connection.execute("PRAGMA wal_checkpoint")
+        _, levels = await asyncio.to_thread(store_findings)
+        assert levels == ["ok", "ok"], levels
+        fill(folder)
+        code, levels = await asyncio.to_thread(store_findings)
+        assert (code, levels) == (1, ["ok", "fail"]), (code, levels)
+
+
 SCENES: dict[str, Callable[[Path], Awaitable[None]]] = {
     "full": full,
     "no_room_to_begin": no_room_to_begin,
     "file_size_limit": file_size_limit,
     "read_only": read_only,
+    "doctor": doctor,
 }
 
 

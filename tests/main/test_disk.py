@@ -41,6 +41,10 @@ def test_limited_file_size(tmp_path: Path) -> None:
     play("file_size_limit", tmp_path)
 
 
+def test_doctor_on_a_full_disk(tmp_path: Path) -> None:
+    play("doctor", tmp_path, 'mount -t tmpfs -o size=8m none "$FOLDER"')
+
+
 async def test_read_only_folder(tmp_path: Path) -> None:
     async with Jobyard(f"sqlite:///{tmp_path}/jobs.db"):
         pass

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from jobyard.errors import StoreFull
 from jobyard.main.cli.findings import Finding, Level
 
 LOW_BYTES = 1 << 30
@@ -36,6 +39,19 @@ def file_findings(path: Path) -> Iterator[Finding]:
             f"{log.name} has {log.stat().st_size // MEBIBYTE:,} MiB",
             "a process reads for very long and keeps it from being cut back: find it with lsof",
         )
+
+
+def require_room(path: Path, size: int) -> None:
+    """Raises StoreFull. A log that was long once is written over: a write there says nothing of the disk."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreFull(
+            f"The folder {path.parent} takes no {size:,} bytes more ({error.strerror}). Free some space and try again."
+        ) from error
 
 
 def _disk(path: Path) -> Finding:

@@ -8,8 +8,8 @@ import click
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
-from jobyard.errors import JobyardError
-from jobyard.main.cli.disk import file_findings
+from jobyard.errors import JobyardError, StoreError
+from jobyard.main.cli.disk import file_findings, require_room
 from jobyard.main.cli.findings import Finding, Level, report
 from jobyard.main.cli.render import duration
 from jobyard.main.cli.session import Session, verb
@@ -20,6 +20,8 @@ from jobyard.stores.sqlite import SqliteStore
 OLD_SECONDS = 600.0
 # Looking at more would take longer than the answer is worth.
 LOOKED_AT_MOST = 20_000
+# More than one page, which even a full disk may have left in the file.
+PROBE_BYTES = 256 << 10
 
 
 @click.command()
@@ -64,8 +66,13 @@ async def _examine(yard: Jobyard) -> AsyncIterator[Finding]:
 
 
 async def _writable(yard: Jobyard) -> Finding:
-    await yard.store.put("jobyard.doctor", "probe", b"1", expire_seconds=60)
-    await yard.store.remove("jobyard.doctor", "probe")
+    try:
+        await yard.store.put("jobyard.doctor", "probe", bytes(PROBE_BYTES), expire_seconds=60)
+        await yard.store.remove("jobyard.doctor", "probe")
+        if isinstance(yard.store, SqliteStore):
+            require_room(yard.store.path, PROBE_BYTES)
+    except StoreError as error:
+        return Finding(Level.FAIL, "store", str(error))
     return Finding(Level.OK, "store", "can be written")
 
 
