@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from jobyard import Jobyard
 from jobyard.errors import JobyardError
 from jobyard.main.cli.app import load_app
-from jobyard.main.cli.top import stop_on_signals, watch
+from jobyard.main.cli.top import watch
 from jobyard.main.settings import DEMO_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,8 +28,10 @@ TRY_NEXT = (
     ".venv/bin/jobyard explain ID                           # why that one waits",
 )
 TEAMS = ("team-a", "team-a", "team-a", "team-b", "team-b", "team-c")
-# The feeder keeps about so many suites waiting: enough to see limits at work, never a growing heap.
-KEEP_WAITING = 15
+# The feeder keeps up to so many suites of each team waiting: enough to see limits at work, never a growing heap.
+# Counted by team, as a slow team would else fill the whole allowance and the others would have nothing to run.
+KEEP_WAITING = 5
+INTERRUPTED = 130  # as a shell says of a program that Ctrl-C ended
 
 
 async def feed(yard: Jobyard) -> None:
@@ -36,35 +39,73 @@ async def feed(yard: Jobyard) -> None:
     number = 0
     while True:
         number += 1
-        waiting = {queue.name: queue.waiting for queue in await yard.queues()}
-        if waiting["test-execution"] < KEEP_WAITING:
-            team = random.choice(TEAMS)
-            suite = {"suite": f"suite-{number}", "tests": random.randint(5, 15)}
-            await yard.enqueue("run_suite", suite, group=team, priority=random.choice((0, 0, 0, 5)), tags=[team])
-        if number % 10 == 0 and waiting["cleanup"] < 3:
-            await yard.enqueue("remove_old_reports", {"days": 30}, delay=random.uniform(0, 5))
-        if waiting["adaptation-learning"] < 1:
-            await yard.enqueue("learn", {"model": "ranking"}, unique="learn")
+        await feed_once(yard, number)
         await asyncio.sleep(0.15)
+
+
+async def feed_once(yard: Jobyard, number: int) -> None:
+    team = random.choice(TEAMS)
+    of_teams = {group.name: group.waiting + group.delayed for group in await yard.groups("test-execution")}
+    if of_teams.get(team, 0) < KEEP_WAITING:
+        suite = {"suite": f"suite-{number}", "tests": random.randint(5, 15)}
+        await yard.enqueue("run_suite", suite, group=team, priority=random.choice((0, 0, 0, 5)), tags=[team])
+    waiting = {queue.name: queue.waiting for queue in await yard.queues()}
+    if number % 10 == 0 and waiting["cleanup"] < 3:
+        await yard.enqueue("remove_old_reports", {"days": 30}, delay=random.uniform(0, 5))
+    if waiting["adaptation-learning"] < 1:
+        await yard.enqueue("learn", {"model": "ranking"}, unique="learn")
+
+
+async def forget_limits(yard: Jobyard) -> None:
+    """Limits are durable; one that was tried in an earlier run would make this one look stuck."""
+    for team in sorted(set(TEAMS)):
+        await yard.remove_limit("test-execution", team)
+
+
+class Interrupt:
+    """The first signal stops well. A second one ends at once, as soon as the terminal is as it was."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._view_is_up = True
+        self._in_a_hurry = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self.ask)
+
+    def ask(self) -> None:
+        self._in_a_hurry = self._stop.is_set()
+        self._stop.set()
+        self._end_if_asked()
+
+    def view_is_down(self) -> None:
+        self._view_is_up = False
+        self._end_if_asked()
+
+    def _end_if_asked(self) -> None:
+        """Without a word to the worker: its jobs are taken back when their leases run out, as after any crash."""
+        if self._in_a_hurry and not self._view_is_up:
+            os._exit(INTERRUPTED)
 
 
 async def run(yard: Jobyard, console: Console) -> None:
     stop = asyncio.Event()
+    interrupt = Interrupt(stop)
     seconds = os.environ.get(DEMO_SECONDS.variable)
     if seconds:
         asyncio.get_running_loop().call_later(float(seconds), stop.set)
     # A short lease makes the worker report often, so that the view is lively.
     async with yard, yard.worker(concurrency=16, lease_seconds=3, shutdown_timeout=2):
-        with stop_on_signals(stop):
-            feeder = asyncio.create_task(feed(yard))
-            shown = asyncio.create_task(watch(yard.store, console, stop, footer=(f"[bold]{ELSEWHERE}[/]", *TRY_NEXT)))
-            await asyncio.wait([feeder, shown], return_when=asyncio.FIRST_COMPLETED)
-            stop.set()
-            feeder.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await feeder
-            await shown
+        await forget_limits(yard)
+        feeder = asyncio.create_task(feed(yard))
+        shown = asyncio.create_task(watch(yard.store, console, stop, footer=(f"[bold]{ELSEWHERE}[/]", *TRY_NEXT)))
+        await asyncio.wait([feeder, shown], return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        feeder.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await feeder
+        await shown
         print("Stopping: running jobs get 2 seconds to finish, the rest is handed back.", flush=True)
+        interrupt.view_is_down()
 
 
 def main() -> int:
@@ -83,6 +124,8 @@ def main() -> int:
     except JobyardError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before the loop listened, or after it ended
+        return INTERRUPTED
     return 0
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import demo, demo_app
 from rich.console import Console
 from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
 
@@ -147,12 +148,43 @@ def test_the_demo_runs_and_ends_by_itself() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_the_demo_ends_on_a_signal() -> None:
+def started_demo() -> subprocess.Popen[str]:
     process = subprocess.Popen([sys.executable, str(DEMO)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    read_until(process, "workers=1")
+    return process
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
     assert process.stdout is not None
     for line in process.stdout:
-        if "workers=1" in line:
-            break
+        if text in line:
+            return
+    raise AssertionError(f"ended without {text}")
+
+
+def test_a_second_interrupt_ends_the_demo_at_once() -> None:
+    process = started_demo()
+    process.send_signal(signal.SIGINT)
+    read_until(process, "Stopping")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS * 2)
+    assert (process.returncode, errors) == (130, "")
+
+
+async def test_the_demo_feeds_every_team_however_slow_one_is() -> None:
+    yard = demo_app.yard
+    async with yard.using(MemoryStore(ManualClock())):
+        await yard.set_limit("test-execution", "team-a", 0)
+        for number in range(400):
+            await demo.feed_once(yard, number)
+        groups = {group.name: group for group in await yard.groups("test-execution")}
+        assert {name: group.waiting for name, group in groups.items()} == dict.fromkeys(demo.TEAMS, demo.KEEP_WAITING)
+        await demo.forget_limits(yard)
+        assert {group.limit for group in await yard.groups("test-execution")} == {None}
+
+
+def test_the_demo_ends_on_a_signal() -> None:
+    process = started_demo()
     process.terminate()
     output, errors = process.communicate(timeout=PATIENCE_SECONDS * 2)
     assert process.returncode == 0, errors
