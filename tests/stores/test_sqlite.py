@@ -83,7 +83,9 @@ async def test_what_was_answered_is_in_the_log_before_the_answer(
         await store.close()
 
 
-async def test_a_sync_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_sync_that_failed_nothing_is_vouched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system tells of a lost write once; whoever goes on after it promises what it cannot know."""
+
     def broken(file: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -91,8 +93,96 @@ async def test_a_sync_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     await store.open()
     try:
         monkeypatch.setattr("jobyard.stores.sqlite.syncer._sync", broken)
-        with pytest.raises(Exception, match="did not confirm a write"):
+        with pytest.raises(StoreUnavailable, match="may or may not be"):
             await store.insert([NewJob(id="one", kind="k")])
+        monkeypatch.undo()
+        with pytest.raises(StoreUnavailable, match="restart"):
+            await store.insert([NewJob(id="two", kind="k")])
+    finally:
+        await store.close()
+    await store.open()
+    await store.insert([NewJob(id="three", kind="k")])
+    await store.close()
+
+
+async def test_a_file_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "there" / "jobs.db")
+    store = SqliteStore(tmp_path / "link.db")
+    await store.open()
+    await store.insert([NewJob(id="one", kind="k")])
+    await store.close()
+    assert (tmp_path / "there" / "jobs.db").exists()
+
+
+async def test_a_file_that_is_removed_is_noticed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    try:
+        await store.reclaim()
+        (tmp_path / "jobs.db").unlink()
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await store.reclaim()
+    finally:
+        await store.close()
+
+
+async def test_closing_wakes_those_who_wait(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    await store.insert([NewJob(id="one", kind="k", delay_seconds=60)])
+    waiting = asyncio.create_task(store.wait_for_end("one", 60))
+    assert not (await asyncio.wait([waiting], timeout=0.05))[0]
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await waiting
+
+
+FAULTS = [
+    "UPDATE jobyard_queue SET running = running + 1",
+    "UPDATE jobyard_queue SET waiting = waiting + 1",
+    "UPDATE jobyard_queue SET delayed = delayed + 1",
+    "UPDATE jobyard_queue SET completed = completed + 1",
+    "UPDATE jobyard_queue SET failed = failed + 1",
+    "UPDATE jobyard_group SET running = running + 1",
+    "UPDATE jobyard_group SET waiting = waiting + 1",
+    "UPDATE jobyard_group SET delayed = delayed + 5",
+    "UPDATE jobyard_group SET open = 1 - open",
+    "DELETE FROM jobyard_group WHERE name = 'ready'",
+    "DELETE FROM jobyard_group WHERE name = 'later'",
+    "DELETE FROM jobyard_group WHERE name = 'runs'",
+    "DELETE FROM jobyard_queue",
+    "DELETE FROM jobyard_ready",
+    "DELETE FROM jobyard_lease",
+    "DELETE FROM jobyard_done",
+    "DELETE FROM jobyard_delayed",
+    "INSERT INTO jobyard_ready VALUES ('q', 'ready', 0, 999)",
+    "INSERT INTO jobyard_delayed VALUES (1, 999)",
+    "INSERT INTO jobyard_tag VALUES ('t', 999)",
+    "INSERT INTO jobyard_extra VALUES (999, 'log', 1, '{}')",
+    "INSERT INTO jobyard_unique VALUES ('q', 'k', 'gone', NULL)",
+    "INSERT INTO jobyard_ready SELECT queue, group_name, 0, sequence FROM jobyard_lease",
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_the_audit_finds_what_was_planted(tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path)
+    await store.open()
+    try:
+        await store.insert([NewJob(id="done", kind="k", queue="q", group="ends")])
+        [lease] = (await store.exchange("w", [], [], 1, 15)).leases
+        await store.exchange("w", [Settlement(lease.key, DONE)], [], 0, 15)
+        await store.insert([NewJob(id="runs", kind="k", queue="q", group="runs")])
+        await store.exchange("w", [], [], 1, 15)
+        await store.insert([NewJob(id="ready", kind="k", queue="q", group="ready")])
+        await store.insert([NewJob(id="later", kind="k", queue="q", group="later", delay_seconds=900)])
+        assert await store.audit() == []
+        with sqlite3.connect(path) as other:
+            other.execute(fault)
+        other.close()
+        assert await store.audit() != []
     finally:
         await store.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,8 @@ HOT = [
     "load_queue", "load_group", "load_groups",
     "read_line", "pick_ready", "take_ready", "load_leases", "delete_leases", "extend_lease",
     "check_lease", "cancelled_leases", "due_delayed", "next_delayed", "prunable", "delete_dones", "delete_jobs",
-    "delete_extras", "load_unique", "free_unique", "job_place", "see_job", "has_work", "standing_ahead",
+    "delete_extras", "load_unique", "free_unique", "job_place", "see_job", "has_work",
+    "has_any_work", "ends", "standing_ahead",
     "standing_groups", "update_group", "delete_ready", "delete_delayed", "job_after",
 ]  # fmt: skip
 
@@ -141,7 +143,47 @@ def test_hot_statements_use_an_index_and_sort_nothing(tmp_path: Path, name: str)
     marks = statement.count("?") if "?1" not in statement else 1
     plan = [row[3] for row in file.connection.execute(f"EXPLAIN QUERY PLAN {statement}", ["[]"] * marks)]
     # Tables that a plan may walk: the list handed in, the queues (few), and what an index already keeps in order.
-    fine = ("SCAN json_each", "SCAN q", "SCAN jobyard_delayed", "SCAN (subquery", "SCAN CONSTANT ROW")
+    fine = (
+        "SCAN json_each",
+        "SCAN n VIRTUAL",
+        "SCAN e VIRTUAL",
+        "SCAN q",
+        "SCAN jobyard_delayed",
+        "SCAN (subquery",
+        "SCAN CONSTANT ROW",
+    )
     walks = [line for line in plan if line.startswith("SCAN") and not line.startswith(fine)]
     assert not walks, plan
     assert not [line for line in plan if "TEMP B-TREE" in line], plan
+
+
+@pytest.mark.timeout(600)
+def test_looking_settling_and_turns_of_queues_do_not_grow(tmp_path: Path) -> None:
+    """With young finished jobs that retention must spare, with blocked groups, and with many other queues."""
+    named = [f"other-{number:04}" for number in range(20)]
+    many = [f"many-{number:04}" for number in range(3000)]
+    costs: list[tuple[int, int, int, int]] = []
+    for name in ("small", "large"):
+        file = File(tmp_path / f"{name}.db")
+        if name == "large":
+            fill_history(file.connection)
+            file.connection.execute("UPDATE jobyard_done SET finished_at = ?", (NOW,))
+            file.write(partial(insert.insert, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in many]))
+        young = QueueSettings(max_per_group=10, keep_completed=0, keep_seconds=3600)
+        file.write(partial(change.configure, name="q", settings=young))
+        fill_live(file)
+        file.write(partial(insert.insert, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in named]))
+        look = file.count(lambda tx: tx.cursor.execute(sql("has_work"), ('["q"]',)).fetchall())[1]
+        leases, _ = file.count(lambda tx: claim(tx, "w", ["q"], 10, 15))
+        assert isinstance(leases, list)
+        done = [Settlement(lease.key, DONE) for lease in leases]
+        settled = file.count(partial(settle.settle, settlements=done))[1]
+        turns = file.count(lambda tx: claim(tx, "w", named, 10, 15))[1]
+        anything = file.count(lambda tx: claim(tx, "w", [], 10, 15))[1]
+        costs.append((look, settled, turns, anything))
+    small, large = costs
+    assert large[0] <= small[0] * 1.02
+    assert large[1] <= small[1] + 3000, "only as many young jobs are looked at as a settlement may prune"
+    assert large[2] <= small[2] * 1.02
+    # Naming no queue costs a look at each queue's row, and no more than that.
+    assert large[3] <= small[3] + len(many) * 60

@@ -137,7 +137,7 @@ async def test_after_a_slow_store_leases_are_renewed_before_any_is_cleared(
     worker = yard.worker(lease_seconds=0.03)
     keeper = Keeper(worker, yard.store, 0.03, asyncio.get_running_loop())
 
-    async def slow_extend(*_: object) -> Extended:
+    async def slow_extend(*_: object, **__: object) -> Extended:
         verbs.append("extend")
         await asyncio.sleep(0.02)
         return Extended()

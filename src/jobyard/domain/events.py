@@ -64,6 +64,12 @@ class WorkerStarted(msgspec.Struct, frozen=True):
     concurrency: int
 
 
+class WorkerStopping(msgspec.Struct, frozen=True):
+    worker: str
+    running: int
+    grace_seconds: float
+
+
 class WorkerStopped(msgspec.Struct, frozen=True):
     worker: str
     handed_back: int
@@ -79,5 +85,6 @@ Event: TypeAlias = (
     | StoreBack
     | LoopBlocked
     | WorkerStarted
+    | WorkerStopping
     | WorkerStopped
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.domain.admission import UNLIMITED, Group, Queue, group_room, limit_of, queue_room
+from jobyard.domain.admission import Group, Queue, limit_of
 from jobyard.domain.instant import FOREVER, Instant, rfc3339
 from jobyard.domain.job import Job, State
 
@@ -96,8 +96,8 @@ def _causes(standing: Standing) -> list[Cause]:
     elif group.running >= limit:
         add(
             "group_limit_reached",
-            f"{_name(group)}: {group.running} of {limit} running; first free when one of "
-            f"{_some(standing.running_ids)} ends",
+            f"{_name(group)}: {group.running} of {limit} running; first free when "
+            f"{_first(group.running - limit + 1, standing.running_ids)}",
             group=group.name,
             running=group.running,
             limit=limit,
@@ -140,10 +140,12 @@ def _name(group: Group) -> str:
     return "jobs without a group" if group.name is None else f"group {group.name}"
 
 
-def _some(ids: tuple[str, ...]) -> str:
-    return ", ".join(ids) if ids else "its running jobs"
-
-
-def room_now(standing: Standing) -> int:
-    """How many jobs of the group could start at this moment (0 while a cause holds it)."""
-    return min(UNLIMITED, queue_room(standing.queue), group_room(standing.queue, standing.group))
+def _first(endings: int, ids: tuple[str, ...]) -> str:
+    """
+    >>> _first(1, ("a", "b")), _first(3, ("a", "b"))
+    ('one of a, b ends', '3 of a, b, … have ended')
+    """
+    some = ", ".join(ids) if ids else "its running jobs"
+    if endings <= 1:
+        return f"one of {some} ends"
+    return f"{endings} of {some}{', …' if endings > len(ids) else ''} have ended"

@@ -50,9 +50,11 @@ def wait_seconds(backoff: Backoff, failures: int, roll: float) -> float:
         case Delays(seconds=delays):
             return delays[min(failures, len(delays)) - 1] if delays else 0.0
         case Exponential():
-            # The exponent is capped before the power so that a huge attempt number cannot overflow.
-            grown = backoff.base_seconds * backoff.factor ** min(failures - 1, 64)
-            return min(grown, backoff.max_seconds) * (1 + backoff.jitter * (2 * roll - 1))
+            try:
+                grown = min(backoff.base_seconds * backoff.factor ** (failures - 1), backoff.max_seconds)
+            except OverflowError:
+                grown = backoff.max_seconds
+            return grown * (1 + backoff.jitter * (2 * roll - 1))
 
 
 def as_backoff(value: Backoff | float | Sequence[float]) -> Backoff:

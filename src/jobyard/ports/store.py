@@ -79,8 +79,13 @@ class HotPath(Protocol):
         """
         ...
 
-    async def extend(self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
-        """Renew leases from the store's now; must answer which are lost, and which jobs were asked to stop."""
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+    ) -> Extended:
+        """Renew leases from the store's now; must answer which are lost, and which jobs were asked to stop.
+
+        With `unseen`, the worker's other leases are renewed too: an answer that gave it some may be on its way.
+        """
         ...
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:

@@ -25,6 +25,7 @@ class Crew(Protocol):
     id: str
 
     def held(self) -> Collection[LeaseKey]: ...
+    def expects_leases(self) -> bool: ...
     def info(self) -> WorkerInfo: ...
     def lost(self, key: LeaseKey) -> None: ...
     def asked_to_stop(self, key: LeaseKey, reason: str) -> None: ...
@@ -62,7 +63,7 @@ class Keeper:
             if store is not self._store:
                 while not self._stop.is_set() and not await self._try("opening the store", store.open):
                     await asyncio.to_thread(self._stop.wait, self._interval)
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not self._loop.is_closed():
                 await self.run_once(store)
                 await asyncio.to_thread(self._stop.wait, self._interval)
             await self._try("signing off", lambda: store.beat(self._crew.info(), 0))
@@ -85,10 +86,11 @@ class Keeper:
             await self._try("pruning", lambda: self._prune(store))
 
     async def _renew(self, store: Store) -> None:
+        unseen = self._crew.expects_leases()
         held = self._crew.held()
-        if not held:
+        if not held and not unseen:
             return
-        answer = await store.extend(self._crew.id, list(held), self._lease_seconds)
+        answer = await store.extend(self._crew.id, list(held), self._lease_seconds, unseen=unseen)
         for key in answer.lost:
             self._crew.lost(key)
         for key, reason in answer.cancelled:

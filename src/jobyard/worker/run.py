@@ -33,12 +33,15 @@ if TYPE_CHECKING:
 
 # A handler that was told to stop and does not is left behind after this long; its outcome no longer counts.
 STOP_GRACE_SECONDS = 10.0
+# When the worker itself goes, its time to finish is over already.
+RELEASE_GRACE_SECONDS = 1.0
 
 
 class Run:
     """Implements the executor port's Attempt."""
 
     __slots__ = (
+        "_begun",
         "_crew",
         "_deadline",
         "_settled",
@@ -60,6 +63,7 @@ class Run:
         self._crew = crew
         self._verdict: Outcome | None = None  # decided from outside, over what the handler may still say
         self._settled = False
+        self._begun = False
         self._deadline: asyncio.TimerHandle | None = None
         if lease.timeout_seconds is not None:
             self._deadline = loop.call_later(lease.timeout_seconds, self._time_out)
@@ -67,6 +71,7 @@ class Run:
         self.task = loop.create_task(self._perform(), name="jobyard-job")
 
     async def _perform(self) -> None:
+        self._begun = True
         try:
             outcome = await self._crew.executor.perform(self)
         except asyncio.CancelledError:
@@ -112,18 +117,24 @@ class Run:
         self.stop(Release())
 
     def release(self) -> None:
-        """The worker stops: hand the job back."""
-        self.stop(Release())
+        """The worker stops: hand the job back. A thread that cannot be stopped ends with the process."""
+        self.stop(Release(), RELEASE_GRACE_SECONDS)
 
-    def stop(self, verdict: Outcome) -> None:
+    def stop(self, verdict: Outcome, grace_seconds: float | None = None) -> None:
         if self.is_stopping or self._settled:
             return
         self.is_stopping = True
         self._verdict = verdict
         self.task.cancel()
+        if not self._begun:
+            # A task that is cancelled before its first step never gets to say anything.
+            self._settle(verdict)
+            return
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self.task.get_loop().call_later(STOP_GRACE_SECONDS, self._leave_behind)
+        self._deadline = self.task.get_loop().call_later(
+            STOP_GRACE_SECONDS if grace_seconds is None else grace_seconds, self._leave_behind
+        )
 
     def _leave_behind(self) -> None:
         """It ignored the cancellation: the slot and the job must not wait for it for ever."""

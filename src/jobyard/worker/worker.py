@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import socket
 import time
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from jobyard.domain.events import (
     Event,
@@ -19,22 +21,27 @@ from jobyard.domain.events import (
     StoreTrouble,
     WorkerStarted,
     WorkerStopped,
+    WorkerStopping,
 )
 from jobyard.domain.job import State
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, MAX_DEATHS, Lease, LeaseKey
-from jobyard.domain.outcome import Failed, Release
+from jobyard.domain.outcome import Failed, Release, Snooze
 from jobyard.domain.state import Settlement, Transition, judge
-from jobyard.errors import StoreError
+from jobyard.errors import NotPossible, StoreError
 from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Exchange, Store, WorkerInfo
 from jobyard.worker.keeper import Keeper
 from jobyard.worker.run import Run
 
+log = logging.getLogger("jobyard.worker")
+
 # A trip carries at most this many claims: larger trips would hold the store's write lock for too long.
 CLAIM_AT_ONCE = 500
 # Even without a word from the store the worker looks again after this long.
 LOOK_AGAIN_SECONDS = 1.0
+# A job on its last chance that met another one here is due again after this long.
+PUT_OFF_SECONDS = 1.0
 RETRY_FIRST_SECONDS = 0.05
 RETRY_MOST_SECONDS = 5.0
 # A worker that stops, past its grace, leaves a store that has been away for this long; the leases then run out.
@@ -43,6 +50,14 @@ GIVE_UP_SECONDS = 10.0
 
 def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
+
+
+class Parcel(NamedTuple):
+    """A settlement waiting for its trip."""
+
+    lease: Lease
+    settlement: Settlement
+    started: float
 
 
 class Worker:
@@ -68,8 +83,9 @@ class Worker:
         self._shutdown_seconds = shutdown_seconds
         self._runs: dict[LeaseKey, Run] = {}
         self._last_chance: LeaseKey | None = None  # the latest job here whose next death would be its last
-        self._outbox: list[tuple[Run, Settlement]] = []
-        self._sending: list[tuple[Run, Settlement]] = []
+        self._outbox: list[Parcel] = []
+        self._sending: list[Parcel] = []
+        self._is_exchanging = False
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._shutdown: asyncio.Task[None] | None = None
@@ -86,12 +102,15 @@ class Worker:
     # Start and stop
 
     async def start(self) -> None:
+        if self._shutdown is not None:
+            raise NotPossible("This worker has been stopped; make another one with yard.worker(…).")
         if self._main is None:
             self._started_at = await self.store.now()
             self._loop = asyncio.get_running_loop()
             self._keeper = Keeper(self, self.store, self._lease_seconds, self._loop)
             self._keeper.start()
             self._main = self._loop.create_task(self._claim_loop())
+            self._main.add_done_callback(_tell_of_a_fault)
             self.observe(WorkerStarted(self.id, self._queues, self._concurrency))
 
     async def stop(self, timeout_seconds: float | None = None) -> None:
@@ -103,27 +122,28 @@ class Worker:
             return
         grace = self._shutdown_seconds if timeout_seconds is None else timeout_seconds
         if self._shutdown is None:
-            self._shutdown = self._loop.create_task(self._shut_down())
+            self._shutdown = self._loop.create_task(self._shut_down(grace))
         self._loop.call_later(grace, self._hurry.set)
         await asyncio.shield(self._shutdown)
 
-    async def _shut_down(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        hurry = self._loop.create_task(self._hurry.wait())
-        while self._runs and not self._hurry.is_set():
-            tasks = [run.task for run in self._runs.values()]
-            await asyncio.wait([*tasks, hurry], return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        for run in list(self._runs.values()):
-            self._handed_back += 1
-            run.release()
+    async def _shut_down(self, grace: float) -> None:
         assert self._main is not None
         assert self._keeper is not None
-        await self._main
-        if self._listener is not None:
-            self._listener.cancel()
-        await self._keeper.stop()
+        self._stopping = True
+        self.observe(WorkerStopping(self.id, len(self._runs), grace))
+        self._wake.set()
+        hurry = self._loop.create_task(self._hurry.wait())
+        try:
+            await asyncio.wait([self._main, hurry], return_when=asyncio.FIRST_COMPLETED)
+            for run in list(self._runs.values()):
+                self._handed_back += 1
+                run.release()
+            await self._main
+        finally:
+            hurry.cancel()
+            if self._listener is not None:
+                self._listener.cancel()
+            await self._keeper.stop()
         self.observe(WorkerStopped(self.id, self._handed_back))
 
     async def __aenter__(self) -> Worker:
@@ -137,27 +157,28 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping or self._runs or (self._outbox and not self._gives_up()):
-            wanted = 0 if self._stopping else self._free_slots()
+            wanted = 0 if self._stopping else min(self._concurrency - len(self._runs), CLAIM_AT_ONCE)
             if self._outbox or (wanted > 0 and self._hungry):
                 await self.run_once(wanted)
             else:
                 await self._sleep(listen=wanted > 0)
 
-    def _free_slots(self) -> int:
-        """None beside a job on its last chance: if it is what kills workers, nobody else should die with it."""
-        if self._last_chance in self._runs:
-            return 0
-        return min(self._concurrency - len(self._runs), CLAIM_AT_ONCE)
-
     async def run_once(self, wanted: int) -> None:
         """One trip: settle what finished, claim for the free slots."""
+        self._is_exchanging = True
+        try:
+            await self._trip(wanted)
+        finally:
+            self._is_exchanging = False
+
+    async def _trip(self, wanted: int) -> None:
         batch, self._outbox = self._outbox, []
         self._sending = batch
         # Claims are asked for anew, so a word that comes meanwhile counts for the next trip.
         self._hungry = False
         try:
             answer = await self.store.exchange(
-                self.id, [settlement for _, settlement in batch], self._queues, wanted, self._lease_seconds
+                self.id, [parcel.settlement for parcel in batch], self._queues, wanted, self._lease_seconds
             )
         except Exception as error:
             self._hungry = True
@@ -171,28 +192,34 @@ class Worker:
             self._sending = []
         self._store_is_back()
         self._hungry = self._hungry or (0 < wanted == len(answer.leases))
-        self._record(batch, answer)
         for lease in await self._set_apart(answer.leases):
-            self._begin(lease)
+            if self._stopping:
+                # The claim was on its way when the worker was told to stop: it goes back as it came.
+                self._handed_back += 1
+                self._outbox.append(Parcel(lease, Settlement(lease.key, judge(lease, Release())), time.monotonic()))
+            else:
+                self._begin(lease)
+        self._record(batch, answer)
         for key, reason in answer.cancelled:
             self._stop_run(key, reason)
 
-    async def _settle_apart(self, batch: list[tuple[Run, Settlement]]) -> None:
+    async def _settle_apart(self, batch: list[Parcel]) -> None:
         """One of these settlements is not what a store can take: it must not hold up the others."""
-        for number, (run, settlement) in enumerate(batch):
+        for number, parcel in enumerate(batch):
+            lease = parcel.lease
             try:
-                answer = await self.store.exchange(self.id, [settlement], self._queues, 0, self._lease_seconds)
+                answer = await self.store.exchange(self.id, [parcel.settlement], self._queues, 0, self._lease_seconds)
             except StoreError as error:
                 self._outbox = batch[number:] + self._outbox
                 await self._nap_after(error)
                 return
             except Exception as error:
                 plain = Failed(message=f"its outcome could not be stored: {error!r}"[:500], retry=False)
-                replaced = Settlement(run.key, judge(run.lease, plain, worker=self.id))
-                self._outbox.append((run, replaced))
+                replaced = Settlement(lease.key, judge(lease, plain, worker=self.id))
+                self._outbox.append(Parcel(lease, replaced, parcel.started))
                 await self._nap_after(error)
             else:
-                self._record([(run, settlement)], answer)
+                self._record([parcel], answer)
 
     async def _sleep(self, *, listen: bool) -> None:
         """Until a run ends, or the store has work for a free slot."""
@@ -212,28 +239,30 @@ class Worker:
         return found
 
     async def _set_apart(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Jobs that died with one worker come back together; each must have its last chance apart from the others.
+        """Jobs whose next death would be their last run one at a time here, so that only the guilty one is put away.
 
-        All but one of them are handed back before that one starts: it may take this process with it at once.
+        The others of them are put off, not held, before that one starts: it may take this process with it at once.
         """
         suspects = [lease for lease in leases if lease.deaths >= MAX_DEATHS - 1]
         if not suspects:
             return leases
-        self._last_chance = suspects[0].key
-        spare = {lease.key for lease in suspects[1:]}
-        if spare:
-            back = [Settlement(lease.key, judge(lease, Release())) for lease in suspects[1:]]
+        put_off = suspects if self._last_chance in self._runs else suspects[1:]
+        if put_off is not suspects:
+            self._last_chance = suspects[0].key
+        if put_off:
+            later = Snooze(PUT_OFF_SECONDS)
+            back = [Settlement(lease.key, judge(lease, later)) for lease in put_off]
             try:
                 await self.store.exchange(self.id, back, self._queues, 0, self._lease_seconds)
             except Exception as error:
                 # The store is away: to run them is better than to let them run out.
-                self.observe(StoreTrouble("handing back jobs", error, 0.0))
+                self.observe(StoreTrouble("putting off jobs", error, 0.0))
                 return leases
-        return [lease for lease in leases if lease.key not in spare]
+        return [lease for lease in leases if lease not in put_off]
 
     def _begin(self, lease: Lease) -> None:
         if self._observer.wants_each_job:
-            self._observer.observe(JobStarted(lease))
+            self.observe(JobStarted(lease))
         run = Run(self, lease, self._loop)
         self._runs[run.key] = run
 
@@ -241,29 +270,29 @@ class Worker:
         """A run says how it ended; None when it has nothing left to say."""
         self._runs.pop(run.key, None)
         if transition is not None:
-            self._outbox.append((run, Settlement(run.key, transition)))
+            self._outbox.append(Parcel(run.lease, Settlement(run.key, transition), run.started))
         self._wake.set()
 
-    def _record(self, batch: list[tuple[Run, Settlement]], answer: Exchange) -> None:
+    def _record(self, batch: list[Parcel], answer: Exchange) -> None:
         refused = set(answer.refused)
         now, each = time.monotonic(), self._observer.wants_each_job
-        for run, settlement in batch:
+        for lease, settlement, started in batch:
             transition = settlement.transition
             if refused and settlement.key in refused:
-                self.observe(SettlementRefused(run.lease, transition.to))
+                self.observe(SettlementRefused(lease, transition.to))
                 continue
             if transition.to is State.COMPLETED:
                 self._completed += 1
             error = transition.error
             if error is None and not each:
                 continue
-            self._observer.observe(
+            self.observe(
                 JobSettled(
-                    run.lease,
+                    lease,
                     transition.to,
                     None if error is None else error.ending,
                     None if error is None else error.message,
-                    now - run.started,
+                    now - started,
                 )
             )
 
@@ -294,7 +323,11 @@ class Worker:
     def held(self) -> Collection[LeaseKey]:
         # A job stays held until its settlement is taken: the lease must not run out on the way.
         waiting = [*self._outbox, *self._sending]
-        return [*self._runs, *(settlement.key for _, settlement in waiting)]
+        return [*self._runs, *(parcel.settlement.key for parcel in waiting)]
+
+    def expects_leases(self) -> bool:
+        """An exchange is on its way: it may have given leases that are not in `held` yet."""
+        return self._is_exchanging
 
     def info(self) -> WorkerInfo:
         return WorkerInfo(
@@ -315,7 +348,11 @@ class Worker:
         self._loop.call_soon_threadsafe(self._stop_run, key, reason)
 
     def observe(self, event: Event) -> None:
-        self._observer.observe(event)
+        try:
+            self._observer.observe(event)
+        except Exception:
+            # Who only looks on must not be able to stop the work.
+            log.exception("an observer failed on %s", type(event).__name__)
 
     def _lose_run(self, key: LeaseKey) -> None:
         run = self._runs.get(key)
@@ -327,3 +364,9 @@ class Worker:
         run = self._runs.get(key)
         if run is not None:
             run.cancel(reason)
+
+
+def _tell_of_a_fault(main: asyncio.Task[None]) -> None:
+    """The claim loop ends when the worker stops, and never otherwise."""
+    if not main.cancelled() and main.exception() is not None:
+        log.critical("the claim loop ended by a fault; this worker takes no more jobs", exc_info=main.exception())

@@ -161,3 +161,16 @@ async def test_a_reclaimed_slot_is_free(store: Store, clock: ManualClock) -> Non
     await store.reclaim()
     assert (await queue_info(store)).running == 0
     assert (await claim_one(store)).group == "b"
+
+
+async def test_unseen_leases_of_the_worker_are_renewed_too(store: Store, clock: ManualClock) -> None:
+    """An answer that gave them may be on its way; those of others, and handed-off ones, stay as they are."""
+    mine, other = await running(store), await running(store)
+    await insert_one(store)
+    [theirs] = await claim(store, 1, worker="somebody else")
+    clock.advance(LEASE_SECONDS - 1)
+    await store.extend(WORKER, [mine.key], LEASE_SECONDS, unseen=True)
+    clock.advance(2)
+    assert [ended.job_id for ended in await store.reclaim()] == [theirs.job_id]
+    clock.advance(LEASE_SECONDS)
+    assert {ended.job_id for ended in await store.reclaim()} == {mine.job_id, other.job_id}

@@ -37,8 +37,13 @@ class Facts:
         return self._attempt.is_stopping
 
     @property
+    def signalled(self) -> bool:
+        """Whether a signal woke this job from its Park: False in a first run and after a deadline."""
+        return self._attempt.lease.signal is not None
+
+    @property
     def signal(self) -> Any:
-        """The data of the signal that woke a parked job, else None."""
+        """The data of the signal that woke a parked job; None also for a signal without data, see `signalled`."""
         data = self._attempt.lease.signal
         return None if data is None else msgspec.json.decode(data)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import math
 import traceback
 from typing import Any
 
 import msgspec
 
+from jobyard.domain.job import LogLine
 from jobyard.domain.outcome import Done, Failed, Outcome, Park, Snooze
 from jobyard.errors import BadInput, LeaseLost, PayloadNotJson, PayloadTooLarge, UnknownKind
 from jobyard.executors.python.context import BlockingContext, Context
@@ -18,7 +20,11 @@ from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text, to_json
 from jobyard.executors.python.threads import Threads
 from jobyard.ports.executor import Attempt
 
+log = logging.getLogger("jobyard.executor")
+
 MAX_TRACEBACK = 16_000
+# How long a job rests after a worker that does not know its kind handed it back.
+UNKNOWN_KIND_SECONDS = 10.0
 
 
 class Interrupted(BaseException):
@@ -37,8 +43,7 @@ class PythonExecutor:
             kind = self._kinds.get(lease.kind)
             arguments = kind.decode(lease.payload)
         except UnknownKind as error:
-            # Another worker may know it, or this one after its next deployment.
-            return Failed(message=str(error), type="UnknownKind")
+            return await hand_back(attempt, error)
         except BadInput as error:
             return Failed(message=str(error), type="BadInput", retry=False)
         try:
@@ -80,6 +85,14 @@ class PythonExecutor:
 DONE = Done()
 
 
+async def hand_back(attempt: Attempt, error: UnknownKind) -> Outcome:
+    """Another worker may know this kind, or this one after its next deployment: no attempt is burnt on the question."""
+    lease = attempt.lease
+    log.warning("%s; job %s is handed back for %g s", str(error).rstrip("."), lease.job_id, UNKNOWN_KIND_SECONDS)
+    await attempt.report(lines=(LogLine(message=f"handed back by a worker: {error}", level="warning"),))
+    return Snooze(UNKNOWN_KIND_SECONDS)
+
+
 def checked(outcome: Any, kind: Kind) -> Outcome:
     """An outcome that a handler made by hand; one that no store could take must not get that far."""
     try:
@@ -88,6 +101,8 @@ def checked(outcome: Any, kind: Kind) -> Outcome:
             msgspec.json.decode(fit.result)
         elif isinstance(fit, Snooze | Park) and not 0 <= (fit.seconds or 0) < math.inf:
             raise ValueError(f"{fit.seconds} seconds")
+        if isinstance(fit, Park) and not fit.signal:
+            raise ValueError("a signal without a name")
         msgspec.json.encode(fit)
     except (ValueError, TypeError, RecursionError) as error:
         hint = " Done takes JSON as bytes; return a plain value instead." if isinstance(outcome, Done) else ""
@@ -109,5 +124,16 @@ def failed(error: BaseException, kind: Kind, attempt: int) -> Failed:
         message=text(describe(error))[:2000],
         type=type(error).__qualname__,
         traceback=trace if len(trace) <= MAX_TRACEBACK else "…" + trace[-MAX_TRACEBACK:],
-        retry_after_seconds=None if kind.retry_after is None else max(0.0, float(kind.retry_after(attempt))),
+        retry_after_seconds=own_backoff(kind, attempt),
     )
+
+
+def own_backoff(kind: Kind, attempt: int) -> float | None:
+    """The handler's own back-off; one that fails itself must not hide the handler's error."""
+    if kind.retry_after is None:
+        return None
+    try:
+        return max(0.0, float(kind.retry_after(attempt)))
+    except Exception:
+        log.exception("the back-off of %s failed; the job's own is used", kind.name)
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -11,10 +12,14 @@ import msgspec
 from jobyard.errors import PayloadNotJson, PayloadTooLarge
 
 MAX_PAYLOAD_BYTES = 1 << 20
+# Deeper values are mistakes, and trouble for every tool that reads them recursively.
+MAX_DEPTH = 100
 CURE = "Pass text, finite numbers, booleans, None, lists and objects of these, nested not too deep."
 # How the encoder writes NaN and infinity: as values, and as keys of objects.
 NOT_FINITE_SIGNS = (b"null", b'"nan"', b'"inf"', b'"-inf"')
 _encoder = msgspec.json.Encoder()
+_STRINGS = re.compile(rb'"(?:[^"\\\\]|\\\\.)*"')
+_BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
@@ -34,12 +39,27 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadNotJson(f"The {what} cannot be written as JSON: {text(str(error))}. {CURE}") from error
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(data) > MAX_DEPTH:
+        raise PayloadNotJson(f"The {what} is nested more than {MAX_DEPTH} deep.")
     if len(data) > max_bytes:
         raise PayloadTooLarge(
             f"The {what} is {len(data):,} bytes of JSON; at most {max_bytes:,} are taken. "
             "Store large data elsewhere and pass a reference."
         )
     return data
+
+
+def depth(data: bytes) -> int:
+    """How deep a JSON document is nested.
+
+    >>> depth(b'{"a":[1,[2]]}'), depth(b'"[[["')
+    (3, 0)
+    """
+    deepest = level = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
+        level += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, level)
+    return deepest
 
 
 def refuse_not_finite(value: Any, what: str) -> None:

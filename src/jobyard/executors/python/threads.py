@@ -10,6 +10,9 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
+# A thread with nothing to do for this long ends.
+IDLE_SECONDS = 10.0
+
 
 class Call:
     """One call on its way through a thread."""
@@ -76,6 +79,14 @@ class Threads:
 
     def _loop(self) -> None:
         while True:
-            self._calls.get().perform()
+            try:
+                call = self._calls.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle > 0:
+                        self._idle -= 1
+                        return
+                continue  # a call has just been promised to this thread
+            call.perform()
             with self._lock:
                 self._idle += 1

@@ -47,9 +47,13 @@ class HotPathVerbs(Desk):
                 now=now,
             )
 
-    async def extend(self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+    ) -> Extended:
         with self._looking() as now:
             lost: list[LeaseKey] = []
+            if unseen:
+                self._renew_all_of(worker, after(now, lease_seconds))
             for key in keys:
                 entry = self._held(key)
                 if entry is None or entry.hold is None:
@@ -138,6 +142,11 @@ class HotPathVerbs(Desk):
             worker=hold.worker,
             error=error,
         )
+
+    def _renew_all_of(self, worker: str, expires_at: Instant) -> None:
+        for entry in self._shelf.running.values():
+            if entry.worker == worker and entry.hold is not None and entry.hold.expires_at != FOREVER:
+                entry.hold.expires_at = expires_at
 
     def _asked_to_stop(self, worker: str) -> tuple[tuple[LeaseKey, str], ...]:
         return tuple(

@@ -35,9 +35,23 @@ CHECKS = {
           (g.own_limit IS NOT NULL AND g.running < g.own_limit OR g.own_limit IS NULL AND
             (g.name = '' OR q.max_per_group IS NULL OR g.running < q.max_per_group)) AS n
         FROM jobyard_group g JOIN jobyard_queue q ON q.name = g.queue WHERE g.open <> n""",
-    "leases without their group's row: {0} {1} {2}": """
-        SELECT l.queue, l.group_name, l.sequence FROM jobyard_lease l
-        WHERE NOT EXISTS (SELECT 1 FROM jobyard_group g WHERE g.queue = l.queue AND g.name = l.group_name)""",
+    "group {0}: delayed says {1}, delayed jobs are {2}": """
+        WITH d AS (SELECT j.queue, j.group_name, count(*) AS n FROM jobyard_delayed d
+                   JOIN jobyard_job j ON j.sequence = d.sequence GROUP BY 1, 2)
+        SELECT g.queue || '/' || g.name, g.delayed, coalesce(d.n, 0) FROM jobyard_group g
+        LEFT JOIN d ON d.queue = g.queue AND d.group_name = g.name WHERE g.delayed <> coalesce(d.n, 0)""",
+    "group {0}/{1} has {2} PENDING or RUNNING jobs but no row, or its queue has none": """
+        SELECT j.queue, j.group_name, count(*) FROM jobyard_job j
+        LEFT JOIN jobyard_done d ON d.sequence = j.sequence
+        WHERE d.sequence IS NULL AND NOT EXISTS (SELECT 1 FROM jobyard_group g JOIN jobyard_queue q ON q.name = g.queue
+          WHERE g.queue = j.queue AND g.name = j.group_name) GROUP BY 1, 2""",
+    "queue {0} has {2} finished jobs but no row{1}": """
+        SELECT d.queue, '', count(*) FROM jobyard_done d
+        WHERE NOT EXISTS (SELECT 1 FROM jobyard_queue q WHERE q.name = d.queue) GROUP BY 1""",
+    "unique key {1} of queue {0} is held by {2}, which is not active": """
+        SELECT u.queue, u.key, u.job_id FROM jobyard_unique u LEFT JOIN jobyard_job j ON j.id = u.job_id
+        LEFT JOIN jobyard_done d ON d.sequence = j.sequence
+        WHERE u.until IS NULL AND (j.sequence IS NULL OR d.sequence IS NOT NULL)""",
     "job {0} stands in {1} places ({2})": """
         SELECT j.sequence, (SELECT count(*) FROM jobyard_ready r WHERE r.queue = j.queue AND r.group_name = j.group_name
               AND r.urgency = -j.priority AND r.sequence = j.sequence)
@@ -45,12 +59,20 @@ CHECKS = {
           + (SELECT count(*) FROM jobyard_lease l WHERE l.sequence = j.sequence)
           + (SELECT count(*) FROM jobyard_done d WHERE d.sequence = j.sequence) AS n, 'should be 1'
         FROM jobyard_job j WHERE n <> 1""",
-    "rows without their job: {0} ready, {1} leases, {2} finished": """
-        SELECT * FROM (SELECT
-          (SELECT count(*) FROM jobyard_ready WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)) AS a,
-          (SELECT count(*) FROM jobyard_lease WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)) AS b,
-          (SELECT count(*) FROM jobyard_done WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)) AS c)
-        WHERE a + b + c > 0""",
+    "{1} rows of {0} without their job{2}": """
+        SELECT t, n, '' FROM (
+          SELECT 'ready' AS t, count(*) AS n FROM jobyard_ready WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
+          UNION ALL SELECT 'delayed', count(*) FROM jobyard_delayed
+            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
+          UNION ALL SELECT 'lease', count(*) FROM jobyard_lease
+            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
+          UNION ALL SELECT 'done', count(*) FROM jobyard_done
+            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
+          UNION ALL SELECT 'extra', count(*) FROM jobyard_extra
+            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
+          UNION ALL SELECT 'tag', count(*) FROM jobyard_tag
+            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job))
+        WHERE n > 0""",
 }
 
 

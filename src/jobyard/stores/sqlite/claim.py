@@ -68,10 +68,15 @@ def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow
     candidates = [queue for queue in map(tx.known_queue, dict.fromkeys(names)) if queue and queue.waiting]
     candidates = [queue for queue in candidates if queue.room() > 0]
     candidates.sort(key=_turn)
-    lines = [tx.line(queue, min(wanted, queue.room())) for queue in candidates]
+    lines: list[list[GroupRow]] = []
+    for queue in candidates:
+        lines.append(tx.line(queue, min(wanted, queue.room())))
+        # Each queue with a line gets a turn before any gets a second: those after the first `wanted` get none.
+        if sum(map(bool, lines)) == wanted:
+            break
     rooms = [[group.room() for group in line] for line in lines]
-    turns = share([min(q.room(), sum(r)) for q, r in zip(candidates, rooms, strict=True)], wanted)
-    if len(candidates) == 1:
+    turns = share([min(q.room(), sum(r)) for q, r in zip(candidates, rooms, strict=False)], wanted)
+    if len(lines) == 1:
         return [lines[0][index] for index in share(rooms[0], len(turns))]
     given = [iter(share(r, turns.count(index))) for index, r in enumerate(rooms)]
     return [lines[index][next(given[index])] for index in turns]

@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jobyard.errors import BadInput, NewerSchema, NotADatabase, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from jobyard.errors import (
+    BadInput,
+    NewerSchema,
+    NotADatabase,
+    NotPossible,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from jobyard.stores.sqlite.statements import migrations
 
 # A writer that cannot begin for this long says so; normal waits are a few milliseconds.
@@ -23,6 +32,11 @@ def plain_words(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError) as error:
+        if "created in a thread" in str(error):
+            raise NotPossible(
+                "This connection belongs to another thread. Open it with check_same_thread=False: the calling thread "
+                "waits while the jobs are inserted, so that is safe."
+            ) from error
         if "closed" in str(error):
             raise StoreUnavailable(f"The store {path} is closed.") from error
         raise BadInput(f"A value cannot be stored: {error}.") from error
@@ -96,6 +110,8 @@ def connect(path: Path, synchronous: str, *, writer: bool) -> sqlite3.Connection
 def begin(connection: sqlite3.Connection, patience_seconds: float = LOCK_PATIENCE_SECONDS) -> None:
     """Take the write lock, waiting in short uneven naps for other processes."""
     nap, deadline = 0.0003, 0.0
+    if connection.in_transaction:
+        connection.rollback()  # a rollback that failed earlier must not be the end of all writing
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -148,7 +164,9 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def same_file(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the connection's main database is this file."""
-    for _, name, file in connection.execute("PRAGMA database_list"):
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    for _, name, file in cursor.execute("PRAGMA database_list"):
         if name == "main":
             return bool(file) and Path(file).samefile(path)
     return False

@@ -17,13 +17,15 @@ from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import Transaction, new_token
 
 EXTEND_LEASE, CHECK_LEASE, CANCELLED_LEASES = sql("extend_lease"), sql("check_lease"), sql("cancelled_leases")
-INSERT_LEASE, TRIM_EXTRA = sql("insert_lease"), sql("trim_extra")
+EXTEND_WORKER, INSERT_LEASE, TRIM_EXTRA = sql("extend_worker"), sql("insert_lease"), sql("trim_extra")
 
 KEPT_LINES = 1000
 
 
-def extend(tx: Transaction, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
+def extend(tx: Transaction, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool) -> Extended:
     expires_at = after(tx.now, lease_seconds)
+    if unseen:
+        tx.cursor.execute(EXTEND_WORKER, (expires_at, worker))
     execute = tx.cursor.execute
     lost = [key for key in keys if execute(EXTEND_LEASE, (expires_at, key.sequence, key.token)).rowcount == 0]
     return Extended(lost=tuple(lost), cancelled=cancelled(tx, worker))

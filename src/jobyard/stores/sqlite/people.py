@@ -14,7 +14,7 @@ from jobyard.domain.job import AttemptError, Job, LogLine, Progress, State, Step
 from jobyard.errors import BadInput, JobNotFound
 from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, WorkerInfo
 from jobyard.stores.sqlite.insert import decode_backoff
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import QueueRow
 
 Connection: TypeAlias = sqlite3.Connection
@@ -42,6 +42,13 @@ LOOKED_AT_MOST = 20_000
 def get(connection: Connection, job_id: str) -> Job | None:
     row = connection.execute(SEE_JOB, (job_id,)).fetchone()
     return None if row is None else seen(connection, row, whole=True)
+
+
+def end_of(connection: Connection, job_id: str) -> tuple[bool, Job | None]:
+    job = get(connection, job_id)
+    if job is None:
+        raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+    return job.state.is_final, job
 
 
 def seen(connection: Connection, row: tuple[Any, ...], *, whole: bool) -> Job:
@@ -133,8 +140,9 @@ def position(cursor: str | None) -> int:
 def driver(connection: Connection, where: Filter) -> tuple[str, tuple[Any, ...]]:
     """The narrowest set of sequences that an index gives; the other conditions are checked row by row."""
     if where.ids is not None:
-        marks = ",".join("?" * len(where.ids))
-        return f"SELECT sequence AS s FROM jobyard_job WHERE id IN ({marks})", where.ids  # noqa: S608
+        return "SELECT sequence AS s FROM jobyard_job WHERE id IN (SELECT value FROM json_each(?))", (
+            as_list(where.ids),
+        )
     if where.unique_key is not None:
         return "SELECT sequence AS s FROM jobyard_job WHERE unique_key = ?", (where.unique_key,)
     if where.tag is not None:
@@ -200,7 +208,7 @@ def groups(connection: Connection, queue: str, limit: int, after: str | None) ->
     usual = QueueRow.load(row).settings.max_per_group
     first = connection.execute(LOAD_GROUP, (queue, "")).fetchall() if after is None else []
     rows = [("", limit_, paused, waiting, delayed, running) for limit_, paused, _, waiting, delayed, running in first]
-    rows += connection.execute(LIST_GROUPS, (queue, after or "", limit - len(rows))).fetchall()
+    rows += connection.execute(LIST_GROUPS, (queue, after or "", max(0, limit - len(rows)))).fetchall()
     return [
         GroupInfo(
             queue=queue,

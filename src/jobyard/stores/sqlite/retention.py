@@ -39,7 +39,7 @@ def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) ->
         many = min(beyond, limit - removed)
         if beyond > slack and many > 0:
             oldest = tx.now - round(settings.keep_seconds * 1000)
-            rows = tx.cursor.execute(PRUNABLE, (queue.name, bucket, oldest, many)).fetchall()
+            rows = tx.cursor.execute(PRUNABLE, (queue.name, bucket, many, oldest)).fetchall()
             remove(tx, queue, rows)
             removed += len(rows)
     return removed

@@ -66,6 +66,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]
     tx.cursor.execute(DELETE_LEASES, (as_list(ended),))
     for name, ends in common.items():
         complete(tx, tx.queue(name), ends)
+        prune_queue(tx, tx.queue(name), 2 * len(ended) + PRUNE_SLACK, slack=PRUNE_SLACK)
     return refused
 
 
@@ -74,7 +75,7 @@ def load_leases(tx: Transaction, sequences: list[int]) -> dict[int, tuple[Any, .
 
 
 def complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> None:
-    """Write the common ends of a queue, and prune. Those that retention would drop at once are not written first."""
+    """Write the common ends of a queue. Those that retention would drop at once are not written first."""
     settings = queue.settings
     if settings.keep_seconds == 0 and len(ends) > settings.keep_completed:
         keep_from = len(ends) - settings.keep_completed
@@ -87,7 +88,6 @@ def complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> N
         rows.append((sequence, tx.finish, name, 0, "COMPLETED", started_at, now, worker, 0, attempt, result, None))
     tx.cursor.executemany(INSERT_DONE, rows)
     queue.completed += len(rows)
-    prune_queue(tx, queue, 2 * len(rows) + PRUNE_SLACK, slack=PRUNE_SLACK)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -211,9 +211,10 @@ def add_error(tx: Transaction, sequence: int, error: AttemptError) -> AttemptErr
     return stamped
 
 
-def reclaim(tx: Transaction, limit: int) -> list[Ended]:
+def reclaim(tx: Transaction, asked_at: Instant, limit: int) -> list[Ended]:
+    """Judged by the time at which it was asked for: who ran out while this waited for the lock may yet renew."""
     ended: list[Ended] = []
-    for row in tx.cursor.execute(EXPIRED_LEASES, (tx.now, limit)).fetchall():
+    for row in tx.cursor.execute(EXPIRED_LEASES, (min(asked_at, tx.now), limit)).fetchall():
         sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
         tx.cursor.execute(DELETE_LEASES, (as_list([sequence]),))
         tx.run(tx.group(queue, group_name), -1)

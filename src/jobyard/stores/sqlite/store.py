@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
-from jobyard.errors import JobNotFound, NotPossible, StoreUnavailable
+from jobyard.errors import NotPossible, StoreUnavailable
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import (
     Action,
@@ -46,7 +47,7 @@ from jobyard.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 HAS_WORK, ANY_EXPIRED_LEASE, NEXT_DELAYED = sql("has_work"), sql("any_expired_lease"), sql("next_delayed")
-COUNT_CANCELS = sql("count_cancels")
+HAS_ANY_WORK, COUNT_CANCELS = sql("has_any_work"), sql("count_cancels")
 
 
 class SqliteStore:
@@ -56,20 +57,27 @@ class SqliteStore:
     """
 
     def __init__(self, path: str | Path, clock: Clock | None = None, synchronous: str = "FULL") -> None:
-        self.path = Path(path).absolute()
+        # SQLite names its log after the file behind a link.
+        self.path = Path(path).resolve()
         self.url = f"sqlite:///{path}"
         self._clock: Clock = clock or SystemClock()
         self._synchronous = synchronous.upper()
         self._awaited: Counter[str] = Counter()
         self._parts: tuple[Writer, Reader, Watch] | None = None
+        self._opening = threading.Lock()
 
     async def open(self) -> None:
-        if self._parts is None:
-            self._parts = await asyncio.to_thread(self._open)
+        await asyncio.to_thread(self._open)
 
-    def _open(self) -> tuple[Writer, Reader, Watch]:
+    def _open(self) -> None:
+        with self._opening:
+            if self._parts is None:
+                self._parts = self._make_parts()
+
+    def _make_parts(self) -> tuple[Writer, Reader, Watch]:
         # The writer makes the file and its schema; the others need both.
         writer = Writer(self.path, self._clock, self._synchronous, self._awaited, self._committed)
+        self._inode = self.path.stat().st_ino
         try:
             reader = Reader(self.path)
             watch = Watch(self.path, self._clock)
@@ -79,17 +87,21 @@ class SqliteStore:
         return writer, reader, watch
 
     async def close(self) -> None:
-        parts, self._parts = self._parts, None
-        if parts is not None:
-            for part in parts:
-                await asyncio.to_thread(part.close)
+        await asyncio.shield(asyncio.to_thread(self._close))
+
+    def _close(self) -> None:
+        with self._opening:
+            parts, self._parts = self._parts, None
+            for part in parts or ():
+                part.close()
 
     def twin(self) -> SqliteStore:
         return self
 
     def _committed(self, arrived: bool, ended: dict[str, Job | None]) -> None:
-        if self._parts is not None:
-            self._parts[2].committed(arrived, ended)
+        parts = self._parts
+        if parts is not None:
+            parts[2].committed(arrived, ended)
 
     def _open_parts(self) -> tuple[Writer, Reader, Watch]:
         if self._parts is None:
@@ -109,6 +121,15 @@ class SqliteStore:
             await self._write(lambda _: None, durable=False)
         return await self._read(work)
 
+    def _require_same_file(self, connection: sqlite3.Connection) -> None:
+        """A file that was removed or replaced under our feet looks like an empty queue: say so instead."""
+        try:
+            present: int | None = self.path.stat().st_ino
+        except FileNotFoundError:
+            present = None
+        if present != self._inode:
+            raise StoreUnavailable(f"{self.path} was removed or replaced; restart to use what is there now.")
+
     # The hot path
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
@@ -120,6 +141,8 @@ class SqliteStore:
         """Into the caller's own transaction: the jobs appear when, and only if, the caller commits."""
         if not isinstance(connection, sqlite3.Connection):
             raise NotPossible(f"A {type(connection).__name__} is not a sqlite3 connection.")
+        if connection.text_factory is not str:
+            raise NotPossible("This connection has its own text_factory; jobs need one that reads text as str.")
         with plain_words(self.path):
             if not same_file(connection, self.path):
                 raise NotPossible(f"The transaction belongs to another database; jobs live in {self.path}.")
@@ -162,18 +185,23 @@ class SqliteStore:
 
         return await self._write(work, durable=bool(settlements))
 
-    async def extend(self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
-        return await self._write(lambda tx: leases.extend(tx, worker, keys, lease_seconds), durable=False)
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+    ) -> Extended:
+        return await self._write(
+            lambda tx: leases.extend(tx, worker, keys, lease_seconds, unseen=unseen), durable=False
+        )
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         return await self._write(lambda tx: leases.report(tx, reports), durable=False)
 
     async def reclaim(self, limit: int = 1000) -> list[Ended]:
         now = self._clock.now()
+        await self._read(self._require_same_file)
         # Asking first keeps an idle fleet from taking turns at the write lock.
         if await self._read(lambda connection: connection.execute(ANY_EXPIRED_LEASE, (now,)).fetchone()) is None:
             return []
-        return await self._write(lambda tx: settle.reclaim(tx, limit), durable=False)
+        return await self._write(lambda tx: settle.reclaim(tx, now, limit), durable=False)
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         names = msgspec.json.encode(list(queues)).decode()
@@ -182,7 +210,7 @@ class SqliteStore:
 
         def question(connection: sqlite3.Connection) -> bool | None:
             nonlocal cancels
-            if connection.execute(HAS_WORK, (names,)).fetchone():
+            if (connection.execute(HAS_WORK, (names,)) if queues else connection.execute(HAS_ANY_WORK)).fetchone():
                 return True
             asked: int = connection.execute(COUNT_CANCELS).fetchone()[0]
             # Only a cancel that is new since the sleep began: one that takes its time must not keep everybody awake.
@@ -194,29 +222,27 @@ class SqliteStore:
 
         if timeout_seconds <= 0:
             return await self._read(question) is not None
-        return await self._open_parts()[2].wait(question, timeout_seconds) is not None
+        answer = await self._open_parts()[2].wait_for_work(question, timeout_seconds)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer is not None
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
-        def question(connection: sqlite3.Connection) -> Job | None:
-            job = people.get(connection, job_id)
-            if job is None:
-                raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
-            return job if job.state.is_final else None
-
         if timeout_seconds <= 0:
-            return await self._read(question)
+            ended, job = await self._read(lambda connection: people.end_of(connection, job_id))
+            return job if ended else None
         # While it is listed, this process's writer shows the job's end before retention may take it away.
         self._awaited[job_id] += 1
         try:
-            answer = await self._open_parts()[2].wait(question, timeout_seconds, job_id)
+            answer = await self._open_parts()[2].wait_for_end(job_id, timeout_seconds)
         finally:
             self._awaited[job_id] -= 1
             if not self._awaited[job_id]:
                 del self._awaited[job_id]
         if isinstance(answer, Exception):
             raise answer
-        found: Job | None = answer
-        return found
+        final: Job | None = answer
+        return final
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         return await self._write(lambda tx: leases.adopt(tx, job, worker, external_id))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jobyard.errors import StoreFull
+from jobyard.errors import StoreUnavailable
 from jobyard.stores.sqlite.transaction import Transaction
 
 # Where the platform has no fdatasync, fsync does the same and a little more.
@@ -35,6 +35,7 @@ class Syncer:
 
     def __init__(self, path: Path, answer: Callable[[list[Operation]], None]) -> None:
         self._path = path
+        self.fault: StoreUnavailable | None = None  # once a sync has failed
         self._answer = answer
         self._inbox: queue.SimpleQueue[list[Operation] | None] = queue.SimpleQueue()
         # The log stays the same file for as long as a connection is open, and the writer's is.
@@ -73,11 +74,15 @@ class Syncer:
                 self._sync(batch)
 
     def _sync(self, batch: list[Operation]) -> None:
-        try:
-            _sync(self._log)
-        except OSError as error:
-            for operation in batch:
-                operation.failure = StoreFull(
-                    f"The disk of {self._path} did not confirm a write ({error}); it may be lost in a power failure."
+        if self.fault is None:
+            try:
+                _sync(self._log)
+            except OSError as error:
+                # The system tells of a lost write once and then forgets it: nothing after it can be vouched for.
+                self.fault = StoreUnavailable(
+                    f"The disk of {self._path} did not confirm a write ({error}): the last changes may or may not be "
+                    "kept. This process writes no more; check the disk, then restart."
                 )
+        for operation in batch:
+            operation.failure = self.fault
         self._answer(batch)

@@ -150,7 +150,7 @@ class Transaction:
         self.awaited = awaited  # ids of jobs whose end somebody in this process waits for
         self.ended: dict[str, Job | None] = {}  # those of them that ended here
         self._queues: dict[str, QueueRow] = {}
-        self._groups: dict[tuple[str, str], GroupRow] = {}
+        self._groups: dict[str, dict[str, GroupRow]] = {}  # by queue, then by name
         self._counter: tuple[int, int, int, int] = self.cursor.execute(LOAD_COUNTER).fetchone()
         self.sequence, self.turn, self.finish, self.revision = self._counter
 
@@ -175,37 +175,36 @@ class Transaction:
 
     def group(self, queue: str, name: str) -> GroupRow:
         """The group's row, to be changed."""
-        row = self._groups.get((queue, name))
+        groups = self._groups.setdefault(queue, {})
+        row = groups.get(name)
         if row is None:
             found = self.cursor.execute(LOAD_GROUP, (queue, name)).fetchone()
             if found is None:
                 row = GroupRow(self.queue(queue), name, None, 0, 0, 0, 0, 0, stored=False)
             else:
                 row = GroupRow(self.queue(queue), name, *found)
-            self._groups[queue, name] = row
+            groups[name] = row
         row.dirty = True
         return row
 
     def load_groups(self, keys: set[tuple[str, str]]) -> None:
         """Load many groups at once; a statement for all costs half of one for each."""
         by_queue: dict[str, list[str]] = {}
-        for queue, name in keys - self._groups.keys():
-            by_queue.setdefault(queue, []).append(name)
+        for queue, name in keys:
+            if name not in self._groups.setdefault(queue, {}):
+                by_queue.setdefault(queue, []).append(name)
         for queue, names in by_queue.items():
-            row = self.queue(queue)
+            row, groups = self.queue(queue), self._groups[queue]
             for name, *rest in self.cursor.execute(LOAD_GROUPS, (queue, as_list(names))).fetchall():
-                self._groups[queue, name] = GroupRow(row, name, *rest)
+                groups[name] = GroupRow(row, name, *rest)
 
     def line(self, queue: QueueRow, wanted: int) -> list[GroupRow]:
         """The first `wanted` groups in line that have a due job and room of their own."""
-        groups = self._groups
-        mine = [group for group in groups.values() if group.queue is queue]
-        for name, *rest in self.cursor.execute(READ_LINE, (queue.name, wanted + len(mine))).fetchall():
-            key = (queue.name, name)
-            if key not in groups:
-                group = groups[key] = GroupRow(queue, name, *rest)
-                mine.append(group)
-        eligible = [group for group in mine if group.room() > 0]
+        groups = self._groups.setdefault(queue.name, {})
+        for name, *rest in self.cursor.execute(READ_LINE, (queue.name, wanted + len(groups))).fetchall():
+            if name not in groups:
+                groups[name] = GroupRow(queue, name, *rest)
+        eligible = [group for group in groups.values() if group.room() > 0]
         eligible.sort(key=_turn)
         return eligible[:wanted]
 
@@ -251,7 +250,7 @@ class Transaction:
         return self.revision
 
     def flush(self) -> None:
-        groups = [group for group in self._groups.values() if group.dirty]
+        groups = [group for some in self._groups.values() for group in some.values() if group.dirty]
         if groups:
             self._write_groups(groups)
         for queue in self._queues.values():

@@ -7,39 +7,41 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from jobyard.domain.job import Job
-from jobyard.errors import StoreUnavailable
+from jobyard.errors import JobNotFound, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.sqlite.connection import connect
 from jobyard.stores.sqlite.notice import Notice
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.people import get
+from jobyard.stores.sqlite.statements import as_list, sql
 
 log = logging.getLogger("jobyard.store")
 
-NEXT_DELAYED = sql("next_delayed")
+NEXT_DELAYED, ENDS = sql("next_delayed"), sql("ends")
+# Ends made here are told at once; those of other processes are asked for, for all sleepers together and not too often.
+ASK_ENDS_EVERY_SECONDS = 0.02
+NEVER = 1 << 62
 
 
 class Sleeper:
-    """Somebody waiting for a question to be answered with something other than None."""
+    """Somebody waiting for an answer."""
 
-    __slots__ = ("future", "job_id", "question")
+    __slots__ = ("future",)
 
-    def __init__(self, question: Callable[[sqlite3.Connection], Any], job_id: str | None) -> None:
-        self.question = question
-        self.job_id = job_id  # whose end it waits for; None: it waits for work
+    def __init__(self) -> None:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def wake(self, answer: Any) -> None:
         try:
-            self.future.get_loop().call_soon_threadsafe(self._resolve, answer)
+            self.future.get_loop().call_soon_threadsafe(self.resolve, answer)
         except RuntimeError:
             log.debug("an event loop was closed before it could be woken")
 
-    def _resolve(self, answer: Any) -> None:
+    def resolve(self, answer: Any) -> None:
         if not self.future.done():
             self.future.set_result(answer)
 
@@ -50,79 +52,118 @@ class Watch:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._clock = clock
         self._connection = connect(path, "NORMAL", writer=False)
-        self._sleepers: set[Sleeper] = set()
+        self._work: dict[Sleeper, Callable[[sqlite3.Connection], bool | None]] = {}
+        self._ends: dict[Sleeper, str] = {}
+        self._new: set[str] = set()  # jobs whose end nobody has asked for yet
         self._lock = threading.Lock()
         self._somebody = threading.Event()
         self._notice = Notice(Path(f"{path}-wal"))
+        self._ends_asked_at = 0.0
         self._closing = False
         self._thread = threading.Thread(target=self._loop, name="jobyard-sqlite-watch", daemon=True)
         self._thread.start()
 
-    async def wait(
-        self, question: Callable[[sqlite3.Connection], Any], timeout_seconds: float, job_id: str | None = None
-    ) -> Any:
+    async def wait_for_work(self, question: Callable[[sqlite3.Connection], bool | None], seconds: float) -> Any:
         """The first answer that is not None; None after the time."""
+        sleeper = Sleeper()
+        with self._lock:
+            self._work[sleeper] = question
+        return await self._sleep(sleeper, seconds)
+
+    async def wait_for_end(self, job_id: str, seconds: float) -> Any:
+        """The job once it is final, an error if it is gone; None after the time."""
+        sleeper = Sleeper()
+        with self._lock:
+            self._ends[sleeper] = job_id
+            self._new.add(job_id)
+        return await self._sleep(sleeper, seconds)
+
+    async def _sleep(self, sleeper: Sleeper, seconds: float) -> Any:
         if self._closing:
             raise StoreUnavailable("The store was closed.")
-        sleeper = Sleeper(question, job_id)
-        with self._lock:
-            self._sleepers.add(sleeper)
         self._notice.poke()
         self._somebody.set()
-        handle = sleeper.future.get_loop().call_later(max(0.0, timeout_seconds), sleeper._resolve, None)
+        handle = sleeper.future.get_loop().call_later(max(0.0, seconds), sleeper.resolve, None)
         try:
             return await sleeper.future
         finally:
             handle.cancel()
             with self._lock:
-                self._sleepers.discard(sleeper)
-                if not self._sleepers:
+                self._work.pop(sleeper, None)
+                self._ends.pop(sleeper, None)
+                if not self._work and not self._ends and not self._closing:
                     self._somebody.clear()
 
     def committed(self, arrived: bool, ended: dict[str, Job | None]) -> None:
         """Called by this process's writer: those it concerns wake at once."""
-        if not self._sleepers:
+        if not (arrived and self._work) and not ended:
             return
         with self._lock:
-            sleepers = list(self._sleepers)
-        for sleeper in sleepers:
-            if sleeper.job_id is None:
-                if arrived:
-                    sleeper.wake(True)
-            elif ended.get(sleeper.job_id) is not None:
-                sleeper.wake(ended[sleeper.job_id])
+            workers = list(self._work) if arrived else []
+            ends = [(sleeper, ended[job_id]) for sleeper, job_id in self._ends.items() if job_id in ended]
+        for worker in workers:
+            worker.wake(True)
+        for sleeper, job in ends:
+            if job is not None:
+                sleeper.wake(job)
 
     def close(self) -> None:
-        self._closing = True
-        self._somebody.set()
+        with self._lock:
+            self._closing = True
+            self._somebody.set()
         self._notice.poke()
         self._thread.join()
+        with self._lock:
+            left = [*self._work, *self._ends]
+        for sleeper in left:
+            sleeper.wake(StoreUnavailable("The store was closed."))
         self._notice.close()
         self._connection.close()
 
     def _loop(self) -> None:
-        version, due, asked = -1, 0, True
+        version, due, asked, stale = -1, 0, True, False
         while not self._closing:
             try:
                 present = self._connection.execute("PRAGMA data_version").fetchone()[0]
-                if asked or present != version or due <= self._clock.now():
-                    version = present
+                changed, version = present != version, present
+                if asked or changed or due <= self._clock.now():
                     row = self._connection.execute(NEXT_DELAYED).fetchone()
-                    due = row[0] if row else 1 << 62
-                    self._ask_all()
+                    due = row[0] if row else NEVER
+                    self._ask_for_work()
+                stale = self._ask_for_ends(stale=stale or changed)
             except sqlite3.Error:
                 log.warning("looking for changes failed; trying again", exc_info=True)
                 time.sleep(0.5)
             self._somebody.wait()
-            asked = self._notice.wait((due - self._clock.now()) / 1000)
+            until_due = (due - self._clock.now()) / 1000
+            asked = self._notice.wait(min(until_due, ASK_ENDS_EVERY_SECONDS) if stale else until_due)
 
-    def _ask_all(self) -> None:
+    def _ask_for_work(self) -> None:
         with self._lock:
-            sleepers = list(self._sleepers)
-        for sleeper in sleepers:
-            try:
-                answer = sleeper.question(self._connection)
-            except Exception as error:
-                answer = error
+            questions = list(self._work.items())
+        for sleeper, question in questions:
+            answer = question(self._connection)
             if answer is not None:
                 sleeper.wake(answer)
+
+    def _ask_for_ends(self, *, stale: bool) -> bool:
+        """Ask for those who are new, and for all when something changed; True when the latter must wait a moment."""
+        with self._lock:
+            new, self._new = self._new, set()
+            ids: Iterable[str] = set(self._ends.values())
+        if not ids:
+            return False
+        now = time.monotonic()
+        if not stale or now - self._ends_asked_at < ASK_ENDS_EVERY_SECONDS:
+            ids = new
+        else:
+            self._ends_asked_at, stale = now, False
+        found = self._connection.execute(ENDS, (as_list(list(ids)),)).fetchall() if ids else []
+        for job_id, exists in found:
+            answer = get(self._connection, job_id) if exists else None
+            gone = JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+            with self._lock:
+                sleepers = [sleeper for sleeper, awaited in self._ends.items() if awaited == job_id]
+            for sleeper in sleepers:
+                sleeper.wake(answer or gone)
+        return stale

@@ -62,6 +62,8 @@ class Writer:
     async def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
         if self._closed:
             raise StoreUnavailable(f"The store {self._path} is closed.")
+        if self._syncer is not None and self._syncer.fault is not None:
+            raise self._syncer.fault
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._inbox.put(Operation(work, future, durable))
         return await future
@@ -94,10 +96,21 @@ class Writer:
         if self._syncer is not None:
             self._syncer.close()
         self._connection.close()
+        self._refuse_the_late()
+
+    def _refuse_the_late(self) -> None:
+        """What was handed in while the door closed gets an answer too."""
+        late: list[Operation] = []
+        while not self._inbox.empty():
+            operation = self._inbox.get()
+            if operation is not None:
+                operation.failure = StoreUnavailable(f"The store {self._path} was closed.")
+                late.append(operation)
+        _answer(late)
 
     def _perform(self, batch: list[Operation]) -> None:
         try:
-            self._transact(batch)
+            tx = self._transact(batch)
         except Exception as error:
             # Trouble with the file concerns them all; anything else is one bad operation.
             if len(batch) > 1 and not isinstance(error, sqlite3.OperationalError):
@@ -109,6 +122,8 @@ class Writer:
                 operation.failure = self._plain(error)
             _answer(batch)
             return
+        if tx.arrived or tx.ended:
+            self._committed(tx.arrived, tx.ended)
         if self._syncer is None:
             _answer(batch)
             return
@@ -125,7 +140,7 @@ class Writer:
         except Exception as plain:
             return plain
 
-    def _transact(self, batch: list[Operation]) -> None:
+    def _transact(self, batch: list[Operation]) -> Transaction:
         connection = self._connection
         begin(connection)
         try:
@@ -142,8 +157,7 @@ class Writer:
         except BaseException:
             connection.rollback()
             raise
-        if tx.arrived or tx.ended:
-            self._committed(tx.arrived, tx.ended)
+        return tx
 
 
 def _answer(batch: list[Operation]) -> None:

@@ -92,8 +92,10 @@ class RecordingStore(Delegate):
         verb = self._store.exchange(worker, settlements, queues, wanted, lease_seconds)
         return await self._record(question, verb, _exchanged)
 
-    async def extend(self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float) -> Extended:
-        verb = self._store.extend(worker, keys, lease_seconds)
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+    ) -> Extended:
+        verb = self._store.extend(worker, keys, lease_seconds, unseen=unseen)
         return await self._record(AskExtend(tuple(keys), lease_seconds), verb, lambda answer: Heard(answer.lost))
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:

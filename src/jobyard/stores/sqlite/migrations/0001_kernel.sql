@@ -88,10 +88,13 @@ CREATE TABLE jobyard_unique (
   PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;
 
+CREATE INDEX jobyard_unique_until ON jobyard_unique (until) WHERE until < 253402300799999;
+
 CREATE TABLE jobyard_worker (id TEXT PRIMARY KEY, expires_at INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobyard_fired (schedule TEXT NOT NULL, tick INTEGER NOT NULL, job_id TEXT NOT NULL,
   PRIMARY KEY (schedule, tick)) WITHOUT ROWID;
 CREATE TABLE jobyard_record (collection TEXT NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
   expires_at INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (collection, key)) WITHOUT ROWID;
+CREATE INDEX jobyard_record_expiry ON jobyard_record (expires_at) WHERE expires_at < 253402300799999;
 CREATE TABLE jobyard_log (name TEXT NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (name, number)) WITHOUT ROWID;
