@@ -20,6 +20,7 @@ def helps(command: click.Command, words: str, parent: click.Context | None = Non
         command,
         info_name=command.name if parent else words,
         parent=parent,
+        help_option_names=None if parent else command.context_settings["help_option_names"],
         terminal_width=WIDTH,
         max_content_width=WIDTH,
     )

@@ -82,7 +82,7 @@ async def list_jobs(
 async def show(session: Session, job_id: str) -> None:
     """Show everything about one job.
 
-    Payload, result, progress, steps, log lines, every attempt that did not end well, and its times.
+    Payload, result, progress, steps, the last 1,000 log lines, every attempt that did not end well, and its times.
 
     \b
     Example:

@@ -43,7 +43,7 @@ async def _list(session: Session) -> None:
 def queues(context: click.Context) -> None:
     """List the queues; pause, resume or drain one.
 
-    Completed and failed are those still kept; each queue keeps its last ones.
+    Completed and failed count the jobs that retention has kept (keep_completed, keep_failed), not all that ever ended.
 
     \b
     Example:

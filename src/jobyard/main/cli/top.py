@@ -34,6 +34,8 @@ PLAIN_SECONDS = 2.0
 async def top(session: Session, once: bool, interval: float | None) -> None:
     """Watch queues, groups, workers and running jobs live.
 
+    Completed and failed of a queue count the jobs that retention has kept; a worker's completed counts since its start.
+
     q or Ctrl-C ends it. Without a terminal it prints plain lines; with --json one snapshot.
 
     \b
