@@ -23,7 +23,7 @@ async def test_a_poison_job_is_quarantined_and_the_others_run(scene: Scene, conc
         for index, worker in enumerate(workers):
             if not worker.is_up:
                 workers[index] = scene.worker(concurrency=concurrency)
-        return all(info.waiting + info.running == 0 for info in await scene.yard.queues())
+        return all(info.waiting + info.delayed + info.running == 0 for info in await scene.yard.queues())
 
     await scene.until(the_end_with_replacements, "every job has ended")
     await scene.ready(workers)
