@@ -18,7 +18,7 @@ CURE = "Pass text, finite numbers, booleans, None, lists and objects of these, n
 # How the encoder writes NaN and infinity: as values, and as keys of objects.
 NOT_FINITE_SIGNS = (b"null", b'"nan"', b'"inf"', b'"-inf"')
 _encoder = msgspec.json.Encoder()
-_STRINGS = re.compile(rb'"(?:[^"\\\\]|\\\\.)*"')
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
@@ -52,7 +52,7 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
 def depth(data: bytes) -> int:
     """How deep a JSON document is nested.
 
-    >>> depth(b'{"a":[1,[2]]}'), depth(b'"[[["')
+    >>> depth(b'{"a":[1,[2]]}'), depth(rb'"[[\\"["')
     (3, 0)
     """
     deepest = level = 0

@@ -123,7 +123,11 @@ class Writer:
             _answer(batch)
             return
         if tx.arrived or tx.ended:
-            self._committed(tx.arrived, tx.ended)
+            try:
+                self._committed(tx.arrived, tx.ended)
+            except Exception:
+                # It is committed: that nobody could be woken must neither undo it nor end this thread.
+                log.exception("waking sleepers failed")
         if self._syncer is None:
             _answer(batch)
             return
