@@ -33,13 +33,13 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
     """
     try:
         data = _encoder.encode(value)
-        if any(sign in data for sign in NOT_FINITE_SIGNS):
+        if b"n" in data and any(sign in data for sign in NOT_FINITE_SIGNS):
             refuse_not_finite(value, what)
     except PayloadNotJson:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadNotJson(f"The {what} cannot be written as JSON: {text(str(error))}. {CURE}") from error
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(data) > MAX_DEPTH:
+    if len(data) > 2 * MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(data) > MAX_DEPTH:
         raise PayloadNotJson(f"The {what} is nested more than {MAX_DEPTH} deep.")
     if len(data) > max_bytes:
         raise PayloadTooLarge(

@@ -36,7 +36,7 @@ def decode_backoff(data: bytes | None) -> Backoff:
 def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
     answers: list[Inserted] = []
     rows: list[tuple[object, ...]] = []
-    ready: list[tuple[object, ...]] = []
+    ready: list[tuple[str, str, int, int]] = []
     delayed: list[tuple[object, ...]] = []
     touched: dict[int, GroupRow] = {}
     now, sequence = tx.now, tx.sequence
@@ -66,6 +66,8 @@ def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
         tx.sequence = sequence
         write_rows(tx, rows)
         if ready:
+            # In the order of the key: neighbours share a page.
+            ready.sort()
             tx.cursor.executemany(INSERT_READY, ready)
         if delayed:
             tx.cursor.executemany(INSERT_DELAYED, delayed)
