@@ -40,7 +40,7 @@ def write_tables(path: Path, schema: list[str], tables: list[Table]) -> float:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     # As jobyard sets them: a smaller cache would spill, and flatter jobyard.
-    connection.execute("PRAGMA cache_size=-65536")
+    connection.execute("PRAGMA cache_size=-16384")
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA wal_autocheckpoint=4000")
     for statement in schema:

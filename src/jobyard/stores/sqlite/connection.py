@@ -93,7 +93,8 @@ def connect(path: Path, synchronous: str, *, writer: bool) -> sqlite3.Connection
                     f"{path} cannot use a write-ahead log (mode {mode}): a read-only or network folder?"
                 )
             connection.execute(f"PRAGMA synchronous = {synchronous}")
-            connection.execute("PRAGMA cache_size = -65536")
+            # What is hot is small: heads of groups and the newest rows. A larger cache only looks like a leak.
+            connection.execute(f"PRAGMA cache_size = {-16384 if writer else -4096}")
             connection.execute("PRAGMA temp_store = MEMORY")
             if writer:
                 # Larger than the default: fewer, longer checkpoints; the log is cut back after each.
