@@ -108,11 +108,7 @@ def retry(tx: Transaction, job_id: str, place: Place) -> bool:
         assert place.unique_key is not None
         if hold_key(tx, place.queue, Unique(place.unique_key), job_id) is not None:
             return False
-    queue = tx.queue(place.queue)
-    if place.state is State.CANCELLED:
-        queue.cancelled -= 1
-    else:
-        queue.failed -= 1
+    tx.queue(place.queue).tally(place.state, -1)
     tx.cursor.execute(DELETE_DONE, (place.sequence,))
     tx.cursor.execute(REDRIVE_JOB, (tx.now, place.sequence))
     enter(tx, tx.group(place.queue, place.group), place.sequence, place.priority, tx.now)
@@ -128,13 +124,7 @@ def delete(tx: Transaction, place: Place) -> bool:
         if place.flags & FREES_KEY:
             tx.cursor.execute(FREE_UNIQUE, (place.sequence,))
     else:
-        queue = tx.queue(place.queue)
-        if state is State.COMPLETED:
-            queue.completed -= 1
-        elif state is State.CANCELLED:
-            queue.cancelled -= 1
-        else:
-            queue.failed -= 1
+        tx.queue(place.queue).tally(state, -1)
         tx.cursor.execute(DELETE_DONE, (place.sequence,))
     if place.flags & HAS_TAGS:
         drop_tags(tx, place.sequence)

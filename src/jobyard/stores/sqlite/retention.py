@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from jobyard.domain.job import State
 from jobyard.stores.sqlite.insert import HAS_TAGS
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import QueueRow, Transaction
@@ -48,12 +47,7 @@ def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) ->
 def remove(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str, int]]) -> None:
     """Finished jobs leave with everything that hangs on them."""
     for sequence, state, flags in rows:
-        if state == State.COMPLETED:
-            queue.completed -= 1
-        elif state == State.CANCELLED:
-            queue.cancelled -= 1
-        else:
-            queue.failed -= 1
+        queue.tally(state, -1)
         if flags & HAS_TAGS:
             drop_tags(tx, sequence)
     sequences = [sequence for sequence, _, _ in rows]

@@ -168,14 +168,8 @@ def finish(
     reason: str | None = None,
 ) -> None:
     """Write the end of a job: its row among the finished, its queue's counts, its unique key."""
-    queue = tx.queue(queue_name)
+    tx.queue(queue_name).tally(state, 1)
     bucket = 0 if state is State.COMPLETED else 1
-    if state is State.COMPLETED:
-        queue.completed += 1
-    elif state is State.CANCELLED:
-        queue.cancelled += 1
-    else:
-        queue.failed += 1
     tx.finish += 1
     tx.cursor.execute(
         INSERT_DONE,

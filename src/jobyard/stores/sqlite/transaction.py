@@ -8,7 +8,7 @@ from collections.abc import Container
 
 from jobyard.domain.admission import UNLIMITED
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.stores.sqlite.statements import as_list, sql
 
 LOAD_COUNTER, SAVE_COUNTER = sql("load_counter"), sql("save_counter")
@@ -67,6 +67,15 @@ class QueueRow:
 
     def room(self) -> int:
         return 0 if self.paused else self.max_running - self.running
+
+    def tally(self, state: str, change: int) -> None:
+        """One more, or one less, finished job in this state."""
+        if state == State.COMPLETED:
+            self.completed += change
+        elif state == State.CANCELLED:
+            self.cancelled += change
+        else:
+            self.failed += change
 
     def values(self) -> tuple[object, ...]:
         s = self.settings
