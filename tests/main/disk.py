@@ -140,21 +140,21 @@ async def doctor(folder: Path) -> None:
     url = f"sqlite:///{folder}/jobs.db"
     runner = CliRunner()
 
-    def store_findings() -> tuple[int, list[str]]:
+    def disk_findings() -> tuple[int, list[bool]]:
         answer = runner.invoke(cli, ["--store", url, "doctor", "--json"])
         found = json.loads(answer.stdout)["findings"]
-        return answer.exit_code, [finding["level"] for finding in found if finding["what"] == "store"]
+        return answer.exit_code, ["bytes more" in finding["says"] for finding in found if finding["what"] == "disk"]
 
     async with yard:
         for _ in range(20):
             await yard.definitions["work"].enqueue("x" * 40_000)
         with closing(sqlite3.connect(folder / "jobs.db")) as connection:
             connection.execute("PRAGMA wal_checkpoint")
-        _, levels = await asyncio.to_thread(store_findings)
-        assert levels == ["ok", "ok"], levels
+        _, full = await asyncio.to_thread(disk_findings)
+        assert full == [False]
         fill(folder)
-        code, levels = await asyncio.to_thread(store_findings)
-        assert (code, levels) == (1, ["ok", "fail"]), (code, levels)
+        code, full = await asyncio.to_thread(disk_findings)
+        assert (code, full) == (1, [True]), (code, full)
 
 
 SCENES: dict[str, Callable[[Path], Awaitable[None]]] = {

@@ -25,9 +25,15 @@ class SlowAnswers(SqliteStore):
     claimed: asyncio.Event | None = None
 
     async def exchange(
-        self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
     ) -> Exchange:
-        answer = await super().exchange(worker, settlements, queues, wanted, lease_seconds)
+        answer = await super().exchange(worker, settlements, queues, wanted, lease_seconds, until)
         if answer.leases and self.gate is not None and self.claimed is not None:
             self.claimed.set()
             await self.gate.wait()

@@ -10,6 +10,7 @@ Common to all verbs:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Protocol
@@ -69,13 +70,31 @@ class HotPath(Protocol):
         ...
 
     async def exchange(
-        self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
     ) -> Exchange:
         """Settle what finished, then claim up to `wanted` jobs of `queues` under the admission rule, in one trip.
 
         A settlement is applied only if its token still holds the lease; others are answered as refused and change
         nothing. Slots freed by the settlements are free for the claim. Leases are answered in the order in which
         single claims would have given them. Running counts move in the same atomic step.
+
+        With `until`, an exchange that settles nothing and finds nothing waits: it answers once it has claimed
+        something, soon after `until` is done, and otherwise as `wait_for_work` would; it may answer with nothing too
+        early. Once `until` is done it claims nothing more than what is already on its way.
+        """
+        ...
+
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        """Settle one job inside the caller's own database transaction: it counts when, and only if, that commits.
+
+        Raises LeaseLost when the token no longer holds: the caller should roll back. A store that has no such
+        transactions raises NotPossible.
         """
         ...
 
@@ -289,8 +308,31 @@ class Records(Protocol):
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]: ...
 
 
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a look at the engine found, for a person: cause and cure."""
+
+    level: Level
+    what: str
+    says: str
+    cure: str = ""
+
+
+class Migration(msgspec.Struct, frozen=True):
+    number: int
+    name: str
+    text: str  # what is executed, as a person may do by hand
+    applied: bool
+
+
 class Store(HotPath, People, Timekeeping, Records, Protocol):
     url: str  # as given, without secrets
+    has_transactions: bool  # whether insert and settle can join the caller's own
 
     async def open(self) -> None:
         """Connect and bring the schema up to date; safe from several processes at once, and twice."""
@@ -298,6 +340,17 @@ class Store(HotPath, People, Timekeeping, Records, Protocol):
 
     async def close(self) -> None:
         """Finish what was handed in, then let go; safe twice."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """What an operator should know about the engine below: reachable, writable, safe, with room to go on.
+
+        Raises StoreError only when the engine cannot be asked at all.
+        """
+        ...
+
+    async def migrations(self) -> list[Migration]:
+        """Every numbered change of the schema, in order, and whether it is there; changes nothing, needs no `open`."""
         ...
 
     def twin(self) -> Store:

@@ -6,9 +6,10 @@ import os
 
 import click
 
-from jobyard.main.cli.findings import Finding, Level, report
+from jobyard.main.cli.findings import report
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.settings import unknown_variables
+from jobyard.ports.store import Finding, Level
 
 
 @click.command()

@@ -9,13 +9,11 @@ import click
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
 from jobyard.errors import JobyardError, StoreError
-from jobyard.main.cli.disk import file_findings, require_room
-from jobyard.main.cli.findings import Finding, Level, report
+from jobyard.main.cli.findings import report
 from jobyard.main.cli.render import duration
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.yard import Jobyard
-from jobyard.ports.store import Filter, QueueInfo, WorkerInfo
-from jobyard.stores.sqlite import SqliteStore
+from jobyard.ports.store import Filter, Finding, Level, QueueInfo, WorkerInfo
 
 OLD_SECONDS = 600.0
 # Looking at more would take longer than the answer is worth.
@@ -48,9 +46,8 @@ async def doctor(session: Session) -> None:
 
 async def _examine(yard: Jobyard) -> AsyncIterator[Finding]:
     yield await _writable(yard)
-    if isinstance(yard.store, SqliteStore):
-        for finding in file_findings(yard.store.path):
-            yield finding
+    for finding in await yard.store.examine():
+        yield finding
     problems = await yard.store.audit()
     for problem in problems:
         yield Finding(Level.FAIL, "audit", problem, "stop the workers, keep a copy of the store and report this")
@@ -69,8 +66,6 @@ async def _writable(yard: Jobyard) -> Finding:
     try:
         await yard.store.put("jobyard.doctor", "probe", bytes(PROBE_BYTES), expire_seconds=60)
         await yard.store.remove("jobyard.doctor", "probe")
-        if isinstance(yard.store, SqliteStore):
-            require_room(yard.store.path, PROBE_BYTES)
     except StoreError as error:
         return Finding(Level.FAIL, "store", str(error))
     return Finding(Level.OK, "store", "can be written")

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 import click
-import msgspec
 from rich.markup import escape
 
 from jobyard.main.cli.session import Session
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    level: Level
-    what: str
-    says: str
-    cure: str = ""
-
+from jobyard.ports.store import Finding, Level
 
 COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 

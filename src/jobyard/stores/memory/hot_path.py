@@ -1,4 +1,4 @@
-"""The verbs of the hot path: insert, exchange, extend, report, reclaim, adopt, signal."""
+"""The verbs of the hot path that answer at once: insert, extend, report, reclaim, adopt, signal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class HotPathVerbs(Desk):
         with self._changing() as now:
             return enter(self._shelf, jobs, now)
 
-    async def exchange(
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        raise NotPossible("The memory store has no database transactions to join; return the result instead.")
+
+    def _exchange_now(
         self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
     ) -> Exchange:
         with self._changing() as now:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobyard.ports.clock import Clock
-from jobyard.ports.store import Store
+from jobyard.ports.store import Finding, Level, Migration, Store
 from jobyard.stores.memory.people import PeopleVerbs
 from jobyard.stores.memory.records import RecordVerbs
 from jobyard.stores.memory.waiting import WaitingVerbs
@@ -11,6 +11,8 @@ from jobyard.stores.memory.waiting import WaitingVerbs
 
 class MemoryStore(WaitingVerbs, PeopleVerbs, RecordVerbs):
     """Everything is lost with the process; otherwise it keeps every promise of the port."""
+
+    has_transactions = False
 
     def __init__(self, clock: Clock, url: str = "memory://") -> None:
         super().__init__(clock)
@@ -21,6 +23,12 @@ class MemoryStore(WaitingVerbs, PeopleVerbs, RecordVerbs):
 
     async def close(self) -> None:
         """There is nothing to let go of; what is stored lives as long as the object."""
+
+    async def examine(self) -> list[Finding]:
+        return [Finding(Level.WARN, "memory", "nothing is kept when the process ends", "use it in tests only")]
+
+    async def migrations(self) -> list[Migration]:
+        return []
 
     def twin(self) -> Store:
         return self

@@ -1,18 +1,38 @@
-"""The two verbs that wait: for work, and for a job's end."""
+"""The verbs that may wait: for something to claim, for work, and for a job's end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from jobyard.domain.job import Job
+from jobyard.domain.state import Settlement
+from jobyard.ports.store import Exchange
 from jobyard.stores.memory.hot_path import HotPathVerbs
+from jobyard.stores.patience import patiently
 
 # Below this a timer that fires a hair early would spin.
 SHORTEST_NAP_SECONDS = 0.001
 
 
 class WaitingVerbs(HotPathVerbs):
+    async def exchange(
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
+    ) -> Exchange:
+        async def exchange() -> Exchange:
+            return self._exchange_now(worker, settlements, queues, wanted, lease_seconds)
+
+        if until is None or settlements:
+            return await exchange()
+        return await patiently(exchange, partial(self.wait_for_work, queues), until)
+
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds

@@ -133,16 +133,16 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     steps = migrations()
     newest = steps[-1][0]
     with plain_words(path):
-        if _version(connection) == newest:
+        if version(connection) == newest:
             return
         begin(connection)
         try:
-            present = _version(connection)
+            present = version(connection)
             if present > newest:
                 raise NewerSchema(
                     f"{path} has schema {present}; this jobyard knows {newest}. Upgrade jobyard, or use another file."
                 )
-            for number, text in steps:
+            for number, _, text in steps:
                 if number > present:
                     for statement in text.split(";\n"):
                         connection.execute(statement)
@@ -153,7 +153,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             raise
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def version(connection: sqlite3.Connection) -> int:
     if connection.in_transaction:
         connection.execute("CREATE TABLE IF NOT EXISTS jobyard_schema (version INTEGER NOT NULL)")
         connection.execute("INSERT INTO jobyard_schema SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM jobyard_schema)")

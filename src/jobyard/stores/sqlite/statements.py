@@ -20,8 +20,12 @@ def as_list(values: Sequence[int] | Sequence[str]) -> str:
     return msgspec.json.encode(values).decode()
 
 
-def migrations() -> list[tuple[int, str]]:
+def migrations() -> list[tuple[int, str, str]]:
     """Numbered schema changes, in order."""
     folder = resources.files("jobyard.stores.sqlite.migrations")
-    found = [(int(item.name[:4]), item.read_text("utf-8")) for item in folder.iterdir() if item.name.endswith(".sql")]
+    found = [
+        (int(item.name[:4]), item.name.removesuffix(".sql"), item.read_text("utf-8"))
+        for item in folder.iterdir()
+        if item.name.endswith(".sql")
+    ]
     return sorted(found)

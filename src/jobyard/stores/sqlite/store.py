@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
-from jobyard.errors import NotPossible, StoreUnavailable
+from jobyard.errors import LeaseLost, NotPossible, StoreUnavailable
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import (
     Action,
@@ -26,18 +27,23 @@ from jobyard.ports.store import (
     Exchange,
     Extended,
     Filter,
+    Finding,
     GroupInfo,
     Inserted,
+    Migration,
     Page,
     QueueInfo,
     Record,
     Report,
+    Store,
     WorkerInfo,
 )
+from jobyard.stores.patience import patiently
 from jobyard.stores.sqlite import change, insert, leases, people, records, retention, settle
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
 from jobyard.stores.sqlite.connection import plain_words, same_file
+from jobyard.stores.sqlite.examine import file_findings, known_migrations
 from jobyard.stores.sqlite.line import next_due, promote
 from jobyard.stores.sqlite.reader import Reader
 from jobyard.stores.sqlite.statements import sql
@@ -55,6 +61,8 @@ class SqliteStore:
 
     NORMAL may lose the last moments then; OFF may damage the file.
     """
+
+    has_transactions = True
 
     def __init__(self, path: str | Path, clock: Clock | None = None, synchronous: str = "FULL") -> None:
         # SQLite names its log after the file behind a link.
@@ -95,7 +103,13 @@ class SqliteStore:
             for part in parts or ():
                 part.close()
 
-    def twin(self) -> SqliteStore:
+    async def examine(self) -> list[Finding]:
+        return await asyncio.to_thread(lambda: list(file_findings(self.path)))
+
+    async def migrations(self) -> list[Migration]:
+        return await asyncio.to_thread(lambda: known_migrations(self.path))
+
+    def twin(self) -> Store:
         return self
 
     def _committed(self, arrived: bool, ended: dict[str, Job | None]) -> None:
@@ -134,11 +148,15 @@ class SqliteStore:
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         if transaction is not None:
-            return self._insert_beside(jobs, transaction)
+            return self._beside(transaction, lambda tx: insert.insert(tx, jobs))
         return await self._write(lambda tx: insert.insert(tx, jobs))
 
-    def _insert_beside(self, jobs: Sequence[NewJob], connection: Any) -> list[Inserted]:
-        """Into the caller's own transaction: the jobs appear when, and only if, the caller commits."""
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        if self._beside(transaction, lambda tx: settle.settle(tx, [settlement])):
+            raise LeaseLost(f"Job {settlement.key.job_id}: the lease was lost; roll back what this attempt has done.")
+
+    def _beside(self, connection: Any, work: Callable[[Transaction], T]) -> T:
+        """In the caller's own transaction: it counts when, and only if, the caller commits."""
         if not isinstance(connection, sqlite3.Connection):
             raise NotPossible(f"A {type(connection).__name__} is not a sqlite3 connection.")
         if connection.text_factory is not str:
@@ -147,24 +165,30 @@ class SqliteStore:
             if not same_file(connection, self.path):
                 raise NotPossible(f"The transaction belongs to another database; jobs live in {self.path}.")
             if not connection.in_transaction:
-                raise NotPossible("The connection has no open transaction: execute BEGIN IMMEDIATE before enqueueing.")
+                raise NotPossible("The connection has no open transaction: execute BEGIN IMMEDIATE first.")
             # Its own savepoint: a refusal must leave the caller's other work as it was.
-            connection.execute("SAVEPOINT jobyard_insert")
+            connection.execute("SAVEPOINT jobyard")
             try:
                 tx = Transaction(connection, self._clock.now())
                 while promote(tx):
                     tx.flush()
-                answers = insert.insert(tx, jobs)
+                answer = work(tx)
                 tx.flush()
             except BaseException:
-                connection.execute("ROLLBACK TO jobyard_insert")
-                connection.execute("RELEASE jobyard_insert")
+                connection.execute("ROLLBACK TO jobyard")
+                connection.execute("RELEASE jobyard")
                 raise
-            connection.execute("RELEASE jobyard_insert")
-        return answers
+            connection.execute("RELEASE jobyard")
+        return answer
 
     async def exchange(
-        self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
     ) -> Exchange:
         def work(tx: Transaction) -> Exchange:
             refused = settle.settle(tx, settlements)
@@ -183,6 +207,10 @@ class SqliteStore:
                 now=tx.now,
             )
 
+        if until is not None and not settlements:
+            return await patiently(
+                partial(self._write, work, durable=False), partial(self.wait_for_work, queues), until
+            )
         return await self._write(work, durable=bool(settlements))
 
     async def extend(

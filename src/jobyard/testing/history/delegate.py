@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
-from jobyard.ports.store import Entry, Filter, GroupInfo, Page, QueueInfo, Record, Store, WorkerInfo
+from jobyard.domain.state import Settlement
+from jobyard.ports.store import Entry, Filter, Finding, GroupInfo, Migration, Page, QueueInfo, Record, Store, WorkerInfo
 
 
 class Delegate:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.url = store.url
+        self.has_transactions = store.has_transactions
 
     async def open(self) -> None:
         await self._store.open()
 
     async def close(self) -> None:
         await self._store.close()
+
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        await self._store.settle(settlement, transaction)
+
+    async def examine(self) -> list[Finding]:
+        return await self._store.examine()
+
+    async def migrations(self) -> list[Migration]:
+        return await self._store.migrations()
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         return await self._store.wait_for_work(queues, timeout_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,7 +81,13 @@ class RecordingStore(Delegate):
         )
 
     async def exchange(
-        self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
     ) -> Exchange:
         question = AskExchange(
             worker=worker,
@@ -89,7 +96,7 @@ class RecordingStore(Delegate):
             wanted=wanted,
             lease_seconds=lease_seconds,
         )
-        verb = self._store.exchange(worker, settlements, queues, wanted, lease_seconds)
+        verb = self._store.exchange(worker, settlements, queues, wanted, lease_seconds, until)
         return await self._record(question, verb, _exchanged)
 
     async def extend(
