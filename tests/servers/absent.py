@@ -1,0 +1,50 @@
+"""Where the servers' programs are, and what to say when they are not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+# Debian keeps PostgreSQL's own programs out of the path, one folder per version.
+FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/sbin", "/usr/local/sbin")
+PACKAGES = {"redis-server": "redis-server", "postgres": "postgresql", "pgbouncer": "pgbouncer"}
+
+
+class Absent(Exception):
+    """A server is not installed here."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(
+            f"{program} is not installed. On Debian and Ubuntu: apt-get install {PACKAGES[program]} "
+            "(`make test` does it when run as root)."
+        )
+        self.program = program
+
+
+def find(program: str) -> Path | None:
+    """
+    >>> find("there-is-no-such-program") is None
+    True
+    """
+    on_path = shutil.which(program)
+    if on_path:
+        return Path(on_path)
+    for pattern in FOLDERS:
+        found = sorted(Path("/").glob(f"{pattern[1:]}/{program}"), key=_version)
+        if found:
+            return found[-1]
+    return None
+
+
+def need(program: str) -> Path:
+    found = find(program)
+    if found is None:
+        raise Absent(program)
+    return found
+
+
+def _version(path: Path) -> float:
+    try:
+        return float(path.parts[-3].removeprefix("pgsql-"))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,55 @@
+"""The servers that a whole test run shares, each started when it is first asked for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+from collections.abc import Callable
+
+from tests.servers.absent import Absent
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import PostgresServer
+from tests.servers.process import Server
+from tests.servers.redis import RedisServer
+
+REDIS_VARIABLE = "JOBYARD_TEST_REDIS_URL"
+POSTGRES_VARIABLE = "JOBYARD_TEST_POSTGRES_URL"
+PGBOUNCER_VARIABLE = "JOBYARD_TEST_PGBOUNCER_URL"
+# Names everything of ours on a server that belongs to somebody else.
+RUN = f"jobyard_test_{secrets.token_hex(4)}"
+
+missing: dict[str, str] = {}  # programs that were asked for in vain, and what to do
+_started: list[Server] = []
+
+
+@functools.cache
+def redis_url() -> str:
+    return os.environ.get(REDIS_VARIABLE) or _start(RedisServer)
+
+
+@functools.cache
+def postgres_url() -> str:
+    return os.environ.get(POSTGRES_VARIABLE) or _start(PostgresServer)
+
+
+@functools.cache
+def pgbouncer_url() -> str:
+    given = os.environ.get(PGBOUNCER_VARIABLE)
+    return given or _start(lambda: PgBouncer(postgres_url()))
+
+
+def stop_all() -> None:
+    while _started:
+        _started.pop().close()
+
+
+def _start(make: Callable[[], Server]) -> str:
+    try:
+        server = make()
+    except Absent as absent:
+        missing[absent.program] = str(absent)
+        raise
+    _started.append(server)
+    server.start()
+    return server.url
