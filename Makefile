@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.jobyard-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check soak bench
+.PHONY: help setup run test servers check soak bench
 
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -27,10 +27,13 @@ check: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check      ## every test, small counts
+test: check servers  ## every test, small counts
 	$(BIN)/python -m pytest
 
-soak: $(STAMP)   ## fault and race suites with full counts, recorded in docs/reliability.md
+servers: $(STAMP)  ## install what the tests need and lack: Redis, PostgreSQL, PgBouncer
+	@$(BIN)/python -m tests.servers.install
+
+soak: servers    ## fault and race suites with full counts, recorded in docs/reliability.md
 	JOBYARD_SOAK=1 $(BIN)/python -m tests.soak
 
 bench: $(STAMP)  ## speed against peers, as ratios: table, JSON, SVG

@@ -1,9 +1,17 @@
-"""Every store, by name, with the few lines that hand it to the suite."""
+"""Every store, by name, with the few lines that hand it to the suite; the same folder means the same data."""
 
 from __future__ import annotations
 
+import importlib
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers import shared
+from tests.servers.fixtures import wanted
+from tests.servers.schema import empty_for
 
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
@@ -23,4 +31,40 @@ def sqlite(folder: Path, clock: ManualClock) -> Store:
     return SqliteStore(folder / "jobs.db", clock=clock)
 
 
-STORES: dict[str, Callable[[Path, ManualClock], Store]] = {"memory": memory, "sqlite": sqlite}
+def redis(folder: Path, clock: ManualClock) -> Store:
+    made = _class("redis", "RedisStore")
+    prefix = f"{shared.RUN}_{zlib.crc32(str(folder).encode()):08x}"
+    store: Store = made(wanted(shared.redis_url), clock=clock, prefix=prefix)
+    return store
+
+
+def postgres(folder: Path, clock: ManualClock) -> Store:
+    return _postgres(wanted(shared.postgres_url), folder, clock, pooled=False)
+
+
+def pgbouncer(folder: Path, clock: ManualClock) -> Store:
+    return _postgres(wanted(shared.pgbouncer_url), folder, clock, pooled=True)
+
+
+def _postgres(url: str, folder: Path, clock: ManualClock, *, pooled: bool) -> Store:
+    made = _class("postgres", "PostgresStore")
+    schema = f"{shared.RUN}_{'pooled' if pooled else 'direct'}"
+    empty_for(url, schema, folder)
+    store: Store = made(url, clock=clock, pooled=pooled, schema=schema)
+    return store
+
+
+def _class(package: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(f"jobyard.stores.{package}"), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        pytest.skip(f"not built yet: {error}")
+
+
+STORES: dict[str, Callable[[Path, ManualClock], Store]] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "redis": redis,
+    "postgres": postgres,
+    "pgbouncer": pgbouncer,
+}
