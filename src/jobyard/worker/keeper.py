@@ -42,6 +42,7 @@ class Keeper:
         self._interval = min(RENEW_AT_LEAST_EVERY, renewal_interval(lease_seconds))
         self._loop = loop
         self._pinged_at: float | None = None  # when the loop was asked to turn and has not yet
+        self._loop_turned = True
         self._blocked_reported = False
         self._next: dict[str, float] = {}
         self._stop = threading.Event()
@@ -72,6 +73,7 @@ class Keeper:
                 await store.close()
 
     async def run_once(self, store: Store) -> None:
+        self._loop_turned = self._pinged_at is None
         self._watch_loop()
         began = time.monotonic()
         await self._try("renewing leases", lambda: self._renew(store))
@@ -86,7 +88,8 @@ class Keeper:
             await self._try("pruning", lambda: self._prune(store))
 
     async def _renew(self, store: Store) -> None:
-        unseen = self._crew.expects_leases()
+        # While the loop stands still, what was claimed as it came cannot be known to the worker either.
+        unseen = self._crew.expects_leases() or not self._loop_turned
         held = self._crew.held()
         if not held and not unseen:
             return

@@ -60,6 +60,14 @@ class Parcel(NamedTuple):
     started: float
 
 
+class Order(NamedTuple):
+    """A claim left with the store: whatever comes is claimed as it comes."""
+
+    wanted: int  # free slots that are kept for its answer
+    until: asyncio.Future[None]
+    task: asyncio.Task[None]
+
+
 class Worker:
     def __init__(
         self,
@@ -91,7 +99,7 @@ class Worker:
         self._shutdown: asyncio.Task[None] | None = None
         self._hungry = True  # there may be something to claim
         self._stopping = False
-        self._listener: asyncio.Task[bool] | None = None
+        self._order: Order | None = None  # a claim that waits in the store for something to claim
         self._main: asyncio.Task[None] | None = None
         self._keeper: Keeper | None = None
         self._handed_back = 0
@@ -131,6 +139,7 @@ class Worker:
         assert self._keeper is not None
         self._stopping = True
         self.observe(WorkerStopping(self.id, len(self._runs), grace))
+        self._call_back_order()
         self._wake.set()
         hurry = self._loop.create_task(self._hurry.wait())
         try:
@@ -141,8 +150,6 @@ class Worker:
             await self._main
         finally:
             hurry.cancel()
-            if self._listener is not None:
-                self._listener.cancel()
             await self._keeper.stop()
         self.observe(WorkerStopped(self.id, self._handed_back))
 
@@ -156,12 +163,21 @@ class Worker:
     # The claim loop
 
     async def _claim_loop(self) -> None:
-        while not self._stopping or self._runs or (self._outbox and not self._gives_up()):
-            wanted = 0 if self._stopping else min(self._concurrency - len(self._runs), CLAIM_AT_ONCE)
+        while not self._stopping or self._runs or ((self._outbox or self._order) and not self._gives_up()):
+            wanted = 0 if self._stopping else max(0, min(self._free_slots(), CLAIM_AT_ONCE))
             if self._outbox or (wanted > 0 and self._hungry):
                 await self.run_once(wanted)
             else:
-                await self._sleep(listen=wanted > 0)
+                if wanted > 0 and self._order is None:
+                    self._leave_order(wanted)
+                await self._wake.wait()
+                self._wake.clear()
+        if self._order is not None:
+            self._order.task.cancel()
+
+    def _free_slots(self) -> int:
+        ordered = 0 if self._order is None else self._order.wanted
+        return self._concurrency - len(self._runs) - ordered
 
     async def run_once(self, wanted: int) -> None:
         """One trip: settle what finished, claim for the free slots."""
@@ -190,6 +206,10 @@ class Worker:
             return
         finally:
             self._sending = []
+        await self._take(answer, wanted)
+        self._record(batch, answer)
+
+    async def _take(self, answer: Exchange, wanted: int) -> None:
         self._store_is_back()
         self._hungry = self._hungry or (0 < wanted == len(answer.leases))
         for lease in await self._set_apart(answer.leases):
@@ -199,7 +219,6 @@ class Worker:
                 self._outbox.append(Parcel(lease, Settlement(lease.key, judge(lease, Release())), time.monotonic()))
             else:
                 self._begin(lease)
-        self._record(batch, answer)
         for key, reason in answer.cancelled:
             self._stop_run(key, reason)
 
@@ -221,22 +240,29 @@ class Worker:
             else:
                 self._record([parcel], answer)
 
-    async def _sleep(self, *, listen: bool) -> None:
-        """Until a run ends, or the store has work for a free slot."""
-        if listen and (self._listener is None or self._listener.done()):
-            self._listener = self._loop.create_task(self._listen())
-        await self._wake.wait()
-        self._wake.clear()
+    def _leave_order(self, wanted: int) -> None:
+        """Nothing is there for the free slots: whatever comes next is claimed as it comes."""
+        until: asyncio.Future[None] = self._loop.create_future()
+        handle = self._loop.call_later(LOOK_AGAIN_SECONDS, self._call_back_order)
+        task = self._loop.create_task(self._await_order(wanted, until, handle))
+        self._order = Order(wanted, until, task)
 
-    async def _listen(self) -> bool:
+    def _call_back_order(self) -> None:
+        if self._order is not None and not self._order.until.done():
+            self._order.until.set_result(None)
+
+    async def _await_order(self, wanted: int, until: asyncio.Future[None], handle: asyncio.TimerHandle) -> None:
         try:
-            found = await self.store.wait_for_work(self._queues, LOOK_AGAIN_SECONDS)
+            answer = await self.store.exchange(self.id, (), self._queues, wanted, self._lease_seconds, until)
         except Exception as error:
             await self._nap_after(error)
-            found = True
-        self._hungry = self._hungry or found
-        self._wake.set()
-        return found
+            self._hungry = True
+        else:
+            await self._take(answer, wanted)
+        finally:
+            handle.cancel()
+            self._order = None
+            self._wake.set()
 
     async def _set_apart(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Jobs whose next death would be their last run one at a time here, so that only the guilty one is put away.

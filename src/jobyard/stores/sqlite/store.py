@@ -7,7 +7,6 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +37,6 @@ from jobyard.ports.store import (
     Store,
     WorkerInfo,
 )
-from jobyard.stores.patience import patiently
 from jobyard.stores.sqlite import change, insert, leases, people, records, retention, settle
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
@@ -54,6 +52,19 @@ from jobyard.stores.sqlite.writer import Writer
 T = TypeVar("T")
 HAS_WORK, ANY_EXPIRED_LEASE, NEXT_DELAYED = sql("has_work"), sql("any_expired_lease"), sql("next_delayed")
 HAS_ANY_WORK, COUNT_CANCELS = sql("has_any_work"), sql("count_cancels")
+
+
+class Idle:
+    """Whether an answer has nothing for the worker: no job, and no wish to stop one that it could not know of."""
+
+    def __init__(self) -> None:
+        self._known: set[object] | None = None
+
+    def __call__(self, answer: Exchange) -> bool:
+        asked: set[object] = set(answer.cancelled)
+        if self._known is None:
+            self._known = asked
+        return not answer.leases and asked <= self._known
 
 
 class SqliteStore:
@@ -88,7 +99,7 @@ class SqliteStore:
         self._inode = self.path.stat().st_ino
         try:
             reader = Reader(self.path)
-            watch = Watch(self.path, self._clock)
+            watch = Watch(self.path, self._clock, writer.own_write_at)
         except BaseException:
             writer.close()
             raise
@@ -207,11 +218,11 @@ class SqliteStore:
                 now=tx.now,
             )
 
-        if until is not None and not settlements:
-            return await patiently(
-                partial(self._write, work, durable=False), partial(self.wait_for_work, queues), until
-            )
-        return await self._write(work, durable=bool(settlements))
+        if until is None or settlements:
+            return await self._write(work, durable=bool(settlements))
+        writer, _, watch = self._open_parts()
+        with watch.calling(writer.look, self._has_work(queues)):
+            return await writer.write_in_time(work, Idle(), until)
 
     async def extend(
         self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
@@ -231,9 +242,8 @@ class SqliteStore:
             return []
         return await self._write(lambda tx: settle.reclaim(tx, now, limit), durable=False)
 
-    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
+    def _has_work(self, queues: Sequence[str]) -> Callable[[sqlite3.Connection], bool | None]:
         names = msgspec.json.encode(list(queues)).decode()
-
         cancels: int | None = None
 
         def question(connection: sqlite3.Connection) -> bool | None:
@@ -248,6 +258,10 @@ class SqliteStore:
             row = connection.execute(NEXT_DELAYED).fetchone()
             return True if row and row[0] <= self._clock.now() else None
 
+        return question
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
+        question = self._has_work(queues)
         if timeout_seconds <= 0:
             return await self._read(question) is not None
         answer = await self._open_parts()[2].wait_for_work(question, timeout_seconds)

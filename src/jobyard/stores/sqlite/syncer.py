@@ -20,14 +20,25 @@ _sync = getattr(os, "fdatasync", os.fsync)
 class Operation:
     """A verb on its way: what to do, and who waits for the answer."""
 
-    __slots__ = ("answer", "durable", "failure", "future", "work")
+    __slots__ = ("answer", "durable", "failure", "future", "waits_on", "work")
 
-    def __init__(self, work: Callable[[Transaction], Any], future: asyncio.Future[Any], durable: bool) -> None:
+    def __init__(
+        self,
+        work: Callable[[Transaction], Any],
+        future: asyncio.Future[Any],
+        durable: bool,
+        waits_on: Callable[[Any], bool] | None = None,
+    ) -> None:
         self.work = work
         self.future = future
         self.durable = durable
+        self.waits_on = waits_on  # whether, with this answer, it would rather be asked again later
         self.answer: Any = None
         self.failure: BaseException | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.waits_on is not None and self.failure is None and self.waits_on(self.answer)
 
 
 class Syncer:

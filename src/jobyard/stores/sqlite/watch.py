@@ -7,7 +7,8 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ NEXT_DELAYED, ENDS = sql("next_delayed"), sql("ends")
 # Ends made here are told at once; those of other processes are asked for, for all sleepers together and not too often.
 ASK_ENDS_EVERY_SECONDS = 0.02
 NEVER = 1 << 62
+OWN_WRITE_SECONDS = 0.002
+
+Question = Callable[[sqlite3.Connection], bool | None]
 
 
 class Sleeper:
@@ -49,10 +53,12 @@ class Sleeper:
 class Watch:
     """A thread that looks only while somebody sleeps."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, own_write_at: Callable[[], float]) -> None:
         self._clock = clock
+        self._own_write_at = own_write_at
         self._connection = connect(path, "NORMAL", writer=False)
-        self._work: dict[Sleeper, Callable[[sqlite3.Connection], bool | None]] = {}
+        self._work: dict[Sleeper, Question] = {}
+        self._patrons: dict[object, tuple[Question, Callable[[], None]]] = {}
         self._ends: dict[Sleeper, str] = {}
         self._new: set[str] = set()  # jobs whose end nobody has asked for yet
         self._lock = threading.Lock()
@@ -63,12 +69,35 @@ class Watch:
         self._thread = threading.Thread(target=self._loop, name="jobyard-sqlite-watch", daemon=True)
         self._thread.start()
 
-    async def wait_for_work(self, question: Callable[[sqlite3.Connection], bool | None], seconds: float) -> Any:
+    async def wait_for_work(self, question: Question, seconds: float) -> Any:
         """The first answer that is not None; None after the time."""
         sleeper = Sleeper()
         with self._lock:
             self._work[sleeper] = question
         return await self._sleep(sleeper, seconds)
+
+    @contextmanager
+    def calling(self, callback: Callable[[], None], question: Question) -> Iterator[None]:
+        """Meanwhile, call whenever a change by another process makes the answer True.
+
+        Changes that are there already are the caller's to find, after this has begun.
+        """
+        if self._closing:
+            raise StoreUnavailable("The store was closed.")
+        patron = object()
+        with self._lock:
+            self._patrons[patron] = (question, callback)
+        self._somebody.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._patrons[patron]
+                self._rest()
+
+    def _rest(self) -> None:
+        if not (self._work or self._patrons or self._ends or self._closing):
+            self._somebody.clear()
 
     async def wait_for_end(self, job_id: str, seconds: float) -> Any:
         """The job once it is final, an error if it is gone; None after the time."""
@@ -91,8 +120,7 @@ class Watch:
             with self._lock:
                 self._work.pop(sleeper, None)
                 self._ends.pop(sleeper, None)
-                if not self._work and not self._ends and not self._closing:
-                    self._somebody.clear()
+                self._rest()
 
     def committed(self, arrived: bool, ended: dict[str, Job | None]) -> None:
         """Called by this process's writer: those it concerns wake at once."""
@@ -137,14 +165,19 @@ class Watch:
             self._somebody.wait()
             until_due = (due - self._clock.now()) / 1000
             asked = self._notice.wait(min(until_due, ASK_ENDS_EVERY_SECONDS) if stale else until_due)
+            if time.monotonic() - self._own_write_at() < OWN_WRITE_SECONDS:
+                # The writer has told everybody here: looking as well would only take the processor from them.
+                time.sleep(OWN_WRITE_SECONDS)
 
     def _ask_for_work(self) -> None:
         with self._lock:
-            questions = list(self._work.items())
-        for sleeper, question in questions:
-            answer = question(self._connection)
-            if answer is not None:
-                sleeper.wake(answer)
+            sleepers, patrons = list(self._work.items()), list(self._patrons.values())
+        for sleeper, question in sleepers:
+            if question(self._connection):
+                sleeper.wake(True)
+        for question, callback in patrons:
+            if question(self._connection):
+                callback()
 
     def _ask_for_ends(self, *, stale: bool) -> bool:
         """Ask for those who are new, and for all when something changed; True when the latter must wait a moment."""

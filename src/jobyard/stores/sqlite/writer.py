@@ -7,9 +7,10 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from jobyard.domain.job import Job
 from jobyard.errors import StoreUnavailable
@@ -24,6 +25,19 @@ log = logging.getLogger("jobyard.store")
 
 # Operations that share one transaction at the most; more would make the first wait for the last.
 TOGETHER = 512
+
+
+class Recall(NamedTuple):
+    """A parked operation should be answered as it is, unless it was answered already."""
+
+    operation: Operation
+
+
+class Look:
+    """Another process changed something: the parked should be tried."""
+
+
+LOOK = Look()
 
 
 class Writer:
@@ -47,7 +61,10 @@ class Writer:
         self._clock = clock
         self._awaited = awaited
         self._committed = committed
-        self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Operation | Recall | Look | None] = queue.SimpleQueue()
+        self._parked: list[Operation] = []  # claims that wait for something to claim; the writing thread's own
+        self._on_trial: Operation | None = None
+        self._wrote_at = 0.0
         self._connection = connect(path, "OFF" if synchronous == "OFF" else "NORMAL", writer=True)
         try:
             migrate(self._connection, path)
@@ -60,13 +77,44 @@ class Writer:
         self._thread.start()
 
     async def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
+        self._require_open()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._inbox.put(Operation(work, future, durable))
+        return await future
+
+    async def write_in_time(
+        self, work: Callable[[Transaction], T], waits_on: Callable[[T], bool], until: asyncio.Future[None]
+    ) -> T:
+        """As `write`, but while the answer would rather wait it is tried again in each transaction that brings work.
+
+        So a job that arrives is claimed by the very commit that brings it: no second trip, no second commit.
+        """
+        self._require_open()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        operation = Operation(work, future, False, waits_on)
+        recall = Recall(operation)
+        self._inbox.put(operation)
+        tell = lambda _: self._inbox.put(recall)  # noqa: E731
+        until.add_done_callback(tell)
+        try:
+            return await future
+        finally:
+            until.remove_done_callback(tell)
+            if future.cancelled():
+                self._inbox.put(recall)
+
+    def _require_open(self) -> None:
         if self._closed:
             raise StoreUnavailable(f"The store {self._path} is closed.")
         if self._syncer is not None and self._syncer.fault is not None:
             raise self._syncer.fault
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._inbox.put(Operation(work, future, durable))
-        return await future
+
+    def own_write_at(self) -> float:
+        """When this thread last wrote, by the monotonic clock."""
+        return self._wrote_at
+
+    def look(self) -> None:
+        self._inbox.put(LOOK)
 
     def close(self) -> None:
         """What was handed in before is still done."""
@@ -79,20 +127,29 @@ class Writer:
         closing = False
         while not closing:
             batch: list[Operation] = []
-            operation = self._inbox.get()
+            recalls: list[Recall] = []
+            look = False
+            item = self._inbox.get()
             while True:
-                if operation is None:
+                if item is None:
                     closing = True
                     break
-                batch.append(operation)
+                if isinstance(item, Operation):
+                    batch.append(item)
+                elif isinstance(item, Recall):
+                    recalls.append(item)
+                else:
+                    look = True
                 if len(batch) == TOGETHER:
                     break
                 try:
-                    operation = self._inbox.get_nowait()
+                    item = self._inbox.get_nowait()
                 except queue.Empty:
                     break
-            if batch:
-                self._perform(batch)
+            if batch or (look and self._parked):
+                self._perform(batch, look=look)
+            for recall in recalls:
+                self._recall(recall.operation)
         if self._syncer is not None:
             self._syncer.close()
         self._connection.close()
@@ -100,18 +157,27 @@ class Writer:
 
     def _refuse_the_late(self) -> None:
         """What was handed in while the door closed gets an answer too."""
-        late: list[Operation] = []
+        late = self._parked
         while not self._inbox.empty():
-            operation = self._inbox.get()
-            if operation is not None:
-                operation.failure = StoreUnavailable(f"The store {self._path} was closed.")
-                late.append(operation)
+            item = self._inbox.get()
+            if isinstance(item, Operation):
+                late.append(item)
+        for operation in late:
+            operation.failure = StoreUnavailable(f"The store {self._path} was closed.")
         _answer(late)
 
-    def _perform(self, batch: list[Operation]) -> None:
+    def _recall(self, operation: Operation) -> None:
+        if operation in self._parked:
+            self._parked.remove(operation)
+            _answer([operation])
+
+    def _perform(self, batch: list[Operation], *, look: bool = False) -> None:
         try:
-            tx = self._transact(batch)
+            tx = self._transact(batch, look)
         except Exception as error:
+            if self._fail_on_trial(error, batch) and not isinstance(error, sqlite3.OperationalError):
+                self._perform(batch, look=look)
+                return
             # Trouble with the file concerns them all; anything else is one bad operation.
             if len(batch) > 1 and not isinstance(error, sqlite3.OperationalError):
                 # Each alone, so that it takes no other with it.
@@ -128,14 +194,36 @@ class Writer:
             except Exception:
                 # It is committed: that nobody could be woken must neither undo it nor end this thread.
                 log.exception("waking sleepers failed")
-        if self._syncer is None:
-            _answer(batch)
-            return
-        durable = [operation for operation in batch if operation.durable]
-        if durable:
+        self._hand_out(batch)
+
+    def _hand_out(self, batch: list[Operation]) -> None:
+        """Answer what is committed; what must survive a power failure goes by the disk first."""
+        parked, self._parked = self._parked, []
+        done: list[Operation] = []
+        durable: list[Operation] = []
+        for operation in [*parked, *batch]:
+            if operation.is_waiting:
+                self._parked.append(operation)
+            elif operation.durable and self._syncer is not None:
+                durable.append(operation)
+            else:
+                done.append(operation)
+        if done:
+            _answer(done)
+        if durable and self._syncer is not None:
             self._syncer.add(durable)
-        if len(durable) < len(batch):
-            _answer([operation for operation in batch if not operation.durable])
+
+    def _fail_on_trial(self, error: Exception, batch: list[Operation]) -> bool:
+        """A parked operation that fails must not take with it those that only came by."""
+        operation, self._on_trial = self._on_trial, None
+        if operation is None:
+            return False
+        for those in (self._parked, batch):
+            if operation in those:
+                those.remove(operation)
+        operation.failure = self._plain(error)
+        _answer([operation])
+        return True
 
     def _plain(self, error: Exception) -> Exception:
         try:
@@ -144,7 +232,7 @@ class Writer:
         except Exception as plain:
             return plain
 
-    def _transact(self, batch: list[Operation]) -> Transaction:
+    def _transact(self, batch: list[Operation], look: bool) -> Transaction:
         connection = self._connection
         begin(connection)
         try:
@@ -156,12 +244,21 @@ class Writer:
                 tx = Transaction(connection, self._clock.now(), self._awaited)
             for operation in batch:
                 operation.answer = operation.work(tx)
+            if tx.arrived or look:
+                self._try_the_waiting(tx, batch)
             tx.flush()
+            self._wrote_at = time.monotonic()
             connection.execute("COMMIT")
         except BaseException:
             connection.rollback()
             raise
         return tx
+
+    def _try_the_waiting(self, tx: Transaction, batch: list[Operation]) -> None:
+        for operation in [*self._parked, *(one for one in batch if one.is_waiting)]:
+            self._on_trial = operation
+            operation.answer = operation.work(tx)
+        self._on_trial = None
 
 
 def _answer(batch: list[Operation]) -> None:
