@@ -23,7 +23,8 @@ STORE = Setting(
     variable="JOBYARD_STORE",
     flag="--store",
     default="sqlite:///jobs.db",
-    doc="Where the jobs live: sqlite:///relative.db or sqlite:////absolute.db. Wins over the app's own store.",
+    doc="Where the jobs live: sqlite:///relative.db, sqlite:////absolute.db, redis://host:6379/0 or "
+    "postgresql://user@host/database. Wins over the app's own store.",
 )
 APP = Setting(
     variable="JOBYARD_APP",
@@ -54,13 +55,38 @@ SHUTDOWN_TIMEOUT = Setting(
     default="30",
     doc="How many seconds a stopping worker lets its jobs finish before it hands them back.",
 )
+REDIS_PASSWORD = Setting(
+    variable="REDIS_PASSWORD",
+    doc="For a redis:// store whose URL has no password; REDIS_PASSWORD_FILE names a file that holds it.",
+)
+POSTGRES_PASSWORD = Setting(
+    variable="PGPASSWORD",
+    doc="For a postgresql:// store whose URL has no password; PGPASSWORD_FILE names a file that holds it.",
+)
 NO_COLOR = Setting(variable="NO_COLOR", doc="Set to anything: no colour, also on a terminal.")
 DEMO_SECONDS = Setting(
     variable="JOBYARD_DEMO_SECONDS", doc="The demo (`make run`) stops by itself after so many seconds."
 )
 SOAK = Setting(variable="JOBYARD_SOAK", doc="Set to 1: the race and fault tests run with full counts (`make soak`).")
+TEST_SERVERS = tuple(
+    Setting(variable=f"JOBYARD_TEST_{name}_URL", doc=f"The tests use this {title} instead of starting one.")
+    for name, title in (("REDIS", "Redis"), ("POSTGRES", "PostgreSQL"), ("PGBOUNCER", "PgBouncer"))
+)
 
-SETTINGS = (STORE, APP, LOG_LEVEL, CONCURRENCY, LEASE_SECONDS, SHUTDOWN_TIMEOUT, NO_COLOR, DEMO_SECONDS, SOAK)
+SETTINGS = (
+    STORE,
+    APP,
+    LOG_LEVEL,
+    CONCURRENCY,
+    LEASE_SECONDS,
+    SHUTDOWN_TIMEOUT,
+    REDIS_PASSWORD,
+    POSTGRES_PASSWORD,
+    NO_COLOR,
+    DEMO_SECONDS,
+    SOAK,
+    *TEST_SERVERS,
+)
 
 # Names that start like this are ours: one that we do not know is a typing mistake.
 OURS = "JOBYARD_"

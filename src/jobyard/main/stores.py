@@ -5,12 +5,14 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from jobyard.errors import UnknownStore, did_you_mean
+from jobyard.main.address import shown, split
+from jobyard.main.engines import postgres_store, redis_store
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
 from jobyard.stores.sqlite import SqliteStore
 
-SCHEMES = ("sqlite", "memory")
+SCHEMES = ("sqlite", "redis", "rediss", "postgresql", "postgres", "memory")
 SYNCHRONOUS = ("full", "normal", "off")
 
 
@@ -25,19 +27,20 @@ def make_store(url: str, clock: Clock | None = None) -> Store:
     """
     if not isinstance(url, str):
         raise UnknownStore(f"A store is named by a URL such as sqlite:///jobs.db, not by {url!r}.")
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise UnknownStore(f"{url} is not a URL: {error}. Write it like sqlite:///jobs.db.") from error
-    if parts.scheme == "memory":
-        return MemoryStore(clock or SystemClock())
-    if parts.scheme == "sqlite":
-        return _sqlite(url, clock)
-    shown = url.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)  # without a password
+    parts = split(url)
+    match parts.scheme:
+        case "memory":
+            return MemoryStore(clock or SystemClock())
+        case "sqlite":
+            return _sqlite(url, clock)
+        case "redis" | "rediss":
+            return redis_store(url, clock)
+        case "postgresql" | "postgres":
+            return postgres_store(url, clock)
     hint = did_you_mean(parts.scheme or url.partition(":")[0], SCHEMES)
     raise UnknownStore(
-        f"The store URL {shown} has an unknown scheme.{hint} "
-        "Known: sqlite:///relative.db, sqlite:////absolute.db, memory://."
+        f"The store URL {shown(url)} has an unknown scheme.{hint} Known: sqlite:///relative.db, "
+        "sqlite:////absolute.db, redis://host:6379/0, postgresql://user@host/database, memory://."
     )
 
 

@@ -82,7 +82,7 @@ async def bench(session: Session, jobs: int, concurrency: int, this_store: bool)
 async def _place(session: Session, this_store: bool) -> AsyncIterator[Store]:
     if this_store:
         store = session.store()
-        require_tables(store)
+        await require_tables(store)
         yield store
     else:
         with tempfile.TemporaryDirectory(prefix="jobyard-bench-") as folder:

@@ -1,4 +1,4 @@
-"""Is there a jobyard database? Asked before opening, which would make one of whatever file was named."""
+"""Is there a jobyard database? Asked before opening, which would make one of whatever file or server was named."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ from jobyard.stores.sqlite import SqliteStore
 from jobyard.stores.sqlite.connection import plain_words
 
 
-def require_database(store: Store) -> None:
+async def require_database(store: Store) -> None:
     """A typing mistake would show an empty store instead of an error, and change another program's file."""
-    if not isinstance(store, SqliteStore):
-        return
-    if not store.path.exists():
+    if isinstance(store, SqliteStore) and not store.path.exists():
         raise ConfigurationError(
             f"There is no database {store.path}. Give the right --store or JOBYARD_STORE; "
             "a worker or `jobyard enqueue` creates a new one."
         )
-    require_tables(store)
+    await require_tables(store)
 
 
-def require_tables(store: Store) -> None:
-    if isinstance(store, SqliteStore) and store.path.is_file() and not _has_tables(store.path):
+async def require_tables(store: Store) -> None:
+    if isinstance(store, SqliteStore):
+        if store.path.is_file() and not _has_tables(store.path):
+            raise ConfigurationError(
+                f"{store.path} holds no jobyard tables; `jobyard enqueue` or a worker with your app creates them. "
+                "Nothing was changed. Is it the right --store or JOBYARD_STORE?"
+            )
+        return
+    known = await store.migrations()
+    if known and not any(migration.applied for migration in known):
         raise ConfigurationError(
-            f"{store.path} holds no jobyard tables; `jobyard enqueue` or a worker with your app creates them. "
-            "Nothing was changed. Is it the right --store or JOBYARD_STORE?"
+            f"{store.url} holds nothing of jobyard yet; `jobyard migrate`, `jobyard enqueue` or a worker with your app "
+            "prepares it. Nothing was changed. Is it the right --store or JOBYARD_STORE?"
         )
 
 

@@ -77,6 +77,7 @@ def _add_commands() -> None:
         groups,
         jobs,
         limits,
+        migrate,
         queues,
         running,
         top,
@@ -97,6 +98,7 @@ def _add_commands() -> None:
         top.top,
         check.check,
         doctor.doctor,
+        migrate.migrate,
         bench.bench,
     ):
         cli.add_command(command)

@@ -66,7 +66,7 @@ class Session:
     async def operator(self) -> AsyncIterator[Jobyard]:
         """A yard without an application's declarations: it reads and operates, and configures nothing."""
         store = self.store()
-        require_database(store)
+        await require_database(store)
         async with Jobyard(store=store) as yard:
             yield yard
 
