@@ -138,6 +138,8 @@ class Transaction:
         "awaited",
         "connection",
         "cursor",
+        "due",
+        "due_known",
         "ended",
         "finish",
         "now",
@@ -155,6 +157,8 @@ class Transaction:
         self.cursor = connection.cursor()
         self.cursor.row_factory = None
         self.now = now
+        self.due: Instant | None = None  # when the next delayed job becomes due, once it is known
+        self.due_known = False
         self.arrived = False  # somebody waiting for work should look
         self.awaited = awaited  # ids of jobs whose end somebody in this process waits for
         self.ended: dict[str, Job | None] = {}  # those of them that ended here
@@ -239,6 +243,7 @@ class Transaction:
     def delay(self, group: GroupRow, count: int = 1) -> None:
         group.delayed += count
         group.queue.delayed += count
+        self.due_known = False
 
     def run(self, group: GroupRow, count: int = 1) -> None:
         group.running += count

@@ -25,6 +25,7 @@ log = logging.getLogger("jobyard.store")
 
 # Operations that share one transaction at the most; more would make the first wait for the last.
 TOGETHER = 512
+STARTING_SECONDS = 0.0002
 
 
 class Recall(NamedTuple):
@@ -146,10 +147,10 @@ class Writer:
                     item = self._inbox.get_nowait()
                 except queue.Empty:
                     break
+            for recall in recalls:
+                self._recall(recall.operation, batch)
             if batch or (look and self._parked):
                 self._perform(batch, look=look)
-            for recall in recalls:
-                self._recall(recall.operation)
         if self._syncer is not None:
             self._syncer.close()
         self._connection.close()
@@ -166,10 +167,15 @@ class Writer:
             operation.failure = StoreUnavailable(f"The store {self._path} was closed.")
         _answer(late)
 
-    def _recall(self, operation: Operation) -> None:
+    def _recall(self, operation: Operation, batch: list[Operation]) -> None:
+        """Before anything else is done: nobody is left to take what it might claim."""
         if operation in self._parked:
             self._parked.remove(operation)
             _answer([operation])
+        elif operation in batch:
+            operation.waits_on = None
+            if operation.future.cancelled():
+                batch.remove(operation)
 
     def _perform(self, batch: list[Operation], *, look: bool = False) -> None:
         try:
@@ -211,6 +217,9 @@ class Writer:
         if done:
             _answer(done)
         if durable and self._syncer is not None:
+            if done and self._inbox.empty():
+                # A job starts here: two threads that wake at once would only get in each other's way.
+                time.sleep(STARTING_SECONDS)
             self._syncer.add(durable)
 
     def _fail_on_trial(self, error: Exception, batch: list[Operation]) -> bool:
