@@ -71,7 +71,7 @@ class RedisServer(Server):
         return int(line.partition(":")[2]) - 1
 
     def _connect(self) -> socket.socket:
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=5.0)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=1.0)
         if self._certificate is None:
             return plain
         return ssl.create_default_context(cafile=self._certificate.authority).wrap_socket(
