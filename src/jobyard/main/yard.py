@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from jobyard.domain.explain import Explanation
 from jobyard.domain.job import Job, QueueSettings
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
-from jobyard.errors import BadOption
+from jobyard.errors import BadOption, NotPossible
 from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.executors.python.executor import PythonExecutor
 from jobyard.executors.python.kinds import Kind, Kinds
@@ -90,10 +90,14 @@ class Jobyard:
         timeout: float | None = None,
         backoff: BackoffLike | Callable[[int], float] | None = None,
         tags: tuple[str, ...] = (),
+        transactional: bool = False,
     ) -> Declare:
-        """Declare a handler. Its name is the kind; its options are the defaults of its jobs."""
-        words = {word: value for word, value in locals().items() if word not in ("self", "name")}
-        return Declare(self, name, words)
+        """Declare a handler. Its name is the kind; its options are the defaults of its jobs.
+
+        A `transactional` one completes its jobs in database transactions of its own, with `ctx.complete`.
+        """
+        words = {word: value for word, value in locals().items() if word not in ("self", "name", "transactional")}
+        return Declare(self, name, words, transactional=transactional)
 
     # Open and close
 
@@ -180,6 +184,7 @@ class Jobyard:
         """A worker in this process: `async with yard.worker(concurrency=8): …`. No queues named means all."""
         if isinstance(queues, str):
             raise BadOption(f'queues is a list of names: write queues=["{queues}"].')
+        self._require_transactions()
         options.whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
         options.positive("lease_seconds", lease_seconds)
         options.seconds("shutdown_timeout", shutdown_timeout)
@@ -193,6 +198,15 @@ class Jobyard:
             shutdown_seconds=shutdown_timeout,
             name=name,
         )
+
+    def _require_transactions(self) -> None:
+        """Better refused at the start than by the first job."""
+        names = self.kinds.transactional()
+        if names and not self.store.has_transactions:
+            raise NotPossible(
+                f"{', '.join(names)}: a transactional handler needs a store with transactions that it can join "
+                f"(PostgreSQL, SQLite); {self.store.url} has none. Choose another store, or return the result instead."
+            )
 
     # Operate and read
 
@@ -234,8 +248,9 @@ class Jobyard:
 class Declare:
     """The decorator that `yard.job(…)` answers."""
 
-    def __init__(self, yard: Jobyard, name: str | None, words: dict[str, Any]) -> None:
+    def __init__(self, yard: Jobyard, name: str | None, words: dict[str, Any], *, transactional: bool) -> None:
         self._yard = yard
+        self._transactional = transactional
         self._name = name
         self._words = words
 
@@ -247,7 +262,8 @@ class Declare:
     def __call__(self, function: Callable[Concatenate[BlockingContext, P], R]) -> Definition[BlockingContext, P, R]: ...
     def __call__(self, function: Callable[..., Any]) -> Definition[Any, Any, Any]:
         chosen, retry_after = declared(self._words)
-        kind = Kind(options.name("kind", self._name or function.__name__), function, retry_after)
+        name = options.name("kind", self._name or function.__name__)
+        kind = Kind(name, function, retry_after, transactional=self._transactional)
         self._yard.kinds.add(kind)
         definition: Definition[Any, Any, Any] = Definition(self._yard, kind, chosen, function)
         self._yard.definitions[kind.name] = definition

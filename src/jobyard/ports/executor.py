@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.domain.lease import Lease
@@ -24,6 +24,13 @@ class Attempt(Protocol):
         self, *, progress: Progress | None = None, lines: tuple[LogLine, ...] = (), step: Step | None = None
     ) -> None:
         """Tell the store; raises LeaseLost when the attempt may no longer speak."""
+        ...
+
+    async def complete(self, result: bytes, transaction: Any) -> None:
+        """Complete the job inside the caller's own transaction: both count when, and only if, that commits.
+
+        Raises LeaseLost when the attempt may no longer speak, NotPossible where the store has no transactions.
+        """
         ...
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.domain.lease import Lease
-from jobyard.domain.outcome import Cancel, Failed, Outcome, Release, TimedOut
-from jobyard.domain.state import Transition, judge
+from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Release, TimedOut
+from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import LeaseLost
 from jobyard.ports.executor import Executor
 from jobyard.ports.store import HotPath, Report
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # A handler that was told to stop and does not is left behind after this long; its outcome no longer counts.
 STOP_GRACE_SECONDS = 10.0
+NOT_COMMITTED = Failed(
+    message="ctx.complete() was called, but the transaction it was given was not committed", type="NotCommitted"
+)
 # When the worker itself goes, its time to finish is over already.
 RELEASE_GRACE_SECONDS = 1.0
 
@@ -47,6 +50,7 @@ class Run:
         "_settled",
         "_verdict",
         "is_lost",
+        "is_promised",
         "is_stopping",
         "key",
         "lease",
@@ -59,6 +63,7 @@ class Run:
         self.key = lease.key
         self.is_stopping = False
         self.is_lost = False
+        self.is_promised = False  # completed in the handler's own transaction, if that commits
         self.started = time.monotonic()
         self._crew = crew
         self._verdict: Outcome | None = None  # decided from outside, over what the handler may still say
@@ -86,6 +91,9 @@ class Run:
             if not isinstance(error, Exception):
                 raise
             return
+        if self.is_promised and not isinstance(outcome, Failed):
+            # Refused if the transaction was committed, for then the job has ended: so this is said only if it is true.
+            outcome = NOT_COMMITTED
         self._settle(self._verdict or outcome)
 
     def _settle(self, outcome: Outcome) -> None:
@@ -149,3 +157,15 @@ class Run:
         if refused:
             self.is_lost = True
             raise LeaseLost(f"Job {self.lease.job_id}: the lease was lost; what this attempt reports is refused.")
+
+    async def complete(self, result: bytes, transaction: Any) -> None:
+        if self._settled or self.is_lost or self.is_stopping:
+            raise LeaseLost(f"Job {self.lease.job_id}: this attempt has ended, or was told to; it cannot complete.")
+        settlement = Settlement(self.key, judge(self.lease, Done(result), worker=self._crew.id))
+        # Before it is done: from here on the lease may vanish by the caller's commit.
+        self.is_promised = True
+        try:
+            await self._crew.store.settle(settlement, transaction)
+        except BaseException:
+            self.is_promised = False
+            raise

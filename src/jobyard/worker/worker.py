@@ -48,6 +48,9 @@ RETRY_MOST_SECONDS = 5.0
 GIVE_UP_SECONDS = 10.0
 
 
+COMPLETED = Transition(to=State.COMPLETED)
+
+
 def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
 
@@ -58,6 +61,7 @@ class Parcel(NamedTuple):
     lease: Lease
     settlement: Settlement
     started: float
+    is_promised: bool = False  # refused means that its own transaction completed it
 
 
 class Order(NamedTuple):
@@ -296,17 +300,19 @@ class Worker:
         """A run says how it ended; None when it has nothing left to say."""
         self._runs.pop(run.key, None)
         if transition is not None:
-            self._outbox.append(Parcel(run.lease, Settlement(run.key, transition), run.started))
+            self._outbox.append(Parcel(run.lease, Settlement(run.key, transition), run.started, run.is_promised))
         self._wake.set()
 
     def _record(self, batch: list[Parcel], answer: Exchange) -> None:
         refused = set(answer.refused)
         now, each = time.monotonic(), self._observer.wants_each_job
-        for lease, settlement, started in batch:
+        for lease, settlement, started, is_promised in batch:
             transition = settlement.transition
             if refused and settlement.key in refused:
-                self.observe(SettlementRefused(lease, transition.to))
-                continue
+                if not is_promised:
+                    self.observe(SettlementRefused(lease, transition.to))
+                    continue
+                transition = COMPLETED
             if transition.to is State.COMPLETED:
                 self._completed += 1
             error = transition.error
@@ -382,7 +388,8 @@ class Worker:
 
     def _lose_run(self, key: LeaseKey) -> None:
         run = self._runs.get(key)
-        if run is not None:
+        # A lease that is gone is also how a committed completion looks; what the handler does after it is its affair.
+        if run is not None and not run.is_promised:
             self.observe(LeaseLost(run.lease))
             run.lose()
 

@@ -11,7 +11,7 @@ import msgspec
 
 from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.errors import BadOption, NotPossible
-from jobyard.executors.python.payload import text, to_json
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text, to_json
 from jobyard.ports.executor import Attempt
 
 MAX_REPORT_BYTES = 64 << 10
@@ -21,8 +21,9 @@ LEVELS = ("debug", "info", "warning", "error")
 class Facts:
     """What both kinds of context know."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, transactional: bool = False) -> None:
         self._attempt = attempt
+        self._transactional = transactional
         lease = attempt.lease
         self.job_id = lease.job_id
         self.kind = lease.kind
@@ -53,6 +54,10 @@ class Facts:
         data = self._attempt.lease.private_payload
         return None if data is None else msgspec.json.decode(data)
 
+    def _require_transactional(self) -> None:
+        if not self._transactional:
+            raise NotPossible(f"Declare {self.kind} with @yard.job(transactional=True) to complete in a transaction.")
+
     def transaction(self) -> NoReturn:
         raise NotPossible("ctx.transaction() is reserved: effects and completion in one database transaction.")
 
@@ -67,6 +72,15 @@ class Context(Facts):
     async def log(self, message: str, level: str = "info") -> None:
         """Add a line to the job's log."""
         await self._attempt.report(lines=(checked_line(message, level),))
+
+    async def complete(self, result: Any = None, *, transaction: Any) -> None:
+        """Complete the job inside your own database transaction: your changes and its end together, or neither.
+
+        Call it last, then commit; what the handler returns after that is not used.
+        """
+        self._require_transactional()
+        data = to_json(result, f"result of {self.kind}", MAX_PAYLOAD_BYTES)
+        await self._attempt.complete(data, transaction)
 
     @asynccontextmanager
     async def step(self, name: str, data: Any = None) -> AsyncIterator[None]:
@@ -89,9 +103,9 @@ class Context(Facts):
 class BlockingContext(Facts):
     """For handlers that are plain functions: the same, without await."""
 
-    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(attempt)
-        self._context = Context(attempt)
+    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, transactional: bool = False) -> None:
+        super().__init__(attempt, transactional)
+        self._context = Context(attempt, transactional)
         self._loop = loop
 
     def progress(self, percent: float, message: str = "", data: Any = None) -> None:
@@ -99,6 +113,9 @@ class BlockingContext(Facts):
 
     def log(self, message: str, level: str = "info") -> None:
         asyncio.run_coroutine_threadsafe(self._context.log(message, level), self._loop).result()
+
+    def complete(self, result: Any = None, *, transaction: Any) -> None:
+        asyncio.run_coroutine_threadsafe(self._context.complete(result, transaction=transaction), self._loop).result()
 
     @contextmanager
     def step(self, name: str, data: Any = None) -> Iterator[None]:

@@ -48,7 +48,7 @@ class PythonExecutor:
             return Failed(message=str(error), type="BadInput", retry=False)
         try:
             if kind.is_async:
-                value = await kind.call(Context(attempt), arguments)
+                value = await kind.call(Context(attempt, kind.transactional), arguments)
             else:
                 value = await self._in_thread(kind, attempt, arguments)
         except LeaseLost:
@@ -59,7 +59,7 @@ class PythonExecutor:
         return self._outcome(kind, value)
 
     async def _in_thread(self, kind: Kind, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
-        context = BlockingContext(attempt, asyncio.get_running_loop())
+        context = BlockingContext(attempt, asyncio.get_running_loop(), kind.transactional)
         call = self._threads.start(functools.partial(kind.call, context, arguments))
         try:
             return await asyncio.shield(call.future)

@@ -21,11 +21,17 @@ class Kind:
     """A handler: its name, its function, and a payload type made from its signature."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], retry_after: Callable[[int], float] | None = None
+        self,
+        name: str,
+        function: Callable[..., Any],
+        retry_after: Callable[[int], float] | None = None,
+        *,
+        transactional: bool = False,
     ) -> None:
         self.name = name
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
+        self.transactional = transactional  # it completes its jobs in transactions of its own
         self.retry_after = retry_after  # a back-off of the handler's own: seconds after so many failures
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters:
@@ -100,6 +106,9 @@ class Kinds:
         if kind is None:
             raise UnknownKind(f"No handler is declared for kind {name}.{did_you_mean(name, self._kinds)}")
         return kind
+
+    def transactional(self) -> list[str]:
+        return [name for name in self if self._kinds[name].transactional]
 
     def __contains__(self, name: str) -> bool:
         return name in self._kinds
