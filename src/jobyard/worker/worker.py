@@ -17,7 +17,6 @@ from jobyard.domain.events import (
     JobStarted,
     LeaseLost,
     SettlementRefused,
-    StoreBack,
     StoreTrouble,
     WorkerStarted,
     WorkerStopped,
@@ -33,6 +32,7 @@ from jobyard.ports.observer import Observer
 from jobyard.ports.store import Exchange, Store, WorkerInfo
 from jobyard.worker.keeper import Keeper
 from jobyard.worker.run import Run
+from jobyard.worker.trouble import Trouble
 
 log = logging.getLogger("jobyard.worker")
 
@@ -42,8 +42,6 @@ CLAIM_AT_ONCE = 500
 LOOK_AGAIN_SECONDS = 1.0
 # A job on its last chance that met another one here is due again after this long.
 PUT_OFF_SECONDS = 1.0
-RETRY_FIRST_SECONDS = 0.05
-RETRY_MOST_SECONDS = 5.0
 # A worker that stops, past its grace, leaves a store that has been away for this long; the leases then run out.
 GIVE_UP_SECONDS = 10.0
 
@@ -108,7 +106,7 @@ class Worker:
         self._keeper: Keeper | None = None
         self._handed_back = 0
         self._completed = 0
-        self._trouble_since: float | None = None
+        self._trouble = Trouble(self.observe)
         self.last_exchange: float | None = None  # monotonic; health looks at its age
 
     # Start and stop
@@ -179,6 +177,9 @@ class Worker:
         if self._order is not None:
             self._order.task.cancel()
 
+    def _gives_up(self) -> bool:
+        return self._hurry.is_set() and self._trouble.seconds() > GIVE_UP_SECONDS
+
     def _free_slots(self) -> int:
         ordered = 0 if self._order is None else self._order.wanted
         return self._concurrency - len(self._runs) - ordered
@@ -206,7 +207,7 @@ class Worker:
                 await self._settle_apart(batch)
             else:
                 self._outbox = batch + self._outbox
-                await self._nap_after(error)
+                await self._trouble.nap("exchanging jobs", error)
             return
         finally:
             self._sending = []
@@ -214,7 +215,8 @@ class Worker:
         self._record(batch, answer)
 
     async def _take(self, answer: Exchange, wanted: int) -> None:
-        self._store_is_back()
+        self.last_exchange = time.monotonic()
+        self._trouble.is_over(self.last_exchange)
         self._hungry = self._hungry or (0 < wanted == len(answer.leases))
         for lease in await self._set_apart(answer.leases):
             if self._stopping:
@@ -234,13 +236,13 @@ class Worker:
                 answer = await self.store.exchange(self.id, [parcel.settlement], self._queues, 0, self._lease_seconds)
             except StoreError as error:
                 self._outbox = batch[number:] + self._outbox
-                await self._nap_after(error)
+                await self._trouble.nap("exchanging jobs", error)
                 return
             except Exception as error:
                 plain = Failed(message=f"its outcome could not be stored: {error!r}"[:500], retry=False)
                 replaced = Settlement(lease.key, judge(lease, plain, worker=self.id))
                 self._outbox.append(Parcel(lease, replaced, parcel.started))
-                await self._nap_after(error)
+                await self._trouble.nap("exchanging jobs", error)
             else:
                 self._record([parcel], answer)
 
@@ -259,7 +261,7 @@ class Worker:
         try:
             answer = await self.store.exchange(self.id, (), self._queues, wanted, self._lease_seconds, until)
         except Exception as error:
-            await self._nap_after(error)
+            await self._trouble.nap("exchanging jobs", error)
             self._hungry = True
         else:
             await self._take(answer, wanted)
@@ -327,28 +329,6 @@ class Worker:
                     now - started,
                 )
             )
-
-    # Trouble with the store
-
-    async def _nap_after(self, error: Exception) -> None:
-        """Back off with jitter; nothing that waits to be settled is forgotten."""
-        now = time.monotonic()
-        if self._trouble_since is None:
-            self._trouble_since = now
-        away = now - self._trouble_since
-        nap = min(RETRY_MOST_SECONDS, max(RETRY_FIRST_SECONDS, away / 2)) * (0.5 + random.random() / 2)
-        self.observe(StoreTrouble("exchanging jobs", error, nap))
-        await asyncio.sleep(nap)
-
-    def _gives_up(self) -> bool:
-        away = 0.0 if self._trouble_since is None else time.monotonic() - self._trouble_since
-        return self._hurry.is_set() and away > GIVE_UP_SECONDS
-
-    def _store_is_back(self) -> None:
-        self.last_exchange = time.monotonic()
-        if self._trouble_since is not None:
-            self.observe(StoreBack(self.last_exchange - self._trouble_since))
-            self._trouble_since = None
 
     # What the keeper asks and tells, from its own thread
 
