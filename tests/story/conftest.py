@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.story.engines import place
 from tests.story.scene import Scene
 from tests.story.sizes import SOAK
 
@@ -29,9 +30,27 @@ def stage(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def scene(request: pytest.FixtureRequest, stage: Path) -> AsyncIterator[Scene]:
+def engine() -> str:
+    """Stories on other stores name them: see `engines.on_every_store`."""
+    return "sqlite"
+
+
+@pytest.fixture
+def url(engine: str, stage: Path) -> Iterator[str]:
+    with place(engine, stage) as url:
+        yield url
+
+
+@pytest.fixture
+def through() -> str:
+    """Another way to the store, for the processes of a story; empty: the same."""
+    return ""
+
+
+@pytest.fixture
+async def scene(request: pytest.FixtureRequest, stage: Path, url: str, through: str) -> AsyncIterator[Scene]:
     title = str(request.node.name).removeprefix("test_").replace("_", " ")
-    scene = Scene(stage, title)
+    scene = Scene(stage, title, url, through)
     try:
         async with scene.yard:
             yield scene

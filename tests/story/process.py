@@ -13,7 +13,7 @@ import msgspec
 from tests.story.app import declare
 
 from jobyard import Jobyard
-from jobyard.stores.sqlite import SqliteStore
+from jobyard.main.stores import make_store
 from jobyard.testing.history import RecordingStore
 
 ORDERS_VARIABLE = "STORY_ORDERS"
@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    database: str
+    store: str  # its URL
     journal: str  # the file of this process's history
     marks: str
     count: int = 0  # for scripts that do something so many times; 0: until stopped
@@ -34,6 +34,6 @@ def begin() -> tuple[Orders, Jobyard]:
         # Nobody is left behind when the tests themselves are killed.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     orders = msgspec.json.decode(os.environ[ORDERS_VARIABLE], type=Orders)
-    yard = Jobyard(store=RecordingStore(SqliteStore(orders.database), orders.journal))
+    yard = Jobyard(store=RecordingStore(make_store(orders.store), orders.journal))
     declare(yard, Path(orders.marks))
     return orders, yard

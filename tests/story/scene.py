@@ -1,8 +1,9 @@
-"""One story's stage: a file, the processes on it, their histories, and the judge at the end."""
+"""One story's stage: a store, the processes on it, their histories, and the judge at the end."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
@@ -23,9 +24,10 @@ from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
 
 from jobyard import Jobyard
 from jobyard.domain.job import Job, NewJob, QueueSettings
+from jobyard.errors import StoreError
 from jobyard.main.ids import new_id
+from jobyard.main.stores import make_store
 from jobyard.ports.store import Filter, QueueInfo
-from jobyard.stores.sqlite import SqliteStore
 from jobyard.testing.history import History, RecordingStore, check, summary
 
 ROOT = Path(__file__).parents[2]
@@ -64,17 +66,23 @@ class Process:
 
 
 class Scene:
-    def __init__(self, folder: Path, title: str) -> None:
+    def __init__(self, folder: Path, title: str, url: str, through: str = "") -> None:
+        """The processes may reach the store by another way than the judge does."""
         self.title = title
-        self.database = folder / "jobs.db"
+        self.url = through or url
         self.marks = Marks(folder / "marks")
         self.kills: list[Kill] = []
         self._folder = folder
         self._processes: list[Process] = []
         self._numbers = itertools.count(1)
         self._started = time.monotonic()
-        self.yard = Jobyard(store=RecordingStore(SqliteStore(self.database), folder / "test.history"))
+        self.yard = Jobyard(store=RecordingStore(make_store(url), folder / "test.history"))
         declare(self.yard, folder / "marks")
+
+    @property
+    def database(self) -> Path:
+        """Of a story on SQLite."""
+        return Path(self.url.removeprefix("sqlite:///"))
 
     # Processes
 
@@ -99,7 +107,7 @@ class Scene:
         name = f"{what}-{next(self._numbers)}"
         orders = Orders(
             name=name,
-            database=str(self.database),
+            store=self.url,
             journal=str(self._folder / f"{name}.history"),
             marks=str(self._folder / "marks"),
             count=count,
@@ -186,9 +194,10 @@ class Scene:
     ) -> None:
         deadline = time.monotonic() + patience_seconds
         while True:
-            holds = condition()
-            if holds if isinstance(holds, bool) else await holds:
-                return
+            with contextlib.suppress(StoreError):  # a server that is down says nothing
+                holds = condition()
+                if holds if isinstance(holds, bool) else await holds:
+                    return
             if time.monotonic() > deadline:
                 raise AssertionError(f"Not within {patience_seconds:g} s: {what}.{await self._state()}")
             await asyncio.sleep(0.02)
@@ -200,7 +209,8 @@ class Scene:
         history = History.read(sorted(self._folder.glob("*.history")))
         violations = [str(violation) for violation in check(history, await self.all_jobs())]
         violations += [f"audit: {sentence}" for sentence in await self.yard.store.audit()]
-        violations += [f"integrity_check: {line}" for line in self._integrity() if line != "ok"]
+        if self.url.startswith("sqlite:"):
+            violations += [f"integrity_check: {line}" for line in integrity(self.database) if line != "ok"]
         violations += [f"{process.log.name}: {line}" for process in self._processes for line in _alarms(process.log)]
         result = Result(
             story=self.title,
@@ -215,14 +225,11 @@ class Scene:
         assert not violations, "\n  ".join([f"{len(violations)} violations in {self._folder}:", *violations[:50]])
         return result
 
-    def _integrity(self) -> list[str]:
-        with sqlite3.connect(self.database) as connection:
-            lines = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-        connection.close()
-        return lines
-
     async def _state(self) -> str:
-        lines = [str(info) for info in await self.yard.queues()]
+        try:
+            lines = [str(info) for info in await self.yard.queues()]
+        except StoreError as error:
+            lines = [str(error)]
         for process in self._processes[-8:]:
             tail = process.log.read_text().splitlines()[-5:]
             lines += [f"{process.name} (exit code {process.exit_code}):", *(f"  {line}" for line in tail)]
@@ -235,3 +242,8 @@ class Scene:
 
 def _alarms(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if any(alarm in line for alarm in ALARMS)]
+
+
+def integrity(database: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]

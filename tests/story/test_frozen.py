@@ -6,6 +6,7 @@ import signal
 import sqlite3
 
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.scene import Process, Scene
 
 from jobyard.domain.job import State
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 WORDS = ("done", "progress", "log")
 
 
+@on_every_store
 async def test_what_a_frozen_worker_says_after_its_lease_is_refused(scene: Scene) -> None:
     frozen: dict[str, Process] = {}
     late: dict[str, str] = {}
@@ -60,6 +62,8 @@ async def _freeze(scene: Scene, worker: Process) -> None:
     while True:
         worker.send(signal.SIGSTOP)
         await scene.until(lambda: worker.is_stopped, f"{worker.name} stands still")
+        if not scene.url.startswith("sqlite:"):
+            return  # a server ends what it was asked to do, and no lock waits for the client
         connection = sqlite3.connect(scene.database, timeout=2.0, isolation_level=None)
         try:
             connection.execute("BEGIN IMMEDIATE")

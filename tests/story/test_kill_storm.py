@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.overlap import most_at_once
 from tests.story.scene import Scene
 from tests.story.sizes import LEASE_SECONDS, RECOVERY_SLACK_SECONDS, SOAK, size
@@ -23,6 +24,7 @@ MAX_RUNNING, MAX_PER_GROUP = 14, 3
 SERIAL = GROUPS[0]
 
 
+@on_every_store
 async def test_a_random_worker_is_killed_every_half_second(scene: Scene) -> None:
     await scene.configure(max_running=MAX_RUNNING, max_per_group=MAX_PER_GROUP)
     await scene.yard.set_limit("default", SERIAL, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.scene import Scene
 
 from jobyard.domain.job import Job, State
@@ -14,6 +15,7 @@ QUEUE = "runners"
 REQUESTS = {"A": 35, "B": 50, "C": 72}
 
 
+@on_every_store
 async def test_ten_each_then_their_own_limits(scene: Scene) -> None:
     await scene.configure(QUEUE, max_running=100, max_per_group=10)
     await scene.configure("other")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.scene import Scene
+from tests.story.sizes import size
 
 from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS
@@ -11,7 +13,8 @@ from jobyard.domain.lease import MAX_DEATHS
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
-@pytest.mark.parametrize("concurrency", [1, 4])
+@on_every_store
+@pytest.mark.parametrize("concurrency", size([4], [1, 4]))
 async def test_a_poison_job_is_quarantined_and_the_others_run(scene: Scene, concurrency: int) -> None:
     await scene.configure()
     others = [await scene.enqueue("span", {"seconds": 0.05}) for _ in range(20)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.overlap import most_at_once, who_ran
 from tests.story.scene import Scene
 from tests.story.sizes import SOAK, size
@@ -16,6 +17,7 @@ GROUPS = size(20, 40)
 JOBS_PER_GROUP = size(25, 100)
 
 
+@on_every_store
 async def test_serial_groups_stay_serial(scene: Scene) -> None:
     await scene.configure(max_per_group=1)
     # With this many processes on few cores a renewal may come late; the race is the subject here, not the lease.

@@ -6,6 +6,7 @@ import time
 from statistics import median
 
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.overlap import seen
 from tests.story.scene import Scene
 
@@ -14,6 +15,7 @@ from jobyard.domain.job import State
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
+@on_every_store
 async def test_an_idle_worker_in_another_process_starts_a_new_job_at_once(scene: Scene) -> None:
     await scene.configure()
     workers = await scene.workers(1)
@@ -28,6 +30,7 @@ async def test_an_idle_worker_in_another_process_starts_a_new_job_at_once(scene:
     assert median(delays) < 0.25, delays
 
 
+@on_every_store
 async def test_a_job_cancelled_while_no_worker_is_up_never_starts(scene: Scene) -> None:
     await scene.configure()
     cancelled = await scene.yard.enqueue("gate")
@@ -41,6 +44,7 @@ async def test_a_job_cancelled_while_no_worker_is_up_never_starts(scene: Scene) 
     assert (await scene.judge()).history.claims == 1
 
 
+@on_every_store
 async def test_a_cancel_reaches_a_running_job_in_another_process(scene: Scene) -> None:
     await scene.configure()
     workers = await scene.workers(1)
