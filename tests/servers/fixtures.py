@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -22,10 +23,15 @@ def wanted(url: Callable[[], str]) -> str:
     """The URL of a shared server. Without one: a failure where CI runs, a skip elsewhere."""
     try:
         return url()
-    except Absent as absent:
-        if os.environ.get("CI"):
-            pytest.fail(str(absent), pytrace=False)
-        pytest.skip(str(absent))
+    except Absent as error:
+        absent(error)
+
+
+def absent(error: Absent) -> NoReturn:
+    shared.missing[error.program] = str(error)
+    if os.environ.get("CI"):
+        pytest.fail(str(error), pytrace=False)
+    pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

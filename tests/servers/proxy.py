@@ -21,6 +21,23 @@ class Mode(StrEnum):
     HALF_OPEN = "half-open"  # requests arrive, answers do not
 
 
+class Link:
+    """One client's connection, and ours to the server in its name."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.is_abandoned = False
+
+    def cut(self) -> None:
+        for one in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                # Discards what is under way, and tells the other side by RST.
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
 class Proxy:
     """Listens on a port of its own for as long as it lives, whatever the mode."""
 
@@ -30,7 +47,7 @@ class Proxy:
         self._to = port
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = int(self._listener.getsockname()[1])
-        self._open: set[socket.socket] = set()
+        self._links: set[Link] = set()
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -41,18 +58,23 @@ class Proxy:
     def cut(self) -> None:
         """Every open connection ends now, with a reset; new ones are as the mode says."""
         with self._lock:
-            open_now, self._open = self._open, set()
-        for one in open_now:
-            with contextlib.suppress(OSError):
-                # Discards what is under way, and tells the other side by RST.
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+            links, self._links = self._links, set()
+        for link in links:
+            link.cut()
+
+    def abandon(self) -> None:
+        """Nothing will ever move again on the open connections, and neither side is told; new ones are all right.
+
+        What a firewall does that has forgotten about them.
+        """
+        with self._lock:
+            for link in self._links:
+                link.is_abandoned = True
 
     @property
     def connections(self) -> int:
         with self._lock:
-            return len(self._open) // 2
+            return len(self._links)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True, name="proxy").start()
@@ -83,26 +105,33 @@ class Proxy:
         for one in (client, server):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             one.settimeout(None)
+        link = Link(client, server)
         with self._lock:
-            self._open |= {client, server}
-        answers = threading.Thread(target=self._carry, args=(server, client, True), daemon=True, name="proxy")
+            self._links.add(link)
+        answers = threading.Thread(target=self._carry, args=(link, server, client), daemon=True, name="proxy")
         answers.start()
-        self._carry(client, server, False)
+        self._carry(link, client, server)
         answers.join()
         with self._lock:
-            self._open -= {client, server}
+            self._links.discard(link)
         client.close()
         server.close()
 
-    def _carry(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
+    def _carry(self, link: Link, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while block := source.recv(BLOCK_BYTES):
                 if self.latency_seconds:
                     time.sleep(self.latency_seconds / 2)
-                while self.mode is Mode.STALL or (is_answer and self.mode is Mode.HALF_OPEN):
+                while self._holds_back(link, is_answer=target is link.client):
                     if self._is_closed or source.fileno() < 0:
                         return
                     time.sleep(LOOK_SECONDS)
                 target.sendall(block)
+        # Nobody is told that the other side gave up, either.
+        while link.is_abandoned and link in self._links and not self._is_closed:
+            time.sleep(LOOK_SECONDS)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
+
+    def _holds_back(self, link: Link, *, is_answer: bool) -> bool:
+        return link.is_abandoned or self.mode is Mode.STALL or (is_answer and self.mode is Mode.HALF_OPEN)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Absent, PgBouncer, PostgresServer, Proxy, RedisServer, Server, absent
+from tests.servers import Absent, PgBouncer, PostgresServer, Proxy, RedisServer, Server, absent, shared
 from tests.servers.fixtures import wanted
 from tests.servers.proxy import Mode
 from tests.support import ROOT, eventually
@@ -115,6 +115,7 @@ def test_a_missing_server_fails_in_ci_and_skips_elsewhere(monkeypatch: pytest.Mo
     def none() -> str:
         raise Absent("redis-server")
 
+    monkeypatch.setattr(shared, "missing", {})
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="apt-get install redis-server"):
         wanted(none)

@@ -32,14 +32,14 @@ def place(engine: str, folder: Path) -> Iterator[str]:
         case "postgres":
             yield with_options(wanted(shared.postgres_url), f"schema={name}")
         case "pgbouncer":
-            yield with_options(wanted(shared.pgbouncer_url), f"schema={name}&pooled=true")
+            yield with_options(wanted(shared.pgbouncer_url), f"schema={name}", "pooled=true")
         case _:
             raise ValueError(engine)
 
 
-def with_options(url: str, options: str) -> str:
+def with_options(url: str, *options: str) -> str:
     """
     >>> with_options("redis://h/0", "prefix=a")
     'redis://h/0?prefix=a&connections=4'
     """
-    return f"{url}{'&' if '?' in url else '?'}{options}&connections={CONNECTIONS}"
+    return f"{url}{'&' if '?' in url else '?'}{'&'.join([*options, f'connections={CONNECTIONS}'])}"

@@ -30,7 +30,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     violations: list[str]
     history: Summary
-    recovery_seconds: list[float]  # from a kill until each of its jobs was claimed again
+    # From a kill until each of its jobs was claimed again; from a server's return until something was claimed.
+    recovery_seconds: list[float]
 
 
 def record(result: Result) -> None:
@@ -56,3 +57,12 @@ def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
             if is_lost and ended.worker in killed_at and next_one < len(again):
                 found.append((again[next_one] - killed_at[ended.worker]) / 1e9)
     return sorted(found)
+
+
+def resumptions(history: History, returns: Sequence[int]) -> list[float]:
+    """How long after each return of the store the next claim came; not those that nothing came after."""
+    claimed = sorted(
+        operation.end for operation, _, answer in history.select(AskExchange, Exchanged) if answer and answer.leases
+    )
+    places = [(returned, bisect_right(claimed, returned)) for returned in returns]
+    return sorted((claimed[place] - returned) / 1e9 for returned, place in places if place < len(claimed))

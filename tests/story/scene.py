@@ -19,7 +19,7 @@ import msgspec
 from tests.story.app import declare
 from tests.story.marks import Marks
 from tests.story.process import ORDERS_VARIABLE, Orders
-from tests.story.results import Kill, Result, record, recoveries
+from tests.story.results import Kill, Result, record, recoveries, resumptions
 from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
 
 from jobyard import Jobyard
@@ -52,6 +52,11 @@ class Process:
         return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
 
     @property
+    def memory_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self._popen.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    @property
     def exit_code(self) -> int | None:
         return self._popen.poll()
 
@@ -72,7 +77,8 @@ class Scene:
         self.url = through or url
         self.marks = Marks(folder / "marks")
         self.kills: list[Kill] = []
-        self._folder = folder
+        self.returns: list[int] = []  # when the store was there again, in nanoseconds of CLOCK_MONOTONIC
+        self.folder = folder
         self._processes: list[Process] = []
         self._numbers = itertools.count(1)
         self._started = time.monotonic()
@@ -108,12 +114,12 @@ class Scene:
         orders = Orders(
             name=name,
             store=self.url,
-            journal=str(self._folder / f"{name}.history"),
-            marks=str(self._folder / "marks"),
+            journal=str(self.folder / f"{name}.history"),
+            marks=str(self.folder / "marks"),
             count=count,
         )
         told = {**os.environ, ORDERS_VARIABLE: msgspec.json.encode(orders).decode()}
-        log = self._folder / f"{name}.log"
+        log = self.folder / f"{name}.log"
         with log.open("wb") as output:
             popen = subprocess.Popen(
                 command, cwd=ROOT, env=told, stdin=subprocess.DEVNULL, stdout=output, stderr=output
@@ -139,6 +145,9 @@ class Scene:
     def kill(self, worker: Process) -> None:
         self.kills.append(Kill(worker.name, time.monotonic_ns()))
         worker.send(signal.SIGKILL)
+
+    def store_is_back(self) -> None:
+        self.returns.append(time.monotonic_ns())
 
     async def stop(self, processes: Iterable[Process]) -> None:
         """Ask them to end, and see that they end well."""
@@ -206,7 +215,7 @@ class Scene:
         """All that must hold at the end of any story. Ends what still runs: the history must be complete."""
         for process in self._processes:
             process.end()
-        history = History.read(sorted(self._folder.glob("*.history")))
+        history = History.read(sorted(self.folder.glob("*.history")))
         violations = [str(violation) for violation in check(history, await self.all_jobs())]
         violations += [f"audit: {sentence}" for sentence in await self.yard.store.audit()]
         if self.url.startswith("sqlite:"):
@@ -215,14 +224,14 @@ class Scene:
         result = Result(
             story=self.title,
             processes=len(self._processes),
-            kills=len(self.kills),
+            kills=len(self.kills) + len(self.returns),
             seconds=time.monotonic() - self._started,
             violations=violations,
             history=summary(history),
-            recovery_seconds=recoveries(history, self.kills),
+            recovery_seconds=recoveries(history, self.kills) + resumptions(history, self.returns),
         )
         record(result)
-        assert not violations, "\n  ".join([f"{len(violations)} violations in {self._folder}:", *violations[:50]])
+        assert not violations, "\n  ".join([f"{len(violations)} violations in {self.folder}:", *violations[:50]])
         return result
 
     async def _state(self) -> str:

@@ -1,0 +1,46 @@
+"""A server of its own for each story, so that it can be broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.servers import Absent, PostgresServer, Proxy, RedisServer, Server
+from tests.servers.fixtures import absent
+from tests.story.engines import with_options
+from tests.story.sizes import SOAK
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(engine: str) -> Iterator[Server]:
+    try:
+        made: Server = RedisServer(on_disk=SOAK) if engine == "redis" else PostgresServer(on_disk=SOAK)
+    except Absent as error:
+        absent(error)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return with_options(server.url)
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy(server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(request: pytest.FixtureRequest, url: str) -> str:
+    """By the proxy, for a story that asks for one."""
+    if "proxy" not in request.fixturenames:
+        return ""
+    proxy: Proxy = request.getfixturevalue("proxy")
+    return proxy.through(url)

@@ -1,0 +1,139 @@
+"""What the stories of broken servers share: work under way, and a look at what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.servers import RedisServer, Server
+from tests.story.overlap import most_at_once
+from tests.story.scene import Process, Scene
+
+from jobyard.domain.job import State
+from jobyard.domain.lease import MAX_DEATHS
+from jobyard.errors import StoreError
+from jobyard.ports.store import Action
+
+GROUPS = [f"group-{number}" for number in range(10)]
+MAX_RUNNING, MAX_PER_GROUP = 14, 3
+BATCH = 20
+RESUME_SECONDS = 10.0
+# A worker that keeps what it cannot send would grow with every job; a healthy one only with its caches.
+GROWTH_BYTES = 48 << 20
+DOCTOR_SECONDS = 30.0
+
+
+async def feed(scene: Scene, count: int) -> list[str]:
+    """Insert until so many jobs were acknowledged, whatever happens to the server; their ids."""
+    chance = random.Random(scene.title)
+    acknowledged: list[str] = []
+    while len(acknowledged) < count:
+        jobs = [
+            ("span", {"seconds": chance.uniform(0.01, 0.06)}, {"group": chance.choice(GROUPS)}) for _ in range(BATCH)
+        ]
+        try:
+            acknowledged += await scene.enqueue_all(jobs)
+        except StoreError:
+            # Whether these are there, nobody knows; the history does not count them as acknowledged.
+            await asyncio.sleep(0.05)
+    return acknowledged
+
+
+async def configure(scene: Scene) -> None:
+    await scene.configure(max_running=MAX_RUNNING, max_per_group=MAX_PER_GROUP)
+
+
+async def progress(scene: Scene, jobs: int) -> None:
+    """Wait until so many more jobs were completed, or none is left."""
+    before: int | None = None
+
+    async def enough() -> bool:
+        nonlocal before
+        info = await scene.queue()
+        before = info.completed if before is None else before
+        return info.completed >= before + jobs or info.waiting + info.running == 0
+
+    await scene.until(enough, f"{jobs} more jobs are completed")
+
+
+async def is_work_left(scene: Scene) -> bool:
+    try:
+        return (await scene.queue()).waiting > 0
+    except StoreError:
+        return True
+
+
+async def judge(scene: Scene, acknowledged: list[str]) -> None:
+    """After the workers were stopped: all that was acknowledged is done, within the limits, and work resumed soon."""
+    jobs = await scene.all_jobs()
+    assert set(acknowledged) <= {job.id for job in jobs}
+    assert {job.state for job in jobs} == {State.COMPLETED}
+    assert most_at_once(jobs) <= MAX_RUNNING
+    for group in GROUPS:
+        assert most_at_once(job for job in jobs if job.group == group) <= MAX_PER_GROUP
+    result = await scene.judge()
+    assert result.recovery_seconds
+    assert max(result.recovery_seconds) <= RESUME_SECONDS
+
+
+async def drained(scene: Scene) -> None:
+    """Leases may have run out three times over, for no fault of the job: people send it on its way again."""
+    await scene.drained()
+    dead = [job for job in await scene.all_jobs() if job.state is State.FAILED]
+    assert all(job.deaths == MAX_DEATHS for job in dead)
+    if dead:
+        await scene.yard.store.change(Action.RETRY, [job.id for job in dead])
+        await scene.drained()
+
+
+class Memory:
+    """Of workers: bounded, whatever the server does."""
+
+    def __init__(self, workers: list[Process]) -> None:
+        self._before = {worker.name: worker.memory_bytes for worker in workers}
+
+    def check(self, workers: list[Process]) -> None:
+        for worker in workers:
+            grown = worker.memory_bytes - self._before[worker.name]
+            assert grown < GROWTH_BYTES, f"{worker.name} has grown by {grown >> 20} MB"
+
+
+async def connections(server: Server) -> int:
+    """Of clients, as the server counts them."""
+    if isinstance(server, RedisServer):
+        return server.connections()
+    import asyncpg  # noqa: PLC0415
+
+    connection = await asyncpg.connect(server.url)
+    query = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    number = int(await connection.fetchval(query))
+    await connection.close()
+    return number
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    exit_code: int
+    failures: list[str]
+    seconds: float
+
+
+async def doctor(url: str) -> Diagnosis:
+    """What the command says, as a process of its own."""
+    return await asyncio.to_thread(_doctor, url)
+
+
+def _doctor(url: str) -> Diagnosis:
+    began = time.monotonic()
+    words = [str(Path(sys.executable).parent / "jobyard"), "--store", url, "doctor", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DOCTOR_SECONDS, check=False)
+    assert done.stdout, done.stderr
+    findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    failures = [f"{finding['what']}: {finding['says']}" for finding in findings if finding["level"] == "fail"]
+    return Diagnosis(done.returncode, failures, time.monotonic() - began)

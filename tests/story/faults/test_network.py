@@ -1,0 +1,102 @@
+"""The way to the server is cut, blocked, stalled or forgotten, under load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.servers import Proxy, Server
+from tests.servers.proxy import Mode
+from tests.story.faults.load import Memory, configure, connections, doctor, drained, feed, judge, progress
+from tests.story.scene import Scene
+from tests.story.sizes import LEASE_SECONDS, SOAK, size
+
+from jobyard.domain.job import State
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(1800 if SOAK else 240)]
+
+FAULTS = ("cut", "refused", "stalled", "half-open", "forgotten")
+ROUNDS = size(1, 5)
+JOBS_BETWEEN = 40
+WORKERS = 3
+
+
+@contextmanager
+def trouble(proxy: Proxy, fault: str) -> Iterator[None]:
+    match fault:
+        case "cut":
+            proxy.cut()
+            yield
+        case "refused":
+            proxy.mode = Mode.REFUSE
+            proxy.cut()
+            yield
+        case "stalled":
+            proxy.mode = Mode.STALL
+            yield
+        case "half-open":
+            proxy.mode = Mode.HALF_OPEN
+            yield
+            # Neither side is told, and what was on its way is gone for good.
+            proxy.abandon()
+        case "forgotten":
+            proxy.abandon()
+            yield
+    proxy.mode = Mode.PASS
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_the_connection_is(scene: Scene, server: Server, proxy: Proxy, fault: str) -> None:
+    await configure(scene)
+    before = await connections(server)
+    workers = await scene.workers(WORKERS)
+    memory = Memory(workers)
+    stop_feeding = asyncio.Event()
+    feeding = asyncio.create_task(_feed_until(scene, stop_feeding))
+    await progress(scene, JOBS_BETWEEN)
+    for _ in range(ROUNDS):
+        with trouble(proxy, fault):
+            if fault in {"refused", "stalled", "half-open"}:
+                diagnosis = await doctor(scene.url)
+                assert diagnosis.exit_code == 1, diagnosis
+                assert diagnosis.failures
+            # Long enough for every lease to run out.
+            await asyncio.sleep(2 * LEASE_SECONDS if fault != "cut" else 0.1)
+        scene.store_is_back()
+        await progress(scene, JOBS_BETWEEN)
+    stop_feeding.set()
+    acknowledged = await feeding
+    await drained(scene)
+    memory.check(workers)
+    await scene.stop(workers)
+    proxy.cut()  # those that were abandoned are not the store's to close
+
+    async def as_before() -> bool:
+        return await connections(server) <= before + 2
+
+    await scene.until(as_before, "no connection is left over")
+    await judge(scene, acknowledged)
+
+
+async def _feed_until(scene: Scene, stop: asyncio.Event) -> list[str]:
+    """By the direct way: so that there always is something to claim, and never too much."""
+    acknowledged: list[str] = []
+    while not stop.is_set():
+        if len(acknowledged) - (await scene.queue()).completed < 100:
+            acknowledged += await feed(scene, 20)
+        await asyncio.sleep(0.02)
+    return acknowledged
+
+
+async def test_each_round_trip_takes_longer(scene: Scene, proxy: Proxy) -> None:
+    """A far server is slower, and nothing else."""
+    await configure(scene)
+    proxy.latency_seconds = 0.05
+    workers = await scene.workers(2)
+    job_ids = await feed(scene, 100)
+    ended = await scene.done(*job_ids)
+    await scene.stop(workers)
+    assert {(job.state, job.attempt, job.deaths) for job in ended} == {(State.COMPLETED, 1, 0)}
+    await scene.judge()

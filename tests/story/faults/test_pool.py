@@ -1,0 +1,144 @@
+"""Few connections and many callers, some of whom change their mind in the middle of a command."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.servers import Server
+from tests.story.faults.load import connections
+from tests.story.scene import Scene
+from tests.story.sizes import SOAK, size
+
+from jobyard.domain.job import NewJob
+from jobyard.domain.lease import Lease
+from jobyard.domain.outcome import Done
+from jobyard.domain.state import Settlement, judge
+from jobyard.main.ids import new_id
+from jobyard.main.stores import make_store
+from jobyard.ports.store import Filter, Store
+from jobyard.testing.history import RecordingStore
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(600 if SOAK else 120)]
+
+CALLERS = size(50, 200)
+LEASE_SECONDS = 1.0
+# One for waking and one for what must not be kept waiting may stand beside the pool.
+EXTRA = 2
+
+
+@pytest.fixture(params=[1, 2])
+def limit(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+async def store(scene: Scene, server: Server, limit: int) -> AsyncIterator[Store]:
+    await scene.configure()
+    before = await connections(server)
+    store = RecordingStore(make_store(f"{server.url}?connections={limit}"), scene.folder / "crowd.history")
+    await store.open()
+    yield store
+    assert await connections(server) <= before + limit + EXTRA
+    await store.close()
+
+    async def none_left() -> bool:
+        return await connections(server) <= before
+
+    await scene.until(none_left, "the store has closed all its connections")
+
+
+def job(**options: Any) -> NewJob:
+    return NewJob(id=new_id(), kind="span", **options)
+
+
+async def test_many_callers_share_few_connections(scene: Scene, store: Store) -> None:
+    """Those who wait for an end or for work keep nobody else from the store."""
+    [held] = await store.insert([job(queue="held")])
+    waiting = [asyncio.create_task(store.wait_for_end(held.id, 60.0)) for _ in range(CALLERS)]
+    watching = [asyncio.create_task(store.wait_for_work(["nothing"], 60.0)) for _ in range(CALLERS)]
+    began = time.monotonic()
+    await asyncio.gather(*(_use(store) for _ in range(CALLERS)))
+    assert time.monotonic() - began < 30
+    [lease] = (await store.exchange("w", [], ["held"], 1, 15.0)).leases
+    await store.exchange("w", [Settlement(lease.key, judge(lease, Done()))], ["held"], 0, 15.0)
+    ended = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    assert {one.id for one in ended if one} == {held.id}
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
+    await _use(store)
+    await scene.judge()
+
+
+async def _use(store: Store) -> None:
+    [one] = await store.insert([job(queue=f"own-{new_id()}")])
+    found = await store.get(one.id)
+    assert found is not None
+    assert found.id == one.id
+    assert [each.id for each in (await store.find(Filter(ids=(one.id,)))).jobs] == [one.id]
+
+
+async def test_commands_are_cancelled_at_random_moments(scene: Scene, store: Store) -> None:
+    """No answer reaches another caller, no connection is lost, and the counts stay true."""
+    chance = random.Random(scene.title)
+    held: list[Lease] = []
+
+    async def insert() -> None:
+        await store.insert([job(group=chance.choice("abc")) for _ in range(3)])
+
+    async def exchange() -> None:
+        some = [held.pop() for _ in range(min(3, len(held)))]
+        settlements = [Settlement(lease.key, judge(lease, Done())) for lease in some]
+        held.extend((await store.exchange("w", settlements, ["default"], 3, LEASE_SECONDS)).leases)
+
+    async def record() -> None:
+        key = new_id()
+        await store.put("own", key, key.encode())
+        found = await store.fetch("own", key)
+        assert found is not None
+        assert found.data == key.encode(), "an answer for somebody else"
+
+    async def find() -> None:
+        await store.find(Filter(states=()))
+
+    async def wait() -> None:
+        await store.wait_for_work(["nothing"], 0.01)
+
+    async def extend() -> None:
+        await store.extend("w", [lease.key for lease in held[:3]], LEASE_SECONDS)
+
+    verbs = (insert, exchange, record, find, wait, extend, record, exchange)
+    await asyncio.gather(*(_change_ones_mind(chance, verbs) for _ in range(size(10, 20))))
+    await _use(store)
+    await _work_off(scene, store)
+    await scene.judge()
+
+
+async def _change_ones_mind(chance: random.Random, verbs: tuple[Callable[[], Awaitable[None]], ...]) -> None:
+    for _ in range(size(40, 400)):
+        task = asyncio.ensure_future(chance.choice(verbs)())
+        await asyncio.wait([task], timeout=chance.choice([0.0, 0.0005, 0.002, 0.005, 5.0]))
+        if not task.done():
+            task.cancel()
+        [answer] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(answer, BaseException) and not isinstance(answer, asyncio.CancelledError):
+            raise answer
+
+
+async def _work_off(scene: Scene, store: Store) -> None:
+    """Claims whose answer nobody heard run out; then everything is done."""
+
+    async def nothing_left() -> bool:
+        await store.reclaim()
+        leases = (await store.exchange("last", [], ["default"], 100, 15.0)).leases
+        settlements = [Settlement(lease.key, judge(lease, Done())) for lease in leases]
+        await store.exchange("last", settlements, ["default"], 0, 15.0)
+        info = await scene.queue()
+        return info.waiting + info.running == 0
+
+    await scene.until(nothing_left, "every job has ended")
