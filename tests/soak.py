@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from xml.etree import ElementTree
 import msgspec
 from bench.machine import Machine, examine
 
+from tests.servers.absent import PACKAGES, find
 from tests.story.results import RESULTS_VARIABLE, Result
 
 ROOT = Path(__file__).parents[1]
@@ -116,31 +118,46 @@ def page(ran: list[Ran], machine: Machine, began: datetime, seconds: float) -> s
         "",
         "This page is written by `make soak` (`python -m tests.soak`). Do not edit it: run that again.",
         "",
-        "Real processes are killed, frozen, stopped and raced against each other on one file. Each writes down what it",
-        "asked of the store and what it was answered, and `jobyard.testing.history` proves from all of that: limits at",
-        "every instant, order, fencing, nothing lost, nothing accepted twice. A violation is a broken promise.",
+        "Real processes are killed, frozen, stopped and raced against each other on one store; servers are killed, cut",
+        "off, stalled and filled up under them. Each process writes down what it asked of the store and what it was",
+        "answered, and `jobyard.testing.history` proves from all of that: limits at every instant, order, fencing,",
+        "nothing lost, nothing accepted twice. A violation is a broken promise.",
         "",
         f"- **Result**: {passed} tests passed, {len(failed)} failed, {skipped} skipped or known to fail, "
         f"{len(violations)} violations",
         f"- **Date**: {began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
         f"- **Machine**: {machine.processor}, {machine.cores} cores, {machine.system}, Python {machine.python}, "
         f"SQLite {machine.sqlite}",
-        f"- **Durability**: power-safe (`synchronous=FULL`, the default) on {machine.filesystem}; "
-        f"one sync takes {machine.fdatasync_us:.0f} µs",
+        f"- **Servers**: {', '.join(servers())}",
+        f"- **Durability**: SQLite power-safe (`synchronous=FULL`, the default), PostgreSQL too (`fsync`, "
+        f"`synchronous_commit`), Redis with `appendfsync everysec`; on {machine.filesystem}, one sync takes "
+        f"{machine.fdatasync_us:.0f} µs",
         *(f"- **Beware**: {warning}" for warning in machine.warnings),
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|---|" + "--:|" * (len(COLUMNS) - 1),
         *("| " + " | ".join(row) + " |" for row in rows(ran)),
         "",
-        "*refused*: settlements that came after their lease was gone, which is how it should be. *reclaimed*: leases",
-        "that ran out and whose jobs went back to waiting. *slowest recovery*: from a SIGKILL until the last of the",
-        "killed worker's jobs was claimed elsewhere, with leases of 1.5 s unless the default lease is named.",
+        "*kills*: of workers, and times that a server went away and came back. *refused*: settlements that came after",
+        "their lease was gone, which is how it should be. *reclaimed*: leases that ran out and whose jobs went back to",
+        "waiting. *slowest recovery*: from a SIGKILL until the last of the killed worker's jobs was claimed elsewhere,",
+        "with leases of 1.5 s unless the default lease is named; of a server: from its return until the next claim.",
     ]
     if failed or violations:
         lines += ["", "## What went wrong", "", *(f"- {case.file} `{case.name}` failed" for case in failed)]
         lines += [f"- {story}: {words}" for story, words in violations[:100]]
     return "\n".join(lines) + "\n"
+
+
+def servers() -> Iterator[str]:
+    for program in PACKAGES:
+        found = find(program)
+        if found is None:
+            yield f"no {program}"
+            continue
+        words = subprocess.run([str(found), "--version"], capture_output=True, text=True, check=True).stdout
+        version = re.search(r"\d+(\.\d+)+", words)
+        yield f"{program} {version[0] if version else '?'}"
 
 
 def main() -> int:

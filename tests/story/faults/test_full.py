@@ -79,8 +79,7 @@ def server(engine: str, tmp_path: Path) -> Iterator[Server]:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(disk)], check=False).returncode != 0:
         pytest.skip("nothing can be mounted here")
     try:
-        settings = {"max_wal_size": "32MB", "min_wal_size": "32MB", "restart_after_crash": "on"}
-        with PostgresServer(data=disk / "data", **settings) as postgres:
+        with PostgresServer(data=disk / "data", max_wal_size="32MB", min_wal_size="32MB") as postgres:
             yield postgres
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
