@@ -10,11 +10,12 @@ from jobyard.domain.instant import after
 from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.stores.sqlite.insert import decode_backoff
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import GroupRow, QueueRow, Transaction, new_token
 
 QUEUES_WITH_WORK = sql("queues_with_work")
 PICK_READY, TAKE_READY, INSERT_LEASE = sql("pick_ready"), sql("take_ready"), sql("insert_lease")
+PICK_HEADS, DELETE_READY = sql("pick_heads"), sql("delete_ready")
 
 
 def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, lease_seconds: float) -> list[Lease]:
@@ -24,7 +25,10 @@ def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, leas
     counts: dict[int, int] = {}
     for group in order:
         counts[id(group)] = counts.get(id(group), 0) + 1
-    picked = {id(group): pick(tx, group, counts[id(group)]) for group in dict.fromkeys(order)}
+    picked = pick_heads(tx, [group for group in order if counts[id(group)] == 1])
+    picked |= {
+        id(group): pick(tx, group, counts[id(group)]) for group in dict.fromkeys(order) if id(group) not in picked
+    }
     token, expires_at, now = new_token(), after(tx.now, lease_seconds), tx.now
     leases: list[Lease] = []
     rows: list[tuple[object, ...]] = []
@@ -82,18 +86,39 @@ def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow
     return [lines[index][next(given[index])] for index in turns]
 
 
+def pick_heads(tx: Transaction, groups: list[GroupRow]) -> dict[int, Iterator[tuple[Any, ...]]]:
+    """As `pick`, for groups that give one job each: a statement for all costs much less than one for each."""
+    by_queue: dict[str, list[GroupRow]] = {}
+    for group in groups:
+        by_queue.setdefault(group.queue.name, []).append(group)
+    picked: dict[int, Iterator[tuple[Any, ...]]] = {}
+    for queue, some in by_queue.items():
+        taken: list[tuple[object, ...]] = []
+        for place, *row in tx.cursor.execute(PICK_HEADS, (as_list([group.name for group in some]), queue)).fetchall():
+            group = some[place]
+            taken.append((queue, group.name, row[0], row[1]))
+            picked[id(group)] = iter([tuple(row)])
+            start(group, 1)
+        tx.cursor.executemany(DELETE_READY, taken)
+    return picked
+
+
 def pick(tx: Transaction, group: GroupRow, count: int) -> Iterator[tuple[Any, ...]]:
     """Take the head of the group out of the line; the running counts move in the same step."""
     queue = group.queue
     rows = tx.cursor.execute(PICK_READY, (queue.name, group.name, count)).fetchall()
     last = rows[-1]
     tx.cursor.execute(TAKE_READY, (queue.name, group.name, last[0], last[1]))
+    start(group, count)
+    return iter(rows)
+
+
+def start(group: GroupRow, count: int) -> None:
     group.waiting -= count
     group.running += count
     group.dirty = True
-    queue.waiting -= count
-    queue.running += count
-    return iter(rows)
+    group.queue.waiting -= count
+    group.queue.running += count
 
 
 def _turn(queue: QueueRow) -> int:
