@@ -111,6 +111,26 @@ async def test_the_proxy_passes_stalls_refuses_and_cuts(redis_url: str) -> None:
         await eventually(lambda: proxy.connections == 0)
 
 
+async def test_the_proxy_forgets_connections_and_serves_new_ones(redis_url: str) -> None:
+    with RedisServer() as server, Proxy(server.port) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"PING\r\n")
+        assert await reader.readline() == b"+PONG\r\n"
+        proxy.abandon()
+        writer.write(b"PING\r\n")
+        newer, other = await asyncio.open_connection("127.0.0.1", proxy.port)
+        other.write(b"PING\r\n")
+        assert await newer.readline() == b"+PONG\r\n"
+        writer.close()
+        await writer.wait_closed()
+        other.write(b"PING\r\n")
+        assert await newer.readline() == b"+PONG\r\n"
+        assert server.connections() == 2  # the server was not told
+        other.close()
+        proxy.cut()
+        await eventually(lambda: server.connections() == 0)
+
+
 def test_a_missing_server_fails_in_ci_and_skips_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise Absent("redis-server")
