@@ -1,0 +1,217 @@
+"""Exchange, and what else goes by leases: renewing, reporting, clearing away what has run out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.job import State
+from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.state import Settlement, Transition, bury
+from jobyard.ports.store import Exchange, Extended, Report
+from jobyard.stores.redis.packing import (
+    CODES,
+    NEW,
+    lease,
+    milliseconds,
+    queue_from,
+    queue_name,
+    text,
+    unpack,
+    unpack_past,
+)
+from jobyard.stores.redis.scripts import script
+from jobyard.stores.redis.server import Server
+from jobyard.stores.redis.viewing import held, wish
+
+EXCHANGE, EXTEND, REPORT, EXPIRED = script("exchange"), script("extend"), script("report"), script("expired")
+KEPT_LINES = 1000
+KNOWN_AT_MOST = 100_000
+
+
+def new_token() -> str:
+    """One per exchange: no job is claimed twice in one, so it is one per attempt."""
+    return secrets.token_hex(8)
+
+
+class Homes:
+    """Which queue the leases given here belong to; for others the server asks its queues."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, str] = {}
+
+    def note(self, sequence: int, queue: str) -> None:
+        self._queues[sequence] = queue
+
+    def of(self, sequence: int) -> str | bool:
+        return self._queues.get(sequence, False)
+
+    def leave(self, sequence: int) -> str | bool:
+        return self._queues.pop(sequence, False)
+
+    def tidy(self) -> None:
+        """Leases that nobody settled here must not pile up."""
+        while len(self._queues) > KNOWN_AT_MOST:
+            self._queues.pop(next(iter(self._queues)), None)
+
+
+async def exchange(
+    server: Server,
+    homes: Homes,
+    worker: str,
+    settlements: Sequence[Settlement],
+    queues: Sequence[str],
+    wanted: int,
+    lease_seconds: float,
+) -> Exchange:
+    token = new_token()
+    reply = await server.run(
+        EXCHANGE,
+        {
+            "worker": worker,
+            "token": token,
+            "lease": milliseconds(lease_seconds),
+            "wanted": wanted,
+            "queues": [queue_name(queue) for queue in dict.fromkeys(queues)],
+            "settled": settled(homes, settlements),
+        },
+    )
+    refused, names, sequences, records, more, stops, due, revision, now = reply
+    return Exchange(
+        refused=tuple([settlements[place - 1].key for place in refused]),
+        leases=given(homes, token, names, sequences, records, more),
+        cancelled=asked_to_stop(stops),
+        next_due_at=None if due < 0 else due,
+        revision=revision,
+        now=now,
+    )
+
+
+def given(
+    homes: Homes, token: str, names: list[bytes], sequences: list[bytes], records: list[bytes], more: list[Any]
+) -> tuple[Lease, ...]:
+    if not sequences:
+        return ()
+    pasts = {place: (unpack_past(past), private or None) for place, past, private in more}
+    leases: list[Lease] = []
+    for place, (name, sequence, record) in enumerate(zip(names, sequences, records, strict=True)):
+        past, private = pasts.get(place, (NEW, None))
+        number, queue = int(sequence), queue_from(name)
+        leases.append(lease(token, queue, number, record, past, private))
+        homes.note(number, queue_name(queue))
+    homes.tidy()
+    return tuple(leases)
+
+
+def settled(homes: Homes, settlements: Sequence[Settlement]) -> list[Any]:
+    """Flat, as `_settle.lua` reads it."""
+    flat: list[Any] = []
+    for settlement in settlements:
+        key, transition = settlement.key, settlement.transition
+        if transition.to is State.COMPLETED and transition.result is not None and transition.error is None:
+            result = transition.result
+            home = homes.leave(key.sequence)
+            flat += (home, f"{key.sequence:015d}", key.job_id, key.token, result == b"null" or text(result))
+        else:
+            home = homes.of(key.sequence) if transition.to is State.RUNNING else homes.leave(key.sequence)
+            flat += (home, f"{key.sequence:015d}", key.job_id, key.token, spelled(transition))
+    return flat
+
+
+def spelled(transition: Transition) -> dict[str, Any]:
+    """A transition as the server reads it: what is not said does not apply."""
+    found: dict[str, Any] = {"to": CODES[transition.to]}
+    if not transition.counted:
+        found["uncounted"] = True
+    if transition.died:
+        found["died"] = True
+    if transition.delay_seconds > 0:
+        found["delay"] = milliseconds(transition.delay_seconds)
+    if transition.signal is not None:
+        found["signal"] = transition.signal
+    if transition.park_seconds is not None:
+        found["park"] = milliseconds(transition.park_seconds)
+    if transition.external_id is not None:
+        found["external"] = transition.external_id
+    if transition.result is not None:
+        found["result"] = text(transition.result)
+    if transition.reason is not None:
+        found["reason"] = transition.reason
+    if transition.error is not None:
+        found["error"] = text(msgspec.json.encode(transition.error))
+    return found
+
+
+def asked_to_stop(stops: list[list[bytes]]) -> tuple[tuple[LeaseKey, str], ...]:
+    return tuple(
+        (LeaseKey(job_id.decode(), int(sequence), token.decode()), reason.decode())
+        for job_id, sequence, token, reason in stops
+    )
+
+
+def keyed(homes: Homes, key: LeaseKey) -> tuple[str | bool, str, str, str]:
+    return (homes.of(key.sequence), f"{key.sequence:015d}", key.job_id, key.token)
+
+
+async def extend(
+    server: Server, homes: Homes, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool
+) -> Extended:
+    flat = [part for key in keys for part in keyed(homes, key)]
+    question = {"worker": worker, "lease": milliseconds(lease_seconds), "unseen": unseen, "keys": flat}
+    lost, stops = await server.run(EXTEND, question)
+    return Extended(lost=tuple(keys[place - 1] for place in lost), cancelled=asked_to_stop(stops))
+
+
+async def report(server: Server, homes: Homes, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
+    rows: list[tuple[Any, ...]] = []
+    for one in reports:
+        progress = False if one.progress is None else text(msgspec.json.encode(one.progress))
+        lines = [text(msgspec.json.encode(line)) for line in one.lines]
+        row = (*keyed(homes, one.key), progress, lines)
+        if one.step is None:
+            rows.append((*row, False))
+        else:
+            step = text(msgspec.json.encode(one.step))
+            rows.append((*row, one.step.name, step, one.step.status == "running"))
+    refused = await server.run(REPORT, {"reports": rows, "kept": KEPT_LINES})
+    return tuple(reports[place - 1].key for place in refused)
+
+
+async def reclaim(server: Server, limit: int) -> list[Ended]:
+    """Two trips: what has run out is judged here, and ended only if it is still so when the judgement arrives."""
+    rows = await server.run(EXPIRED, {"limit": limit})
+    if not rows:
+        return []
+    flat: list[Any] = []
+    ended: list[Ended] = []
+    for name, sequence, record, lease_record, past, stop in rows:
+        hold, rest = held(lease_record), unpack(record)[4]
+        transition = bury(
+            attempt=hold.attempt,
+            deaths=unpack_past(past).deaths,
+            worker=hold.worker,
+            cancel_requested=wish(stop),
+        )
+        assert transition.error is not None
+        flat += (name.decode(), sequence.decode(), rest.id, hold.token, spelled(transition))
+        ended.append(
+            Ended(
+                job_id=rest.id,
+                queue=queue_from(name),
+                group=hold.group,
+                token=hold.token,
+                worker=hold.worker,
+                error=transition.error,
+            )
+        )
+    question = {"worker": "", "token": "", "lease": 0, "wanted": 0, "queues": [], "settled": flat, "expired_only": True}
+    reply = await server.run(EXCHANGE, question)
+    renewed, now = set(reply[0]), reply[8]
+    return [
+        msgspec.structs.replace(one, error=msgspec.structs.replace(one.error, at=now))
+        for place, one in enumerate(ended, start=1)
+        if place not in renewed
+    ]

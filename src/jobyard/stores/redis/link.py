@@ -1,0 +1,158 @@
+"""One connection: commands go out at once, answers come back in order, nobody can leave it half-read."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import hiredis
+
+from jobyard.errors import StoreUnavailable
+from jobyard.stores.redis.address import Address
+from jobyard.stores.redis.trouble import plain
+
+CONNECT_SECONDS = 4.0
+# A server that owes an answer for so long is taken for gone: a half-open connection must not hold a worker up.
+ANSWER_SECONDS = 5.0
+NOTHING = object()
+
+
+class Link(asyncio.Protocol):
+    """A caller that is cancelled leaves its place in the order of answers; the connection stays usable."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(notEnoughData=NOTHING)
+        self._owed: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self.is_open = False
+        self.on_message: Callable[[Any], None] | None = None  # once subscribed, answers belong to nobody
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._owed)
+
+    def send(self, *words: str | bytes | int) -> asyncio.Future[Any]:
+        """The answer to come; an error of the server is answered, not raised."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if not self.is_open or self._transport is None:
+            future.set_exception(self._lost())
+            return future
+        self._owed.append((future, self._loop.time()))
+        self._transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # it takes any number of words
+        if self._watch is None:
+            self._watch = self._loop.call_later(ANSWER_SECONDS, self._look_at_the_time)
+        return future
+
+    def tell(self, *words: str | bytes) -> None:
+        """For a subscribed connection: nothing is owed."""
+        if self._transport is not None and self.is_open:
+            self._transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]
+
+    async def drained(self) -> None:
+        """Once all answers that are owed by now have come, or never will."""
+        if self._owed:
+            await asyncio.wait([self._owed[-1][0]])
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+        plug = transport.get_extra_info("socket")
+        if plug is not None and plug.family != socket.AF_UNIX:
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        reader, owed = self._reader, self._owed
+        try:
+            reader.feed(data)
+            while (answer := reader.gets()) is not NOTHING:
+                if self.on_message is not None:
+                    self.on_message(answer)
+                    continue
+                future, _ = owed.popleft()
+                if not future.done():
+                    future.set_result(answer)
+        except (hiredis.ProtocolError, IndexError):
+            self.close()  # whatever answers there does not speak Redis
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        while self._owed:
+            future, _ = self._owed.popleft()
+            if not future.done():
+                future.set_exception(self._lost())
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def _look_at_the_time(self) -> None:
+        self._watch = None
+        if not self._owed:
+            return
+        waited = self._loop.time() - self._owed[0][1]
+        if waited >= ANSWER_SECONDS:
+            self.close()
+        else:
+            self._watch = self._loop.call_later(ANSWER_SECONDS - waited, self._look_at_the_time)
+
+    def _lost(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The connection to {self._shown} was lost before the answer came; what was asked may or may not have "
+            "happened."
+        )
+
+
+async def connect(address: Address) -> Link:
+    """A connection that is let in and looks at the right database."""
+    link: Link | None = None
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            link = await _reach(address)
+            for words in _greeting(address):
+                answer = await link.send(*words)
+                if isinstance(answer, hiredis.ReplyError):
+                    raise plain(answer, address.shown)
+    except BaseException as error:
+        if link is not None:
+            link.close()
+        if isinstance(error, TimeoutError):
+            raise StoreUnavailable(f"{address.shown} does not answer within {CONNECT_SECONDS:g} s.") from error
+        if isinstance(error, OSError):
+            raise StoreUnavailable(f"Cannot connect to {address.shown}: {error.strerror or error}.") from error
+        raise
+    return link
+
+
+async def _reach(address: Address) -> Link:
+    loop = asyncio.get_running_loop()
+    if address.path is not None:
+        _, link = await loop.create_unix_connection(lambda: Link(address.shown), address.path)
+    else:
+        _, link = await loop.create_connection(lambda: Link(address.shown), address.host, address.port, ssl=address.tls)
+    return link
+
+
+def _greeting(address: Address) -> list[tuple[str | int, ...]]:
+    words: list[tuple[str | int, ...]] = []
+    if address.password is not None:
+        user = () if address.username is None else (address.username,)
+        words.append(("AUTH", *user, address.password))
+    words.append(("CLIENT", "SETNAME", "jobyard"))
+    if address.database:
+        words.append(("SELECT", address.database))
+    return words

@@ -1,0 +1,62 @@
+-- What every command begins with: the question, the clock, and how to send many values at once.
+local call, pack, unpack_bytes = redis.call, struct.pack, struct.unpack
+local sub, byte, format, concat = string.sub, string.byte, string.format, table.concat
+local ROOT, ask = ARGV[1], cmsgpack.unpack(ARGV[2])
+local FOREVER, UNLIMITED = 253402300799999, 9007199254740992
+
+-- The server's clock decides; only a test that turns time by hand sends its own.
+local now = ask.now
+if now == 0 then
+  local time = call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function after(milliseconds)
+  return math.min(FOREVER, now + milliseconds)
+end
+
+-- Lua cannot spread more than about 8000 values over one call.
+local AT_ONCE = 4000
+
+local function many(command, key, list)
+  local count = #list
+  if count == 0 then
+    return
+  end
+  if count <= AT_ONCE then
+    call(command, key, unpack(list))
+    return
+  end
+  for first = 1, count, AT_ONCE do
+    call(command, key, unpack(list, first, math.min(first + AT_ONCE - 1, count)))
+  end
+end
+
+-- The values of many fields of a hash, in the order of the fields.
+local function fetch(key, fields)
+  local count = #fields
+  if count == 0 then
+    return {}
+  end
+  if count <= AT_ONCE then
+    return call('HMGET', key, unpack(fields))
+  end
+  local values = {}
+  for first = 1, count, AT_ONCE do
+    local last = math.min(first + AT_ONCE - 1, count)
+    local some = call('HMGET', key, unpack(fields, first, last))
+    for index = 1, last - first + 1 do
+      values[first + index - 1] = some[index]
+    end
+  end
+  return values
+end
+
+-- Several byte strings as one, each with its length before it.
+local function join(list)
+  local parts = {}
+  for index = 1, #list do
+    parts[index] = pack('>I', #list[index]) .. list[index]
+  end
+  return concat(parts)
+end

@@ -1,0 +1,259 @@
+-- One job in its queue: where it stands, what it carries along, and how it leaves.
+-- jobs: created (8) run_at (8) flags (1) priority (8) group (2 + n), then what only the client reads.
+local HAS_PRIVATE, HAS_ACTIVE_KEY, HAS_MARKS, HAS_PAST = 1, 2, 4, 8
+local PENDING, COMPLETED, FAILED, TIMEOUT, CANCELLED, RUNNING = 0, 1, 2, 3, 4, 5
+local BLOCK = 1024
+
+local function name_of(number)
+  return format('%015d', number)
+end
+
+-- flags, priority, group, run_at as they were handed in
+local function header(value)
+  local _, run_at, flags, priority, group = unpack_bytes('>ddBdHc0', value)
+  return flags, priority, group, run_at
+end
+
+local function carries(flags, what)
+  return flags % (2 * what) >= what
+end
+
+-- What a job has behind it, kept only where it differs from a new job's:
+-- u attempts used, d deaths, r run_at, w waiting for, s signal delivered, p priority
+local function past_of(queue, seq)
+  if not has(queue, 'past') then
+    return {}
+  end
+  local packed = call('HGET', queue.key .. 'past', seq)
+  return packed and cmsgpack.unpack(packed) or {}
+end
+
+local function keep_past(queue, seq, past)
+  if past.u == 0 then past.u = nil end
+  if past.d == 0 then past.d = nil end
+  if next(past) then
+    call('HSET', queue.key .. 'past', seq, cmsgpack.pack(past))
+    queue.has.past = true
+  elseif has(queue, 'past') then
+    call('HDEL', queue.key .. 'past', seq)
+  end
+end
+
+-- A PENDING job takes its place: in line if it is due, else among the delayed.
+local function enter(group, seq, priority, run_at)
+  local queue = group.queue
+  if run_at <= now then
+    call('ZADD', queue.key .. 'ready:' .. group.name, -priority, seq)
+    arrive(group, 1)
+  else
+    call('ZADD', queue.key .. 'delayed', run_at, seq)
+    delay(group, 1)
+  end
+end
+
+-- Back to waiting, with another time; parked on a signal if one is given.
+local function wait(queue, seq, run_at, waiting_for, past)
+  local _, priority, group = header(call('HGET', queue.key .. 'jobs', seq))
+  past.r, past.w = run_at, run_at > now and waiting_for or nil
+  keep_past(queue, seq, past)
+  enter(group_of(queue, group), seq, past.p or priority, run_at)
+end
+
+-- Let jobs whose time has come join, by (run_at, sequence); so many per call that nobody else waits long.
+local PROMOTE_AT_ONCE = 2000
+
+local function promote()
+  local first = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')
+  if not first[2] or tonumber(first[2]) > now then
+    return
+  end
+  local due = {}
+  for _, name in ipairs(call('ZRANGEBYSCORE', ROOT .. ':due', '-inf', now)) do
+    local queue = queue_of(name)
+    local some = call('ZRANGEBYSCORE', queue.key .. 'delayed', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTE_AT_ONCE)
+    for index = 1, #some, 2 do
+      due[#due + 1] = { queue, some[index], tonumber(some[index + 1]) }
+    end
+  end
+  table.sort(due, function(one, other)
+    if one[3] ~= other[3] then
+      return one[3] < other[3]
+    end
+    return one[2] < other[2]
+  end)
+  for index = 1, math.min(#due, PROMOTE_AT_ONCE) do
+    local queue, seq = due[index][1], due[index][2]
+    local _, priority, name = header(call('HGET', queue.key .. 'jobs', seq))
+    local past = past_of(queue, seq)
+    if past.w then
+      past.w = nil
+      keep_past(queue, seq, past)
+    end
+    local group = group_of(queue, name)
+    call('ZREM', queue.key .. 'delayed', seq)
+    delay(group, -1)
+    enter(group, seq, past.p or priority, now)
+  end
+end
+
+-- Everything the client needs to show the job, each part a byte string.
+local function see(queue, seq, whole)
+  local key = queue.key
+  local function part(what)
+    return has(queue, what) and call('HGET', key .. what, seq) or ''
+  end
+  local errors, lines, steps, progress = '', '', '', ''
+  if has(queue, 'extras') and call('SISMEMBER', key .. 'extras', seq) == 1 then
+    errors = join(call('LRANGE', key .. 'errors:' .. seq, 0, -1))
+    progress = call('HGET', key .. 'extra:' .. seq, 'progress') or ''
+    if whole then
+      lines = join(call('LRANGE', key .. 'log:' .. seq, 0, -1))
+      steps = join(call('HGETALL', key .. 'steps:' .. seq))
+    end
+  end
+  return {
+    queue.name, seq, call('HGET', key .. 'jobs', seq) or '', part('past'), part('leases'), part('done'),
+    part('outside'), part('stop'), progress, errors, lines, steps,
+  }
+end
+
+-- Those who wait for the job's end are sent the whole job: retention may take it away at once.
+local function tell_end(queue, id, message)
+  if not has(queue, 'awaited') then
+    return
+  end
+  local handles = call('HGET', queue.key .. 'awaited', id)
+  if handles then
+    for handle in string.gmatch(handles, '%S+') do
+      call('PUBLISH', ROOT .. ':to:' .. handle, message())
+    end
+    call('HDEL', queue.key .. 'awaited', id)
+  end
+end
+
+-- An ACTIVE key is free when its job has ended or is gone.
+local function free_key(queue, seq, id)
+  local marks = cmsgpack.unpack(call('HGET', queue.key .. 'marks', seq))
+  local holder = call('HGET', queue.key .. 'unique', marks[1])
+  if holder and byte(holder, 9) == 1 and sub(holder, 10) == id then
+    call('HDEL', queue.key .. 'unique', marks[1])
+  end
+end
+
+local function add_extra(queue, seq)
+  call('SADD', queue.key .. 'extras', seq)
+  queue.has.extras = true
+end
+
+local function add_error(queue, seq, error)
+  call('RPUSH', queue.key .. 'errors:' .. seq, pack('>d', now) .. error)
+  add_extra(queue, seq)
+end
+
+local function tally(queue, state, change)
+  local count = state == COMPLETED and 'completed' or state == CANCELLED and 'cancelled' or 'failed'
+  queue[count] = queue[count] + change
+  queue.dirty = true
+end
+
+local function bucket(queue, state)
+  return queue.key .. (state == COMPLETED and 'completed' or 'failed')
+end
+
+-- done: state (1) has a reason (1) finished (8) started (8) attempt (4) worker (2 + n) reason (4 + n) result
+local function ending(state, reason, started, attempt, worker)
+  local head = pack('>BBddIH', state, reason and 1 or 0, now, started, attempt, #worker) .. worker
+  return reason and head .. pack('>I', #reason) .. reason or head
+end
+
+-- Write the end of a job: its row among the finished, its queue's counts, its unique key.
+local function finish(queue, seq, id, flags, state, reason, result, started, attempt, worker)
+  finish_number = finish_number + 1
+  call('HSET', queue.key .. 'done', seq, ending(state, reason, started, attempt, worker) .. (result or ''))
+  queue.has.done = true
+  call('ZADD', bucket(queue, state), finish_number, seq .. id)
+  tally(queue, state, 1)
+  if carries(flags, HAS_ACTIVE_KEY) then
+    free_key(queue, seq, id)
+  end
+  if state == COMPLETED and carries(flags, HAS_PRIVATE) then
+    call('HDEL', queue.key .. 'private', seq)
+  end
+  tell_end(queue, id, function()
+    return 'e' .. join({ id, join(see(queue, seq, true)) })
+  end)
+end
+
+-- Jobs leave with everything that hangs on them; `members` are sequence and id in one.
+local function drop(queue, members)
+  local key, seqs, ids = queue.key, {}, {}
+  for index, member in ipairs(members) do
+    local seq = sub(member, 1, 15)
+    seqs[index], ids[index] = seq, sub(member, 16)
+    local block = math.floor(tonumber(seq) / BLOCK)
+    queue.blocks[block] = (queue.blocks[block] or 0) - 1
+  end
+  queue.dirty = true
+  many('HDEL', key .. 'ids', ids)
+  if has(queue, 'marks') then
+    local marks = fetch(key .. 'marks', seqs)
+    for index, seq in ipairs(seqs) do
+      for _, name in ipairs(marks[index] and cmsgpack.unpack(marks[index])[2] or {}) do
+        call('ZREM', key .. 'index:' .. name, seq)
+      end
+    end
+    many('HDEL', key .. 'marks', seqs)
+  end
+  if has(queue, 'extras') then
+    for _, seq in ipairs(seqs) do
+      if call('SREM', key .. 'extras', seq) == 1 then
+        call('UNLINK', key .. 'extra:' .. seq, key .. 'errors:' .. seq, key .. 'log:' .. seq, key .. 'steps:' .. seq)
+      end
+    end
+  end
+  many('HDEL', key .. 'jobs', seqs)
+  for _, what in ipairs({ 'past', 'private' }) do
+    if has(queue, what) then
+      many('HDEL', key .. what, seqs)
+    end
+  end
+end
+
+-- Remove the oldest finished jobs beyond the counts, once there are more than `slack` of them.
+local function prune_queue(queue, limit, slack)
+  local removed = 0
+  local function prune(key, beyond)
+    local most = math.min(beyond, limit - removed)
+    if beyond <= slack or most <= 0 then
+      return
+    end
+    local members = call('ZRANGE', key, 0, most - 1)
+    local seqs = {}
+    for index, member in ipairs(members) do
+      seqs[index] = sub(member, 1, 15)
+    end
+    local ends = fetch(queue.key .. 'done', seqs)
+    local old = {}
+    for index, member in ipairs(members) do
+      local state, _, finished = unpack_bytes('>BBd', ends[index])
+      -- They stand in the order in which they ended: after the first young one all are young.
+      if finished > now - queue.keep_ms then
+        break
+      end
+      tally(queue, state, -1)
+      old[index] = member
+    end
+    if #old > 0 then
+      call('ZREMRANGEBYRANK', key, 0, #old - 1)
+      for index = #seqs, #old + 1, -1 do
+        seqs[index] = nil
+      end
+      many('HDEL', queue.key .. 'done', seqs)
+      drop(queue, old)
+    end
+    removed = removed + #old
+  end
+  prune(queue.key .. 'completed', queue.completed - queue.keep_completed)
+  prune(queue.key .. 'failed', queue.failed + queue.cancelled - queue.keep_failed)
+  return removed
+end

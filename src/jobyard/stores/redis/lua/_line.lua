@@ -1,0 +1,292 @@
+-- Queues and groups in line: rows are loaded once per call, changed in memory and written back once by `flush`.
+local counters = call('HMGET', ROOT .. ':counter', 'sequence', 'turn', 'finish', 'revision')
+local sequence, turn = tonumber(counters[1] or 0), tonumber(counters[2] or 0)
+local finish_number, revision = tonumber(counters[3] or 0), tonumber(counters[4] or 0)
+local SETTINGS = {
+  'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
+}
+local COUNTS = { 'waiting', 'delayed', 'running', 'completed', 'failed', 'cancelled', 'turn', 'paused' }
+local FIELDS = {}
+for _, name in ipairs(SETTINGS) do FIELDS[#FIELDS + 1] = name end
+for _, name in ipairs(COUNTS) do FIELDS[#FIELDS + 1] = name end
+
+local queues, loaded = {}, {}
+
+local function remember_queue(name, values)
+  local queue = { name = name, key = ROOT .. ':{' .. name .. '}:', groups = {}, has = {}, blocks = {} }
+  for index, field in ipairs(FIELDS) do
+    queue[field] = tonumber(values[index] or 0)
+  end
+  queue.was_waiting, queue.was_turn = queue.waiting, queue.turn
+  queues[name] = queue
+  loaded[#loaded + 1] = queue
+  return queue
+end
+
+-- The queue's row, or false when there is none.
+local function known_queue(name)
+  local queue = queues[name]
+  if queue == nil then
+    local values = call('HMGET', ROOT .. ':{' .. name .. '}:queue', unpack(FIELDS))
+    if not values[1] then
+      queues[name] = false
+      return false
+    end
+    queue = remember_queue(name, values)
+  end
+  return queue
+end
+
+-- The queue's row, made with default settings if it is new. Settings below zero mean none.
+local function queue_of(name)
+  local queue = known_queue(name)
+  if not queue then
+    queue = remember_queue(name, { -1, -1, -1, -1, 100, 50, 0 })
+    queue.is_new, queue.dirty = true, true
+  end
+  return queue
+end
+
+-- Whether the queue has any entry of this kind: most have none, and then nothing of it need be asked or removed.
+local function has(queue, what)
+  local known = queue.has[what]
+  if known == nil then
+    known = call('EXISTS', queue.key .. what) == 1
+    queue.has[what] = known
+  end
+  return known
+end
+
+local function queue_room(queue)
+  if queue.paused == 1 then
+    return 0
+  end
+  return (queue.max_running < 0 and UNLIMITED or queue.max_running) - queue.running
+end
+
+-- How many of the group's due jobs may start, as far as the group itself is concerned.
+local function room(queue, group)
+  if group.paused == 1 then
+    return 0
+  end
+  local limit = group.limit
+  if limit < 0 then
+    limit = (group.name == '' or queue.max_per_group < 0) and UNLIMITED or queue.max_per_group
+  end
+  return math.min(group.waiting, limit - group.running)
+end
+
+local ROW = '>IIIddB'
+
+local function remember_group(queue, name, row)
+  local group = { name = name, queue = queue }
+  if row then
+    group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused = unpack_bytes(ROW, row)
+    group.stored = true
+    group.open = room(queue, group) > 0
+    group.line_turn = group.turn
+  else
+    group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused = 0, 0, 0, 0, -1, 0
+  end
+  queue.groups[name] = group
+  return group
+end
+
+-- The group's row, to be changed.
+local function group_of(queue, name)
+  local group = queue.groups[name] or remember_group(queue, name, call('HGET', queue.key .. 'groups', name))
+  group.dirty = true
+  return group
+end
+
+local function load_groups(queue, names)
+  local missing = {}
+  for _, name in ipairs(names) do
+    if not queue.groups[name] then
+      missing[#missing + 1] = name
+    end
+  end
+  local rows = fetch(queue.key .. 'groups', missing)
+  for index, name in ipairs(missing) do
+    if not queue.groups[name] then
+      remember_group(queue, name, rows[index])
+    end
+  end
+end
+
+-- Due jobs join their group; a group or queue that had none goes to the end of its line.
+local function arrive(group, count)
+  local queue = group.queue
+  if group.waiting == 0 then
+    turn = turn + 1
+    group.turn = turn
+  end
+  if queue.waiting == 0 then
+    turn = turn + 1
+    queue.turn = turn
+  end
+  group.waiting = group.waiting + count
+  queue.waiting = queue.waiting + count
+  group.dirty, queue.dirty, queue.arrived = true, true, true
+end
+
+local function leave(group)
+  local queue = group.queue
+  group.waiting, queue.waiting = group.waiting - 1, queue.waiting - 1
+  group.dirty, queue.dirty = true, true
+end
+
+local function delay(group, count)
+  local queue = group.queue
+  group.delayed, queue.delayed = group.delayed + count, queue.delayed + count
+  group.dirty, queue.dirty, queue.delayed_changed = true, true, true
+end
+
+local function run(group, count)
+  local queue = group.queue
+  group.running, queue.running = group.running + count, queue.running + count
+  group.dirty, queue.dirty = true, true
+  if count < 0 then
+    queue.freed = true
+  end
+end
+
+local function flush_groups(queue)
+  local key = queue.key
+  local rows, gone, names, enter, exit = {}, {}, {}, {}, {}
+  for name, group in pairs(queue.groups) do
+    if group.dirty then
+      group.dirty = false
+      local is_open = room(queue, group) > 0
+      if is_open and (not group.open or group.turn ~= group.line_turn) then
+        enter[#enter + 1] = group.turn
+        enter[#enter + 1] = name
+      elseif group.open and not is_open then
+        exit[#exit + 1] = name
+      end
+      group.open, group.line_turn = is_open, group.turn
+      local is_idle = group.waiting + group.delayed + group.running + group.paused == 0 and group.limit < 0
+      if not is_idle then
+        rows[#rows + 1] = name
+        rows[#rows + 1] = pack(
+          ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused
+        )
+        if not group.stored then
+          names[#names + 1] = 0
+          names[#names + 1] = name
+        end
+      elseif group.stored then
+        gone[#gone + 1] = name
+      end
+      group.stored = not is_idle
+    end
+  end
+  many('HSET', key .. 'groups', rows)
+  many('ZADD', key .. 'names', names)
+  many('HDEL', key .. 'groups', gone)
+  many('ZREM', key .. 'names', gone)
+  many('ZADD', key .. 'line', enter)
+  many('ZREM', key .. 'line', exit)
+end
+
+-- Earliest times, kept for all queues together so that one look tells whether anything is due.
+local function flush_delayed(queue)
+  local first = call('ZRANGE', queue.key .. 'delayed', 0, 0, 'WITHSCORES')
+  if not first[2] then
+    call('ZREM', ROOT .. ':due', queue.name)
+    return
+  end
+  local before = call('ZSCORE', ROOT .. ':due', queue.name)
+  if before ~= first[2] then
+    call('ZADD', ROOT .. ':due', first[2], queue.name)
+    -- Sleepers must learn of an earlier time.
+    queue.sooner = not before or tonumber(first[2]) < tonumber(before)
+  end
+end
+
+local function flush_queue(queue)
+  flush_groups(queue)
+  local row = {}
+  if queue.is_new then
+    queue.is_new, queue.configured = false, true
+    call('SADD', ROOT .. ':queues', queue.name)
+  end
+  for index, field in ipairs(queue.configured and FIELDS or COUNTS) do
+    row[2 * index - 1], row[2 * index] = field, queue[field]
+  end
+  call('HSET', queue.key .. 'queue', unpack(row))
+  if queue.waiting == 0 then
+    if queue.was_waiting ~= 0 then
+      call('ZREM', ROOT .. ':turns', queue.name)
+    end
+  elseif queue.was_waiting == 0 or queue.turn ~= queue.was_turn then
+    call('ZADD', ROOT .. ':turns', queue.turn, queue.name)
+  end
+  queue.was_waiting, queue.was_turn = queue.waiting, queue.turn
+  -- Which thousands of sequences hold jobs: a list can jump over the others.
+  for block, change in pairs(queue.blocks) do
+    if change ~= 0 then
+      local count = call('HINCRBY', queue.key .. 'block', block, change)
+      if count == 0 then
+        call('HDEL', queue.key .. 'block', block)
+        call('ZREM', queue.key .. 'blocks', block)
+      elseif count == change then
+        call('ZADD', queue.key .. 'blocks', block, block)
+      end
+    end
+  end
+  queue.blocks = {}
+end
+
+-- Tells those who sleep until something may be claimable, once: whoever sleeps again says so again.
+local function ring()
+  local told = {}
+  local function tell(key)
+    for _, handle in ipairs(call('SMEMBERS', key)) do
+      if not told[handle] then
+        told[handle] = true
+        call('PUBLISH', ROOT .. ':to:' .. handle, 'w')
+      end
+    end
+    call('DEL', key)
+  end
+  local everybody = false
+  for _, queue in ipairs(loaded) do
+    if queue.arrived or queue.sooner then
+      everybody = true
+      if call('EXISTS', queue.key .. 'sleepers') == 1 then
+        tell(queue.key .. 'sleepers')
+      end
+    end
+  end
+  if everybody and call('EXISTS', ROOT .. ':sleepers') == 1 then
+    tell(ROOT .. ':sleepers')
+  end
+end
+
+local function flush()
+  local is_changed = false
+  for _, queue in ipairs(loaded) do
+    if queue.delayed_changed then
+      flush_delayed(queue)
+    end
+    if queue.dirty then
+      flush_queue(queue)
+      is_changed = true
+    end
+    if queue.stop_changed and call('EXISTS', queue.key .. 'stop') == 0 then
+      call('SREM', ROOT .. ':stopping', queue.name)
+    end
+  end
+  if is_changed then
+    revision = revision + 1
+    call(
+      'HSET', ROOT .. ':counter', 'sequence', sequence, 'turn', turn, 'finish', finish_number, 'revision', revision
+    )
+  end
+  ring()
+end
+
+local function all_queues()
+  return call('SMEMBERS', ROOT .. ':queues')
+end

@@ -1,0 +1,14 @@
+#!lua flags=no-writes
+-- One job with everything a person may see.
+-- asks: id
+-- answers its parts (see `see`), or nothing
+-- include _base
+-- include _line
+-- include _job
+-- include _settle
+local name = queue_holding(ask.id)
+if not name then
+  return {}
+end
+local queue = known_queue(name)
+return see(queue, call('HGET', queue.key .. 'ids', ask.id), true)

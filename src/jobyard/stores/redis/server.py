@@ -1,0 +1,87 @@
+"""Asking the server: the right connection for this event loop, the script, and plain words for refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hiredis import ReplyError
+
+from jobyard.errors import BadInput, StoreUnavailable
+from jobyard.ports.clock import Clock
+from jobyard.stores.redis.address import Address
+from jobyard.stores.redis.packing import encode
+from jobyard.stores.redis.scripts import Script
+from jobyard.stores.redis.station import Station
+from jobyard.stores.redis.trouble import is_unknown_script, plain
+
+
+class Server:
+    """May be used from any event loop; each has its own connections."""
+
+    def __init__(self, address: Address, prefix: str, connections: int, clock: Clock | None) -> None:
+        self.address = address
+        self.prefix = prefix
+        self.clock = clock
+        self.is_open = False
+        self._connections = connections
+        self._stations: dict[asyncio.AbstractEventLoop, Station] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def station(self) -> Station:
+        loop = asyncio.get_running_loop()
+        station = self._stations.get(loop)
+        if station is None:
+            if not self.is_open:
+                raise StoreUnavailable(f"The store {self.address.shown} is not open: use it inside `async with`.")
+            with self._lock:
+                for gone in [one for one in self._stations if one.is_closed()]:
+                    del self._stations[gone]
+                station = self._stations[loop] = Station(self.address, self.prefix, self._connections)
+        return station
+
+    async def close(self) -> None:
+        self.is_open = False
+        with self._lock:
+            stations, self._stations = self._stations, {}
+        here = stations.pop(asyncio.get_running_loop(), None)
+        for loop, station in stations.items():
+            if not loop.is_closed():
+                asyncio.run_coroutine_threadsafe(station.close(), loop)
+        if here is not None:
+            await here.close()
+
+    def everywhere(self, work: Callable[[Station], None]) -> None:
+        """On each event loop that uses the store, from any thread."""
+        for loop, station in list(self._stations.items()):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(work, station)
+
+    async def ask(self, *words: str | bytes | int) -> Any:
+        """A plain command."""
+        station = self.station
+        link = station.link_at_hand() or await station.link()
+        answer = await link.send(*words)
+        if isinstance(answer, ReplyError):
+            raise plain(answer, self.address.shown)
+        return answer
+
+    async def run(self, script: Script, question: dict[str, Any], *arguments: bytes) -> Any:
+        """A Lua command. `now` 0 lets the server's clock decide."""
+        question["now"] = 0 if self.clock is None else self.clock.now()
+        try:
+            words: tuple[str | bytes, ...] = (b"0", self.prefix, encode(question), *arguments)
+        except UnicodeEncodeError as error:
+            raise BadInput(f"This text cannot be stored: {error}.") from error
+        station = self.station
+        link = station.link_at_hand() or await station.link()
+        answer = await link.send(b"EVALSHA", script.sha, *words)
+        if isinstance(answer, ReplyError) and is_unknown_script(answer):
+            link = station.link_at_hand() or await station.link()
+            answer = await link.send(b"EVAL", script.text, *words)
+        if isinstance(answer, ReplyError):
+            raise plain(answer, self.address.shown)
+        return answer
