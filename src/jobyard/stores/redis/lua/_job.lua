@@ -220,40 +220,43 @@ local function drop(queue, members)
 end
 
 -- Remove the oldest finished jobs beyond the counts, once there are more than `slack` of them.
-local function prune_queue(queue, limit, slack)
-  local removed = 0
-  local function prune(key, beyond)
-    local most = math.min(beyond, limit - removed)
-    if beyond <= slack or most <= 0 then
-      return
-    end
-    local members = call('ZRANGE', key, 0, most - 1)
-    local seqs = {}
-    for index, member in ipairs(members) do
-      seqs[index] = sub(member, 1, 15)
-    end
+local function prune_bucket(queue, state, beyond, limit, slack)
+  local most, key = math.min(beyond, limit), bucket(queue, state)
+  if beyond <= slack or most <= 0 then
+    return 0
+  end
+  local members, seqs = call('ZRANGE', key, 0, most - 1), {}
+  for index, member in ipairs(members) do
+    seqs[index] = sub(member, 1, 15)
+  end
+  local old = #members
+  if state == COMPLETED and queue.keep_ms == 0 then
+    tally(queue, COMPLETED, -old)
+  else
     local ends = fetch(queue.key .. 'done', seqs)
-    local old = {}
-    for index, member in ipairs(members) do
-      local state, _, finished = unpack_bytes('>BBd', ends[index])
+    for index = 1, #members do
+      local its_state, _, finished = unpack_bytes('>BBd', ends[index])
       -- They stand in the order in which they ended: after the first young one all are young.
       if finished > now - queue.keep_ms then
+        old = index - 1
         break
       end
-      tally(queue, state, -1)
-      old[index] = member
+      tally(queue, its_state, -1)
     end
-    if #old > 0 then
-      call('ZREMRANGEBYRANK', key, 0, #old - 1)
-      for index = #seqs, #old + 1, -1 do
-        seqs[index] = nil
-      end
-      many('HDEL', queue.key .. 'done', seqs)
-      drop(queue, old)
+    for index = #members, old + 1, -1 do
+      members[index], seqs[index] = nil, nil
     end
-    removed = removed + #old
   end
-  prune(queue.key .. 'completed', queue.completed - queue.keep_completed)
-  prune(queue.key .. 'failed', queue.failed + queue.cancelled - queue.keep_failed)
-  return removed
+  if old > 0 then
+    call('ZREMRANGEBYRANK', key, 0, old - 1)
+    many('HDEL', queue.key .. 'done', seqs)
+    drop(queue, members)
+  end
+  return old
+end
+
+local function prune_queue(queue, limit, slack)
+  local removed = prune_bucket(queue, COMPLETED, queue.completed - queue.keep_completed, limit, slack)
+  local beyond = queue.failed + queue.cancelled - queue.keep_failed
+  return removed + prune_bucket(queue, FAILED, beyond, limit - removed, slack)
 end
