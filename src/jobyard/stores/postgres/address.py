@@ -1,0 +1,19 @@
+"""Where the server is, said without secrets."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+SECRETS = ("password", "sslpassword")
+
+
+def without_secrets(url: str) -> str:
+    """
+    >>> without_secrets("postgresql://me:secret@host:5432/jobs?password=secret&sslmode=require")
+    'postgresql://me@host:5432/jobs?sslmode=require'
+    """
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    query = urlencode([(key, value) for key, value in parse_qsl(parts.query) if key not in SECRETS])
+    return urlunsplit((parts.scheme, f"{name}{at}{host}", parts.path, query, ""))

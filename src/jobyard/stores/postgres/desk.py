@@ -1,0 +1,187 @@
+"""What all verbs of the PostgreSQL store stand on: a pool, the statements, a clock, and who sleeps in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import asyncpg
+
+from jobyard.domain.instant import Instant
+from jobyard.errors import StoreUnavailable
+from jobyard.ports.clock import Clock
+from jobyard.ports.store import Migration
+from jobyard.stores.memory.bell import TurnedByHand
+from jobyard.stores.postgres.address import without_secrets
+from jobyard.stores.postgres.housekeeping import Broom
+from jobyard.stores.postgres.own import Commits, fingerprint
+from jobyard.stores.postgres.pool import Connection, Pool
+from jobyard.stores.postgres.schema import find_schema, known_migrations, migrate
+from jobyard.stores.postgres.statements import Statements
+from jobyard.stores.postgres.waking import CANCEL, ENDS, WORK, Crier, Ear, Family
+
+T = TypeVar("T")
+
+# The keeper's thread renews, beats and prunes, one after the other.
+TWIN_CONNECTIONS = 2
+
+
+class Parts:
+    """What an open handle has, on the event loop that opened it."""
+
+    def __init__(self, pool: Pool, statements: Statements, family: Family) -> None:
+        self.pool = pool
+        self.statements = statements
+        self.channel = f"jobyard_{zlib.crc32(statements.schema.encode()):08x}"
+        self.crier = Crier(self._notify)
+        self.ear = Ear(pool, self.channel, family)
+        self.broom = Broom(pool, statements)
+        self.commits = Commits(self._ask_ends, self._committed)
+        self._family = family
+
+    async def close(self) -> None:
+        await self.commits.close()
+        await self.crier.close()
+        await self.ear.close()
+        await self.broom.close()
+        await self.pool.close()
+
+    async def _notify(self, what: str) -> None:
+        await self.pool.run(lambda connection: connection.execute("SELECT pg_notify($1, $2)", self.channel, what))
+
+    async def _ask_ends(self, transactions: list[str]) -> dict[str, str]:
+        rows = await self.pool.run(
+            lambda connection: connection.fetch(
+                "SELECT x, pg_xact_status(x::xid8) FROM unnest($1::text[]) x", transactions
+            )
+        )
+        return {row[0]: row[1] for row in rows}
+
+    def _committed(self) -> None:
+        self._family.hear(WORK + ENDS)
+        self.crier.tell(WORK)
+        self.crier.tell(ENDS)
+
+
+class Desk:
+    has_transactions = True
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        connections: int = 10,
+        pooled: bool = False,
+        schema: str | None = None,
+    ) -> None:
+        self.url = without_secrets(url)
+        self._address = url
+        self._clock = clock
+        self._connections = connections
+        self._pooled = pooled
+        self._schema = schema
+        self._family = Family()
+        self._parent: Desk | None = None
+        self._parts: Parts | None = None
+        self._fingerprint: str | None = None
+        self._opening: asyncio.Lock | None = None
+        if isinstance(clock, TurnedByHand):
+            clock.subscribe(self._family.work.ring)
+
+    # Open and close
+
+    async def open(self) -> None:
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._parts is None:
+                size = self._connections if self._parent is None else min(TWIN_CONNECTIONS, self._connections)
+                pool = self._pool(size)
+                try:
+                    self._parts = Parts(pool, await pool.run(self._prepare), self._family)
+                except BaseException:
+                    await pool.close()
+                    raise
+
+    async def close(self) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await asyncio.shield(self._finish(parts))
+
+    async def _finish(self, parts: Parts) -> None:
+        await parts.close()
+
+    async def _prepare(self, connection: Connection) -> Statements:
+        statements = Statements(await find_schema(connection, self._schema))
+        await migrate(connection, statements, self.url)
+        self._fingerprint = await fingerprint(connection, f"{statements.quoted}.jobyard_job")
+        return statements
+
+    async def migrations(self) -> list[Migration]:
+        async def look(connection: Connection) -> list[Migration]:
+            return await known_migrations(connection, Statements(await find_schema(connection, self._schema)))
+
+        if self._parts is not None:
+            return await self._parts.pool.run(look)
+        return await self._pool(0).run(look)
+
+    def _pool(self, size: int) -> Pool:
+        return Pool(self._address, self.url, size=size, pooled=self._pooled)
+
+    # For the verbs
+
+    def _open_parts(self) -> Parts:
+        if self._parts is None:
+            parent = self._parent
+            if parent is None or parent._parts is None:
+                raise StoreUnavailable(f"The store {self.url} is not open: use it inside `async with`.")
+            # A twin that nobody opened will not be closed either: it keeps no connection beyond a verb.
+            self._fingerprint = parent._fingerprint
+            return Parts(self._pool(0), parent._parts.statements, self._family)
+        return self._parts
+
+    async def _run(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+        parts = self._open_parts()
+        return await parts.pool.run(lambda connection: work(connection, parts.statements))
+
+    async def _run_snapshot(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+        """Everything that the work reads is from one moment."""
+        parts = self._open_parts()
+
+        async def inside(connection: Connection) -> T:
+            if connection.is_in_transaction():
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                return await work(connection, parts.statements)
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await work(connection, parts.statements)
+
+        return await parts.pool.run(inside)
+
+    async def _value(self, name: str, *arguments: object) -> object:
+        return await self._run(lambda connection, statements: connection.fetchval(statements[name], *arguments))
+
+    async def _rows(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._run(lambda connection, statements: connection.fetch(statements[name], *arguments))
+
+    def _now(self) -> Instant | None:
+        """None: the server's clock decides."""
+        return None if self._clock is None else self._clock.now()
+
+    def _arrived(self) -> None:
+        """Something may be claimable: who sleeps here wakes at once, the others by a notification."""
+        self._family.work.ring()
+        if self._parts is not None:
+            self._parts.crier.tell(WORK)
+
+    def _asked_to_stop(self) -> None:
+        self._family.hear(CANCEL)
+        if self._parts is not None:
+            self._parts.crier.tell(CANCEL)
+
+    def _some_ended(self) -> None:
+        self._family.ends.ring()
+        if self._parts is not None:
+            self._parts.crier.tell(ENDS)

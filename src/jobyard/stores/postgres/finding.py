@@ -1,0 +1,122 @@
+"""Pages of jobs: walk down the sequences from an index that the filter can use, a bounded number of rows per call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import State
+from jobyard.errors import BadInput
+from jobyard.ports.store import Filter, Page
+from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.seeing import see
+from jobyard.stores.postgres.statements import Statements
+
+# A page looks at no more rows than this; a filter that matches little answers short pages with a cursor.
+LOOKED_AT_MOST = 20_000
+# Sorting a short shelf beats walking all jobs; a long one is walked, where matches are near.
+SHORT_SHELF = 5_000
+STATE = (
+    "CASE WHEN d.state IS NOT NULL THEN d.state"
+    " WHEN EXISTS (SELECT FROM {schema}.jobyard_lease l WHERE l.sequence = j.sequence) THEN 'RUNNING' ELSE 'PENDING' END"
+)
+SHELVES = {
+    State.PENDING: "SELECT r.ord & 4398046511103 AS s FROM {schema}.jobyard_ready r"
+    " UNION ALL SELECT d.sequence FROM {schema}.jobyard_delayed d",
+    State.RUNNING: "SELECT l.sequence AS s FROM {schema}.jobyard_lease l",
+    State.COMPLETED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 0",
+    State.FAILED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
+    State.TIMEOUT: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
+    State.CANCELLED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
+}
+ALL = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE j.sequence < $1"
+
+
+async def find(
+    connection: Connection, statements: Statements, now: Instant | None, where: Filter, limit: int, cursor: str | None
+) -> Page:
+    before = position(cursor)
+    source, narrow = await driver(connection, statements, where)
+    conditions, parameters = conditions_of(where, narrow)
+    walk = f"SELECT DISTINCT s FROM ({source}) driver WHERE s < $1 ORDER BY s DESC LIMIT {LOOKED_AT_MOST}"  # noqa: S608
+    query = f"""
+        SELECT j.id, j.sequence FROM ({walk}) walked JOIN {{schema}}.jobyard_job j ON j.sequence = walked.s
+        LEFT JOIN {{schema}}.jobyard_done d ON d.sequence = j.sequence
+        WHERE {conditions} ORDER BY walked.s DESC LIMIT {max(0, int(limit))}"""  # noqa: S608  # our own fragments
+    rows = await connection.fetch(statements.qualify(query), before, *parameters)
+    jobs = await see(connection, statements, now, [row[0] for row in rows], whole=False)
+    found = tuple(jobs[row[0]] for row in rows if row[0] in jobs)
+    if rows and len(rows) == limit:
+        return Page(found, str(rows[-1][1]))
+    # Not enough matched: is that all there is, or has the walk been long enough for one call?
+    far = await connection.fetchrow(
+        statements.qualify(f"SELECT min(s), count(*) FROM ({walk}) walked"),  # noqa: S608
+        before,
+        *narrow,
+    )
+    assert far is not None
+    return Page(found, str(far[0]) if far[1] >= LOOKED_AT_MOST else None)
+
+
+def position(cursor: str | None) -> int:
+    if cursor is None:
+        return 1 << 62
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise BadInput(f"{cursor!r} is not a cursor; use the one that the page before answered.")
+    return int(cursor)
+
+
+async def driver(connection: Connection, statements: Statements, where: Filter) -> tuple[str, list[Any]]:
+    """The narrowest set of sequences that an index gives; its own parameter, if any, is $2."""
+    job = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE "
+    if where.ids is not None:
+        return f"{job} j.id = ANY ($2::text[])", [list(where.ids)]
+    if where.unique_key is not None:
+        return f"{job} j.unique_key = ANY ($2::text[])", [[where.unique_key]]
+    if where.tag is not None:
+        tag = "SELECT t.sequence AS s FROM {schema}.jobyard_tag t WHERE t.tag = ($2::text[])[1] AND t.sequence < $1"
+        return tag, [[where.tag]]
+    if where.states is not None:
+        sources = list(dict.fromkeys(SHELVES[state] for state in where.states))
+        if not sources:
+            return f"{ALL} AND false", []
+        if await is_short(connection, statements, sources):
+            return " UNION ALL ".join(sources), []
+    if where.kind is not None:
+        return f"{job} j.kind = ($2::text[])[1] AND j.sequence < $1", [[where.kind]]
+    return ALL, []
+
+
+async def is_short(connection: Connection, statements: Statements, sources: list[str]) -> bool:
+    together = " UNION ALL ".join(sources)
+    query = f"SELECT count(*) FROM (SELECT s FROM ({together}) u LIMIT {SHORT_SHELF + 1}) c"  # noqa: S608  # ours
+    return int(await connection.fetchval(statements.qualify(query))) <= SHORT_SHELF
+
+
+def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]:
+    """The filter's other conditions, checked row by row."""
+    conditions = ["true"]
+    values = list(parameters)
+
+    def add(condition: str, value: Any) -> None:
+        values.append(value)
+        conditions.append(condition.format(f"${len(values) + 1}::text[]"))
+
+    if where.ids is not None:
+        add("j.id = ANY ({})", list(where.ids))
+    if where.queue is not None:
+        add("j.queue = ANY ({})", [where.queue])
+    if where.group is not None:
+        add("j.group_name = ANY ({})", [where.group])
+    if where.kind is not None:
+        add("j.kind = ANY ({})", [where.kind])
+    if where.unique_key is not None:
+        add("j.unique_key = ANY ({})", [where.unique_key])
+    if where.states is not None:
+        add(f"({STATE.replace('{', '{{').replace('}', '}}')}) = ANY ({{}})", [str(state) for state in where.states])
+    if where.tag is not None:
+        add(
+            "EXISTS (SELECT FROM {{schema}}.jobyard_tag t WHERE t.sequence = j.sequence AND t.tag = ANY ({}))",
+            [where.tag],
+        )
+    return " AND ".join(conditions), values

@@ -1,0 +1,18 @@
+-- The queues that an exchange should hold: those in which something may be claimed, or waits to be folded in.
+-- in: now, names (empty: all), whether something will be claimed, settling: whether slots are about to come free.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_candidates(
+  p_now bigint, p_queues text[], p_claiming boolean, p_settling boolean
+) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT k.name FROM {schema}.jobyard_queue k
+    WHERE (cardinality(p_queues) = 0 OR k.name = ANY (p_queues)) AND (
+      EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = k.name AND i.xid >= k.inbox_from)
+      OR EXISTS (SELECT FROM {schema}.jobyard_delayed d
+                 WHERE d.queue = k.name AND d.run_at >= k.delayed_from AND d.run_at <= p_now)
+      OR (p_claiming AND k.waiting > 0 AND NOT k.paused AND (p_settling
+        OR ((k.max_running IS NULL OR k.running < k.max_running)
+          AND EXISTS (SELECT FROM {schema}.jobyard_group g
+                      WHERE g.queue = k.name AND g.open AND g.turn >= k.line_from))))));
+END
+$$;

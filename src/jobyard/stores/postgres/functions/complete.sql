@@ -1,0 +1,51 @@
+-- The common end of many jobs of one queue whose row the caller holds: the lease goes, the row among the finished comes.
+-- in: now, queue, and per job: where its lease is, sequence, group, attempt, start, flags, worker, result;
+--     keep: sequences that retention must leave alone for now.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_complete(
+  p_now bigint, p_queue text, p_tids tid[], p_sequences bigint[], p_groups text[], p_attempts integer[],
+  p_started bigint[], p_flags integer[], p_workers text[], p_results bytea[], p_keep bigint[]
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  q record;
+  many CONSTANT integer := cardinality(p_sequences);
+  dropped integer := 0;
+  flagged bigint[];
+  lowest bigint;
+BEGIN
+  SELECT k.max_per_group, k.keep_completed, k.keep_seconds, k.finish_last INTO q
+  FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
+  DELETE FROM {schema}.jobyard_lease WHERE ctid = ANY (p_tids);
+  IF p_flags && ARRAY[1, 3, 5, 7, 9, 11, 13, 15] THEN
+    flagged := ARRAY(SELECT u.s FROM unnest(p_sequences, p_flags) u(s, f) WHERE u.f & 1 <> 0);
+    PERFORM {schema}.jobyard_free_keys(flagged);
+  END IF;
+  -- What retention would drop at once is not written first.
+  IF q.keep_seconds = 0 AND many > q.keep_completed AND cardinality(p_keep) = 0 THEN
+    dropped := many - q.keep_completed;
+    PERFORM {schema}.jobyard_drop(p_sequences[:dropped]);
+  END IF;
+  INSERT INTO {schema}.jobyard_done
+    (sequence, finish, started_at, finished_at, attempt, bucket, queue, state, worker, result)
+  SELECT u.s, q.finish_last + u.o, u.b, p_now, u.a, 0, p_queue, 'COMPLETED', u.w, coalesce(u.r, 'null'::bytea)
+  FROM unnest(p_sequences[dropped + 1:], p_started[dropped + 1:], p_attempts[dropped + 1:], p_workers[dropped + 1:],
+              p_results[dropped + 1:]) WITH ORDINALITY u(s, b, a, w, r, o);
+  IF p_flags && ARRAY[2, 3, 6, 7, 10, 11, 14, 15] THEN
+    UPDATE {schema}.jobyard_job j SET private_payload = NULL
+    FROM unnest(p_sequences[dropped + 1:], p_flags[dropped + 1:]) u(s, f)
+    WHERE u.f & 2 <> 0 AND j.sequence = u.s;
+  END IF;
+  WITH freed AS (SELECT g, count(*) AS n FROM unnest(p_groups) g GROUP BY g),
+  changed AS (
+    UPDATE {schema}.jobyard_group g SET
+      running = g.running - f.n,
+      open = g.waiting > 0 AND NOT g.paused AND g.running - f.n <
+        coalesce(g.own_limit, CASE WHEN g.name <> '' THEN q.max_per_group END, 9007199254740992)
+    FROM (SELECT freed.n, x.tid FROM freed CROSS JOIN LATERAL (
+            SELECT k.ctid AS tid FROM {schema}.jobyard_group k WHERE k.queue = p_queue AND k.name = freed.g OFFSET 0) x) f
+    WHERE g.ctid = f.tid RETURNING g.turn, g.open)
+  SELECT min(c.turn) FILTER (WHERE c.open) INTO lowest FROM changed c;
+  UPDATE {schema}.jobyard_queue k SET running = k.running - many, completed = k.completed + many - dropped,
+    finish_last = k.finish_last + many - dropped, line_from = least(k.line_from, lowest)
+  WHERE k.name = p_queue;
+END
+$$;

@@ -1,0 +1,26 @@
+-- Remove jobs with everything that hangs on them; their rows in done are gone already, or never were.
+-- in: sequences.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_drop(p_sequences bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  with_extras bigint[];
+  with_tags bigint[];
+BEGIN
+  WITH gone AS (
+    DELETE FROM {schema}.jobyard_job WHERE ctid = ANY (ARRAY(
+      SELECT x.tid FROM unnest(p_sequences) s(sequence)
+      CROSS JOIN LATERAL (SELECT j.ctid AS tid FROM {schema}.jobyard_job j WHERE j.sequence = s.sequence OFFSET 0) x))
+    RETURNING sequence, flags)
+  SELECT array_agg(g.sequence) FILTER (WHERE g.flags & 8 <> 0), array_agg(g.sequence) FILTER (WHERE g.flags & 4 <> 0)
+  INTO with_extras, with_tags FROM gone g;
+  IF with_extras IS NOT NULL THEN
+    DELETE FROM {schema}.jobyard_extra WHERE ctid = ANY (ARRAY(
+      SELECT x.tid FROM unnest(with_extras) s(sequence)
+      CROSS JOIN LATERAL (SELECT e.ctid AS tid FROM {schema}.jobyard_extra e WHERE e.sequence = s.sequence OFFSET 0) x));
+  END IF;
+  IF with_tags IS NOT NULL THEN
+    DELETE FROM {schema}.jobyard_tag WHERE ctid = ANY (ARRAY(
+      SELECT x.tid FROM unnest(with_tags) s(sequence)
+      CROSS JOIN LATERAL (SELECT t.ctid AS tid FROM {schema}.jobyard_tag t WHERE t.sequence = s.sequence OFFSET 0) x));
+  END IF;
+END
+$$;

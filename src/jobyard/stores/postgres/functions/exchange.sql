@@ -1,0 +1,142 @@
+-- Settle what finished, then claim: one trip, one commit.
+-- in: now (NULL: the server's), worker, token for what is claimed, queues (empty: all), how many, lease in ms;
+--     c_*: plain completions; keep: sequences that retention must leave alone for now;
+--     o_*: other transitions, in order; expired_before: apply these only to leases that ran out by then;
+--     impatient: refuse what an application's own transaction is settling right now, instead of raising 55P03.
+-- out: one row per lease, then one with sequence NULL and, as JSON in `payload`, the rest of the answer.
+-- Planner settings: statistics taken while a table was empty must not make anybody scan it when it is full.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
+  p_now bigint, p_worker text, p_token text, p_queues text[], p_wanted integer, p_lease bigint,
+  c_sequence bigint[], c_token text[], c_result bytea[], p_keep bigint[],
+  o_sequence bigint[], o_token text[], o_to text[], o_counted boolean[], o_died boolean[], o_delay bigint[],
+  o_signal text[], o_park bigint[], o_external text[], o_result bytea[], o_reason text[], o_error bytea[],
+  p_expired_before bigint, p_impatient boolean
+) RETURNS TABLE (
+  sequence bigint, id text, kind text, queue text, group_name text, priority integer, attempt integer,
+  max_attempts integer, deaths integer, payload bytea, private_payload bytea, timeout_seconds double precision,
+  backoff bytea, signal bytea
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
+  settling CONSTANT boolean := cardinality(c_sequence) > 0 OR cardinality(o_sequence) > 0;
+  held text[];
+  wanted_queues text[];
+  refused bigint[] := '{}';
+  f_tid tid[]; f_sequence bigint[]; f_queue text[]; f_group text[]; f_attempt integer[]; f_started bigint[];
+  f_flags integer[]; f_worker text[]; f_result bytea[];
+  v_queue text;
+  t record;
+  changed boolean := false;
+  v_revision bigint;
+  claimed integer := 0;
+BEGIN
+  wanted_queues := CASE
+    WHEN settling AND cardinality(p_queues) > 0 THEN p_queues
+    ELSE {schema}.jobyard_candidates(v_now, p_queues, p_wanted > 0, settling) END;
+  held := wanted_queues;
+  IF settling THEN
+    -- Every queue that is touched is held from the start, in one order for all, so that nobody waits crosswise.
+    held := held || ARRAY(
+      SELECT DISTINCT l.queue FROM unnest(c_sequence || o_sequence) s(sequence)
+      CROSS JOIN LATERAL (SELECT k.queue FROM {schema}.jobyard_lease k WHERE k.sequence = s.sequence OFFSET 0) l);
+  END IF;
+  IF cardinality(held) > 0 THEN
+    held := {schema}.jobyard_hold(held, v_now, false);
+  END IF;
+
+  IF cardinality(c_sequence) > 0 THEN
+    SELECT array_agg(x.tid), array_agg(x.sequence), array_agg(x.queue), array_agg(x.group_name), array_agg(x.attempt),
+           array_agg(x.started_at), array_agg(x.flags), array_agg(x.worker), array_agg(u.result)
+    INTO f_tid, f_sequence, f_queue, f_group, f_attempt, f_started, f_flags, f_worker, f_result
+    FROM unnest(c_sequence, c_token, c_result) u(sequence, token, result)
+    CROSS JOIN LATERAL (
+      SELECT l.ctid AS tid, l.* FROM {schema}.jobyard_lease l
+      WHERE l.sequence = u.sequence AND l.token = u.token OFFSET 0) x;
+    IF coalesce(cardinality(f_sequence), 0) < cardinality(c_sequence) THEN
+      refused := ARRAY(SELECT s FROM unnest(c_sequence) s WHERE NOT s = ANY (coalesce(f_sequence, '{}')));
+    END IF;
+    IF f_sequence IS NOT NULL THEN
+      changed := true;
+      IF f_queue[1] = ALL (f_queue) THEN
+        PERFORM {schema}.jobyard_complete(v_now, f_queue[1], f_tid, f_sequence, f_group, f_attempt, f_started, f_flags,
+                                          f_worker, f_result, p_keep);
+      ELSE
+        FOR t IN
+          SELECT u.q, array_agg(u.tid) AS tids, array_agg(u.s) AS sequences, array_agg(u.g) AS groups,
+                 array_agg(u.a) AS attempts, array_agg(u.b) AS started, array_agg(u.f) AS flags,
+                 array_agg(u.w) AS workers, array_agg(u.r) AS results
+          FROM unnest(f_queue, f_tid, f_sequence, f_group, f_attempt, f_started, f_flags, f_worker, f_result)
+            u(q, tid, s, g, a, b, f, w, r)
+          GROUP BY u.q ORDER BY u.q
+        LOOP
+          PERFORM {schema}.jobyard_complete(v_now, t.q, t.tids, t.sequences, t.groups, t.attempts, t.started, t.flags,
+                                            t.workers, t.results, p_keep);
+        END LOOP;
+      END IF;
+    END IF;
+  END IF;
+
+  IF cardinality(o_sequence) > 0 THEN
+    FOR t IN
+      SELECT * FROM unnest(o_sequence, o_token, o_to, o_counted, o_died, o_delay, o_signal, o_park, o_external, o_result,
+                           o_reason, o_error) WITH ORDINALITY
+        u(s, token, goes, counted, died, delay, signal, park, external, result, reason, error, o)
+      ORDER BY u.o
+    LOOP
+      -- An application's own transaction may be settling this very job: that must not hold up the whole queue.
+      IF p_impatient THEN
+        PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = t.s AND l.token = t.token FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+          refused := refused || -t.o;
+          CONTINUE;
+        END IF;
+      ELSE
+        PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = t.s AND l.token = t.token FOR UPDATE NOWAIT;
+      END IF;
+      IF {schema}.jobyard_apply(v_now, t.s, t.token, t.goes, t.counted, t.died, t.delay, t.signal, t.park, t.external,
+                                t.result, t.reason, t.error, p_expired_before) THEN
+        changed := true;
+      ELSE
+        refused := refused || -t.o;
+      END IF;
+    END LOOP;
+    FOREACH v_queue IN ARRAY held LOOP
+      PERFORM {schema}.jobyard_fold(v_queue, v_now);
+    END LOOP;
+  END IF;
+
+  IF changed THEN
+    FOREACH v_queue IN ARRAY held LOOP
+      PERFORM {schema}.jobyard_prune(v_queue, v_now, 2 * (cardinality(c_sequence) + cardinality(o_sequence)) + 64, 64, p_keep);
+    END LOOP;
+  END IF;
+
+  IF p_wanted > 0 AND cardinality(held) > 0 THEN
+    RETURN QUERY SELECT * FROM {schema}.jobyard_claim(
+      v_now, p_worker, p_token, least(253402300799999, v_now + p_lease),
+      CASE WHEN cardinality(p_queues) = 0 THEN held ELSE p_queues END, p_wanted);
+    GET DIAGNOSTICS claimed = ROW_COUNT;
+  END IF;
+
+  IF changed OR claimed > 0 THEN
+    v_revision := nextval('{schema}.jobyard_revision');
+  ELSE
+    SELECT r.last_value INTO v_revision FROM {schema}.jobyard_revision r;
+  END IF;
+  RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::integer,
+    NULL::integer, NULL::integer, convert_to(json_build_object(
+      'now', v_now, 'revision', v_revision, 'refused', refused,
+      'next_due_at', (SELECT d.run_at FROM {schema}.jobyard_delayed d
+                      WHERE d.run_at > v_now AND d.run_at < 253402300799999 ORDER BY d.run_at LIMIT 1),
+      'cancelled', coalesce((
+        SELECT json_agg(json_build_array(c.id, c.sequence, c.token, c.cancel) ORDER BY c.sequence)
+        FROM (SELECT j.id, l.sequence, l.token, l.cancel FROM {schema}.jobyard_lease l
+              JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
+              WHERE l.worker = p_worker AND l.cancel IS NOT NULL) c), '[]'::json))::text, 'UTF8'),
+    NULL::bytea, NULL::double precision, NULL::bytea, NULL::bytea;
+END
+$$;

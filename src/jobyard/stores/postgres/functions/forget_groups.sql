@@ -1,0 +1,22 @@
+-- A group with nothing left to remember leaves no row behind; some are looked at each time, round and round.
+-- in: queue, how many to look at. out: whether there are more to look at in this round.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_forget_groups(p_queue text, p_many integer) RETURNS boolean
+LANGUAGE plpgsql SET jit = off SET enable_seqscan = off
+AS $$
+DECLARE
+  v_from text;
+  v_last text;
+  v_seen integer;
+BEGIN
+  SELECT k.swept_to INTO v_from FROM {schema}.jobyard_queue k WHERE k.name = p_queue FOR NO KEY UPDATE;
+  SELECT max(s.name), count(*) INTO v_last, v_seen FROM (
+    SELECT g.name FROM {schema}.jobyard_group g WHERE g.queue = p_queue AND g.name > v_from
+    ORDER BY g.name LIMIT p_many) s;
+  DELETE FROM {schema}.jobyard_group g
+  WHERE g.queue = p_queue AND g.name > v_from AND g.name <= v_last
+    AND g.waiting = 0 AND g.delayed = 0 AND g.running = 0 AND NOT g.paused AND g.own_limit IS NULL;
+  v_last := CASE WHEN v_seen = p_many THEN v_last ELSE '' END;
+  UPDATE {schema}.jobyard_queue k SET swept_to = v_last WHERE k.name = p_queue AND k.swept_to <> v_last;
+  RETURN v_last <> '';
+END
+$$;

@@ -1,0 +1,107 @@
+-- Store jobs, all or none, without holding any queue's row unless that queue limits what may wait.
+-- in: now (NULL: the server's), the names of the queues, then one element per job; what no job has may be left empty.
+--     strict: hold the rows of limited queues, so that the limit is exact; else (an application's own transaction) judge by
+--     what can be seen.
+-- out: per job in order: its sequence (0: not created), the holder of its unique key.
+-- Raises JYF01 when a queue or group would hold more than it may.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_insert(
+  p_now bigint, p_names text[], p_strict boolean,
+  p_id text[], p_kind text[], p_queue text[], p_group text[], p_priority integer[], p_payload bytea[],
+  p_max_attempts integer[], p_private bytea[], p_timeout double precision[], p_backoff bytea[], p_delay bigint[],
+  p_run_at bigint[], p_unique text[], p_scope smallint[], p_period bigint[], p_tags bytea[],
+  p_tag_of integer[], p_tag text[]
+) RETURNS TABLE (sequence bigint, holder text) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  forever CONSTANT bigint := 253402300799999;
+  v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
+  many CONSTANT integer := cardinality(p_id);
+  sequences bigint[];
+  holders text[];
+  times bigint[];
+  k record;
+  t record;
+  unknown boolean := false;
+  limited text[] := '{}';
+BEGIN
+  FOR k IN
+    SELECT n.name, x.name IS NULL AS missing, x.max_waiting IS NOT NULL OR x.max_waiting_per_group IS NOT NULL AS limits
+    FROM unnest(p_names) n(name)
+    LEFT JOIN LATERAL (SELECT q.name, q.max_waiting, q.max_waiting_per_group FROM {schema}.jobyard_queue q
+                       WHERE q.name = n.name OFFSET 0) x ON true
+  LOOP
+    unknown := unknown OR k.missing;
+    IF k.limits THEN
+      limited := limited || k.name;
+    END IF;
+  END LOOP;
+  IF unknown THEN
+    INSERT INTO {schema}.jobyard_queue (name) SELECT n FROM unnest(p_names) n ORDER BY n ON CONFLICT DO NOTHING;
+  END IF;
+
+  IF cardinality(p_unique) > 0 THEN
+    holders := array_fill(NULL::text, ARRAY[many]);
+    -- By key, so that two calls with the same keys do not wait crosswise; within a key the first of the call wins.
+    FOR t IN
+      SELECT u.o, u.q, u.key, u.id, u.scope, u.period
+      FROM unnest(p_queue, p_unique, p_id, p_scope, p_period) WITH ORDINALITY u(q, key, id, scope, period, o)
+      WHERE u.key IS NOT NULL ORDER BY u.q, u.key, u.o
+    LOOP
+      holders[t.o] := {schema}.jobyard_take_key(v_now, t.q, t.key, t.id, CASE t.scope
+        WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + t.period) ELSE forever END);
+    END LOOP;
+  END IF;
+
+  IF cardinality(limited) > 0 THEN
+    PERFORM {schema}.jobyard_require_room(v_now, p_strict, limited, p_queue, p_group, holders);
+  END IF;
+
+  IF holders IS NULL THEN
+    sequences := ARRAY(SELECT nextval('{schema}.jobyard_sequence') FROM generate_series(1, many));
+  ELSE
+    sequences := ARRAY(
+      SELECT CASE WHEN holders[o] IS NULL THEN nextval('{schema}.jobyard_sequence') ELSE 0 END FROM generate_series(1, many) o);
+  END IF;
+  IF cardinality(p_delay) > 0 OR cardinality(p_run_at) > 0 THEN
+    times := ARRAY(
+      SELECT least(forever, coalesce(u.r, v_now + greatest(0, coalesce(u.d, 0))))
+      FROM unnest(p_id, p_delay, p_run_at) WITH ORDINALITY u(i, d, r, o) ORDER BY u.o);
+  END IF;
+
+  INSERT INTO {schema}.jobyard_job
+    (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at, created_at, timeout_seconds, payload,
+     private_payload, backoff, unique_key, tags)
+  SELECT u.s, u.id, u.kind, u.q, u.g, u.p, u.m,
+         CASE WHEN u.scope = 0 THEN 1 ELSE 0 END | CASE WHEN u.private IS NOT NULL THEN 2 ELSE 0 END
+           | CASE WHEN u.tags IS NOT NULL THEN 4 ELSE 0 END,
+         coalesce(u.r, v_now), v_now, u.timeout, u.payload, u.private, u.backoff, u.key, u.tags
+  FROM unnest(sequences, p_id, p_kind, p_queue, p_group, p_priority, p_max_attempts, times, p_timeout, p_payload, p_private,
+              p_backoff, p_unique, p_scope, p_tags)
+    u(s, id, kind, q, g, p, m, r, timeout, payload, private, backoff, key, scope, tags)
+  WHERE u.s > 0;
+
+  INSERT INTO {schema}.jobyard_ready
+  SELECT u.q, u.g, (-u.p::bigint << 42) + u.s FROM unnest(sequences, p_queue, p_group, p_priority, times) u(s, q, g, p, r)
+  WHERE u.s > 0 AND (u.r IS NULL OR u.r <= v_now);
+  IF times IS NOT NULL THEN
+    INSERT INTO {schema}.jobyard_delayed
+    SELECT u.q, u.r, u.s, u.g, (-u.p::bigint << 42) + u.s, false
+    FROM unnest(sequences, p_queue, p_group, p_priority, times) u(s, q, g, p, r) WHERE u.s > 0 AND u.r > v_now;
+  END IF;
+  IF cardinality(p_tag) > 0 THEN
+    INSERT INTO {schema}.jobyard_tag
+    SELECT u.tag, sequences[u.i] FROM unnest(p_tag_of, p_tag) u(i, tag) WHERE sequences[u.i] > 0 ON CONFLICT DO NOTHING;
+  END IF;
+  INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, waiting, delayed, ord, run_at)
+  SELECT c.q, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), c.g, v_now, c.w, c.d, c.ord, c.run_at
+  FROM (
+    SELECT u.q, u.g, count(*) FILTER (WHERE u.r IS NULL OR u.r <= v_now) AS w, count(*) FILTER (WHERE u.r > v_now) AS d,
+           min((-u.p::bigint << 42) + u.s) AS ord, min(u.r) FILTER (WHERE u.r > v_now) AS run_at
+    FROM unnest(sequences, p_queue, p_group, p_priority, times) u(s, q, g, p, r) WHERE u.s > 0
+    GROUP BY u.q, u.g ORDER BY min(u.s) FILTER (WHERE u.r IS NULL OR u.r <= v_now)) c;
+
+  RETURN QUERY SELECT u.s, u.h FROM unnest(sequences, holders) WITH ORDINALITY u(s, h, o) ORDER BY u.o;
+END
+$$;

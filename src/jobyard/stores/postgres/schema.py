@@ -1,0 +1,63 @@
+"""The schema's numbered changes; several processes may try at once, one does it."""
+
+from __future__ import annotations
+
+from jobyard.errors import NewerSchema
+from jobyard.ports.store import Migration
+from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.statements import Statements, migrations
+
+# Long enough to wait for another process that migrates a large database.
+MIGRATE_SECONDS = 600.0
+TABLE = "jobyard_schema"
+
+
+async def find_schema(connection: Connection, wanted: str | None) -> str:
+    """The schema that holds our tables: the one asked for, else where unqualified names lead."""
+    if wanted is not None:
+        return wanted
+    present: str | None = await connection.fetchval("SELECT current_schema()")
+    return present or "public"
+
+
+async def version(connection: Connection, statements: Statements) -> int:
+    table = f"{statements.quoted}.{TABLE}"
+    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", table):
+        return 0
+    return int(await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}"))  # noqa: S608  # quoted above
+
+
+async def migrate(connection: Connection, statements: Statements, shown: str, *, up_to: int | None = None) -> None:
+    steps = migrations()
+    newest = steps[-1][0]
+    present = await version(connection, statements)
+    if present < newest:
+        async with connection.transaction():
+            # Held until the commit, and known to the whole server: safe behind PgBouncer too.
+            await connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"jobyard {statements.schema}", timeout=MIGRATE_SECONDS
+            )
+            # Asked first: only who may create schemas may even say IF NOT EXISTS.
+            if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", statements.quoted):
+                await connection.execute(f"CREATE SCHEMA {statements.quoted}")
+            await connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {statements.quoted}.{TABLE} (version integer PRIMARY KEY)"
+            )
+            present = await version(connection, statements)
+            for number, _, text in steps:
+                if present < number <= (up_to or newest):
+                    await connection.execute(statements.qualify(text), timeout=MIGRATE_SECONDS)
+                    await connection.execute(
+                        f"INSERT INTO {statements.quoted}.{TABLE} VALUES ({number})"  # noqa: S608  # a number of ours
+                    )
+    if present > newest:
+        raise NewerSchema(
+            f"{shown} has jobyard's schema {present}; this jobyard knows {newest}. Upgrade jobyard, or use another database."
+        )
+
+
+async def known_migrations(connection: Connection, statements: Statements) -> list[Migration]:
+    present = await version(connection, statements)
+    return [
+        Migration(number, name, statements.qualify(text), number <= present) for number, name, text in migrations()
+    ]

@@ -1,0 +1,2 @@
+-- in: id.
+DELETE FROM {schema}.jobyard_worker WHERE id = $1

@@ -1,0 +1,2 @@
+-- out: the server's clock in milliseconds.
+SELECT {schema}.jobyard_now($1)

@@ -1,0 +1,168 @@
+"""What an exchange sends and receives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import State
+from jobyard.domain.lease import Lease, LeaseKey
+from jobyard.domain.retry import DEFAULT_BACKOFF
+from jobyard.domain.state import Settlement, Transition
+from jobyard.ports.store import Exchange
+from jobyard.stores.postgres.columns import decode_backoff, milliseconds
+
+NOTHING: list[Any] = [[], [], [], []]
+NO_OTHERS: list[Any] = [[] for _ in range(12)]
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """The part of the answer that is not a lease."""
+
+    now: Instant
+    revision: int
+    refused: list[int]
+    next_due_at: Instant | None
+    cancelled: list[tuple[str, int, str, str]]
+
+
+_rest = msgspec.json.Decoder(Rest)
+
+
+class Cargo:
+    """The settlements of one trip: plain completions in one batch, the others in their order."""
+
+    __slots__ = ("_common", "_others", "awaited", "settlements")
+
+    def __init__(self, settlements: Sequence[Settlement], awaited: Collection[str]) -> None:
+        self.settlements = settlements
+        self._common: list[Settlement] = []
+        self._others: list[Settlement] = []
+        # Where one job is settled twice in a trip the order counts, so all go one by one.
+        distinct = len({settlement.key.sequence for settlement in settlements}) == len(settlements)
+        for settlement in settlements:
+            (self._common if distinct and is_plain(settlement.transition) else self._others).append(settlement)
+        self.awaited = [one for one in settlements if one.key.job_id in awaited] if awaited else []
+
+    @property
+    def brings_back(self) -> bool:
+        """Whether some of the jobs go back to waiting, so that others may take them."""
+        return bool(self._others)
+
+    def arguments(self) -> list[Any]:
+        common, others = self._common, self._others
+        if not common and not others:
+            return NOTHING + NO_OTHERS
+        results = [None if one.transition.result == b"null" else one.transition.result for one in common]
+        return [
+            [one.key.sequence for one in common],
+            [one.key.token for one in common],
+            results if any(result is not None for result in results) else [],
+            [one.key.sequence for one in self.awaited],
+            *(other_arguments(others) if others else NO_OTHERS),
+        ]
+
+    def refused(self, marks: list[int]) -> tuple[LeaseKey, ...]:
+        """The server names plain completions by sequence, the others by minus their place."""
+        if not marks:
+            return ()
+        refused = set(marks)
+        places = {id(one): -place for place, one in enumerate(self._others, 1)}
+        return tuple(
+            one.key for one in self.settlements if places.get(id(one), one.key.sequence) in refused
+        )
+
+
+def is_plain(transition: Transition) -> bool:
+    return (
+        transition.to is State.COMPLETED
+        and transition.counted
+        and transition.error is None
+        and transition.reason is None
+        and transition.result is not None
+        and not transition.died
+    )
+
+
+def transition_arguments(settlement: Settlement) -> tuple[Any, ...]:
+    """From the sequence on, as jobyard_apply takes them."""
+    key, transition = settlement.key, settlement.transition
+    return (
+        key.sequence,
+        key.token,
+        str(transition.to),
+        transition.counted,
+        transition.died,
+        milliseconds(transition.delay_seconds),
+        transition.signal,
+        None if transition.park_seconds is None else milliseconds(transition.park_seconds),
+        transition.external_id,
+        transition.result,
+        storable(transition.reason),
+        None if transition.error is None else msgspec.json.encode(transition.error),
+    )
+
+
+def other_arguments(settlements: Sequence[Settlement]) -> list[Any]:
+    return [list(column) for column in zip(*map(transition_arguments, settlements), strict=True)]
+
+
+def storable(text: str | None) -> str | None:
+    """A reason may quote anything; PostgreSQL's text takes all but the NUL.
+
+    >>> storable("a\\0b")
+    'a␀b'
+    """
+    return text if text is None or "\0" not in text else text.replace("\0", "␀")
+
+
+def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
+    rest = _rest.decode(rows[-1][9])
+    leases = tuple(
+        [
+            Lease(
+                job_id,
+                sequence,
+                token,
+                kind,
+                queue,
+                group or None,
+                priority,
+                attempt,
+                most,
+                deaths,
+                payload,
+                private,
+                timeout,
+                DEFAULT_BACKOFF if backoff is None else decode_backoff(backoff),
+                signal,
+            )
+            for (
+                sequence,
+                job_id,
+                kind,
+                queue,
+                group,
+                priority,
+                attempt,
+                most,
+                deaths,
+                payload,
+                private,
+                timeout,
+                backoff,
+                signal,
+            ) in rows[:-1]
+        ]
+    )
+    return Exchange(
+        refused=cargo.refused(rest.refused),
+        leases=leases,
+        cancelled=tuple((LeaseKey(job_id, sequence, held), reason) for job_id, sequence, held, reason in rest.cancelled),
+        next_due_at=rest.next_due_at,
+        revision=rest.revision,
+        now=rest.now,
+    )

@@ -1,0 +1,141 @@
+"""The verbs that may wait: for something to claim, for work, and for a job's end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from jobyard.domain.job import Job
+from jobyard.domain.state import Settlement
+from jobyard.ports.store import Exchange
+from jobyard.stores.memory.bell import TurnedByHand
+from jobyard.stores.patience import LOOK_AGAIN_SECONDS
+from jobyard.stores.postgres.desk import Parts
+from jobyard.stores.postgres.hot_path import HotPathVerbs
+from jobyard.stores.postgres.seeing import see
+from jobyard.stores.postgres.standing import not_found
+
+# Below this a timer that fires a hair early would spin.
+SHORTEST_NAP_SECONDS = 0.001
+# Where nobody tells us, we look: soon at first, then about once a second.
+FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.02, 1.0
+# Even who listens looks now and then: a notification may have been lost with its connection.
+LISTENER_LOOKS_SECONDS = 1.0
+# Ends elsewhere are told a little later than they happen; a look from time to time is for those that were not told.
+ENDS_LOOK_SECONDS = 0.5
+
+
+class Looks:
+    """How long to sleep between two looks."""
+
+    def __init__(self, parts: Parts, longest: float) -> None:
+        self._ear = parts.ear
+        self._nap = FIRST_LOOK_SECONDS
+        self._longest = longest
+
+    def next(self) -> float:
+        if self._ear.is_listening:
+            return self._longest
+        nap, self._nap = self._nap, min(LONGEST_LOOK_SECONDS, self._nap * 1.5)
+        return nap
+
+
+class WaitingVerbs(HotPathVerbs):
+    async def exchange(
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
+    ) -> Exchange:
+        if until is None or settlements:
+            return await self._exchange_now(worker, settlements, queues, wanted, lease_seconds)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LOOK_AGAIN_SECONDS
+        looks = Looks(await self._listening(), LISTENER_LOOKS_SECONDS)
+        while True:
+            rung = self._family.work.listen()
+            try:
+                answer = await self._exchange_now(worker, (), queues, wanted, lease_seconds)
+                remaining = deadline - loop.time()
+                if answer.leases or answer.cancelled or until.done() or remaining <= 0:
+                    return answer
+                nap = min(remaining, looks.next(), self._until_due(answer))
+                await asyncio.wait([rung, until], timeout=nap, return_when=asyncio.FIRST_COMPLETED)
+                if until.done():
+                    return answer
+            finally:
+                self._family.work.forget(rung)
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        asked_before, counted = self._family.cancels, None
+        deadline = loop.time() + timeout_seconds
+        parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
+        looks = Looks(parts, LISTENER_LOOKS_SECONDS)
+        while True:
+            rung = self._family.work.listen()
+            try:
+                [(found, cancels, due)] = await self._rows("has_work", self._now(), list(queues))
+                # Only a cancel that is new since the sleep began: one that takes its time must not keep all awake.
+                is_new = self._family.cancels != asked_before or (counted is not None and cancels > counted)
+                if found or is_new:
+                    return True
+                counted = cancels
+                remaining = deadline - loop.time()
+                if remaining <= 0:
+                    return False
+                nap = min(remaining, looks.next())
+                if due is not None and not isinstance(self._clock, TurnedByHand):
+                    nap = min(nap, due / 1000)
+                await asyncio.wait([rung], timeout=max(nap, SHORTEST_NAP_SECONDS))
+            finally:
+                self._family.work.forget(rung)
+
+    async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        # While it is listed, an exchange of this process shows the job's end before retention may take it away.
+        self._family.await_end(job_id)
+        try:
+            parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
+            looks = Looks(parts, ENDS_LOOK_SECONDS)
+            while True:
+                rung = self._family.ends.listen()
+                try:
+                    job = self._family.end_of(job_id) or await self._end_of(job_id)
+                    remaining = deadline - loop.time()
+                    if job is not None or remaining <= 0:
+                        return job
+                    nap = min(remaining, looks.next())
+                    await asyncio.wait([rung], timeout=max(nap, SHORTEST_NAP_SECONDS))
+                finally:
+                    self._family.ends.forget(rung)
+        finally:
+            self._family.forget_end(job_id)
+
+    async def _end_of(self, job_id: str) -> Job | None:
+        now = self._now()
+        jobs = await self._run(lambda connection, statements: see(connection, statements, now, [job_id]))
+        # It may have ended, and been pruned, while we asked.
+        job = self._family.end_of(job_id) or jobs.get(job_id)
+        if job is None:
+            raise not_found(job_id)
+        return job if job.state.is_final else None
+
+    async def _listening(self) -> Parts:
+        """PgBouncer forbids to listen: a session is ours for one transaction only."""
+        parts = self._open_parts()
+        if not self._pooled and self._parts is not None:
+            await parts.ear.open()
+        return parts
+
+    def _until_due(self, answer: Exchange) -> float:
+        if answer.next_due_at is None or isinstance(self._clock, TurnedByHand):
+            return LOOK_AGAIN_SECONDS
+        return max(SHORTEST_NAP_SECONDS, (answer.next_due_at - answer.now) / 1000)
+
+

@@ -1,0 +1,81 @@
+"""What PostgreSQL, the driver or the network complains about, in plain words and never with a password."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from jobyard.errors import (
+    BadInput,
+    JobyardError,
+    QueueFull,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+QUEUE_FULL = "JYF01"
+# Somebody else was faster or in the way: the same once more is right.
+TRY_AGAIN = {"40001", "40P01", "55P03"}
+FULL = {"53100", "53200"}
+READ_ONLY = {"25006"}
+DENIED = {"28000", "28P01", "42501", "3D000"}
+AWAY = {"57P01", "57P02", "57P03", "53300", "57014", "53400", "08000", "08003", "08006", "08P01"}
+BAD_VALUES = ("22", "23")
+
+Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError, UnicodeError, EOFError)
+
+
+def state_of(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def translate(error: BaseException, where: str) -> JobyardError:
+    """Our own error for it: what happened, why, what to do."""
+    state, text = state_of(error), str(error)
+    if state == QUEUE_FULL:
+        return QueueFull(text)
+    if state == "23505" and "jobyard_job_id" in text:
+        return BadInput("There already is a job with one of these ids, or an id was handed in twice; ids must be new.")
+    if isinstance(error, UnicodeError | asyncpg.exceptions.DataError) or state[:2] in BAD_VALUES:
+        return BadInput(f"A value cannot be stored by PostgreSQL: {text}")
+    if state in FULL:
+        return StoreFull(f"{where} has no room left ({text}); nothing was half-written. Free some space and try again.")
+    if state in READ_ONLY:
+        return StoreReadOnly(f"{where} takes no writes ({text}): a standby, or default_transaction_read_only.")
+    if state in TRY_AGAIN:
+        return StoreUnavailable(f"{where} is held up by another transaction ({text}); try again.")
+    if state in DENIED:
+        return StoreUnavailable(f"{where} refused us: {text}. Check the user, the password and the grants.")
+    if state in AWAY or state.startswith("08"):
+        return StoreUnavailable(f"{where} is not available now: {text}.")
+    if isinstance(error, asyncio.TimeoutError):
+        return StoreUnavailable(f"{where} did not answer in time.")
+    if isinstance(error, OSError | EOFError | asyncpg.InterfaceError):
+        return StoreUnavailable(f"{where} cannot be reached, or the connection was lost: {text or type(error).__name__}.")
+    if state in ("42P01", "42883", "3F000"):
+        return StoreError(f"{where} lacks jobyard's tables or functions ({text}). Open the store, or run `jobyard migrate`.")
+    return StoreError(f"{where} said: {text}")
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection must not be used again."""
+    if isinstance(error, asyncpg.PostgresError):
+        return state_of(error) in AWAY - {"53300", "53400"}
+    # A driver's complaint about a value, or an error of our own: the session is as it was.
+    return not isinstance(error, asyncpg.exceptions.DataError | UnicodeError | JobyardError)
+
+
+@contextmanager
+def plain_words(where: str) -> Iterator[None]:
+    try:
+        yield
+    except JobyardError:
+        raise
+    except Trouble as error:
+        raise translate(error, where) from error
+
