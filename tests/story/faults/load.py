@@ -50,15 +50,15 @@ async def configure(scene: Scene) -> None:
     await scene.configure(max_running=MAX_RUNNING, max_per_group=MAX_PER_GROUP)
 
 
-async def progress(scene: Scene, jobs: int) -> None:
-    """Wait until so many more jobs were completed, or none is left."""
+async def progress(scene: Scene, feeding: asyncio.Task[list[str]], jobs: int) -> None:
+    """Wait until so many more jobs were completed, or none is left and none will come."""
     before: int | None = None
 
     async def enough() -> bool:
         nonlocal before
         info = await scene.queue()
         before = info.completed if before is None else before
-        return info.completed >= before + jobs or info.waiting + info.running == 0
+        return info.completed >= before + jobs or (feeding.done() and info.waiting + info.running == 0)
 
     await scene.until(enough, f"{jobs} more jobs are completed")
 

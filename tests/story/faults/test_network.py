@@ -55,7 +55,7 @@ async def test_the_connection_is(scene: Scene, server: Server, proxy: Proxy, fau
     memory = Memory(workers)
     stop_feeding = asyncio.Event()
     feeding = asyncio.create_task(_feed_until(scene, stop_feeding))
-    await progress(scene, JOBS_BETWEEN)
+    await progress(scene, feeding, JOBS_BETWEEN)
     for _ in range(ROUNDS):
         with trouble(proxy, fault):
             if fault in {"refused", "stalled", "half-open"}:
@@ -65,7 +65,7 @@ async def test_the_connection_is(scene: Scene, server: Server, proxy: Proxy, fau
             # Long enough for every lease to run out.
             await asyncio.sleep(2 * LEASE_SECONDS if fault != "cut" else 0.1)
         scene.store_is_back()
-        await progress(scene, JOBS_BETWEEN)
+        await progress(scene, feeding, JOBS_BETWEEN)
     stop_feeding.set()
     acknowledged = await feeding
     await drained(scene)

@@ -35,7 +35,7 @@ async def test_the_server_is_killed_every_few_seconds(scene: Scene, server: Serv
     memory = Memory(workers)
     feeding = asyncio.create_task(feed(scene, JOBS))
     chance = random.Random(scene.title)
-    await progress(scene, JOBS_BETWEEN // 4)
+    await progress(scene, feeding, JOBS_BETWEEN // 4)
     while not feeding.done() or await is_work_left(scene):
         server.kill()
         if not scene.returns:
@@ -45,7 +45,7 @@ async def test_the_server_is_killed_every_few_seconds(scene: Scene, server: Serv
         await asyncio.sleep(chance.uniform(0.1, 1.0))
         server.start()
         scene.store_is_back()
-        await progress(scene, JOBS_BETWEEN)
+        await progress(scene, feeding, JOBS_BETWEEN)
     acknowledged = await feeding
     await drained(scene)
     memory.check(workers)
@@ -59,15 +59,17 @@ async def test_the_server_stands_still_for_longer_than_a_lease(scene: Scene, ser
     await configure(scene)
     workers = await scene.workers(WORKERS)
     feeding = asyncio.create_task(feed(scene, JOBS))
-    await progress(scene, JOBS_BETWEEN // 4)
+    chance = random.Random(scene.title)
+    await progress(scene, feeding, JOBS_BETWEEN // 4)
     for _ in range(size(1, 5)):
         server.pause()
         diagnosis = await doctor(url)
+        await asyncio.sleep(size(0.5, chance.uniform(0.0, 8.0)))
         server.resume()
         scene.store_is_back()
         assert diagnosis.exit_code == 1
         assert diagnosis.failures
-        await progress(scene, JOBS_BETWEEN // 4)
+        await progress(scene, feeding, JOBS_BETWEEN // 4)
     acknowledged = await feeding
     await drained(scene)
     await scene.stop(workers)
