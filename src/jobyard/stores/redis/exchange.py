@@ -97,6 +97,8 @@ def given(
         return ()
     pasts = {place: (unpack_past(past), private or None) for place, past, private in more}
     leases: list[Lease] = []
+    if len(names) == 1:
+        names = names * len(sequences)
     for place, (name, sequence, record) in enumerate(zip(names, sequences, records, strict=True)):
         past, private = pasts.get(place, (NEW, None))
         number, queue = int(sequence), queue_from(name)

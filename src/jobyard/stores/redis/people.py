@@ -173,7 +173,7 @@ async def groups(server: Server, queue: str, limit: int, after: str | None) -> l
     usual, rows = answer
     infos: list[GroupInfo] = []
     for name, row in rows:
-        waiting, delayed, running, _, own, paused = GROUP.unpack(row)
+        waiting, delayed, running, _, own, paused = GROUP.unpack_from(row)
         infos.append(
             GroupInfo(
                 queue=queue,
@@ -196,7 +196,7 @@ async def standing(server: Server, job_id: str) -> Standing:
         raise missing(job_id)
     parts, (max_running, max_per_group, paused, running, turn), row, ahead, groups_ahead, holders, beats, now = answer
     job = seen(parts)
-    waiting, _, group_running, group_turn, own, group_paused = GROUP.unpack(row)
+    waiting, _, group_running, group_turn, own, group_paused = GROUP.unpack_from(row)
     return Standing(
         job=job,
         now=now,

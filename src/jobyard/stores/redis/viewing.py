@@ -19,7 +19,7 @@ STAMP = Struct(">d")
 STEP = Struct(">Idd")  # order, started, finished
 DONE = Struct(">BBddIH")  # state, has a reason, finished, started, attempt, length of the worker
 LEASE_HEAD = Struct(">16sdH")  # token, started, length of the worker
-LEASE_TAIL = Struct(">IB")  # attempt, flags
+LEASE_TAIL = Struct(">IBH")  # attempt, flags, length of the group
 
 
 class Held(NamedTuple):
@@ -51,9 +51,11 @@ class Asked(msgspec.Struct, array_like=True):
 def held(record: bytes) -> Held:
     token, started_at, size = LEASE_HEAD.unpack_from(record)
     end = LEASE_HEAD.size + size
-    attempt, _ = LEASE_TAIL.unpack_from(record, end)
+    attempt, _, length = LEASE_TAIL.unpack_from(record, end)
+    start = end + LEASE_TAIL.size
+    group = record[start : start + length].decode() or None
     worker = record[LEASE_HEAD.size : end].decode()
-    return Held(token.decode(), int(started_at), worker, attempt, record[end + LEASE_TAIL.size :].decode() or None)
+    return Held(token.decode(), int(started_at), worker, attempt, group)
 
 
 def end_of(record: bytes) -> End:
@@ -65,7 +67,9 @@ def end_of(record: bytes) -> End:
         reason = record[position + 4 : position + 4 + length].decode()
         position += 4 + length
     started = None if started_at < 0 else int(started_at)
-    return End(STATES[code], int(finished_at), started, attempt, worker, reason, record[position:] or None)
+    size = int.from_bytes(record[position : position + 4])
+    result = record[position + 4 : position + 4 + size] or None
+    return End(STATES[code], int(finished_at), started, attempt, worker, reason, result)
 
 
 def wish(packed: bytes) -> str | None:

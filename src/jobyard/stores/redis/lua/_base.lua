@@ -52,6 +52,13 @@ local function fetch(key, fields)
   return values
 end
 
+-- Redis keeps a small hash as a list that it walks for every field. One value of more than 64 bytes makes it a real
+-- hash, so the first value of each write is made that long; readers know where a value ends.
+local function pad(value)
+  local size = #value
+  return size > 64 and value or value .. string.rep('\0', 65 - size)
+end
+
 -- Several byte strings as one, each with its length before it.
 local function join(list)
   local parts = {}

@@ -2,27 +2,29 @@
 
 -- Who is given each of `wanted` places, in order, when those in line have so much room each.
 local function share(rooms, wanted)
-  local given, round = {}, {}
-  for index, left in ipairs(rooms) do
-    if left > 0 then
-      round[#round + 1] = index
+  local given, count, round, standing = {}, 0, {}, 0
+  for index = 1, #rooms do
+    if rooms[index] > 0 then
+      standing = standing + 1
+      round[standing] = index
     end
   end
-  while #round > 0 and #given < wanted do
-    local again = {}
-    for _, index in ipairs(round) do
-      if #given == wanted then
-        break
-      end
-      given[#given + 1] = index
-      rooms[index] = rooms[index] - 1
-      if rooms[index] > 0 then
-        again[#again + 1] = index
+  while standing > 0 and count < wanted do
+    local left = 0
+    for position = 1, math.min(standing, wanted - count) do
+      local index = round[position]
+      count = count + 1
+      given[count] = index
+      local more = rooms[index] - 1
+      rooms[index] = more
+      if more > 0 then
+        left = left + 1
+        round[left] = index
       end
     end
-    round = again
+    standing = left
   end
-  return given
+  return given, count
 end
 
 local function by_turn(one, other)
@@ -111,92 +113,114 @@ local function places(names, wanted)
       end
     end
   end
-  local turns = share(totals, wanted)
+  local turns, count = share(totals, wanted)
+  if #lines == 1 then
+    local given, order, groups = share(rooms[1], count), {}, lines[1]
+    for index = 1, count do
+      order[index] = groups[given[index]]
+    end
+    return order, count
+  end
   local counts, given, order = {}, {}, {}
   for _, at in ipairs(turns) do
     counts[at] = (counts[at] or 0) + 1
   end
-  for at, count in pairs(counts) do
-    given[at] = share(rooms[at], count)
+  for at, its_count in pairs(counts) do
+    given[at] = share(rooms[at], its_count)
     counts[at] = 0
   end
   for index, at in ipairs(turns) do
     counts[at] = counts[at] + 1
     order[index] = lines[at][given[at][counts[at]]]
   end
-  return order
+  return order, count
 end
 
 -- Take the heads of the groups out of the line; the running counts move in the same step.
-local function take(order)
-  local heads = {}
-  for _, group in ipairs(order) do
+local function take(order, count)
+  local heads, seqs = {}, {}
+  for index = 1, count do
+    local group = order[index]
     heads[group] = (heads[group] or 0) + 1
   end
-  for group, count in pairs(heads) do
+  for group, its_count in pairs(heads) do
     local queue = group.queue
-    heads[group] = call('ZPOPMIN', queue.key .. 'ready:' .. group.name, count)
-    heads[group].next = 1
-    group.waiting, queue.waiting = group.waiting - count, queue.waiting - count
-    run(group, count)
+    heads[group] = call('ZPOPMIN', queue.key .. 'ready:' .. group.name, its_count)
+    group.taken = -1
+    group.waiting, queue.waiting = group.waiting - its_count, queue.waiting - its_count
+    run(group, its_count)
   end
-  local seqs = {}
-  for index, group in ipairs(order) do
-    local head = heads[group]
-    seqs[index] = head[head.next]
-    head.next = head.next + 2
-    turn = turn + 1
-    group.turn, group.queue.turn = turn, turn
+  for index = 1, count do
+    local group = order[index]
+    group.taken = group.taken + 2
+    seqs[index] = heads[group][group.taken]
+    group.turn = turn + index
+    group.queue.turn = turn + index
   end
+  turn = turn + count
   return seqs
 end
 
--- Answers queues, sequences, records, and what only some leases have: { place, past, private payload }.
+-- The leases of one queue; `mine` are their places in the whole order.
+local function lease_out(queue, order, mine, seqs, records, more, head, worker, expires)
+  local names, leases, ends, usual = {}, {}, {}, {}
+  local count = #mine
+  for position = 1, count do
+    names[position] = seqs[mine[position]]
+  end
+  local values = fetch(queue.key .. 'jobs', names)
+  local pasts = has(queue, 'past') and fetch(queue.key .. 'past', names)
+  for position = 1, count do
+    local index, seq, value = mine[position], names[position], values[position]
+    local past = pasts and pasts[position]
+    local group, flags = order[index].name, byte(value, 17)
+    records[index] = value
+    local record = usual[group]
+    if not record then
+      record = head .. pack('>IBH', 1, 0, #group) .. group
+      usual[group] = record
+    end
+    if past or flags > 0 then
+      local attempt = (past and cmsgpack.unpack(past).u or 0) + 1
+      record = head .. pack('>IBH', attempt, flags + (past and HAS_PAST or 0), #group) .. group
+      local private = carries(flags, HAS_PRIVATE) and call('HGET', queue.key .. 'private', seq)
+      if past or private then
+        more[#more + 1] = { index - 1, past or '', private or '' }
+      end
+    end
+    local at = 2 * position
+    leases[at - 1], leases[at] = seq, record
+    ends[at - 1], ends[at] = expires, seq
+  end
+  leases[2] = pad(leases[2])
+  many('HSET', queue.key .. 'leases', leases)
+  many('ZADD', queue.key .. 'lease:' .. worker, ends)
+  call('SADD', queue.key .. 'holders', worker)
+end
+
+-- Answers queues (one name if all are of one), sequences, records, and what only some leases have:
+-- { place, past, private payload }.
 local function claim(worker, token, names, wanted, lease_ms)
-  local order = wanted > 0 and places(names, wanted) or {}
-  local seqs, records, of, more = take(order), {}, {}, {}
+  if wanted <= 0 then
+    return {}, {}, {}, {}
+  end
+  local order, count = places(names, wanted)
+  local seqs, records, of, more = take(order, count), {}, {}, {}
   local by_queue, touched = {}, {}
-  for index, group in ipairs(order) do
-    local queue = group.queue
+  for index = 1, count do
+    local queue = order[index].queue
     of[index] = queue.name
-    if not by_queue[queue] then
-      by_queue[queue] = {}
+    local mine = by_queue[queue]
+    if not mine then
+      mine = {}
+      by_queue[queue] = mine
       touched[#touched + 1] = queue
     end
-    table.insert(by_queue[queue], index)
+    mine[#mine + 1] = index
   end
-  local head, expires = token .. pack('>dH', now, #worker) .. worker, after(lease_ms)
+  local head, expires = token .. pack('>dH', now, #worker) .. worker, format('%.0f', after(lease_ms))
   for _, queue in ipairs(touched) do
-    local mine, leases, ends = {}, {}, {}
-    for position, index in ipairs(by_queue[queue]) do
-      mine[position] = seqs[index]
-    end
-    local values = fetch(queue.key .. 'jobs', mine)
-    local pasts = has(queue, 'past') and fetch(queue.key .. 'past', mine) or {}
-    local usual = {}
-    for position, index in ipairs(by_queue[queue]) do
-      local seq, value, past = mine[position], values[position], pasts[position]
-      local name, flags = order[index].name, byte(value, 17)
-      records[index] = value
-      local record = usual[name]
-      if not record then
-        record = head .. '\0\0\0\1\0' .. name
-        usual[name] = record
-      end
-      if past or flags > 0 then
-        local attempt = (past and cmsgpack.unpack(past).u or 0) + 1
-        record = head .. pack('>IB', attempt, flags + (past and HAS_PAST or 0)) .. name
-        local private = carries(flags, HAS_PRIVATE) and call('HGET', queue.key .. 'private', seq)
-        if past or private then
-          more[#more + 1] = { index - 1, past or '', private or '' }
-        end
-      end
-      leases[2 * position - 1], leases[2 * position] = seq, record
-      ends[2 * position - 1], ends[2 * position] = expires, seq
-    end
-    many('HSET', queue.key .. 'leases', leases)
-    many('ZADD', queue.key .. 'lease:' .. worker, ends)
-    call('SADD', queue.key .. 'holders', worker)
+    lease_out(queue, order, by_queue[queue], seqs, records, more, head, worker, expires)
   end
-  return of, seqs, records, more
+  return #touched == 1 and { of[1] } or of, seqs, records, more
 end

@@ -72,6 +72,7 @@ local function write_new()
   for _, queue in ipairs(loaded) do
     if queue.new_jobs then
       many('HSET', queue.key .. 'jobs', queue.new_jobs)
+      queue.new_ids[2] = pad(queue.new_ids[2])
       many('HSET', queue.key .. 'ids', queue.new_ids)
     end
   end

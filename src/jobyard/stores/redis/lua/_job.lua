@@ -96,6 +96,12 @@ local function promote()
   end
 end
 
+-- The sequence of a job of this queue, as it is named everywhere, or false.
+local function seq_of(queue, id)
+  local value = call('HGET', queue.key .. 'ids', id)
+  return value and sub(value, 1, 15)
+end
+
 -- Everything the client needs to show the job, each part a byte string.
 local function see(queue, seq, whole)
   local key = queue.key
@@ -160,7 +166,7 @@ local function bucket(queue, state)
   return queue.key .. (state == COMPLETED and 'completed' or 'failed')
 end
 
--- done: state (1) has a reason (1) finished (8) started (8) attempt (4) worker (2 + n) reason (4 + n) result
+-- done: state (1) has a reason (1) finished (8) started (8) attempt (4) worker (2 + n) reason (4 + n) result (4 + n)
 local function ending(state, reason, started, attempt, worker)
   local head = pack('>BBddIH', state, reason and 1 or 0, now, started, attempt, #worker) .. worker
   return reason and head .. pack('>I', #reason) .. reason or head
@@ -169,7 +175,8 @@ end
 -- Write the end of a job: its row among the finished, its queue's counts, its unique key.
 local function finish(queue, seq, id, flags, state, reason, result, started, attempt, worker)
   finish_number = finish_number + 1
-  call('HSET', queue.key .. 'done', seq, ending(state, reason, started, attempt, worker) .. (result or ''))
+  local head = ending(state, reason, started, attempt, worker)
+  call('HSET', queue.key .. 'done', seq, pad(head .. pack('>I', #(result or '')) .. (result or '')))
   queue.has.done = true
   call('ZADD', bucket(queue, state), finish_number, seq .. id)
   tally(queue, state, 1)

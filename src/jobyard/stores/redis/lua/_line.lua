@@ -172,6 +172,7 @@ local function flush_groups(queue)
           ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused
         )
         if not group.stored then
+          rows[#rows] = pad(rows[#rows])
           names[#names + 1] = 0
           names[#names + 1] = name
         end

@@ -1,12 +1,10 @@
 -- Settle: apply a transition only if its token still holds the lease.
--- leases: token (16) started (8) worker (2 + n) attempt (4) flags (1) group
+-- leases: token (16) started (8) worker (2 + n) attempt (4) flags (1) group (2 + n)
 local PRUNE_SLACK = 64
 
 local function open_lease(record)
-  local token, started, worker, attempt, flags, position = unpack_bytes('>c16dHc0IB', record)
-  return {
-    token = token, started = started, worker = worker, attempt = attempt, flags = flags, group = sub(record, position),
-  }
+  local token, started, worker, attempt, flags, group = unpack_bytes('>c16dHc0IBHc0', record)
+  return { token = token, started = started, worker = worker, attempt = attempt, flags = flags, group = group }
 end
 
 -- A signal that came before the job parked on it, once.
@@ -62,34 +60,35 @@ end
 
 -- The common ends of a queue, in one go. Those that retention would drop at once are not written first.
 local function complete(queue, ends)
-  local first = 1
-  if queue.keep_ms == 0 and #ends - queue.keep_completed > 0 then
-    local gone = {}
-    for index = 1, #ends - queue.keep_completed do
-      gone[index] = ends[index][1] .. ends[index][2]
+  local count, first = ends.count, 1
+  if queue.keep_ms == 0 and count > queue.keep_completed then
+    local gone, seqs, ids = {}, ends.seqs, ends.ids
+    first = count - queue.keep_completed + 1
+    for index = 1, first - 1 do
+      gone[index] = seqs[index] .. ids[index]
     end
-    first = #gone + 1
-    finish_number = finish_number + #gone
+    finish_number = finish_number + first - 1
     drop(queue, gone)
   end
-  local done, order, heads = {}, {}, {}
-  for index = first, #ends do
-    local seq, id, result, lease = unpack(ends[index])
+  local done, order, heads, at = {}, {}, {}, 0
+  for index = first, count do
+    local seq, result, lease = ends.seqs[index], ends.results[index], ends.leases[index]
     local head = heads[lease]
     if not head then
       head = ending(COMPLETED, nil, lease.started, lease.attempt, lease.worker)
       heads[lease] = head
     end
     finish_number = finish_number + 1
-    done[#done + 1] = seq
-    done[#done + 1] = head .. result
-    order[#order + 1] = finish_number
-    order[#order + 1] = seq .. id
+    done[at + 1], done[at + 2] = seq, head .. pack('>I', #result) .. result
+    order[at + 1], order[at + 2] = finish_number, seq .. ends.ids[index]
+    at = at + 2
   end
-  many('HSET', queue.key .. 'done', done)
-  many('ZADD', queue.key .. 'completed', order)
-  queue.completed = queue.completed + #ends - first + 1
-  queue.dirty = true
+  if at > 0 then
+    done[2] = pad(done[2])
+    many('HSET', queue.key .. 'done', done)
+    many('ZADD', queue.key .. 'completed', order)
+    queue.completed = queue.completed + at / 2
+  end
 end
 
 -- The queue that holds a job whose queue the client does not know.
@@ -102,97 +101,142 @@ local function queue_holding(id)
   return false
 end
 
--- `list` is flat: queue or false, sequence, id, token, then a result (true for null) or a table with the transition.
--- Answers which were refused, counted from 1. With `expired_only` a lease that was renewed meanwhile is refused too.
-local function settle(list, expired_only)
-  local refused, asked, touched, records = {}, {}, {}, {}
+-- Loads the leases that the list speaks of, and their groups; answers the queues, in whose rows they are noted.
+local function load_held(list)
+  local touched, records = {}, {}
   for index = 1, #list, 5 do
     local name = list[index] or queue_holding(list[index + 2])
     local queue = name and known_queue(name)
     list[index] = queue
     if queue then
-      if not asked[queue] then
-        asked[queue] = {}
+      local asked = queue.asked
+      if not asked then
+        asked = { count = 0 }
+        queue.asked = asked
         touched[#touched + 1] = queue
       end
-      table.insert(asked[queue], list[index + 1])
+      asked.count = asked.count + 1
+      asked[asked.count] = list[index + 1]
     end
   end
   for _, queue in ipairs(touched) do
-    local held, names = {}, {}
-    local found = fetch(queue.key .. 'leases', asked[queue])
-    for index, seq in ipairs(asked[queue]) do
+    local held, names, asked = {}, {}, queue.asked
+    local found = fetch(queue.key .. 'leases', asked)
+    for index = 1, asked.count do
       local record = found[index]
       if record then
         local lease = records[record]
         if not lease then
           lease = open_lease(record)
           records[record] = lease
-          names[#names + 1] = lease.group
         end
-        held[seq] = lease
+        held[asked[index]] = lease
+        names[lease.group] = true
       end
     end
-    load_groups(queue, names)
-    queue.held, queue.ended, queue.ended_of, queue.common = held, {}, {}, {}
-    queue.stops = has(queue, 'stop')
-    queue.plain = not has(queue, 'awaited')
-  end
-  for index = 1, #list, 5 do
-    local queue, seq, id, token, to = unpack(list, index, index + 4)
-    local lease = queue and queue.held[seq]
-    local holds = lease and lease.token == token
-    if holds and expired_only then
-      local expires = call('ZSCORE', queue.key .. 'lease:' .. lease.worker, seq)
-      holds = expires and tonumber(expires) <= now
+    local wanted = {}
+    for name in pairs(names) do
+      wanted[#wanted + 1] = name
     end
-    if not holds then
+    load_groups(queue, wanted)
+    queue.held, queue.ended, queue.ended_of = held, {}, {}
+    queue.common = { count = 0, seqs = {}, ids = {}, results = {}, leases = {} }
+    queue.is_plain = not has(queue, 'awaited')
+  end
+  return touched
+end
+
+-- An end that is not the common one. What must not be shown with the finished job goes first.
+local function settle_apart(queue, seq, id, lease, to)
+  local stop = has(queue, 'stop') and call('HGET', queue.key .. 'stop', seq)
+  if type(to) ~= 'table' then
+    to = { to = COMPLETED, result = to == true and 'null' or to }
+  end
+  call('HDEL', queue.key .. 'leases', seq)
+  if stop then
+    call('HDEL', queue.key .. 'stop', seq)
+  end
+  if has(queue, 'outside') then
+    call('HDEL', queue.key .. 'outside', seq)
+  end
+  run(group_of(queue, lease.group), -1)
+  apply(queue, seq, id, lease, to, stop and select(3, cmsgpack.unpack(stop)))
+end
+
+local function hand_off(queue, seq, lease, external)
+  call('HSET', queue.key .. 'outside', seq, external)
+  call('ZREM', queue.key .. 'lease:' .. lease.worker, seq)
+  queue.has.outside = true
+end
+
+-- What is left to do for a queue once all its ends are known.
+local function close(queue)
+  local common, ended = queue.common, queue.ended
+  for index = 1, common.count do
+    local lease = common.leases[index]
+    lease.common = (lease.common or 0) + 1
+  end
+  for index = 1, common.count do
+    local lease = common.leases[index]
+    if lease.common then
+      run(group_of(queue, lease.group), -lease.common)
+      lease.common = nil
+    end
+  end
+  many('HDEL', queue.key .. 'leases', ended)
+  for worker, seqs in pairs(queue.ended_of) do
+    many('ZREM', queue.key .. 'lease:' .. worker, seqs)
+  end
+  for _, what in ipairs({ 'outside', 'stop' }) do
+    if has(queue, what) then
+      many('HDEL', queue.key .. what, ended)
+    end
+  end
+  queue.stop_changed = queue.has.stop
+  complete(queue, common)
+  if #ended > 0 then
+    prune_queue(queue, 2 * #ended + PRUNE_SLACK, PRUNE_SLACK)
+  end
+end
+
+local function is_over(queue, seq, lease)
+  local expires = call('ZSCORE', queue.key .. 'lease:' .. lease.worker, seq)
+  return expires and tonumber(expires) <= now
+end
+
+-- `list` is flat: queue or false, sequence, id, token, then a result (true for null) or a table with the transition.
+-- Answers which were refused, counted from 1. With `expired_only` a lease that was renewed meanwhile is refused too.
+local function settle(list, expired_only)
+  local touched, refused = load_held(list), {}
+  for index = 1, #list, 5 do
+    local queue, seq, to = list[index], list[index + 1], list[index + 4]
+    local lease = queue and queue.held[seq]
+    if not lease or lease.token ~= list[index + 3] or expired_only and not is_over(queue, seq, lease) then
       refused[#refused + 1] = (index + 4) / 5
     elseif type(to) == 'table' and to.to == RUNNING then
-      call('HSET', queue.key .. 'outside', seq, to.external)
-      call('ZREM', queue.key .. 'lease:' .. lease.worker, seq)
-      queue.has.outside = true
+      hand_off(queue, seq, lease, to.external)
     else
       queue.held[seq] = nil
-      queue.ended[#queue.ended + 1] = seq
       local of = queue.ended_of[lease.worker]
       if not of then
         of = {}
         queue.ended_of[lease.worker] = of
       end
       of[#of + 1] = seq
-      run(group_of(queue, lease.group), -1)
-      if type(to) ~= 'table' and lease.flags == 0 and queue.plain then
-        queue.common[#queue.common + 1] = { seq, id, to == true and 'null' or to, lease }
+      queue.ended[#queue.ended + 1] = seq
+      local common = queue.common
+      if type(to) ~= 'table' and lease.flags == 0 and queue.is_plain then
+        -- With nothing to free, erase or tell it goes with the batch.
+        local at = common.count + 1
+        common.count, common.seqs[at], common.ids[at] = at, seq, list[index + 2]
+        common.results[at], common.leases[at] = to == true and 'null' or to, lease
       else
-        local stop = queue.stops and call('HGET', queue.key .. 'stop', seq)
-        local reason = stop and select(3, cmsgpack.unpack(stop))
-        if type(to) ~= 'table' then
-          to = { to = COMPLETED, result = to == true and 'null' or to }
-        end
-        -- Not shown with the job that is sent to those who wait for it.
-        call('HDEL', queue.key .. 'leases', seq)
-        if stop then call('HDEL', queue.key .. 'stop', seq) end
-        if has(queue, 'outside') then call('HDEL', queue.key .. 'outside', seq) end
-        apply(queue, seq, id, lease, to, reason)
+        settle_apart(queue, seq, list[index + 2], lease, to)
       end
     end
   end
   for _, queue in ipairs(touched) do
-    many('HDEL', queue.key .. 'leases', queue.ended)
-    for worker, seqs in pairs(queue.ended_of) do
-      many('ZREM', queue.key .. 'lease:' .. worker, seqs)
-    end
-    for _, what in ipairs({ 'outside', 'stop' }) do
-      if has(queue, what) then
-        many('HDEL', queue.key .. what, queue.ended)
-      end
-    end
-    queue.stop_changed = queue.stops
-    complete(queue, queue.common)
-    if #queue.ended > 0 then
-      prune_queue(queue, 2 * #queue.ended + PRUNE_SLACK, PRUNE_SLACK)
-    end
+    close(queue)
   end
   return refused
 end

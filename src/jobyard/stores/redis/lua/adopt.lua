@@ -16,7 +16,7 @@ if ask.extra.key and not holder_of(ask.name, ask.extra.key) then
 end
 local seq = register(queue, ask.id, ARGV[3], now, ask.extra)
 write_new()
-local lease = ask.token .. pack('>dH', now, #ask.worker) .. ask.worker .. pack('>IB', 1, ask.flags) .. ask.group
+local lease = ask.token .. pack('>dH', now, #ask.worker) .. ask.worker .. pack('>IBH', 1, ask.flags, #ask.group) .. ask.group
 call('HSET', queue.key .. 'leases', seq, lease)
 call('HSET', queue.key .. 'outside', seq, ask.external)
 run(group_of(queue, ask.group), 1)

@@ -143,7 +143,7 @@ end
 local held = pairs_of(call('HGETALL', key .. 'unique'))
 for unique, holder in pairs(held) do
   local id = sub(holder, 10)
-  local seq = call('HGET', key .. 'ids', id)
+  local seq = seq_of(queue, id)
   if byte(holder, 9) == 1 and (not seq or call('HEXISTS', key .. 'done', seq) == 1) then
     wrong[#wrong + 1] = format('unique key %s of queue %s is held by %s, which is not active', unique, queue.name, id)
   end

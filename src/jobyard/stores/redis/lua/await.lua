@@ -11,7 +11,7 @@ if not name then
   return {}
 end
 local queue = known_queue(name)
-local seq = call('HGET', queue.key .. 'ids', ask.id)
+local seq = seq_of(queue, ask.id)
 if call('HEXISTS', queue.key .. 'done', seq) == 1 then
   return { 1, see(queue, seq, true) }
 end

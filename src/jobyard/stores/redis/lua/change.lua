@@ -124,7 +124,7 @@ local changed, unchanged = {}, {}
 for index, id in ipairs(ask.ids) do
   local queue = homes[index] and known_queue(homes[index])
   -- Asked again: an id named twice may be gone by now.
-  local seq = queue and call('HGET', queue.key .. 'ids', id)
+  local seq = queue and seq_of(queue, id)
   if seq then
     local list = actions[ask.action](job_of(queue, id, seq)) and changed or unchanged
     list[#list + 1] = id

@@ -57,7 +57,9 @@ local function named()
     if not queue then
       break
     elseif ask.ids then
-      add(found, queue, fetch(queue.key .. 'ids', ask.ids))
+      for _, id in ipairs(ask.ids) do
+        add(found, queue, { seq_of(queue, id) })
+      end
     elseif ask.index then
       local key = queue.key .. 'index:' .. ask.index
       add(found, queue, call('ZREVRANGEBYSCORE', key, '(' .. ask.before, '-inf', 'LIMIT', 0, ask.looked))

@@ -11,4 +11,4 @@ if not name then
   return {}
 end
 local queue = known_queue(name)
-return see(queue, call('HGET', queue.key .. 'ids', ask.id), true)
+return see(queue, seq_of(queue, ask.id), true)

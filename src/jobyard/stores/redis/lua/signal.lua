@@ -13,7 +13,7 @@ if not name then
   return -1
 end
 local queue = known_queue(name)
-local seq = call('HGET', queue.key .. 'ids', ask.id)
+local seq = seq_of(queue, ask.id)
 local done = call('HGET', queue.key .. 'done', seq)
 local woken = 0
 if done then

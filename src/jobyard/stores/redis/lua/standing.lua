@@ -14,7 +14,7 @@ if not name then
   return {}
 end
 local queue = known_queue(name)
-local seq = call('HGET', queue.key .. 'ids', ask.id)
+local seq = seq_of(queue, ask.id)
 local value = call('HGET', queue.key .. 'jobs', seq)
 local _, priority, group_name = header(value)
 local group = group_of(queue, group_name)
