@@ -6,6 +6,8 @@ import asyncio
 import logging
 import random
 import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from jobyard.errors import StoreError
@@ -26,11 +28,12 @@ GONE = "gone"
 
 
 class Ear:
-    def __init__(self, address: Address, prefix: str) -> None:
+    def __init__(self, address: Address, prefix: str, pass_on: Callable[[str], None]) -> None:
         self.handle = secrets.token_hex(8)
         self._address = address
         self._channel = f"{prefix}:to:{self.handle}"
-        self._sleepers: set[asyncio.Future[Any]] = set()
+        self._pass_on = pass_on
+        self._sleepers: dict[asyncio.Future[Any], frozenset[str]] = {}
         self._ends: dict[str, set[asyncio.Future[Any]]] = {}
         self._ready = asyncio.Event()
         self._heard = False
@@ -43,12 +46,13 @@ class Ear:
     async def wait_until_ready(self, seconds: float) -> None:
         """Or until the time is over: who cannot be told must look now and then."""
         if not self._ready.is_set():
-            await asyncio.wait([asyncio.ensure_future(self._ready.wait())], timeout=seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ready.wait(), seconds)
 
-    def sleeper(self) -> asyncio.Future[Any]:
+    def sleeper(self, queues: Sequence[str]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._sleepers.add(future)
-        future.add_done_callback(self._sleepers.discard)
+        self._sleepers[future] = frozenset(queues)
+        future.add_done_callback(lambda done: self._sleepers.pop(done, None))
         return future
 
     def waiter(self, job_id: str) -> asyncio.Future[Any]:
@@ -118,8 +122,7 @@ class Ear:
     def _told(self, data: bytes) -> None:
         what, rest = data[:1], data[1:]
         if what == b"w":
-            for future in list(self._sleepers):
-                _resolve(future, WORK)
+            self._wake(rest.decode())
         elif what == b"e":
             job_id, parts = split(rest)
             for future in list(self._ends.get(job_id.decode(), ())):
@@ -127,6 +130,13 @@ class Ear:
         elif what == b"g":
             for future in list(self._ends.get(rest.decode(), ())):
                 _resolve(future, GONE)
+
+    def _wake(self, queue: str) -> None:
+        interested = [future for future, queues in self._sleepers.items() if not queues or queue in queues]
+        for future in interested:
+            _resolve(future, WORK)
+        if not interested:
+            self._pass_on(queue)
 
 
 def _resolve(future: asyncio.Future[Any], answer: Any) -> None:

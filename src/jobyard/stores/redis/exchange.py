@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ import msgspec
 from jobyard.domain.job import State
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition, bury
+from jobyard.errors import StoreUnavailable
 from jobyard.ports.store import Exchange, Extended, Report
 from jobyard.stores.redis.packing import (
     CODES,
@@ -42,6 +45,7 @@ class Homes:
 
     def __init__(self) -> None:
         self._queues: dict[int, str] = {}
+        self._lost: dict[str, dict[str, float]] = {}  # tokens of exchanges whose answers did not come, by worker
 
     def note(self, sequence: int, queue: str) -> None:
         self._queues[sequence] = queue
@@ -51,6 +55,19 @@ class Homes:
 
     def leave(self, sequence: int) -> str | bool:
         return self._queues.pop(sequence, False)
+
+    def lost(self, worker: str, token: str, seconds: float) -> None:
+        """The answer did not come: what it gave is asked for again, until such a lease would have run out."""
+        self._lost.setdefault(worker, {})[token] = time.monotonic() + seconds
+
+    def lost_by(self, worker: str) -> list[str]:
+        tokens = self._lost.get(worker)
+        if not tokens:
+            return []
+        now = time.monotonic()
+        for token in [token for token, until in tokens.items() if until < now]:
+            del tokens[token]
+        return list(tokens)
 
     def tidy(self) -> None:
         """Leases that nobody settled here must not pile up."""
@@ -67,27 +84,41 @@ async def exchange(
     wanted: int,
     lease_seconds: float,
 ) -> Exchange:
-    token = new_token()
-    reply = await server.run(
-        EXCHANGE,
-        {
-            "worker": worker,
-            "token": token,
-            "lease": milliseconds(lease_seconds),
-            "wanted": wanted,
-            "queues": [queue_name(queue) for queue in dict.fromkeys(queues)],
-            "settled": settled(homes, settlements),
-        },
-    )
-    refused, names, sequences, records, more, stops, due, revision, now = reply
+    token, tokens = new_token(), homes.lost_by(worker) if wanted else []
+    question: dict[str, Any] = {
+        "worker": worker,
+        "token": token,
+        "lease": milliseconds(lease_seconds),
+        "wanted": wanted,
+        "queues": [queue_name(queue) for queue in dict.fromkeys(queues)],
+        "settled": settled(homes, settlements),
+    }
+    if tokens:
+        question["tokens"] = tokens
+    try:
+        reply = await server.run(EXCHANGE, question)
+    except (StoreUnavailable, asyncio.CancelledError):
+        if wanted:
+            homes.lost(worker, token, lease_seconds)
+        raise
+    refused, names, sequences, records, more, stops, due, revision, now, recovered = reply
     return Exchange(
         refused=tuple([settlements[place - 1].key for place in refused]),
-        leases=given(homes, token, names, sequences, records, more),
+        leases=(*given_again(homes, recovered), *given(homes, token, names, sequences, records, more)),
         cancelled=asked_to_stop(stops),
         next_due_at=None if due < 0 else due,
         revision=revision,
         now=now,
     )
+
+
+def given_again(homes: Homes, rows: list[list[bytes]]) -> list[Lease]:
+    leases: list[Lease] = []
+    for name, sequence, record, past, private, token in rows:
+        number, queue = int(sequence), queue_from(name)
+        leases.append(lease(token.decode(), queue, number, record, unpack_past(past), private or None))
+        homes.note(number, queue_name(queue))
+    return leases
 
 
 def given(

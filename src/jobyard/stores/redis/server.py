@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from hiredis import ReplyError
 
-from jobyard.errors import BadInput, StoreUnavailable
+from jobyard.errors import BadInput, StoreError, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.redis.address import Address
 from jobyard.stores.redis.packing import encode
-from jobyard.stores.redis.scripts import Script
+from jobyard.stores.redis.scripts import Script, script
 from jobyard.stores.redis.station import Station
 from jobyard.stores.redis.trouble import is_unknown_script, plain
+
+PASS = script("pass")
 
 
 class Server:
@@ -40,7 +43,7 @@ class Server:
             with self._lock:
                 for gone in [one for one in self._stations if one.is_closed()]:
                     del self._stations[gone]
-                station = self._stations[loop] = Station(self.address, self.prefix, self._connections)
+                station = self._stations[loop] = Station(self.address, self.prefix, self._connections, self._pass_on)
         return station
 
     async def close(self) -> None:
@@ -60,6 +63,11 @@ class Server:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(work, station)
 
+    async def _pass_on(self, queue: str) -> None:
+        """Told of work too late: somebody else should hear of it, or will look by himself within a second."""
+        with suppress(StoreError):
+            await self.run(PASS, {"name": queue})
+
     async def ask(self, *words: str | bytes | int) -> Any:
         """A plain command."""
         station = self.station
@@ -69,7 +77,7 @@ class Server:
             raise plain(answer, self.address.shown)
         return answer
 
-    async def run(self, script: Script, question: dict[str, Any], *arguments: bytes) -> Any:
+    async def run(self, command: Script, question: dict[str, Any], *arguments: bytes) -> Any:
         """A Lua command. `now` 0 lets the server's clock decide."""
         question["now"] = 0 if self.clock is None else self.clock.now()
         try:
@@ -78,10 +86,10 @@ class Server:
             raise BadInput(f"This text cannot be stored: {error}.") from error
         station = self.station
         link = station.link_at_hand() or await station.link()
-        answer = await link.send(b"EVALSHA", script.sha, *words)
+        answer = await link.send(b"EVALSHA", command.sha, *words)
         if isinstance(answer, ReplyError) and is_unknown_script(answer):
             link = station.link_at_hand() or await station.link()
-            answer = await link.send(b"EVAL", script.text, *words)
+            answer = await link.send(b"EVAL", command.text, *words)
         if isinstance(answer, ReplyError):
             raise plain(answer, self.address.shown)
         return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -17,10 +18,14 @@ LOOK_AGAIN_SECONDS = 0.005
 
 
 class Station:
-    def __init__(self, address: Address, prefix: str, connections: int) -> None:
+    def __init__(
+        self, address: Address, prefix: str, connections: int, pass_on: Callable[[str], Coroutine[Any, Any, None]]
+    ) -> None:
         self._address = address
         self._prefix = prefix
         self._connections = connections
+        self._pass_on = pass_on
+        self._errands: set[asyncio.Task[None]] = set()
         self._links: list[Link] = []
         self._opening: asyncio.Task[None] | None = None
         self._ear: Ear | None = None
@@ -33,8 +38,18 @@ class Station:
     @property
     def ear(self) -> Ear:
         if self._ear is None:
-            self._ear = Ear(self._address, self._prefix)
+            self._ear = Ear(self._address, self._prefix, lambda queue: self._run(self._pass_on(queue)))
         return self._ear
+
+    def look_again(self) -> None:
+        """Whoever sleeps here."""
+        if self._ear is not None:
+            self._ear.look_again()
+
+    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     def link_at_hand(self) -> Link | None:
         """A connection that can take a command now."""
@@ -90,6 +105,8 @@ class Station:
 
     async def _let_go(self) -> None:
         self._closed = True
+        for errand in self._errands:
+            errand.cancel()
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])

@@ -95,7 +95,7 @@ class RedisStore:
             await server.close()
 
     def _clock_turned(self) -> None:
-        self._server.everywhere(lambda station: station.ear.look_again())
+        self._server.everywhere(lambda station: station.look_again())
 
     # The hot path
 

@@ -35,7 +35,7 @@ async def wait_for_work(
     await ear.wait_until_ready(seconds)
     question |= {"handle": ear.handle, "sleeps": True}
     while True:
-        sleeper = ear.sleeper()
+        sleeper = ear.sleeper(question["queues"])
         try:
             claimable, due, now = await server.run(LOOK_FOR_WORK, question)
             if claimable or cancels_asked() != before:

@@ -13,7 +13,7 @@ for _, name in ipairs(COUNTS) do FIELDS[#FIELDS + 1] = name end
 local queues, loaded = {}, {}
 
 local function remember_queue(name, values)
-  local queue = { name = name, key = ROOT .. ':{' .. name .. '}:', groups = {}, has = {}, blocks = {} }
+  local queue = { name = name, key = ROOT .. ':{' .. name .. '}:', groups = {}, has = {}, blocks = {}, arrived = 0 }
   for index, field in ipairs(FIELDS) do
     queue[field] = tonumber(values[index] or 0)
   end
@@ -127,7 +127,10 @@ local function arrive(group, count)
   end
   group.waiting = group.waiting + count
   queue.waiting = queue.waiting + count
-  group.dirty, queue.dirty, queue.arrived = true, true, true
+  group.dirty, queue.dirty = true, true
+  if room(queue, group) > 0 then
+    queue.arrived = queue.arrived + count
+  end
 end
 
 local function leave(group)
@@ -239,29 +242,33 @@ local function flush_queue(queue)
   queue.blocks = {}
 end
 
--- Tells those who sleep until something may be claimable, once: whoever sleeps again says so again.
+-- Tells handles that sleep until something may be claimable: as many as jobs arrived, because waking a whole fleet for
+-- one job costs more than the job. Whoever is told is off the list, and says so when it sleeps again.
+local EVERYBODY = 1000000
+
+local function tell(key, queue, count)
+  while count > 0 do
+    local handle = call('SPOP', key)
+    if not handle then
+      return count
+    end
+    -- One that has died hears nothing, and does not count.
+    if call('PUBLISH', ROOT .. ':to:' .. handle, 'w' .. queue.name) > 0 then
+      count = count - 1
+    end
+  end
+  return 0
+end
+
 local function ring()
-  local told = {}
-  local function tell(key)
-    for _, handle in ipairs(call('SMEMBERS', key)) do
-      if not told[handle] then
-        told[handle] = true
-        call('PUBLISH', ROOT .. ':to:' .. handle, 'w')
-      end
-    end
-    call('DEL', key)
-  end
-  local everybody = false
   for _, queue in ipairs(loaded) do
-    if queue.arrived or queue.sooner then
-      everybody = true
-      if call('EXISTS', queue.key .. 'sleepers') == 1 then
-        tell(queue.key .. 'sleepers')
-      end
+    if queue.sooner then
+      queue.arrived = EVERYBODY
     end
-  end
-  if everybody and call('EXISTS', ROOT .. ':sleepers') == 1 then
-    tell(ROOT .. ':sleepers')
+    if queue.arrived > 0 then
+      local left = tell(queue.key .. 'sleepers', queue, queue.arrived)
+      tell(ROOT .. ':sleepers', queue, left)
+    end
   end
 end
 

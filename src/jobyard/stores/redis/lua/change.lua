@@ -26,7 +26,7 @@ function actions.cancel(job)
     local worker = select(3, unpack_bytes('>c16dHc0', job.lease))
     call('HSET', queue.key .. 'stop', job.seq, cmsgpack.pack(worker, job.id, ask.reason))
     call('SADD', ROOT .. ':stopping', queue.name)
-    queue.arrived, queue.dirty = true, true
+    queue.arrived, queue.dirty = EVERYBODY, true
     return true
   elseif job.state ~= PENDING then
     return false

@@ -27,7 +27,7 @@ local function reopen(queue)
 end
 
 local queue = queue_of(ask.name)
-queue.dirty, queue.arrived = true, true
+queue.dirty, queue.arrived = true, EVERYBODY
 if ask.settings then
   local before = queue.max_per_group
   flush_groups(queue)

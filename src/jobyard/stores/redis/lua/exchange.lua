@@ -1,27 +1,30 @@
 #!lua flags=allow-oom
 -- Settle what finished, then claim under the admission rule, in one trip. Allowed when memory is full: it frees some.
--- asks: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only
+-- asks: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only, tokens (see _recover)
 -- answers: { refused positions, queues, sequences, records, more (see _claim), stop (id, sequence, token, reason),
---   next due or -1, revision, now }
+--   next due or -1, revision, now, recovered (see _recover) }
 -- include _base
 -- include _line
 -- include _job
 -- include _settle
 -- include _claim
+-- include _recover
 promote()
 local refused = settle(ask.settled, ask.expired_only)
-local of, seqs, records, more = claim(ask.worker, ask.token, ask.queues, ask.wanted, ask.lease)
+local recovered = ask.tokens and recover(ask.worker, ask.tokens, ask.wanted, ask.lease) or {}
+local wanted = ask.wanted - #recovered
+local of, seqs, records, more = claim(ask.worker, ask.token, ask.queues, wanted, ask.lease)
 
 local named = {}
 for _, name in ipairs(ask.queues) do
   named[name] = true
 end
 for _, queue in ipairs(loaded) do
-  local is_looked_at = #ask.queues == 0 or named[queue.name]
-  if is_looked_at and #seqs < ask.wanted then
-    queue.arrived = false -- this worker took all there was
-  elseif queue.freed and queue.waiting > 0 then
-    queue.arrived = true -- it may not have taken all that came free
+  if #seqs < wanted and (#ask.queues == 0 or named[queue.name]) then
+    queue.arrived = 0 -- this worker took all there was
+  elseif queue.waiting > 0 and (queue.freed or #seqs > 0) and queue_room(queue) > 0 then
+    -- It may not have taken all: the next one should look, and tell another in turn.
+    queue.arrived = math.max(queue.arrived, 1)
   end
 end
 flush()
@@ -29,4 +32,6 @@ flush()
 -- include _stopping
 local due = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')[2]
 due = due and tonumber(due) or FOREVER
-return { refused, of, seqs, records, more, asked_to_stop(ask.worker), due < FOREVER and due or -1, revision, now }
+return {
+  refused, of, seqs, records, more, asked_to_stop(ask.worker), due < FOREVER and due or -1, revision, now, recovered,
+}

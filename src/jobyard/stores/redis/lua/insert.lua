@@ -142,8 +142,8 @@ end
 write_new()
 -- Nobody need wake for what cannot be claimed.
 for _, queue in ipairs(loaded) do
-  if queue.arrived and queue_room(queue) <= 0 then
-    queue.arrived = false
+  if queue_room(queue) <= 0 then
+    queue.arrived = 0
   end
 end
 flush()
