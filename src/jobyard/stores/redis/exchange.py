@@ -26,11 +26,11 @@ from jobyard.stores.redis.packing import (
     unpack,
     unpack_past,
 )
-from jobyard.stores.redis.scripts import script
+from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 from jobyard.stores.redis.viewing import held, wish
 
-EXCHANGE, EXTEND, REPORT, EXPIRED = script("exchange"), script("extend"), script("report"), script("expired")
+EXCHANGE, EXTEND, REPORT, EXPIRED = command("exchange"), command("extend"), command("report"), command("expired")
 KEPT_LINES = 1000
 KNOWN_AT_MOST = 100_000
 

@@ -12,10 +12,10 @@ from jobyard.domain.lease import Lease
 from jobyard.errors import BadInput, JobyardError, QueueFull
 from jobyard.ports.store import Inserted
 from jobyard.stores.redis.packing import HAS_PRIVATE, extra, is_plain, pack, queue_from, queue_name
-from jobyard.stores.redis.scripts import script
+from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 
-INSERT, ADOPT = script("insert"), script("adopt")
+INSERT, ADOPT = command("insert"), command("adopt")
 # Jobs that travel in one command: more would keep other commands waiting for milliseconds.
 TOGETHER = 1000
 

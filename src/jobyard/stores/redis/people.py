@@ -13,13 +13,13 @@ from jobyard.errors import BadInput, JobNotFound, NotPossible
 from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.stores.redis.packing import CODES, STATES, milliseconds, queue_from, queue_name, text, unpack
 from jobyard.stores.redis.records import alive
-from jobyard.stores.redis.scripts import script
+from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 from jobyard.stores.redis.viewing import seen
 
-GET, FIND, CHANGE, CONFIGURE = script("get"), script("find"), script("change"), script("configure")
-QUEUES, GROUPS, STANDING, PRUNE = script("queues"), script("groups"), script("standing"), script("prune")
-AUDIT, SIGNAL = script("audit"), script("signal")
+GET, FIND, CHANGE, CONFIGURE = command("get"), command("find"), command("change"), command("configure")
+QUEUES, GROUPS, STANDING, PRUNE = command("queues"), command("groups"), command("standing"), command("prune")
+AUDIT, SIGNAL = command("audit"), command("signal")
 
 COUNTED_AT_MOST = 1000
 NAMED_AT_MOST = 10

@@ -11,11 +11,11 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.ports.store import Entry, Record, WorkerInfo
 from jobyard.stores.redis.packing import milliseconds, text
-from jobyard.stores.redis.scripts import script
+from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 
-PUT, REMOVE, DOCUMENTS, APPEND = script("put"), script("remove"), script("documents"), script("append")
-BEAT, WORKERS = script("beat"), script("workers")
+PUT, REMOVE, DOCUMENTS, APPEND = command("put"), command("remove"), command("documents"), command("append")
+BEAT, WORKERS = command("beat"), command("workers")
 TWO, AT = Struct(">dd"), Struct(">d")
 
 

@@ -14,11 +14,11 @@ from jobyard.errors import BadInput, StoreError, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.redis.address import Address
 from jobyard.stores.redis.packing import encode
-from jobyard.stores.redis.scripts import Script, script
+from jobyard.stores.redis.scripts import command, library
 from jobyard.stores.redis.station import Station
-from jobyard.stores.redis.trouble import is_unknown_script, plain
+from jobyard.stores.redis.trouble import is_unknown_command, plain
 
-PASS = script("pass")
+PASS = command("pass")
 
 
 class Server:
@@ -77,7 +77,11 @@ class Server:
             raise plain(answer, self.address.shown)
         return answer
 
-    async def run(self, command: Script, question: dict[str, Any], *arguments: bytes) -> Any:
+    async def load(self) -> None:
+        """Bring the commands to the server; it keeps them, also over a restart."""
+        await self.ask("FUNCTION", "LOAD", "REPLACE", library().text)
+
+    async def run(self, name: str, question: dict[str, Any], *arguments: bytes) -> Any:
         """A Lua command. `now` 0 lets the server's clock decide."""
         question["now"] = 0 if self.clock is None else self.clock.now()
         try:
@@ -86,10 +90,11 @@ class Server:
             raise BadInput(f"This text cannot be stored: {error}.") from error
         station = self.station
         link = station.link_at_hand() or await station.link()
-        answer = await link.send(b"EVALSHA", command.sha, *words)
-        if isinstance(answer, ReplyError) and is_unknown_script(answer):
+        answer = await link.send(b"FCALL", name, *words)
+        if isinstance(answer, ReplyError) and is_unknown_command(answer):
+            await self.load()
             link = station.link_at_hand() or await station.link()
-            answer = await link.send(b"EVAL", command.text, *words)
+            answer = await link.send(b"FCALL", name, *words)
         if isinstance(answer, ReplyError):
             raise plain(answer, self.address.shown)
         return answer

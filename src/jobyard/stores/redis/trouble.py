@@ -19,8 +19,8 @@ UNAVAILABLE = {
 }
 
 
-def is_unknown_script(error: ReplyError) -> bool:
-    return str(error).startswith("NOSCRIPT")
+def is_unknown_command(error: ReplyError) -> bool:
+    return str(error) == "ERR Function not found"
 
 
 def plain(error: ReplyError, shown: str) -> StoreError:

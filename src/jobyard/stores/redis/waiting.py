@@ -10,11 +10,11 @@ from jobyard.domain.job import Job
 from jobyard.stores.redis.ear import GONE, LOOK, WORK
 from jobyard.stores.redis.packing import queue_name
 from jobyard.stores.redis.people import missing
-from jobyard.stores.redis.scripts import script
+from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 from jobyard.stores.redis.viewing import seen
 
-LOOK_FOR_WORK, AWAIT = script("look"), script("await")
+LOOK_FOR_WORK, AWAIT = command("look"), command("await")
 # Below this a timer that fires a hair early would spin.
 SHORTEST_NAP_SECONDS = 0.001
 # Who cannot be told, because the subscription is cut off, looks this often.

@@ -1,14 +1,24 @@
 -- What every command begins with: the question, the clock, and how to send many values at once.
-local call, pack, unpack_bytes = redis.call, struct.pack, struct.unpack
-local sub, byte, format, concat = string.sub, string.byte, string.format, table.concat
-local ROOT, ask = ARGV[1], cmsgpack.unpack(ARGV[2])
+-- Everything here and in the other shared files is made once, when the library is loaded; what belongs to one call is
+-- set by `begin`.
 local FOREVER, UNLIMITED = 253402300799999, 9007199254740992
+local ROOT, ask, now
+local call, pack, unpack_bytes, sub, byte, format -- there is none of these yet while the library is loaded
 
 -- The server's clock decides; only a test that turns time by hand sends its own.
-local now = ask.now
-if now == 0 then
-  local time = call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function begin(args)
+  call, pack, unpack_bytes = redis.call, struct.pack, struct.unpack
+  sub, byte, format = string.sub, string.byte, string.format
+  ROOT, ask = args[1], cmsgpack.unpack(args[2])
+  now = ask.now
+  if now == 0 then
+    local time = call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+end
+
+local function command(name, flags, callback)
+  redis.register_function({ function_name = LIBRARY .. '_' .. name, callback = callback, flags = flags })
 end
 
 local function after(milliseconds)
@@ -65,5 +75,5 @@ local function join(list)
   for index = 1, #list do
     parts[index] = pack('>I', #list[index]) .. list[index]
   end
-  return concat(parts)
+  return table.concat(parts)
 end

@@ -2,7 +2,6 @@
 -- A job in a list is flat: id, number of its queue's name, group, priority; its record comes as an argument of its own.
 -- What only some have is kept apart by position: delay or at, key, scope, period, index, private.
 local ACTIVE, PERIOD = 1, 2
-local holders = {}
 
 -- The id of the job that holds the key, or false.
 local function holder_of(name, key)

@@ -1,16 +1,22 @@
 -- Queues and groups in line: rows are loaded once per call, changed in memory and written back once by `flush`.
-local counters = call('HMGET', ROOT .. ':counter', 'sequence', 'turn', 'finish', 'revision')
-local sequence, turn = tonumber(counters[1] or 0), tonumber(counters[2] or 0)
-local finish_number, revision = tonumber(counters[3] or 0), tonumber(counters[4] or 0)
+local sequence, turn, finish_number, revision
+local queues, loaded, holders
 local SETTINGS = {
   'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
 }
 local COUNTS = { 'waiting', 'delayed', 'running', 'completed', 'failed', 'cancelled', 'turn', 'paused' }
-local FIELDS = {}
-for _, name in ipairs(SETTINGS) do FIELDS[#FIELDS + 1] = name end
-for _, name in ipairs(COUNTS) do FIELDS[#FIELDS + 1] = name end
+local FIELDS = {
+  'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
+  'waiting', 'delayed', 'running', 'completed', 'failed', 'cancelled', 'turn', 'paused',
+}
 
-local queues, loaded = {}, {}
+local function begin_line(args)
+  begin(args)
+  queues, loaded, holders = {}, {}, {}
+  local counters = call('HMGET', ROOT .. ':counter', 'sequence', 'turn', 'finish', 'revision')
+  sequence, turn = tonumber(counters[1] or 0), tonumber(counters[2] or 0)
+  finish_number, revision = tonumber(counters[3] or 0), tonumber(counters[4] or 0)
+end
 
 local function remember_queue(name, values)
   local queue = { name = name, key = ROOT .. ':{' .. name .. '}:', groups = {}, has = {}, blocks = {}, arrived = 0 }

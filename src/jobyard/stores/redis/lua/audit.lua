@@ -1,159 +1,157 @@
-#!lua flags=no-writes
 -- Count everything of one queue again.
 -- asks: name
 -- answers each disagreement as a sentence
--- include _base
--- include _line
--- include _job
--- include _settle
-local queue = known_queue(ask.name)
-if not queue then
-  return { 'queue ' .. ask.name .. ' is listed but has no row' }
-end
-local key, wrong = queue.key, {}
+command('audit', { 'no-writes' }, function(_, args)
+  begin_line(args)
+  local queue = known_queue(ask.name)
+  if not queue then
+    return { 'queue ' .. ask.name .. ' is listed but has no row' }
+  end
+  local key, wrong = queue.key, {}
 
-local function compare(what, kept, counted)
-  if kept ~= counted then
-    wrong[#wrong + 1] = format('queue %s: %s says %d, counted are %d', queue.name, what, kept, counted)
-  end
-end
-
-local function pairs_of(flat)
-  local found = {}
-  for index = 1, #flat, 2 do
-    found[flat[index]] = flat[index + 1]
-  end
-  return found
-end
-
-local places, groups = {}, {}
-local function stands(seq, group, what)
-  places[seq] = (places[seq] or 0) + 1
-  local counts = groups[group]
-  if not counts then
-    counts = { waiting = 0, delayed = 0, running = 0 }
-    groups[group] = counts
-  end
-  if counts[what] then
-    counts[what] = counts[what] + 1
-  end
-end
-
-local values = pairs_of(call('HGETALL', key .. 'jobs'))
-local rows = pairs_of(call('HGETALL', key .. 'groups'))
-local waiting, jobs = 0, 0
-local blocks = {}
-for seq, value in pairs(values) do
-  jobs = jobs + 1
-  local block = tostring(math.floor(tonumber(seq) / BLOCK))
-  blocks[block] = (blocks[block] or 0) + 1
-  local _, _, name = header(value)
-  if not rows[name] then
-    rows[name] = false
-  end
-end
-for name in pairs(rows) do
-  for _, seq in ipairs(call('ZRANGE', key .. 'ready:' .. name, 0, -1)) do
-    waiting = waiting + 1
-    stands(seq, name, 'waiting')
-  end
-end
-local function group_name(seq)
-  return values[seq] and select(3, header(values[seq])) or ''
-end
-local delayed = call('ZRANGE', key .. 'delayed', 0, -1)
-for _, seq in ipairs(delayed) do
-  stands(seq, group_name(seq), 'delayed')
-end
-local leases, running, ends = call('HGETALL', key .. 'leases'), 0, 0
-for index = 1, #leases, 2 do
-  running = running + 1
-  local seq, lease = leases[index], open_lease(leases[index + 1])
-  stands(seq, lease.group, 'running')
-  local expires = call('ZSCORE', key .. 'lease:' .. lease.worker, seq)
-  if not expires and call('HEXISTS', key .. 'outside', seq) == 0 then
-    wrong[#wrong + 1] = format('job %s runs with a lease that never ends', seq)
-  end
-end
-for _, worker in ipairs(call('SMEMBERS', key .. 'holders')) do
-  ends = ends + call('ZCARD', key .. 'lease:' .. worker)
-end
-compare('leases with an end', ends, running - call('HLEN', key .. 'outside'))
-local counts = { [COMPLETED] = 0, [FAILED] = 0, [TIMEOUT] = 0, [CANCELLED] = 0 }
-local done = call('HGETALL', key .. 'done')
-for index = 1, #done, 2 do
-  local state = byte(done[index + 1], 1)
-  counts[state] = counts[state] + 1
-  stands(done[index], group_name(done[index]), 'done')
-end
-compare('waiting', queue.waiting, waiting)
-compare('delayed', queue.delayed, #delayed)
-compare('running', queue.running, running)
-compare('completed', queue.completed, counts[COMPLETED])
-compare('failed', queue.failed, counts[FAILED] + counts[TIMEOUT])
-compare('cancelled', queue.cancelled, counts[CANCELLED])
-compare('retention of completed', call('ZCARD', key .. 'completed'), counts[COMPLETED])
-compare('retention of others', call('ZCARD', key .. 'failed'), #done / 2 - counts[COMPLETED])
-compare('ids', call('HLEN', key .. 'ids'), jobs)
-for name, row in pairs(rows) do
-  local counted = groups[name] or { waiting = 0, delayed = 0, running = 0 }
-  local group = remember_group(queue, name, row or nil)
-  for _, what in ipairs({ 'waiting', 'delayed', 'running' }) do
-    compare('group ' .. name .. ' ' .. what, group[what], counted[what])
-  end
-  local in_line = call('ZSCORE', key .. 'line', name)
-  if (in_line and tonumber(in_line) or -1) ~= (room(queue, group) > 0 and group.turn or -1) then
-    wrong[#wrong + 1] = format('queue %s: group %s does not stand in line as its counts say', queue.name, name)
-  end
-  if row and not call('ZSCORE', key .. 'names', name) then
-    wrong[#wrong + 1] = format('queue %s: group %s is not listed', queue.name, name)
-  end
-end
-compare('names of groups', call('ZCARD', key .. 'names'), call('HLEN', key .. 'groups'))
-for seq in pairs(values) do
-  if places[seq] ~= 1 then
-    wrong[#wrong + 1] = format('job %s stands in %d places, should be 1', seq, places[seq] or 0)
-  end
-end
-for seq in pairs(places) do
-  if not values[seq] then
-    wrong[#wrong + 1] = format('job %s stands in line, runs or is done, but is not there', seq)
-  end
-end
-local kept = pairs_of(call('HGETALL', key .. 'block'))
-for block, count in pairs(blocks) do
-  compare('block ' .. block, tonumber(kept[block] or 0), count)
-  kept[block] = nil
-end
-for block, count in pairs(kept) do
-  compare('block ' .. block, tonumber(count), 0)
-end
-for _, what in ipairs({ 'past', 'private', 'marks', 'outside', 'stop' }) do
-  for _, seq in ipairs(call('HKEYS', key .. what)) do
-    if not values[seq] then
-      wrong[#wrong + 1] = format('%s is kept of job %s, which is not there', what, seq)
+  local function compare(what, kept, counted)
+    if kept ~= counted then
+      wrong[#wrong + 1] = format('queue %s: %s says %d, counted are %d', queue.name, what, kept, counted)
     end
   end
-end
-for _, seq in ipairs(call('SMEMBERS', key .. 'extras')) do
-  if not values[seq] then
-    wrong[#wrong + 1] = format('extras are kept of job %s, which is not there', seq)
+
+  local function pairs_of(flat)
+    local found = {}
+    for index = 1, #flat, 2 do
+      found[flat[index]] = flat[index + 1]
+    end
+    return found
   end
-end
-local held = pairs_of(call('HGETALL', key .. 'unique'))
-for unique, holder in pairs(held) do
-  local id = sub(holder, 10)
-  local seq = seq_of(queue, id)
-  if byte(holder, 9) == 1 and (not seq or call('HEXISTS', key .. 'done', seq) == 1) then
-    wrong[#wrong + 1] = format('unique key %s of queue %s is held by %s, which is not active', unique, queue.name, id)
+
+  local places, groups = {}, {}
+  local function stands(seq, group, what)
+    places[seq] = (places[seq] or 0) + 1
+    local counts = groups[group]
+    if not counts then
+      counts = { waiting = 0, delayed = 0, running = 0 }
+      groups[group] = counts
+    end
+    if counts[what] then
+      counts[what] = counts[what] + 1
+    end
   end
-end
-local turns = call('ZSCORE', ROOT .. ':turns', queue.name)
-if (turns and tonumber(turns) or -1) ~= (queue.waiting > 0 and queue.turn or -1) then
-  wrong[#wrong + 1] = format('queue %s does not stand among the queues as its counts say', queue.name)
-end
-local due = call('ZRANGE', key .. 'delayed', 0, 0, 'WITHSCORES')[2]
-if (due or '') ~= (call('ZSCORE', ROOT .. ':due', queue.name) or '') then
-  wrong[#wrong + 1] = format('queue %s: the next due time is not the kept one', queue.name)
-end
-return wrong
+
+  local values = pairs_of(call('HGETALL', key .. 'jobs'))
+  local rows = pairs_of(call('HGETALL', key .. 'groups'))
+  local waiting, jobs = 0, 0
+  local blocks = {}
+  for seq, value in pairs(values) do
+    jobs = jobs + 1
+    local block = tostring(math.floor(tonumber(seq) / BLOCK))
+    blocks[block] = (blocks[block] or 0) + 1
+    local _, _, name = header(value)
+    if not rows[name] then
+      rows[name] = false
+    end
+  end
+  for name in pairs(rows) do
+    for _, seq in ipairs(call('ZRANGE', key .. 'ready:' .. name, 0, -1)) do
+      waiting = waiting + 1
+      stands(seq, name, 'waiting')
+    end
+  end
+  local function group_name(seq)
+    return values[seq] and select(3, header(values[seq])) or ''
+  end
+  local delayed = call('ZRANGE', key .. 'delayed', 0, -1)
+  for _, seq in ipairs(delayed) do
+    stands(seq, group_name(seq), 'delayed')
+  end
+  local leases, running, ends = call('HGETALL', key .. 'leases'), 0, 0
+  for index = 1, #leases, 2 do
+    running = running + 1
+    local seq, lease = leases[index], open_lease(leases[index + 1])
+    stands(seq, lease.group, 'running')
+    local expires = call('ZSCORE', key .. 'lease:' .. lease.worker, seq)
+    if not expires and call('HEXISTS', key .. 'outside', seq) == 0 then
+      wrong[#wrong + 1] = format('job %s runs with a lease that never ends', seq)
+    end
+  end
+  for _, worker in ipairs(call('SMEMBERS', key .. 'holders')) do
+    ends = ends + call('ZCARD', key .. 'lease:' .. worker)
+  end
+  compare('leases with an end', ends, running - call('HLEN', key .. 'outside'))
+  local counts = { [COMPLETED] = 0, [FAILED] = 0, [TIMEOUT] = 0, [CANCELLED] = 0 }
+  local done = call('HGETALL', key .. 'done')
+  for index = 1, #done, 2 do
+    local state = byte(done[index + 1], 1)
+    counts[state] = counts[state] + 1
+    stands(done[index], group_name(done[index]), 'done')
+  end
+  compare('waiting', queue.waiting, waiting)
+  compare('delayed', queue.delayed, #delayed)
+  compare('running', queue.running, running)
+  compare('completed', queue.completed, counts[COMPLETED])
+  compare('failed', queue.failed, counts[FAILED] + counts[TIMEOUT])
+  compare('cancelled', queue.cancelled, counts[CANCELLED])
+  compare('retention of completed', call('ZCARD', key .. 'completed'), counts[COMPLETED])
+  compare('retention of others', call('ZCARD', key .. 'failed'), #done / 2 - counts[COMPLETED])
+  compare('ids', call('HLEN', key .. 'ids'), jobs)
+  for name, row in pairs(rows) do
+    local counted = groups[name] or { waiting = 0, delayed = 0, running = 0 }
+    local group = remember_group(queue, name, row or nil)
+    for _, what in ipairs({ 'waiting', 'delayed', 'running' }) do
+      compare('group ' .. name .. ' ' .. what, group[what], counted[what])
+    end
+    local in_line = call('ZSCORE', key .. 'line', name)
+    if (in_line and tonumber(in_line) or -1) ~= (room(queue, group) > 0 and group.turn or -1) then
+      wrong[#wrong + 1] = format('queue %s: group %s does not stand in line as its counts say', queue.name, name)
+    end
+    if row and not call('ZSCORE', key .. 'names', name) then
+      wrong[#wrong + 1] = format('queue %s: group %s is not listed', queue.name, name)
+    end
+  end
+  compare('names of groups', call('ZCARD', key .. 'names'), call('HLEN', key .. 'groups'))
+  for seq in pairs(values) do
+    if places[seq] ~= 1 then
+      wrong[#wrong + 1] = format('job %s stands in %d places, should be 1', seq, places[seq] or 0)
+    end
+  end
+  for seq in pairs(places) do
+    if not values[seq] then
+      wrong[#wrong + 1] = format('job %s stands in line, runs or is done, but is not there', seq)
+    end
+  end
+  local kept = pairs_of(call('HGETALL', key .. 'block'))
+  for block, count in pairs(blocks) do
+    compare('block ' .. block, tonumber(kept[block] or 0), count)
+    kept[block] = nil
+  end
+  for block, count in pairs(kept) do
+    compare('block ' .. block, tonumber(count), 0)
+  end
+  for _, what in ipairs({ 'past', 'private', 'marks', 'outside', 'stop' }) do
+    for _, seq in ipairs(call('HKEYS', key .. what)) do
+      if not values[seq] then
+        wrong[#wrong + 1] = format('%s is kept of job %s, which is not there', what, seq)
+      end
+    end
+  end
+  for _, seq in ipairs(call('SMEMBERS', key .. 'extras')) do
+    if not values[seq] then
+      wrong[#wrong + 1] = format('extras are kept of job %s, which is not there', seq)
+    end
+  end
+  local held = pairs_of(call('HGETALL', key .. 'unique'))
+  for unique, holder in pairs(held) do
+    local id = sub(holder, 10)
+    local seq = seq_of(queue, id)
+    if byte(holder, 9) == 1 and (not seq or call('HEXISTS', key .. 'done', seq) == 1) then
+      wrong[#wrong + 1] = format('unique key %s of queue %s is held by %s, which is not active', unique, queue.name, id)
+    end
+  end
+  local turns = call('ZSCORE', ROOT .. ':turns', queue.name)
+  if (turns and tonumber(turns) or -1) ~= (queue.waiting > 0 and queue.turn or -1) then
+    wrong[#wrong + 1] = format('queue %s does not stand among the queues as its counts say', queue.name)
+  end
+  local due = call('ZRANGE', key .. 'delayed', 0, 0, 'WITHSCORES')[2]
+  if (due or '') ~= (call('ZSCORE', ROOT .. ':due', queue.name) or '') then
+    wrong[#wrong + 1] = format('queue %s: the next due time is not the kept one', queue.name)
+  end
+  return wrong
+end)

@@ -1,12 +1,6 @@
-#!lua flags=allow-oom
 -- What people may do to jobs, each in the states that allow it.
 -- asks: action, ids, reason, priority
 -- answers { changed ids, unchanged ids }
--- include _base
--- include _line
--- include _job
-promote()
-
 -- Take a PENDING job out of the line, or out of the delayed.
 local function leave_waiting(job)
   local queue, group = job.queue, group_of(job.queue, job.group)
@@ -113,22 +107,26 @@ local function job_of(queue, id, seq)
   }
 end
 
-local homes = {}
-for _, name in ipairs(all_queues()) do
-  local found = fetch(ROOT .. ':{' .. name .. '}:ids', ask.ids)
-  for index = 1, #ask.ids do
-    homes[index] = homes[index] or found[index] and name
+command('change', { 'allow-oom' }, function(_, args)
+  begin_line(args)
+  promote()
+  local homes = {}
+  for _, name in ipairs(all_queues()) do
+    local found = fetch(ROOT .. ':{' .. name .. '}:ids', ask.ids)
+    for index = 1, #ask.ids do
+      homes[index] = homes[index] or found[index] and name
+    end
   end
-end
-local changed, unchanged = {}, {}
-for index, id in ipairs(ask.ids) do
-  local queue = homes[index] and known_queue(homes[index])
-  -- Asked again: an id named twice may be gone by now.
-  local seq = queue and seq_of(queue, id)
-  if seq then
-    local list = actions[ask.action](job_of(queue, id, seq)) and changed or unchanged
-    list[#list + 1] = id
+  local changed, unchanged = {}, {}
+  for index, id in ipairs(ask.ids) do
+    local queue = homes[index] and known_queue(homes[index])
+    -- Asked again: an id named twice may be gone by now.
+    local seq = queue and seq_of(queue, id)
+    if seq then
+      local list = actions[ask.action](job_of(queue, id, seq)) and changed or unchanged
+      list[#list + 1] = id
+    end
   end
-end
-flush()
-return { changed, unchanged }
+  flush()
+  return { changed, unchanged }
+end)

@@ -1,17 +1,9 @@
-#!lua flags=allow-oom
 -- Renew leases from the server's now.
 -- asks: worker, lease (ms), unseen, keys (flat: queue or false, sequence, id, token)
 -- answers: { positions of the lost, stop (see _stopping) }
--- include _base
--- include _line
--- include _job
--- include _settle
--- include _stopping
-local expires = after(ask.lease)
-
 -- A handed-off job has no end and is in no such list: XX leaves it as it is.
 local function renew(key, seqs)
-  local list = { 'XX' }
+  local list, expires = { 'XX' }, after(ask.lease)
   for _, seq in ipairs(seqs) do
     list[#list + 1] = expires
     list[#list + 1] = seq
@@ -25,41 +17,44 @@ local function renew(key, seqs)
   end
 end
 
-if ask.unseen then
-  for _, name in ipairs(all_queues()) do
-    local key = ROOT .. ':{' .. name .. '}:lease:' .. ask.worker
-    renew(key, call('ZRANGE', key, 0, -1))
+command('extend', { 'allow-oom' }, function(_, args)
+  begin_line(args)
+  if ask.unseen then
+    for _, name in ipairs(all_queues()) do
+      local key = ROOT .. ':{' .. name .. '}:lease:' .. ask.worker
+      renew(key, call('ZRANGE', key, 0, -1))
+    end
   end
-end
-local lost, by_queue, by_list = {}, {}, {}
-for index = 1, #ask.keys, 4 do
-  local name = ask.keys[index] or queue_holding(ask.keys[index + 2])
-  if name then
-    by_queue[name] = by_queue[name] or {}
-    table.insert(by_queue[name], index)
-  else
-    lost[#lost + 1] = (index + 3) / 4
-  end
-end
-for name, places in pairs(by_queue) do
-  local key, seqs = ROOT .. ':{' .. name .. '}:', {}
-  for position, index in ipairs(places) do
-    seqs[position] = ask.keys[index + 1]
-  end
-  local records = fetch(key .. 'leases', seqs)
-  for position, index in ipairs(places) do
-    local record = records[position]
-    if record and sub(record, 1, 16) == ask.keys[index + 3] then
-      local list = key .. 'lease:' .. open_lease(record).worker
-      by_list[list] = by_list[list] or {}
-      table.insert(by_list[list], seqs[position])
+  local lost, by_queue, by_list = {}, {}, {}
+  for index = 1, #ask.keys, 4 do
+    local name = ask.keys[index] or queue_holding(ask.keys[index + 2])
+    if name then
+      by_queue[name] = by_queue[name] or {}
+      table.insert(by_queue[name], index)
     else
       lost[#lost + 1] = (index + 3) / 4
     end
   end
-end
-for list, seqs in pairs(by_list) do
-  renew(list, seqs)
-end
-table.sort(lost)
-return { lost, asked_to_stop(ask.worker) }
+  for name, places in pairs(by_queue) do
+    local key, seqs = ROOT .. ':{' .. name .. '}:', {}
+    for position, index in ipairs(places) do
+      seqs[position] = ask.keys[index + 1]
+    end
+    local records = fetch(key .. 'leases', seqs)
+    for position, index in ipairs(places) do
+      local record = records[position]
+      if record and sub(record, 1, 16) == ask.keys[index + 3] then
+        local list = key .. 'lease:' .. open_lease(record).worker
+        by_list[list] = by_list[list] or {}
+        table.insert(by_list[list], seqs[position])
+      else
+        lost[#lost + 1] = (index + 3) / 4
+      end
+    end
+  end
+  for list, seqs in pairs(by_list) do
+    renew(list, seqs)
+  end
+  table.sort(lost)
+  return { lost, asked_to_stop(ask.worker) }
+end)

@@ -1,13 +1,8 @@
-#!lua flags=no-writes
 -- Jobs by descending sequence, looking at a bounded number of them.
 -- asks: before, rows, looked (most of each), and any of: queue, group, states (set), and where to look:
 --   ids, index (a name), shelves (leases, done); else everything, block by block
 -- answers { last sequence looked at or -1 when there are no more, rows (see `see`) }
--- include _base
--- include _line
--- include _job
-local names = ask.queue and { ask.queue } or all_queues()
-local rows, looked = {}, 0
+local names, rows, looked
 
 local function state_of(queue, seq)
   local done = has(queue, 'done') and call('HGET', queue.key .. 'done', seq)
@@ -111,11 +106,12 @@ local function walk()
   end
 end
 
-local candidates = named()
-local last
-if candidates then
-  last = look(candidates) or -1
-else
-  last = walk()
-end
-return { last, rows }
+command('find', { 'no-writes' }, function(_, args)
+  begin_line(args)
+  names, rows, looked = ask.queue and { ask.queue } or all_queues(), {}, 0
+  local candidates = named()
+  if candidates then
+    return { look(candidates) or -1, rows }
+  end
+  return { walk(), rows }
+end)

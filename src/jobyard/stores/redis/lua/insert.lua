@@ -1,23 +1,10 @@
-#!lua
 -- Store jobs: several calls that met, each all or nothing.
 -- asks: names (queues), calls: { jobs, more by position, schedule and tick if it fires }
 -- further arguments: the records of all jobs, in order
 -- answers per call: { first sequence, position and holder's id of those not created } or a reason to refuse:
 --   { 'known' or 'twice', id }, { 'queue', name, limit, count }, { 'group', name, group, limit, count }, { 'fired' }
--- include _base
--- include _line
--- include _job
--- include _insert
 local FIRED_KEPT = 10000
-promote()
-
-local every = {}
-for _, one in ipairs(ask.calls) do
-  for index = 1, #one.jobs, 4 do
-    every[#every + 1] = one.jobs[index]
-  end
-end
-local known = known_ids(every)
+local known -- ids that are taken, before this call or by it
 
 local function check_room(counts)
   for name, count in pairs(counts) do
@@ -67,7 +54,7 @@ local function check(one)
   return held, check_room(counts)
 end
 
-local function store(one, held, argument)
+local function store(one, held, args, argument)
   local first, answer, arrivals, delayed = sequence + 1, {}, {}, {}
   for position = 1, #one.jobs / 4 do
     local id, number, group_name, priority = unpack(one.jobs, 4 * position - 3, 4 * position)
@@ -84,7 +71,7 @@ local function store(one, held, argument)
         end
       end
       known[id] = true
-      local seq = register(queue, id, ARGV[argument + position], run_at, extra)
+      local seq = register(queue, id, args[argument + position], run_at, extra)
       local group = group_of(queue, group_name)
       if run_at <= now then
         local ready = group.new_ready
@@ -126,25 +113,41 @@ local function note_fired(one)
   call('ZREMRANGEBYRANK', key, 0, -FIRED_KEPT - 1)
 end
 
-local answers, argument = {}, 2
-for index, one in ipairs(ask.calls) do
-  if one.schedule and has_fired(one) then
-    answers[index] = { 'fired' }
-  else
-    local held, refusal = check(one)
-    answers[index] = refusal or store(one, held, argument)
-    if one.schedule and not refusal then
-      note_fired(one)
+local function every_id()
+  local ids, count = {}, 0
+  for _, one in ipairs(ask.calls) do
+    for index = 1, #one.jobs, 4 do
+      count = count + 1
+      ids[count] = one.jobs[index]
     end
   end
-  argument = argument + #one.jobs / 4
+  return ids
 end
-write_new()
--- Nobody need wake for what cannot be claimed.
-for _, queue in ipairs(loaded) do
-  if queue_room(queue) <= 0 then
-    queue.arrived = 0
+
+command('insert', {}, function(_, args)
+  begin_line(args)
+  promote()
+  known = known_ids(every_id())
+  local answers, argument = {}, 2
+  for index, one in ipairs(ask.calls) do
+    if one.schedule and has_fired(one) then
+      answers[index] = { 'fired' }
+    else
+      local held, refusal = check(one)
+      answers[index] = refusal or store(one, held, args, argument)
+      if one.schedule and not refusal then
+        note_fired(one)
+      end
+    end
+    argument = argument + #one.jobs / 4
   end
-end
-flush()
-return answers
+  write_new()
+  -- Nobody need wake for what cannot be claimed.
+  for _, queue in ipairs(loaded) do
+    if queue_room(queue) <= 0 then
+      queue.arrived = 0
+    end
+  end
+  flush()
+  return answers
+end)

@@ -1,17 +1,16 @@
-#!lua flags=allow-oom
 -- All queues with their settings and counts.
 -- answers rows: { name, settings and counts as in FIELDS }
--- include _base
--- include _line
--- include _job
-promote()
-flush()
-local rows = {}
-for index, name in ipairs(all_queues()) do
-  local queue = known_queue(name)
-  rows[index] = { name }
-  for _, field in ipairs(FIELDS) do
-    table.insert(rows[index], queue[field])
+command('queues', { 'allow-oom' }, function(_, args)
+  begin_line(args)
+  promote()
+  flush()
+  local rows = {}
+  for index, name in ipairs(all_queues()) do
+    local queue = known_queue(name)
+    rows[index] = { name }
+    for _, field in ipairs(FIELDS) do
+      table.insert(rows[index], queue[field])
+    end
   end
-end
-return rows
+  return rows
+end)

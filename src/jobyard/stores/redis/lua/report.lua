@@ -1,15 +1,7 @@
-#!lua
 -- Record progress, log lines and steps of running attempts.
 -- asks: kept (lines), reports: { queue or false, sequence, id, token, progress or false, lines, step name or false,
 --   step, whether it is running }
 -- answers the positions of the refused
--- include _base
--- include _line
--- include _job
--- include _settle
-local refused = {}
-local stamp = pack('>d', now)
-
 local function put_step(key, name, step, is_running)
   local known = call('HGET', key, name)
   local order, started = call('HLEN', key), now
@@ -20,28 +12,32 @@ local function put_step(key, name, step, is_running)
   call('HSET', key, name, pack('>Idd', order, started, is_running and -1 or now) .. step)
 end
 
-for index, report in ipairs(ask.reports) do
-  local name, seq, id, token, progress, lines, step_name, step, is_running = unpack(report)
-  name = name or queue_holding(id)
-  local queue = name and known_queue(name)
-  local lease = queue and call('HGET', queue.key .. 'leases', seq)
-  if not lease or sub(lease, 1, 16) ~= token then
-    refused[#refused + 1] = index
-  else
-    if progress then
-      call('HSET', queue.key .. 'extra:' .. seq, 'progress', stamp .. progress)
-    end
-    if #lines > 0 then
-      for position, line in ipairs(lines) do
-        lines[position] = stamp .. line
+command('report', {}, function(_, args)
+  begin_line(args)
+  local refused, stamp = {}, pack('>d', now)
+  for index, report in ipairs(ask.reports) do
+    local name, seq, id, token, progress, lines, step_name, step, is_running = unpack(report)
+    name = name or queue_holding(id)
+    local queue = name and known_queue(name)
+    local lease = queue and call('HGET', queue.key .. 'leases', seq)
+    if not lease or sub(lease, 1, 16) ~= token then
+      refused[#refused + 1] = index
+    else
+      if progress then
+        call('HSET', queue.key .. 'extra:' .. seq, 'progress', stamp .. progress)
       end
-      many('RPUSH', queue.key .. 'log:' .. seq, lines)
-      call('LTRIM', queue.key .. 'log:' .. seq, -ask.kept, -1)
+      if #lines > 0 then
+        for position, line in ipairs(lines) do
+          lines[position] = stamp .. line
+        end
+        many('RPUSH', queue.key .. 'log:' .. seq, lines)
+        call('LTRIM', queue.key .. 'log:' .. seq, -ask.kept, -1)
+      end
+      if step_name then
+        put_step(queue.key .. 'steps:' .. seq, step_name, step, is_running)
+      end
+      add_extra(queue, seq)
     end
-    if step_name then
-      put_step(queue.key .. 'steps:' .. seq, step_name, step, is_running)
-    end
-    add_extra(queue, seq)
   end
-end
-return refused
+  return refused
+end)

@@ -1,5 +1,6 @@
-#!lua flags=no-writes
 -- What workers said of themselves last (see beat).
 -- answers { now, beats }
--- include _base
-return { now, call('HVALS', ROOT .. ':workers') }
+command('workers', { 'no-writes' }, function(_, args)
+  begin(args)
+  return { now, call('HVALS', ROOT .. ':workers') }
+end)
