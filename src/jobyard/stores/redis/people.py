@@ -29,6 +29,7 @@ LOOKED_AT_MOST = 20_000
 LOOKED_PER_TRIP = 2_000
 ROWS_PER_TRIP = 500
 GROUP = Struct(">IIIddB")  # waiting, delayed, running, turn, limit, paused
+QUEUE = Struct(">15d")  # settings, then counts
 SETTINGS = ("max_running", "max_per_group", "max_waiting", "max_waiting_per_group")
 
 
@@ -141,17 +142,18 @@ async def set_limit(server: Server, queue: str, group: str, limit: int | None) -
 
 async def queues(server: Server) -> list[QueueInfo]:
     rows = await server.run(QUEUES, {})
-    return sorted((_queue(row) for row in rows), key=lambda info: info.name)
+    return sorted((_queue(queue_from(name), row) for name, row in rows), key=lambda info: info.name)
 
 
-def _queue(row: list[Any]) -> QueueInfo:
-    name, *settings = row[:8]
-    waiting, delayed, running, completed, failed, cancelled, _, paused = row[8:]
+def _queue(name: str, row: bytes) -> QueueInfo:
+    values = QUEUE.unpack(row)
+    *settings, keep_ms = map(int, values[:7])
+    waiting, delayed, running, completed, failed, cancelled, _, paused = map(int, values[7:])
     limits = {key: None if limit < 0 else limit for key, limit in zip(SETTINGS, settings, strict=False)}
     return QueueInfo(
-        name=queue_from(name),
+        name=name,
         settings=QueueSettings(
-            **limits, keep_completed=settings[4], keep_failed=settings[5], keep_seconds=settings[6] / 1000
+            **limits, keep_completed=settings[4], keep_failed=settings[5], keep_seconds=keep_ms / 1000
         ),
         paused=bool(paused),
         waiting=waiting,

@@ -1,53 +1,69 @@
 -- Queues and groups in line: rows are loaded once per call, changed in memory and written back once by `flush`.
 local sequence, turn, finish_number, revision
 local queues, loaded, holders
+-- queue: settings, then counts; a setting below zero means none
 local SETTINGS = {
   'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
 }
-local COUNTS = { 'waiting', 'delayed', 'running', 'completed', 'failed', 'cancelled', 'turn', 'paused' }
-local FIELDS = {
-  'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
-  'waiting', 'delayed', 'running', 'completed', 'failed', 'cancelled', 'turn', 'paused',
-}
+local QUEUE = '>ddddddddddddddd'
+local COUNTERS = '>dddd'
 
 local function begin_line(args)
   begin(args)
   queues, loaded, holders = {}, {}, {}
-  local counters = call('HMGET', ROOT .. ':counter', 'sequence', 'turn', 'finish', 'revision')
-  sequence, turn = tonumber(counters[1] or 0), tonumber(counters[2] or 0)
-  finish_number, revision = tonumber(counters[3] or 0), tonumber(counters[4] or 0)
+  local row = call('GET', ROOT .. ':counter')
+  if row then
+    sequence, turn, finish_number, revision = unpack_bytes(COUNTERS, row)
+  else
+    sequence, turn, finish_number, revision = 0, 0, 0, 0
+  end
 end
 
-local function remember_queue(name, values)
-  local queue = { name = name, key = ROOT .. ':{' .. name .. '}:', groups = {}, has = {}, blocks = {}, arrived = 0 }
-  for index, field in ipairs(FIELDS) do
-    queue[field] = tonumber(values[index] or 0)
-  end
-  queue.was_waiting, queue.was_turn = queue.waiting, queue.turn
+local function remember_queue(
+  name, key, max_running, max_per_group, max_waiting, max_waiting_per_group, keep_completed, keep_failed, keep_ms,
+  waiting, delayed, running, completed, failed, cancelled, its_turn, paused
+)
+  local queue = {
+    name = name, key = key, max_running = max_running, max_per_group = max_per_group, max_waiting = max_waiting,
+    max_waiting_per_group = max_waiting_per_group, keep_completed = keep_completed, keep_failed = keep_failed,
+    keep_ms = keep_ms, waiting = waiting, delayed = delayed, running = running, completed = completed, failed = failed,
+    cancelled = cancelled, turn = its_turn, paused = paused,
+    was_waiting = waiting, was_turn = its_turn, groups = {}, has = {}, blocks = {}, arrived = 0, dirty = false,
+  }
   queues[name] = queue
   loaded[#loaded + 1] = queue
   return queue
+end
+
+local function queue_row(queue)
+  return pack(
+    QUEUE, queue.max_running, queue.max_per_group, queue.max_waiting, queue.max_waiting_per_group,
+    queue.keep_completed, queue.keep_failed, queue.keep_ms, queue.waiting, queue.delayed, queue.running,
+    queue.completed, queue.failed, queue.cancelled, queue.turn, queue.paused
+  )
 end
 
 -- The queue's row, or false when there is none.
 local function known_queue(name)
   local queue = queues[name]
   if queue == nil then
-    local values = call('HMGET', ROOT .. ':{' .. name .. '}:queue', unpack(FIELDS))
-    if not values[1] then
+    local key = ROOT .. ':{' .. name .. '}:'
+    local row = call('GET', key .. 'queue')
+    if not row then
       queues[name] = false
       return false
     end
-    queue = remember_queue(name, values)
+    queue = remember_queue(name, key, unpack_bytes(QUEUE, row))
   end
   return queue
 end
 
--- The queue's row, made with default settings if it is new. Settings below zero mean none.
+-- The queue's row, made with default settings if it is new.
 local function queue_of(name)
   local queue = known_queue(name)
   if not queue then
-    queue = remember_queue(name, { -1, -1, -1, -1, 100, 50, 0 })
+    local key = ROOT .. ':{' .. name .. '}:'
+    queue = remember_queue(name, key, -1, -1, -1, -1, 100, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     queue.is_new, queue.dirty = true, true
   end
   return queue
@@ -85,15 +101,15 @@ end
 local ROW = '>IIIddB'
 
 local function remember_group(queue, name, row)
-  local group = { name = name, queue = queue }
+  local waiting, delayed, running, its_turn, limit, paused = 0, 0, 0, 0, -1, 0
   if row then
-    group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused = unpack_bytes(ROW, row)
-    group.stored = true
-    group.open = room(queue, group) > 0
-    group.line_turn = group.turn
-  else
-    group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused = 0, 0, 0, 0, -1, 0
+    waiting, delayed, running, its_turn, limit, paused = unpack_bytes(ROW, row)
   end
+  local group = {
+    name = name, queue = queue, waiting = waiting, delayed = delayed, running = running, turn = its_turn,
+    limit = limit, paused = paused, stored = row and true, line_turn = its_turn, open = false, dirty = false,
+  }
+  group.open = row and room(queue, group) > 0
   queue.groups[name] = group
   return group
 end
@@ -216,15 +232,11 @@ end
 
 local function flush_queue(queue)
   flush_groups(queue)
-  local row = {}
   if queue.is_new then
-    queue.is_new, queue.configured = false, true
+    queue.is_new = false
     call('SADD', ROOT .. ':queues', queue.name)
   end
-  for index, field in ipairs(queue.configured and FIELDS or COUNTS) do
-    row[2 * index - 1], row[2 * index] = field, queue[field]
-  end
-  call('HSET', queue.key .. 'queue', unpack(row))
+  call('SET', queue.key .. 'queue', queue_row(queue))
   if queue.waiting == 0 then
     if queue.was_waiting ~= 0 then
       call('ZREM', ROOT .. ':turns', queue.name)
@@ -294,9 +306,7 @@ local function flush()
   end
   if is_changed then
     revision = revision + 1
-    call(
-      'HSET', ROOT .. ':counter', 'sequence', sequence, 'turn', turn, 'finish', finish_number, 'revision', revision
-    )
+    call('SET', ROOT .. ':counter', pack(COUNTERS, sequence, turn, finish_number, revision))
   end
   ring()
 end

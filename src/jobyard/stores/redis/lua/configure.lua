@@ -32,7 +32,6 @@ command('configure', { 'allow-oom' }, function(_, args)
     for index, field in ipairs(SETTINGS) do
       queue[field] = ask.settings[index]
     end
-    queue.configured = true
     if before ~= queue.max_per_group then
       queue.groups = {}
       reopen(queue)
