@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from hiredis import ReplyError
+
 from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import Lease
-from jobyard.errors import BadInput, JobyardError, QueueFull
+from jobyard.errors import BadInput, JobyardError, QueueFull, StoreError
 from jobyard.ports.store import Inserted
 from jobyard.stores.redis.packing import HAS_PRIVATE, extra, is_plain, pack, queue_from, queue_name
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
+from jobyard.stores.redis.station import Station
+from jobyard.stores.redis.trouble import is_unknown_command, plain
 
 INSERT, ADOPT = command("insert"), command("adopt")
 # Jobs that travel in one command: more would keep other commands waiting for milliseconds.
@@ -82,53 +86,95 @@ class Call:
             self.answer.set_exception(error)
 
 
+class Journey:
+    """Several calls on their way in one command; it stands in for the future of its answer."""
+
+    def __init__(self, server: Server, station: Station, calls: list[Call]) -> None:
+        self._server = server
+        self._station = station
+        self._calls = calls
+
+    def depart(self) -> None:
+        """At once where a connection is at hand."""
+        link = self._station.link_at_hand()
+        if link is None:
+            self._station.run(self.travel())
+            return
+        try:
+            words = self._words()
+        except BadInput as error:
+            self._apart(error)
+        else:
+            link.post(self, *words)
+
+    async def travel(self) -> None:
+        """The long way: a connection must be made, or the server must learn the command first."""
+        names: dict[str, int] = {}
+        try:
+            question = {"calls": [call.question(names) for call in self._calls], "names": list(names)}
+            replies = await self._server.run(INSERT, question, *self._records())
+        except BadInput as error:
+            self._apart(error)
+        except (StoreError, asyncio.CancelledError) as error:
+            self.set_exception(error)
+        else:
+            self._deliver(replies)
+
+    def done(self) -> bool:
+        return all(call.answer.done() for call in self._calls)
+
+    def set_result(self, reply: Any, /) -> None:
+        if not isinstance(reply, ReplyError):
+            self._deliver(reply)
+        elif is_unknown_command(reply):
+            self._station.run(self.travel())
+        else:
+            self.set_exception(plain(reply, self._server.address.shown))
+
+    def set_exception(self, error: BaseException, /) -> None:
+        for call in self._calls:
+            call.fail(error)
+
+    def _deliver(self, replies: list[Any]) -> None:
+        for call, reply in zip(self._calls, replies, strict=True):
+            call.resolve(reply)
+
+    def _words(self) -> tuple[str | bytes, ...]:
+        names: dict[str, int] = {}
+        question = {"calls": [call.question(names) for call in self._calls], "names": list(names)}
+        return self._server.words(INSERT, question, *self._records())
+
+    def _records(self) -> list[bytes]:
+        return [record for call in self._calls for record in call.records]
+
+    def _apart(self, error: BadInput) -> None:
+        """One of them cannot be written down: nothing went out, so each goes alone."""
+        if len(self._calls) == 1:
+            self._calls[0].fail(error)
+            return
+        for call in self._calls:
+            Journey(self._server, self._station, [call]).depart()
+
+
 async def insert(server: Server, call: Call) -> list[Inserted] | None:
     """None when the schedule's instant has been fired already."""
     station = server.station
     station.meeting.append(call)
     if len(station.meeting) == 1:
-        station.loop.call_soon(_depart, server, station.meeting)
+        station.loop.call_soon(_depart, server, station)
     return await call.answer
 
 
-def _depart(server: Server, meeting: list[Call]) -> None:
-    calls = meeting[:]
-    meeting.clear()
-    while calls:
-        some = [calls.pop(0)]
-        count = len(some[0].jobs)
-        while calls and count + len(calls[0].jobs) <= TOGETHER:
-            count += len(calls[0].jobs)
-            some.append(calls.pop(0))
-        task = asyncio.ensure_future(_travel(server, some))
-        # The task is held by the futures that it resolves; nothing is left to look at when it ends.
-        some[0].answer.add_done_callback(lambda _, task=task: None)  # type: ignore[misc]
-
-
-async def _travel(server: Server, calls: list[Call]) -> None:
-    try:
-        names: dict[str, int] = {}
-        questions = [call.question(names) for call in calls]
-        question = {"calls": questions, "names": list(names)}
-        records = [record for call in calls for record in call.records]
-        replies = await server.run(INSERT, question, *records)
-    except BadInput as error:
-        await _apart(server, calls, error)
-    except (JobyardError, asyncio.CancelledError) as error:
-        for call in calls:
-            call.fail(error)
-    else:
-        for call, reply in zip(calls, replies, strict=True):
-            call.resolve(reply)
-
-
-async def _apart(server: Server, calls: list[Call], error: BadInput) -> None:
-    """One of them cannot be written down: nothing went out, so each goes alone."""
-    if len(calls) == 1:
-        calls[0].fail(error)
-        return
-    for call in calls:
-        await _travel(server, [call])
+def _depart(server: Server, station: Station) -> None:
+    calls: list[Call] = station.meeting[:]
+    station.meeting.clear()
+    start = count = 0
+    for end, call in enumerate(calls):
+        if end > start and count + len(call.jobs) > TOGETHER:
+            Journey(server, station, calls[start:end]).depart()
+            start, count = end, 0
+        count += len(call.jobs)
+    Journey(server, station, calls[start:]).depart()
 
 
 def _refusal(reply: list[Any]) -> JobyardError | None:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import hiredis
 
@@ -20,6 +20,14 @@ ANSWER_SECONDS = 5.0
 NOTHING = object()
 
 
+class Receiver(Protocol):
+    """Whoever waits for an answer: a future, or what stands in for one."""
+
+    def done(self) -> bool: ...
+    def set_result(self, answer: Any, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
 class Link(asyncio.Protocol):
     """A caller that is cancelled leaves its place in the order of answers; the connection stays usable."""
 
@@ -27,7 +35,7 @@ class Link(asyncio.Protocol):
         self._shown = shown
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
-        self._owed: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._owed: deque[tuple[Receiver, float]] = deque()
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
         self.is_open = False
@@ -41,14 +49,18 @@ class Link(asyncio.Protocol):
     def send(self, *words: str | bytes | int) -> asyncio.Future[Any]:
         """The answer to come; an error of the server is answered, not raised."""
         future: asyncio.Future[Any] = self._loop.create_future()
+        self.post(future, *words)
+        return future
+
+    def post(self, receiver: Receiver, *words: str | bytes | int) -> None:
+        """The same for a receiver of one's own, without a turn of the event loop in between."""
         if not self.is_open or self._transport is None:
-            future.set_exception(self._lost())
-            return future
-        self._owed.append((future, self._loop.time()))
+            receiver.set_exception(self._lost())
+            return
+        self._owed.append((receiver, self._loop.time()))
         self._transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # it takes any number of words
         if self._watch is None:
             self._watch = self._loop.call_later(ANSWER_SECONDS, self._look_at_the_time)
-        return future
 
     def tell(self, *words: str | bytes) -> None:
         """For a subscribed connection: nothing is owed."""
@@ -57,8 +69,8 @@ class Link(asyncio.Protocol):
 
     async def drained(self) -> None:
         """Once all answers that are owed by now have come, or never will."""
-        if self._owed:
-            await asyncio.wait([self._owed[-1][0]])
+        if self.is_open and self._owed:
+            await self.send("PING")
 
     def close(self) -> None:
         self.is_open = False
@@ -82,9 +94,9 @@ class Link(asyncio.Protocol):
                 if self.on_message is not None:
                     self.on_message(answer)
                     continue
-                future, _ = owed.popleft()
-                if not future.done():
-                    future.set_result(answer)
+                receiver, _ = owed.popleft()
+                if not receiver.done():
+                    receiver.set_result(answer)
         except (hiredis.ProtocolError, IndexError):
             self.close()  # whatever answers there does not speak Redis
 
@@ -94,9 +106,9 @@ class Link(asyncio.Protocol):
             self._watch.cancel()
             self._watch = None
         while self._owed:
-            future, _ = self._owed.popleft()
-            if not future.done():
-                future.set_exception(self._lost())
+            receiver, _ = self._owed.popleft()
+            if not receiver.done():
+                receiver.set_exception(self._lost())
         if not self.closed.done():
             self.closed.set_result(None)
 

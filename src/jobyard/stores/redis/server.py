@@ -81,20 +81,23 @@ class Server:
         """Bring the commands to the server; it keeps them, also over a restart."""
         await self.ask("FUNCTION", "LOAD", "REPLACE", library().text)
 
-    async def run(self, name: str, question: dict[str, Any], *arguments: bytes) -> Any:
-        """A Lua command. `now` 0 lets the server's clock decide."""
+    def words(self, name: str, question: dict[str, Any], *arguments: bytes) -> tuple[str | bytes, ...]:
+        """A Lua command as it is sent. `now` 0 lets the server's clock decide."""
         question["now"] = 0 if self.clock is None else self.clock.now()
         try:
-            words: tuple[str | bytes, ...] = (b"0", self.prefix, encode(question), *arguments)
+            return (b"FCALL", name, b"0", self.prefix, encode(question), *arguments)
         except UnicodeEncodeError as error:
             raise BadInput(f"This text cannot be stored: {error}.") from error
+
+    async def run(self, name: str, question: dict[str, Any], *arguments: bytes) -> Any:
+        words = self.words(name, question, *arguments)
         station = self.station
         link = station.link_at_hand() or await station.link()
-        answer = await link.send(b"FCALL", name, *words)
+        answer = await link.send(*words)
         if isinstance(answer, ReplyError) and is_unknown_command(answer):
             await self.load()
             link = station.link_at_hand() or await station.link()
-            answer = await link.send(b"FCALL", name, *words)
+            answer = await link.send(*words)
         if isinstance(answer, ReplyError):
             raise plain(answer, self.address.shown)
         return answer

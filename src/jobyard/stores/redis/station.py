@@ -38,7 +38,7 @@ class Station:
     @property
     def ear(self) -> Ear:
         if self._ear is None:
-            self._ear = Ear(self._address, self._prefix, lambda queue: self._run(self._pass_on(queue)))
+            self._ear = Ear(self._address, self._prefix, lambda queue: self.run(self._pass_on(queue)))
         return self._ear
 
     def look_again(self) -> None:
@@ -46,7 +46,7 @@ class Station:
         if self._ear is not None:
             self._ear.look_again()
 
-    def _run(self, errand: Coroutine[Any, Any, None]) -> None:
+    def run(self, errand: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(errand)
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
@@ -97,7 +97,8 @@ class Station:
         """Answers that are owed are waited for; then everything is let go."""
         self._closed = True
         for link in self._links:
-            await link.drained()
+            with suppress(StoreUnavailable):
+                await link.drained()
         await self._let_go()
         self._guard.cancel()
         with suppress(asyncio.CancelledError):

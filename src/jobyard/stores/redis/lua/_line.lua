@@ -283,7 +283,7 @@ local function ring()
     if queue.sooner then
       queue.arrived = EVERYBODY
     end
-    if queue.arrived > 0 then
+    if queue.arrived > 0 and call('EXISTS', queue.key .. 'sleepers', ROOT .. ':sleepers') > 0 then
       local left = tell(queue.key .. 'sleepers', queue, queue.arrived)
       tell(ROOT .. ':sleepers', queue, left)
     end

@@ -42,13 +42,16 @@ local function check(one)
       return nil, { known[id] and 'known' or 'twice', id }
     else
       ids[id] = true
-      local count = counts[name]
-      if not count then
-        count = { all = 0, groups = {} }
-        counts[name] = count
+      local queue = known_queue(name)
+      if queue and (queue.max_waiting >= 0 or queue.max_waiting_per_group >= 0) then
+        local count = counts[name]
+        if not count then
+          count = { all = 0, groups = {} }
+          counts[name] = count
+        end
+        count.all = count.all + 1
+        count.groups[group] = (count.groups[group] or 0) + 1
       end
-      count.all = count.all + 1
-      count.groups[group] = (count.groups[group] or 0) + 1
     end
   end
   return held, check_room(counts)
