@@ -1,11 +1,9 @@
-"""What a contender is: a name, a version, and the cases it can be measured in."""
+"""What a contender is: a name, a version, an engine, and the cases it can be measured in."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,17 +12,29 @@ from pathlib import Path
 import msgspec
 
 
+class Engine(StrEnum):
+    SQLITE = "sqlite"
+    REDIS = "redis"
+    POSTGRES = "postgres"
+
+    @property
+    def spelled(self) -> str:
+        return {"sqlite": "SQLite", "redis": "Redis", "postgres": "PostgreSQL"}[self]
+
+
 class Durability(StrEnum):
     """What is left after the power failed; every one of them survives the death of the process."""
 
-    POWER_SAFE = "power-safe"  # WAL, synchronous=FULL: a reported commit is on the disk
-    RECENT_LOST = "recent lost"  # WAL, synchronous=NORMAL: the file is sound, the last commits may be gone
-    UNSAFE = "unsafe"  # synchronous=OFF: the file itself may be damaged
+    POWER_SAFE = "power-safe"  # a reported commit is on the disk: SQLite's synchronous=FULL, PostgreSQL's defaults
+    SECOND_LOST = "last second lost"  # Redis, append-only file synced every second
+    RECENT_LOST = "recent lost"  # SQLite, WAL, synchronous=NORMAL: the file is sound, the last commits may be gone
+    UNSAFE = "unsafe"  # SQLite, synchronous=OFF: the file itself may be damaged
 
 
 class Benchmark(StrEnum):
     DRAIN = "drain"  # no-op jobs already inserted, one worker process, until all are settled
-    SUSTAINED = "sustained"  # the same over ten times the jobs, in ten windows, with memory
+    SCALE = "scale"  # 200 µs of work per job, one worker process or two
+    SUSTAINED = "sustained"  # a long backlog in ten windows, with memory
     INSERT = "insert"  # many jobs at once
     ENQUEUE = "enqueue"  # one job per call, awaited
     LATENCY = "latency"  # idle worker: enqueue to first line of the handler
@@ -44,10 +54,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How many jobs, and an empty folder that is removed afterwards."""
+    """How many jobs; an empty folder that is removed afterwards; an empty database, if the engine is a server."""
 
     jobs: int
     folder: Path
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class Case:
     measure: Callable[[Order], Outcome]
     share: float = 1.0  # of --jobs: slow contenders get fewer, so that every run lasts seconds
     at_most: int | None = None
+    rounds: int | None = None  # the longest cases are content with fewer than the others
 
     def jobs(self, base: int) -> int:
         wanted = max(100, round(base * self.share))
@@ -73,14 +85,16 @@ class Contender:
     name: str
     version: str
     cases: tuple[Case, ...]
+    engine: Engine = Engine.SQLITE
+    environment: str | None = None  # in peers.toml; None: measured in our own
 
     def key(self, case: Case) -> str:
-        return f"{self.name}/{case.name}"
+        return f"{self.engine}/{self.name}/{case.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    module: str
+    what: str
     reason: str
 
 
@@ -102,17 +116,3 @@ def discover() -> tuple[dict[str, Contender], list[Unavailable]]:
         except (ImportError, AttributeError) as error:
             missing.append(Unavailable(module, str(error)))
     return found, missing
-
-
-def checkpoint(path: Path) -> None:
-    """Empty the write-ahead log left by the filling, so that nobody pays for it inside the measured time."""
-    connection = sqlite3.connect(path)
-    try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    finally:
-        connection.close()
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

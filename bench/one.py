@@ -10,9 +10,9 @@ import msgspec
 from bench.contender import Order, load
 
 
-def main(module: str, case_name: str, jobs: str, folder: str, answer: str) -> None:
+def main(module: str, case_name: str, jobs: str, folder: str, url: str, answer: str) -> None:
     case = next(case for case in load(module).cases if case.name == case_name)
-    outcome = case.measure(Order(int(jobs), Path(folder)))
+    outcome = case.measure(Order(int(jobs), Path(folder), url))
     Path(answer).write_bytes(msgspec.json.encode(outcome))
 
 

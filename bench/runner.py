@@ -1,4 +1,4 @@
-"""Interleaved rounds: A, B, C, A, B, C, ..., each run in a process and a folder of its own."""
+"""Interleaved rounds: A, B, C, A, B, C, ..., each run in a process, a folder and a database of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.contender import Case, Contender, Order, Outcome
+from bench.contender import Case, Contender, Outcome
+from bench.servers import Servers
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_RUN_SECONDS = 900
@@ -30,7 +31,13 @@ class Entry:
         return self.contender.key(self.case)
 
     def matches(self, only: Sequence[str]) -> bool:
-        return not only or any(word in (self.key, self.contender.name, self.case.benchmark) for word in only)
+        """By engine, contender, benchmark or row; the last with its engine or without."""
+        row = f"{self.contender.name}/{self.case.name}"
+        names = (self.key, row, self.contender.name, self.case.benchmark, self.contender.engine)
+        return not only or any(word in names for word in only)
+
+    def is_in(self, round_number: int) -> bool:
+        return self.case.rounds is None or round_number <= self.case.rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +45,23 @@ class Failure:
     reason: str
 
 
-def run_once(entry: Entry, jobs: int) -> Outcome | Failure:
-    with tempfile.TemporaryDirectory(prefix="jobyard-bench-") as temporary:
-        order = Order(jobs, Path(temporary) / "work")
-        order.folder.mkdir()
+def run_once(entry: Entry, jobs: int, servers: Servers) -> Outcome | Failure:
+    with (
+        tempfile.TemporaryDirectory(prefix="jobyard-bench-") as temporary,
+        servers.database(entry.contender.engine) as url,
+    ):
+        folder = Path(temporary) / "work"
+        folder.mkdir()
         answer = Path(temporary) / "outcome.json"
-        command = [
-            sys.executable,
-            "-m",
-            "bench.one",
-            entry.module,
-            entry.case.name,
-            str(jobs),
-            str(order.folder),
-            str(answer),
-        ]
+        words = [entry.module, entry.case.name, str(jobs), str(folder), url, str(answer)]
         try:
             done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_RUN_SECONDS, check=False
+                [sys.executable, "-m", "bench.one", *words],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=LONGEST_RUN_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return Failure(f"not done after {LONGEST_RUN_SECONDS} s")
@@ -66,7 +72,7 @@ def run_once(entry: Entry, jobs: int) -> Outcome | Failure:
 
 
 def run_rounds(
-    entries: Sequence[Entry], base_jobs: int, runs: int, announce: Callable[[int, Entry], None]
+    entries: Sequence[Entry], base_jobs: int, runs: int, servers: Servers, announce: Callable[[int, Entry], None]
 ) -> dict[str, list[Outcome] | Failure]:
     """All outcomes by key, in order of rounds; an entry that failed once is not run again."""
     results: dict[str, list[Outcome] | Failure] = {entry.key: [] for entry in entries}
@@ -74,9 +80,9 @@ def run_rounds(
         for entry in entries:
             announce(number, entry)
             so_far = results[entry.key]
-            if isinstance(so_far, Failure):
+            if isinstance(so_far, Failure) or not entry.is_in(number):
                 continue
-            match run_once(entry, entry.case.jobs(base_jobs)):
+            match run_once(entry, entry.case.jobs(base_jobs), servers):
                 case Failure() as failure:
                     results[entry.key] = failure
                 case outcome:

@@ -12,6 +12,7 @@ from bench.targets import reference
 
 EXPLAINED = {
     Benchmark.DRAIN: "no-op jobs already inserted, one worker process; jobs/s",
+    Benchmark.SCALE: "the same with 200 µs of work per job; jobs/s",
     Benchmark.SUSTAINED: "ten windows over a long backlog; jobs/s",
     Benchmark.INSERT: "many jobs at once; jobs/s",
     Benchmark.ENQUEUE: "one job per awaited call; jobs/s",
@@ -31,24 +32,34 @@ def between(spread: Spread) -> str:
     return f"{number(spread.lowest)}–{number(spread.highest)}"  # noqa: RUF001 - a range
 
 
-def show(results: Results, console: Console) -> None:
+def heading(results: Results) -> str:
     machine = results.machine
-    console.print(
-        f"{escape(machine.processor)}, {machine.cores} cores · Python {machine.python} · SQLite {machine.sqlite} · "
+    return (
+        f"{results.title} · {machine.processor}, {machine.cores} cores · Python {machine.python} · "
         f"uvloop {'yes' if machine.uvloop else 'no'} · {machine.filesystem}, fdatasync {machine.fdatasync_us:.0f} µs"
     )
+
+
+def bound(verdict: Verdict) -> str:
+    if verdict.at_least is not None:
+        return f"≥ {verdict.at_least:,g} {verdict.unit}"
+    return f"≤ {verdict.at_most:,g} {verdict.unit}" if verdict.at_most is not None else "–"  # noqa: RUF001
+
+
+def show(results: Results, console: Console) -> None:
+    console.print(escape(heading(results)))
     console.print(f"Median of {results.runs} interleaved runs (lowest–highest).")  # noqa: RUF001 - a range
-    for warning in machine.warnings:
+    for warning in results.machine.warnings:
         console.print(f"[yellow]{escape(warning)}[/]")
     by_key = {row.key: row for row in results.rows}
     for benchmark in Benchmark:
-        rows = [row for row in results.rows if row.benchmark is benchmark]
+        rows = results.of(benchmark)
         if rows:
-            base = reference(benchmark, by_key)
+            base = reference(results.engine, benchmark, by_key)
             console.print(_rows(benchmark, rows, results.ratios, base.title if base else None))
     console.print(_verdicts(results.verdicts))
-    for module, reason in results.unavailable.items():
-        console.print(f"[yellow]not here:[/] {module}: {escape(reason)}")
+    for what, reason in results.unavailable.items():
+        console.print(f"[yellow]not here:[/] {what}: {escape(reason)}")
 
 
 def _rows(benchmark: Benchmark, rows: list[Row], ratios: dict[str, Spread], base: str | None) -> Table:
@@ -79,16 +90,12 @@ def _verdicts(verdicts: list[Verdict]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
     for verdict in verdicts:
-        bound = "–"  # noqa: RUF001
-        if verdict.at_least is not None:
-            bound = f"≥ {verdict.at_least:,g} {verdict.unit}"
-        elif verdict.at_most is not None:
-            bound = f"≤ {verdict.at_most:,g} {verdict.unit}"
+        what = f"{verdict.title} [dim]({escape(verdict.over)})[/]" if verdict.over else verdict.title
         if verdict.measured is None:
-            table.add_row(verdict.title, bound, "", "", "[dim]not measured[/]")
+            table.add_row(what, bound(verdict), "", "", "[dim]not measured[/]")
             continue
         word = {True: "[green]met[/]", False: "[red]missed[/]", None: "[dim]for information[/]"}[verdict.met]
         table.add_row(
-            verdict.title, bound, f"{number(verdict.measured.median)} {verdict.unit}", between(verdict.measured), word
+            what, bound(verdict), f"{number(verdict.measured.median)} {verdict.unit}", between(verdict.measured), word
         )
     return table

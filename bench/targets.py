@@ -3,94 +3,166 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from bench.contender import Benchmark
-from bench.results import Row, Spread, Verdict
+from bench.contender import Benchmark, Engine
+from bench.results import Row, Spread
+from bench.target import Best, Target
+from bench.targets_sqlite import SQLITE_TARGETS
 
-# The row that the others of its benchmark are divided by.
-REFERENCES = {
-    Benchmark.DRAIN: "jobyard/drain",
-    Benchmark.SUSTAINED: "jobyard/sustained",
-    Benchmark.INSERT: "raw-sqlite/insert",
-    Benchmark.ENQUEUE: "jobyard/enqueue-1",
-    Benchmark.LATENCY: "jobyard/latency-inside",
+ASYNCIO_PEERS = {"taskiq", "SAQ", "BullMQ Python"}
+DRAIN, ENQUEUE, LATENCY = Benchmark.DRAIN, Benchmark.ENQUEUE, Benchmark.LATENCY
+
+
+def _is_python_peer(row: Row) -> bool:
+    return row.contender not in {"jobyard", "raw-redis", "raw-postgres", "BullMQ Node"}
+
+
+def _is_one_asyncio_caller(row: Row) -> bool:
+    return row.contender in ASYNCIO_PEERS and row.key.endswith("/enqueue-1")
+
+
+def _are_fifty_asyncio_callers(row: Row) -> bool:
+    return row.contender in ASYNCIO_PEERS and row.key.endswith("/enqueue-50")
+
+
+def _is_asyncio_peer(row: Row) -> bool:
+    return row.contender in ASYNCIO_PEERS
+
+
+def _is_bullmq(row: Row) -> bool:
+    return row.contender.startswith("BullMQ")
+
+
+def _is_pgqueuer(row: Row) -> bool:
+    return row.contender == "pgqueuer"
+
+
+PGQUEUER_BEST_RUN = Best(DRAIN, _is_pgqueuer, single_run=True)
+
+
+def _on_every_server(engine: Engine) -> tuple[Target, ...]:
+    own = f"{engine}/jobyard"
+    return (
+        Target("two processes, 200 µs of work: over one", f"{own}/scale-2", f"{own}/scale-1", at_least=1.6),
+        Target("drain, limits on: over limits off", f"{own}/drain", f"{own}/drain-unlimited", at_least=0.75),
+        Target("drain, 2 ms more per round trip: over none", f"{own}/drain-2ms", f"{own}/drain", at_least=0.7),
+        # For information.
+        Target("drain, serial groups: over 10 per group", f"{own}/drain-serial", f"{own}/drain"),
+        Target("drain, every record kept: over the last 100", f"{own}/drain-kept", f"{own}/drain"),
+        Target("enqueue: 50 callers over one", f"{own}/enqueue-50", f"{own}/enqueue-1"),
+        Target("idle latency p50", f"{own}/latency", figure="p50_ms", unit="ms"),
+    )
+
+
+TARGETS = {
+    Engine.SQLITE: SQLITE_TARGETS,
+    Engine.REDIS: (
+        Target(
+            "drain, limits on: over the best Python peer",
+            "redis/jobyard/drain",
+            Best(DRAIN, _is_python_peer),
+            at_least=9,
+        ),
+        Target("drain, limits on: over BullMQ on Node", "redis/jobyard/drain", "redis/BullMQ Node/drain", at_least=1.4),
+        Target(
+            "enqueue, one caller: over the best asyncio peer",
+            "redis/jobyard/enqueue-1",
+            Best(ENQUEUE, _is_one_asyncio_caller),
+            at_least=1,
+        ),
+        Target(
+            "enqueue, 50 callers: over one caller of the best asyncio peer",
+            "redis/jobyard/enqueue-50",
+            Best(ENQUEUE, _is_one_asyncio_caller),
+            at_least=3,
+        ),
+        Target(
+            "bulk insert: over the better BullMQ",
+            "redis/jobyard/insert",
+            Best(Benchmark.INSERT, _is_bullmq),
+            at_least=1,
+        ),
+        Target(
+            "idle latency p50: over the best asyncio peer",
+            "redis/jobyard/latency",
+            Best(LATENCY, _is_asyncio_peer),
+            figure="p50_ms",
+            at_most=1,
+        ),
+        *_on_every_server(Engine.REDIS),
+        Target(
+            "enqueue, 50 callers: over 50 callers of the best asyncio peer",
+            "redis/jobyard/enqueue-50",
+            Best(ENQUEUE, _are_fifty_asyncio_callers),
+        ),
+        Target("enqueue, one caller: over raw RPUSH", "redis/jobyard/enqueue-1", "redis/raw-redis/enqueue-1"),
+    ),
+    Engine.POSTGRES: (
+        Target("drain, limits on: over pgqueuer's best run", "postgres/jobyard/drain", PGQUEUER_BEST_RUN, at_least=1.6),
+        Target(
+            "drain, limits on, every record kept: over pgqueuer's best run",
+            "postgres/jobyard/drain-kept",
+            PGQUEUER_BEST_RUN,
+            at_least=1.6,
+        ),
+        Target("bulk insert: over pgqueuer", "postgres/jobyard/insert", "postgres/pgqueuer/insert", at_least=1),
+        Target(
+            "idle latency p50: over pgqueuer",
+            "postgres/jobyard/latency",
+            "postgres/pgqueuer/latency",
+            figure="p50_ms",
+            at_most=0.5,
+        ),
+        Target(
+            "sustained: last windows over first", "postgres/jobyard/sustained", figure="last_over_first", at_least=0.9
+        ),
+        Target(
+            "sustained after ANALYZE with empty tables: last windows over first",
+            "postgres/jobyard/sustained-misled",
+            figure="last_over_first",
+            at_least=0.9,
+        ),
+        Target(
+            "sustained after ANALYZE with empty tables: over the million",
+            "postgres/jobyard/sustained-misled",
+            "postgres/jobyard/sustained",
+            at_least=0.9,
+        ),
+        *_on_every_server(Engine.POSTGRES),
+        Target(
+            "sustained with an old snapshot open: last windows over first",
+            "postgres/jobyard/sustained-held",
+            figure="last_over_first",
+        ),
+        Target(
+            "drain, limits on: over the best other peer",
+            "postgres/jobyard/drain",
+            Best(DRAIN, lambda row: _is_python_peer(row) and not _is_pgqueuer(row)),
+        ),
+        Target(
+            "enqueue, one caller: over the best peer",
+            "postgres/jobyard/enqueue-1",
+            Best(ENQUEUE, lambda row: _is_python_peer(row) and row.key.endswith("/enqueue-1")),
+        ),
+        Target("drain, limits on: over raw delete", "postgres/jobyard/drain", "postgres/raw-postgres/drain"),
+    ),
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A figure of a row, or its ratio to another row's; without a bound it is shown for information."""
-
-    title: str
-    row: str
-    over: str | None = None
-    figure: str = "jobs_per_second"
-    at_least: float | None = None
-    at_most: float | None = None
-    unit: str = "×"  # noqa: RUF001
-
-    def judge(self, rows: Mapping[str, Row]) -> Verdict:
-        measured = self._measure(rows)
-        met: bool | None = None
-        if measured is not None and self.at_least is not None:
-            met = measured.median >= self.at_least
-        elif measured is not None and self.at_most is not None:
-            met = measured.median <= self.at_most
-        return Verdict(
-            title=self.title,
-            measured=measured,
-            at_least=self.at_least,
-            at_most=self.at_most,
-            unit=self.unit,
-            met=met,
-        )
-
-    def _measure(self, rows: Mapping[str, Row]) -> Spread | None:
-        mine = rows[self.row].figures.get(self.figure) if self.row in rows else None
-        if self.over is None or mine is None:
-            return mine
-        theirs = rows[self.over].figures.get(self.figure) if self.over in rows else None
-        return mine.over(theirs) if theirs is not None else None
+# The row that the others of its benchmark are divided by, where it is not jobyard's first.
+REFERENCES = {(Engine.SQLITE, Benchmark.INSERT): "sqlite/raw-sqlite/insert"}
 
 
-TARGETS = (
-    Target("drain, limits on: over huey, both power-safe", "jobyard/drain", "huey/drain", at_least=5),
-    Target("drain, limits on: over persist-queue with ack", "jobyard/drain", "persist-queue/drain", at_least=15),
-    Target("drain, limits on: over litequeue, both power-safe", "jobyard/drain", "litequeue/drain", at_least=15),
-    Target("drain, limits on: over limits off", "jobyard/drain", "jobyard/drain-unlimited", at_least=0.8),
-    Target("drain, limits on", "jobyard/drain", at_least=40_000, unit="jobs/s"),
-    Target("drain, serial groups", "jobyard/drain-serial", at_least=30_000, unit="jobs/s"),
-    Target("sustained: last windows over first", "jobyard/sustained", figure="last_over_first", at_least=0.9),
-    Target(
-        "sustained: memory at the end over after the first window",
-        "jobyard/sustained",
-        figure="memory_growth",
-        at_most=1.1,
-    ),
-    Target("bulk insert, one transaction: over raw SQLite", "jobyard/insert", "raw-sqlite/insert", at_least=0.5),
-    Target("enqueue: 50 callers over one", "jobyard/enqueue-50", "jobyard/enqueue-1", at_least=5),
-    Target("idle latency p50, inside one process", "jobyard/latency-inside", figure="p50_ms", at_most=1, unit="ms"),
-    Target("idle latency p50, across two processes", "jobyard/latency-across", figure="p50_ms", at_most=5, unit="ms"),
-    # For information: the same race without a bound, and where a peer promises less and is quicker for it.
-    Target("drain, limits on: over huey, both synchronous off", "jobyard/drain-off", "huey/drain-off"),
-    Target("drain, limits on: over persist-queue, get deletes", "jobyard/drain", "persist-queue/drain-plain"),
-    Target("drain, limits on: over persist-queue, task_done per 100", "jobyard/drain", "persist-queue/drain-batched"),
-    Target("bulk insert, chunks of 1,000: over raw SQLite", "jobyard/insert-chunks", "raw-sqlite/insert"),
-)
-
-
-def reference(benchmark: Benchmark, rows: Mapping[str, Row]) -> Row | None:
-    """The chosen row, or the first measured one when that is not in this run."""
-    chosen = rows.get(REFERENCES[benchmark])
+def reference(engine: Engine, benchmark: Benchmark, rows: Mapping[str, Row]) -> Row | None:
+    """The chosen row, or the first measured one when that is not in this run; jobyard's come first."""
+    chosen = rows.get(REFERENCES.get((engine, benchmark), ""))
     candidates = [row for row in [chosen, *rows.values()] if row is not None and row.benchmark is benchmark]
     return next((row for row in candidates if row.main is not None), None)
 
 
-def ratios(rows: Mapping[str, Row]) -> dict[str, Spread]:
+def ratios(engine: Engine, rows: Mapping[str, Row]) -> dict[str, Spread]:
     found: dict[str, Spread] = {}
     for row in rows.values():
-        base = reference(row.benchmark, rows)
+        base = reference(engine, row.benchmark, rows)
         if row.main is not None and base is not None and base.main is not None:
             found[row.key] = row.main.over(base.main)
     return found

@@ -11,7 +11,8 @@ from typing import Any
 
 from huey import SqliteHuey
 
-from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome, checkpoint
+from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
+from bench.sqlite import checkpoint
 
 
 def _open(order: Order, fsync: bool | None, handler: Callable[[], None]) -> tuple[Any, Any]:

@@ -8,7 +8,8 @@ from importlib.metadata import version
 
 from litequeue import LiteQueue
 
-from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome, checkpoint
+from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
+from bench.sqlite import checkpoint
 
 
 def _noop(data: str) -> None:

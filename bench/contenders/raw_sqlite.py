@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
-from bench.contenders.jobyard_sqlite import LIMITED, fill
+from bench.yard.workload import LIMITED, fill
 
 Table = tuple[str, list[tuple[object, ...]]]
 

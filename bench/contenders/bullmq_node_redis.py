@@ -1,0 +1,16 @@
+"""BullMQ on Node, the quickest of the peers."""
+
+from __future__ import annotations
+
+from bench.contender import Engine
+from bench.peer import Peer
+
+_PEER = Peer("BullMQ Node", Engine.REDIS, "at least once, locks, deleted", share=0.3, environment="bullmq-node")
+
+CONTENDER = _PEER.contender(
+    _PEER.drain(),
+    _PEER.insert("addBulk of 1,000", 0.5),
+    _PEER.enqueue(0.08),
+    _PEER.enqueue(0.3, callers=50),
+    _PEER.latency(),
+)

@@ -1,0 +1,75 @@
+"""The rows that jobyard has on every server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bench.contender import Benchmark, Case, Durability, Order, Outcome
+from bench.servers import settle
+from bench.yard import draining, inserting, latency, scaling
+from bench.yard.slow_line import slowed
+from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
+
+PROMISE = "at least once, fenced, states"
+LIMITED_PROMISE = f"{PROMISE}, 10 per group"
+LONGEST_PAUSE_SECONDS = 0.025  # as the peers
+ADDED_SECONDS = 0.002
+Measure = Callable[[Order], Outcome]
+
+
+def _drain(order: Order, *, limits: Limits, added_seconds: float = 0.0) -> Outcome:
+    fill_apart(order.url, limits, order.jobs)
+    settle(order.url)
+    if not added_seconds:
+        return draining.drain(order.url, limits, order.jobs)
+    with slowed(order.url, added_seconds) as url:
+        return draining.drain(url, limits, order.jobs)
+
+
+def _scale(order: Order, *, processes: int) -> Outcome:
+    fill_apart(order.url, LIMITED, order.jobs)
+    settle(order.url)
+    return scaling.scale(order.url, order.jobs, processes)
+
+
+def _insert(order: Order) -> Outcome:
+    return inserting.insert(order.url, order.jobs, CHUNK)
+
+
+def _enqueue(order: Order, *, callers: int) -> Outcome:
+    return inserting.enqueue(order.url, order.jobs, callers)
+
+
+def _latency(order: Order) -> Outcome:
+    return latency.inside(order.url, order.jobs, LONGEST_PAUSE_SECONDS)
+
+
+def rows(durability: Durability) -> tuple[Case, ...]:
+    def row(
+        name: str,
+        benchmark: Benchmark,
+        about: str,
+        measure: Measure,
+        guarantee: str = PROMISE,
+        share: float = 1.0,
+        at_most: int | None = None,
+    ) -> Case:
+        return Case(name, benchmark, f"jobyard, {about}", durability, guarantee, measure, share, at_most)
+
+    drain, enqueue = Benchmark.DRAIN, Benchmark.ENQUEUE
+    kept = partial(_drain, limits=LIMITED.keeping_all())
+    slow = partial(_drain, limits=LIMITED, added_seconds=ADDED_SECONDS)
+    return (
+        row("drain", drain, "limits on", partial(_drain, limits=LIMITED), LIMITED_PROMISE),
+        row("drain-kept", drain, "limits on, every record kept", kept, LIMITED_PROMISE),
+        row("drain-unlimited", drain, "limits off", partial(_drain, limits=UNLIMITED)),
+        row("drain-serial", drain, "serial groups", partial(_drain, limits=SERIAL), f"{PROMISE}, 1 per group"),
+        row("drain-2ms", drain, "limits on, 2 ms more per round trip", slow, LIMITED_PROMISE),
+        row("scale-1", Benchmark.SCALE, "one process", partial(_scale, processes=1), LIMITED_PROMISE, 0.1),
+        row("scale-2", Benchmark.SCALE, "two processes", partial(_scale, processes=2), LIMITED_PROMISE, 0.1),
+        row("insert", Benchmark.INSERT, "chunks of 1,000", _insert),
+        row("enqueue-1", enqueue, "one caller", partial(_enqueue, callers=1), share=0.05),
+        row("enqueue-50", enqueue, "50 callers at once", partial(_enqueue, callers=50), share=0.5),
+        row("latency", Benchmark.LATENCY, "inside one process", _latency, at_most=200),
+    )
