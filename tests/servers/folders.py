@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def _sweep(base: Path) -> None:
     for folder in base.glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not _is_alive(int(owner)):
+            if folder.is_mount():
+                subprocess.run(["umount", "--lazy", str(folder)], check=False)
             shutil.rmtree(folder, ignore_errors=True)
 
 

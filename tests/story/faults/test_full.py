@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.servers import PostgresServer, RedisServer, Server
+from tests.servers.folders import new_folder
 from tests.story.faults.load import configure, doctor, drained, feed, judge
 from tests.story.scene import Scene
 from tests.story.sizes import SOAK, size
@@ -65,7 +66,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.fixture
-def server(engine: str, tmp_path: Path) -> Iterator[Server]:
+def server(engine: str) -> Iterator[Server]:
     """PostgreSQL on a small disk of its own."""
     if engine == "redis":
         with RedisServer() as redis:
@@ -73,8 +74,7 @@ def server(engine: str, tmp_path: Path) -> Iterator[Server]:
         return
     if os.geteuid() != 0:
         pytest.skip("a small disk can be mounted by root only")
-    disk = tmp_path / "disk"
-    disk.mkdir()
+    disk = new_folder("disk")
     options = f"size={DISK_MEGABYTES}m,mode=0777"
     if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(disk)], check=False).returncode != 0:
         pytest.skip("nothing can be mounted here")
@@ -83,6 +83,7 @@ def server(engine: str, tmp_path: Path) -> Iterator[Server]:
             yield postgres
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
+        disk.rmdir()
 
 
 async def test_a_full_server_refuses_and_goes_on_when_there_is_room(scene: Scene, server: Server, url: str) -> None:
