@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
 from tests.servers import shared
 from tests.servers.fixtures import wanted
 from tests.servers.schema import empty_for
@@ -32,10 +29,10 @@ def sqlite(folder: Path, clock: ManualClock) -> Store:
 
 
 def redis(folder: Path, clock: ManualClock) -> Store:
-    made = _class("redis", "RedisStore")
+    from jobyard.stores.redis import RedisStore  # noqa: PLC0415
+
     prefix = f"{shared.RUN}_{zlib.crc32(str(folder).encode()):08x}"
-    store: Store = made(wanted(shared.redis_url), clock=clock, prefix=prefix)
-    return store
+    return RedisStore(wanted(shared.redis_url), clock=clock, prefix=prefix)
 
 
 def postgres(folder: Path, clock: ManualClock) -> Store:
@@ -47,18 +44,11 @@ def pgbouncer(folder: Path, clock: ManualClock) -> Store:
 
 
 def _postgres(url: str, folder: Path, clock: ManualClock, *, pooled: bool) -> Store:
-    made = _class("postgres", "PostgresStore")
+    from jobyard.stores.postgres import PostgresStore  # noqa: PLC0415
+
     schema = f"{shared.RUN}_{'pooled' if pooled else 'direct'}"
     empty_for(url, schema, folder)
-    store: Store = made(url, clock=clock, pooled=pooled, schema=schema)
-    return store
-
-
-def _class(package: str, name: str) -> Any:
-    try:
-        return getattr(importlib.import_module(f"jobyard.stores.{package}"), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        pytest.skip(f"not built yet: {error}")
+    return PostgresStore(url, clock=clock, pooled=pooled, schema=schema)
 
 
 STORES: dict[str, Callable[[Path, ManualClock], Store]] = {
