@@ -76,6 +76,7 @@ class Desk:
         connections: int = 10,
         pooled: bool = False,
         schema: str | None = None,
+        parent: Desk | None = None,
     ) -> None:
         self.url = without_secrets(url)
         self._address = url
@@ -83,12 +84,12 @@ class Desk:
         self._connections = connections
         self._pooled = pooled
         self._schema = schema
-        self._family = Family()
-        self._parent: Desk | None = None
+        self._family = Family() if parent is None else parent._family
+        self._parent = parent
         self._parts: Parts | None = None
         self._fingerprint: str | None = None
         self._opening: asyncio.Lock | None = None
-        if isinstance(clock, TurnedByHand):
+        if parent is None and isinstance(clock, TurnedByHand):
             clock.subscribe(self._family.work.ring)
 
     # Open and close

@@ -27,8 +27,8 @@ from jobyard.stores.postgres.inserting import Coach
 from jobyard.stores.postgres.own import driver_connection, fingerprint
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.seeing import see
-from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.standing import not_found
+from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.trips import Cargo, received, storable, transition_arguments
 from jobyard.stores.postgres.words import plain_words, state_of
 
@@ -200,7 +200,9 @@ class HotPathVerbs(Desk):
         refused = {key.sequence for key in answer.refused}
         self._some_ended()
         self._arrived()
-        return [one for one, settlement in zip(ended, settlements, strict=True) if settlement.key.sequence not in refused]
+        return [
+            one for one, settlement in zip(ended, settlements, strict=True) if settlement.key.sequence not in refused
+        ]
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         token = new_token()

@@ -23,7 +23,7 @@ FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS, GIVE_UP_SECONDS = 0.003, 1.0, 600.0
 async def driver_connection(transaction: Any) -> Connection:
     """The asyncpg connection that carries the caller's transaction."""
     if isinstance(transaction, asyncpg.Connection | PoolConnectionProxy):
-        return transaction  # type: ignore[return-value]  # a proxy is a connection too
+        return transaction
     # SQLAlchemy is known by what it can do: it need not be installed.
     if hasattr(transaction, "sync_session"):
         transaction = await transaction.connection()

@@ -35,7 +35,9 @@ async def migrate(connection: Connection, statements: Statements, shown: str, *,
         async with connection.transaction():
             # Held until the commit, and known to the whole server: safe behind PgBouncer too.
             await connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"jobyard {statements.schema}", timeout=MIGRATE_SECONDS
+                "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+                f"jobyard {statements.schema}",
+                timeout=MIGRATE_SECONDS,
             )
             # Asked first: only who may create schemas may even say IF NOT EXISTS.
             if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", statements.quoted):
@@ -58,6 +60,4 @@ async def migrate(connection: Connection, statements: Statements, shown: str, *,
 
 async def known_migrations(connection: Connection, statements: Statements) -> list[Migration]:
     present = await version(connection, statements)
-    return [
-        Migration(number, name, statements.qualify(text), number <= present) for number, name, text in migrations()
-    ]
+    return [Migration(number, name, statements.qualify(text), number <= present) for number, name, text in migrations()]

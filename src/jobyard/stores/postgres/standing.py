@@ -33,8 +33,9 @@ async def standing(connection: Connection, statements: Statements, clock: Instan
     if job is None:
         raise not_found(job_id)
     now: Instant = await connection.fetchval(statements["now"], clock)
-    name, *settings = await connection.fetchrow(statements["load_queue"], job.queue) or (job.queue, None, None, False, 0, 0)
-    max_running, max_per_group, paused, turn, running = settings
+    row = await connection.fetchrow(statements["load_queue"], job.queue)
+    assert row is not None  # a job's queue has a row before the job has
+    name, max_running, max_per_group, paused, turn, running = row
     queue = Queue(name, max_running, max_per_group, paused, running, turn)
     found = await connection.fetchrow(statements["load_group"], job.queue, job.group or "")
     own, is_paused, place, due, runs = found or (None, False, 0, 0, 0)

@@ -19,9 +19,11 @@ class PostgresStore(PeopleVerbs, RecordVerbs):
         return await self._run(findings)
 
     def twin(self) -> Store:
-        twin = PostgresStore(
-            self._address, self._clock, connections=self._connections, pooled=self._pooled, schema=self._schema
+        return PostgresStore(
+            self._address,
+            self._clock,
+            connections=self._connections,
+            pooled=self._pooled,
+            schema=self._schema,
+            parent=self,
         )
-        twin._family = self._family
-        twin._parent = self
-        return twin

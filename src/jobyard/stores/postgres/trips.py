@@ -71,9 +71,7 @@ class Cargo:
             return ()
         refused = set(marks)
         places = {id(one): -place for place, one in enumerate(self._others, 1)}
-        return tuple(
-            one.key for one in self.settlements if places.get(id(one), one.key.sequence) in refused
-        )
+        return tuple(one.key for one in self.settlements if places.get(id(one), one.key.sequence) in refused)
 
 
 def is_plain(transition: Transition) -> bool:
@@ -161,7 +159,9 @@ def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
     return Exchange(
         refused=cargo.refused(rest.refused),
         leases=leases,
-        cancelled=tuple((LeaseKey(job_id, sequence, held), reason) for job_id, sequence, held, reason in rest.cancelled),
+        cancelled=tuple(
+            (LeaseKey(job_id, sequence, held), reason) for job_id, sequence, held, reason in rest.cancelled
+        ),
         next_due_at=rest.next_due_at,
         revision=rest.revision,
         now=rest.now,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
@@ -137,5 +136,3 @@ class WaitingVerbs(HotPathVerbs):
         if answer.next_due_at is None or isinstance(self._clock, TurnedByHand):
             return LOOK_AGAIN_SECONDS
         return max(SHORTEST_NAP_SECONDS, (answer.next_due_at - answer.now) / 1000)
-
-

@@ -174,7 +174,7 @@ class Ear:
 
         try:
             connection.add_termination_listener(gone)
-            await connection.add_listener(self._channel, heard)  # type: ignore[arg-type]  # a proxy is a connection too
+            await connection.add_listener(self._channel, heard)
             self.is_listening = True
             self._be_ready()
             self._family.hear(WORK + ENDS)

@@ -18,7 +18,7 @@ from jobyard.errors import (
     StoreUnavailable,
 )
 
-QUEUE_FULL = "JYF01"
+QUEUE_FULL, KNOWN_ID = "JYF01", "JYB01"
 # Somebody else was faster or in the way: the same once more is right.
 TRY_AGAIN = {"40001", "40P01", "55P03"}
 FULL = {"53100", "53200"}
@@ -39,6 +39,8 @@ def translate(error: BaseException, where: str) -> JobyardError:
     state, text = state_of(error), str(error)
     if state == QUEUE_FULL:
         return QueueFull(text)
+    if state == KNOWN_ID:
+        return BadInput(text)
     if state == "23505" and "jobyard_job_id" in text:
         return BadInput("There already is a job with one of these ids, or an id was handed in twice; ids must be new.")
     if isinstance(error, UnicodeError | asyncpg.exceptions.DataError) or state[:2] in BAD_VALUES:
@@ -56,9 +58,9 @@ def translate(error: BaseException, where: str) -> JobyardError:
     if isinstance(error, asyncio.TimeoutError):
         return StoreUnavailable(f"{where} did not answer in time.")
     if isinstance(error, OSError | EOFError | asyncpg.InterfaceError):
-        return StoreUnavailable(f"{where} cannot be reached, or the connection was lost: {text or type(error).__name__}.")
+        return StoreUnavailable(f"{where} cannot be reached, or was lost: {text or type(error).__name__}.")
     if state in ("42P01", "42883", "3F000"):
-        return StoreError(f"{where} lacks jobyard's tables or functions ({text}). Open the store, or run `jobyard migrate`.")
+        return StoreError(f"{where} lacks jobyard's tables or functions ({text}). Run `jobyard migrate`.")
     return StoreError(f"{where} said: {text}")
 
 
@@ -78,4 +80,3 @@ def plain_words(where: str) -> Iterator[None]:
         raise
     except Trouble as error:
         raise translate(error, where) from error
-

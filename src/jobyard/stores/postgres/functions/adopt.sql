@@ -8,10 +8,15 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_adopt(
 DECLARE
   forever CONSTANT bigint := 253402300799999;
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
-  v_sequence CONSTANT bigint := nextval('{schema}.jobyard_sequence');
+  v_sequence bigint;
   v_flags CONSTANT integer := (coalesce(p_scope, 9) = 0)::integer + 2 * (p_private IS NOT NULL)::integer
     + 4 * (p_tags IS NOT NULL)::integer;
 BEGIN
+  IF EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) THEN
+    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = format(
+      'There already is a job %s. Give each job an id of its own.', p_id);
+  END IF;
+  v_sequence := nextval('{schema}.jobyard_sequence');
   INSERT INTO {schema}.jobyard_queue (name) SELECT p_queue
   WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_queue k WHERE k.name = p_queue) ON CONFLICT DO NOTHING;
   IF p_unique IS NOT NULL THEN

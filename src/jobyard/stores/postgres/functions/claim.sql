@@ -26,7 +26,7 @@ BEGIN
     SELECT k.name, k.max_running, k.max_per_group, k.running, k.line_from, k.line_last FROM {schema}.jobyard_queue k
     WHERE k.name = ANY (p_queues) AND k.waiting > 0 AND NOT k.paused
       AND (k.max_running IS NULL OR k.running < k.max_running)
-    ORDER BY k.turn
+    ORDER BY k.turn_at, k.turn
   LOOP
     room := least(p_wanted, coalesce(q.max_running, unlimited) - q.running);
     SELECT array_agg(s.name), array_agg(s.cap), array_agg(s.head), array_agg(s.turn) INTO names, caps, heads, turns
@@ -88,7 +88,8 @@ BEGIN
     FROM unnest(a_g) u(g) GROUP BY 1 ORDER BY 2, 1
   LOOP
     UPDATE {schema}.jobyard_queue k SET
-      waiting = k.waiting - q.n, running = k.running + q.n, turn = nextval('{schema}.jobyard_turn'),
+      waiting = k.waiting - q.n, running = k.running + q.n, turn_at = p_now,
+      turn = nextval('{schema}.jobyard_turn'),
       line_last = k.line_last + q.groups, line_from = q.last + 1
     WHERE k.name = q_name[q.i];
   END LOOP;

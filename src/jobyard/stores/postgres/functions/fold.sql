@@ -12,11 +12,11 @@ DECLARE
   -- One element per event, in the order in which they came about.
   e_group text[]; e_waiting bigint[]; e_delayed bigint[]; e_running bigint[]; e_ord bigint[]; e_number bigint[];
   e_at bigint[];
-  d_group text[]; d_ord bigint[]; d_at bigint[]; d_parked bigint[];
+  d_group text[]; d_ord bigint[]; d_at bigint[]; d_number bigint[]; d_parked bigint[];
   t_completed bigint; t_failed bigint; t_cancelled bigint; t_run_at bigint; t_ended bigint[]; t_last bigint;
   t_waiting bigint := 0; t_delayed bigint := 0; t_running bigint := 0;
   comes boolean; goes boolean;
-  lowest bigint; joined bigint := NULL; events integer := 0; inboxed integer := 0; promoted integer := 0;
+  lowest bigint; joined_at bigint; joined bigint; events integer := 0; inboxed integer := 0; promoted integer := 0;
 BEGIN
   SELECT * INTO q FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
   has_inbox := EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = p_queue AND i.xid >= q.inbox_from);
@@ -64,9 +64,10 @@ BEGIN
       ORDER BY d.run_at, d.sequence LIMIT due_at_once),
     gone AS (DELETE FROM {schema}.jobyard_delayed WHERE ctid = ANY (ARRAY(SELECT tid FROM due))),
     come AS (INSERT INTO {schema}.jobyard_ready SELECT p_queue, group_name, ord FROM due)
-    SELECT array_agg(d.group_name), array_agg(d.ord), array_agg(d.run_at),
+    -- Numbered before all that came in the same millisecond.
+    SELECT array_agg(d.group_name), array_agg(d.ord), array_agg(d.run_at), array_agg(d.sequence - 4611686018427387904),
            array_agg(d.sequence) FILTER (WHERE d.parked), count(*)
-    INTO d_group, d_ord, d_at, d_parked, promoted FROM due d;
+    INTO d_group, d_ord, d_at, d_number, d_parked, promoted FROM due d;
     IF d_parked IS NOT NULL THEN
       UPDATE {schema}.jobyard_job j SET waiting_for = NULL WHERE j.sequence = ANY (d_parked);
     END IF;
@@ -74,25 +75,23 @@ BEGIN
       q.delayed_from := d_at[promoted];
       comes := true;
       -- Who was due before somebody came stands before him, as if each had joined in its own moment.
-      SELECT array_agg(m.g), array_agg(m.w), array_agg(m.d), array_agg(m.r), array_agg(m.o), array_agg(m.n)
-      INTO e_group, e_waiting, e_delayed, e_running, e_ord, e_number
+      SELECT array_agg(m.g), array_agg(m.w), array_agg(m.d), array_agg(m.r), array_agg(m.o), array_agg(m.n), array_agg(m.at)
+      INTO e_group, e_waiting, e_delayed, e_running, e_ord, e_number, e_at
       FROM (
         SELECT * FROM (
-          SELECT x.g, x.w, x.d, x.r, x.o, x.n, x.at, 1 AS late, x.k
-          FROM unnest(e_group, e_waiting, e_delayed, e_running, e_ord, e_number, e_at)
-            WITH ORDINALITY x(g, w, d, r, o, n, at, k)
+          SELECT x.g, x.w, x.d, x.r, x.o, x.n, x.at
+          FROM unnest(e_group, e_waiting, e_delayed, e_running, e_ord, e_number, e_at) x(g, w, d, r, o, n, at)
           UNION ALL
-          SELECT y.g, 1, -1, 0, y.o, NULL, y.at, 0, y.k
-          FROM unnest(d_group, d_ord, d_at) WITH ORDINALITY y(g, o, at, k)) both_kinds
-        ORDER BY at, late, k) m;
+          SELECT y.g, 1, -1, 0, y.o, y.n, y.at FROM unnest(d_group, d_ord, d_number, d_at) y(g, o, n, at)) both_kinds
+        ORDER BY at, n) m;
     END IF;
   END IF;
 
   events := coalesce(cardinality(e_group), 0);
   IF comes AND goes THEN
-    SELECT s.lowest, s.joined INTO lowest, joined
+    SELECT s.lowest, s.joined_at, s.joined INTO lowest, joined_at, joined
     FROM {schema}.jobyard_fold_in_steps(q.name, q.max_per_group, q.line_last, q.waiting,
-                                        e_group, e_waiting, e_delayed, e_running, e_ord, e_number) s;
+                                        e_group, e_waiting, e_delayed, e_running, e_ord, e_at, e_number) s;
   ELSIF events > 0 THEN
     WITH change AS (
       SELECT x.g, sum(x.w) AS w, sum(x.d) AS d, sum(x.r) AS r, min(x.o) AS o, min(x.k) FILTER (WHERE x.w > 0) AS first
@@ -115,8 +114,8 @@ BEGIN
       RETURNING g.turn, g.open)
     SELECT min(c.turn) FILTER (WHERE c.open) INTO lowest FROM changed c;
     IF q.waiting <= 0 AND comes THEN
-      SELECT x.n INTO joined FROM unnest(e_waiting, e_number) WITH ORDINALITY x(w, n, k) WHERE x.w > 0 ORDER BY x.k LIMIT 1;
-      joined := coalesce(joined, nextval('{schema}.jobyard_turn'));
+      SELECT x.at, x.n INTO joined_at, joined
+      FROM unnest(e_waiting, e_at, e_number) WITH ORDINALITY x(w, at, n, k) WHERE x.w > 0 ORDER BY x.k LIMIT 1;
     END IF;
   END IF;
   IF events > 0 THEN
@@ -125,7 +124,7 @@ BEGIN
   END IF;
 
   UPDATE {schema}.jobyard_queue k SET
-    turn = coalesce(joined, k.turn),
+    turn_at = coalesce(joined_at, k.turn_at), turn = coalesce(joined, k.turn),
     waiting = k.waiting + t_waiting, delayed = k.delayed + t_delayed, running = k.running + t_running,
     completed = q.completed, failed = q.failed, cancelled = q.cancelled,
     line_last = k.line_last + events, line_from = least(k.line_from, lowest), finish_last = q.finish_last,

@@ -1,10 +1,11 @@
 -- Some come and some go: then it matters who was there in between, so each event is applied alone.
 -- in: the queue's name, max_per_group, last place and due jobs; the events in order.
--- out: lowest = the first place of a group that is open now; joined = the queue's new place, if it had nothing due.
+-- out: lowest = the first place of a group that is open now; joined_at and joined = the queue's new place, if
+-- it had nothing due.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_fold_in_steps(
   p_queue text, p_max_per_group bigint, p_line_last bigint, p_waiting bigint,
-  e_group text[], e_waiting bigint[], e_delayed bigint[], e_running bigint[], e_ord bigint[], e_number bigint[],
-  OUT lowest bigint, OUT joined bigint
+  e_group text[], e_waiting bigint[], e_delayed bigint[], e_running bigint[], e_ord bigint[], e_at bigint[],
+  e_number bigint[], OUT lowest bigint, OUT joined_at bigint, OUT joined bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
   present bigint := p_waiting;
@@ -13,7 +14,8 @@ DECLARE
 BEGIN
   FOR k IN 1 .. cardinality(e_group) LOOP
     IF present <= 0 AND e_waiting[k] > 0 THEN
-      joined := coalesce(e_number[k], nextval('{schema}.jobyard_turn'));
+      joined_at := e_at[k];
+      joined := e_number[k];
     END IF;
     present := present + e_waiting[k];
     INSERT INTO {schema}.jobyard_group AS g (queue, name, turn, waiting, delayed, running, open, head)

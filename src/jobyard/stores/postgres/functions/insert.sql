@@ -3,7 +3,7 @@
 --     strict: hold the rows of limited queues, so that the limit is exact; else (an application's own transaction) judge by
 --     what can be seen.
 -- out: per job in order: its sequence (0: not created), the holder of its unique key.
--- Raises JYF01 when a queue or group would hold more than it may.
+-- Raises JYF01 when a queue or group would hold more than it may, JYB01 when an id is known.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_insert(
   p_now bigint, p_names text[], p_strict boolean,
   p_id text[], p_kind text[], p_queue text[], p_group text[], p_priority integer[], p_payload bytea[],
@@ -52,6 +52,14 @@ BEGIN
       holders[t.o] := {schema}.jobyard_take_key(v_now, t.q, t.key, t.id, CASE t.scope
         WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + t.period) ELSE forever END);
     END LOOP;
+  END IF;
+
+  -- Asked before a number is drawn: a call that is refused leaves no gap, and the error can name the id.
+  SELECT u.id INTO k FROM unnest(p_id, holders) u(id, h)
+  CROSS JOIN LATERAL (SELECT FROM {schema}.jobyard_job j WHERE j.id = u.id OFFSET 0) x WHERE u.h IS NULL LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = format(
+      'There already is a job %s. Give each job an id of its own.', k.id);
   END IF;
 
   IF cardinality(limited) > 0 THEN

@@ -13,7 +13,8 @@ CREATE TABLE {schema}.jobyard_queue (
   keep_failed bigint NOT NULL DEFAULT 50,
   keep_seconds double precision NOT NULL DEFAULT 0,
   paused boolean NOT NULL DEFAULT false,
-  turn bigint NOT NULL DEFAULT 0,              -- its place among the queues
+  turn_at bigint NOT NULL DEFAULT 0,           -- its place among the queues: when it joined the end of their line,
+  turn bigint NOT NULL DEFAULT 0,              --   and, within that millisecond, as the how-manieth
   waiting bigint NOT NULL DEFAULT 0, delayed bigint NOT NULL DEFAULT 0, running bigint NOT NULL DEFAULT 0,
   completed bigint NOT NULL DEFAULT 0, failed bigint NOT NULL DEFAULT 0, cancelled bigint NOT NULL DEFAULT 0,
   line_last bigint NOT NULL DEFAULT 0,         -- the last place given to a group in its line
