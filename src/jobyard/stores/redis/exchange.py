@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition, bury
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.store import Exchange, Extended, Report
+from jobyard.stores.redis.link import AnswerLost
 from jobyard.stores.redis.packing import (
     CODES,
     NEW,
@@ -33,6 +36,8 @@ from jobyard.stores.redis.viewing import held, wish
 EXCHANGE, EXTEND, REPORT, EXPIRED = command("exchange"), command("extend"), command("report"), command("expired")
 KEPT_LINES = 1000
 KNOWN_AT_MOST = 100_000
+ASK_AGAIN_SECONDS = 4.0
+FIRST_PAUSE_SECONDS = 0.02
 
 
 def new_token() -> str:
@@ -45,7 +50,7 @@ class Homes:
 
     def __init__(self) -> None:
         self._queues: dict[int, str] = {}
-        self._lost: dict[str, dict[str, float]] = {}  # tokens of exchanges whose answers did not come, by worker
+        self._slots: dict[str, set[int]] = {}
 
     def note(self, sequence: int, queue: str) -> None:
         self._queues[sequence] = queue
@@ -56,18 +61,18 @@ class Homes:
     def leave(self, sequence: int) -> str | bool:
         return self._queues.pop(sequence, False)
 
-    def lost(self, worker: str, token: str, seconds: float) -> None:
-        """The answer did not come: what it gave is asked for again, until such a lease would have run out."""
-        self._lost.setdefault(worker, {})[token] = time.monotonic() + seconds
+    def take_slot(self, worker: str) -> int:
+        """A worker's exchanges on their way are told apart by small numbers."""
+        taken = self._slots.setdefault(worker, set())
+        slot = next(number for number in itertools.count() if number not in taken)
+        taken.add(slot)
+        return slot
 
-    def lost_by(self, worker: str) -> list[str]:
-        tokens = self._lost.get(worker)
-        if not tokens:
-            return []
-        now = time.monotonic()
-        for token in [token for token, until in tokens.items() if until < now]:
-            del tokens[token]
-        return list(tokens)
+    def free_slot(self, worker: str, slot: int) -> None:
+        taken = self._slots[worker]
+        taken.discard(slot)
+        if not taken:
+            del self._slots[worker]
 
     def tidy(self) -> None:
         """Leases that nobody settled here must not pile up."""
@@ -84,7 +89,7 @@ async def exchange(
     wanted: int,
     lease_seconds: float,
 ) -> Exchange:
-    token, tokens = new_token(), homes.lost_by(worker) if wanted else []
+    token, slot = new_token(), homes.take_slot(worker)
     question: dict[str, Any] = {
         "worker": worker,
         "token": token,
@@ -92,19 +97,16 @@ async def exchange(
         "wanted": wanted,
         "queues": [queue_name(queue) for queue in dict.fromkeys(queues)],
         "settled": settled(homes, settlements),
+        "slot": slot,
     }
-    if tokens:
-        question["tokens"] = tokens
     try:
-        reply = await server.run(EXCHANGE, question)
-    except (StoreUnavailable, asyncio.CancelledError):
-        if wanted:
-            homes.lost(worker, token, lease_seconds)
-        raise
-    refused, names, sequences, records, more, stops, due, revision, now, recovered = reply
+        reply = await _until_answered(server, question)
+    finally:
+        homes.free_slot(worker, slot)
+    refused, names, sequences, records, more, stops, due, revision, now = reply
     return Exchange(
         refused=tuple([settlements[place - 1].key for place in refused]),
-        leases=(*given_again(homes, recovered), *given(homes, token, names, sequences, records, more)),
+        leases=given(homes, token, names, sequences, records, more),
         cancelled=asked_to_stop(stops),
         next_due_at=None if due < 0 else due,
         revision=revision,
@@ -112,13 +114,23 @@ async def exchange(
     )
 
 
-def given_again(homes: Homes, rows: list[list[bytes]]) -> list[Lease]:
-    leases: list[Lease] = []
-    for name, sequence, record, past, private, token in rows:
-        number, queue = int(sequence), queue_from(name)
-        leases.append(lease(token.decode(), queue, number, record, unpack_past(past), private or None))
-        homes.note(number, queue_name(queue))
-    return leases
+async def _until_answered(server: Server, question: dict[str, Any]) -> Any:
+    """Jobs given in an answer that is lost would only come back when their leases run out, as if a worker had died.
+
+    So the same exchange is asked again for a moment, as long as a server needs that was restarted: it knows the token.
+    """
+    try:
+        return await server.run(EXCHANGE, question)
+    except AnswerLost as error:
+        lost = error
+    question["is_again"] = True
+    deadline, pause = time.monotonic() + ASK_AGAIN_SECONDS, FIRST_PAUSE_SECONDS
+    while time.monotonic() < deadline:
+        await asyncio.sleep(pause)
+        pause *= 2
+        with suppress(StoreUnavailable):
+            return await server.run(EXCHANGE, question)
+    raise lost
 
 
 def given(

@@ -20,6 +20,10 @@ ANSWER_SECONDS = 5.0
 NOTHING = object()
 
 
+class AnswerLost(StoreUnavailable):
+    """The connection went while an answer was owed: what was asked may or may not have happened."""
+
+
 class Receiver(Protocol):
     """Whoever waits for an answer: a future, or what stands in for one."""
 
@@ -122,8 +126,8 @@ class Link(asyncio.Protocol):
         else:
             self._watch = self._loop.call_later(ANSWER_SECONDS - waited, self._look_at_the_time)
 
-    def _lost(self) -> StoreUnavailable:
-        return StoreUnavailable(
+    def _lost(self) -> AnswerLost:
+        return AnswerLost(
             f"The connection to {self._shown} was lost before the answer came; what was asked may or may not have "
             "happened."
         )
