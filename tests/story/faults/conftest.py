@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.servers import Absent, PostgresServer, Proxy, RedisServer, Server
+from tests.servers import Absent, PgBouncer, PostgresServer, Proxy, RedisServer, Server
 from tests.servers.fixtures import absent
 from tests.story.engines import with_options
-from tests.story.sizes import SOAK
+from tests.story.sizes import SOAK, size
 
 
-@pytest.fixture(params=["redis", "postgres"])
+@pytest.fixture(params=size(["redis", "postgres"], ["redis", "postgres", "pgbouncer"]))
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -27,13 +27,27 @@ def server(engine: str) -> Iterator[Server]:
 
 
 @pytest.fixture
-def url(server: Server) -> str:
-    return with_options(server.url)
+def door(engine: str, server: Server) -> Iterator[Server]:
+    """What clients talk to: the server itself, or the PgBouncer in front of it."""
+    if engine != "pgbouncer":
+        yield server
+        return
+    try:
+        made = PgBouncer(server.url)
+    except Absent as error:
+        absent(error)
+    with made:
+        yield made
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
+def url(engine: str, door: Server) -> str:
+    return with_options(door.url, *(["pooled=true"] if engine == "pgbouncer" else []))
+
+
+@pytest.fixture
+def proxy(door: Server) -> Iterator[Proxy]:
+    with Proxy(door.port) as proxy:
         yield proxy
 
 

@@ -65,6 +65,11 @@ def fill(path: Path) -> None:
                 continue
 
 
+@pytest.fixture(params=["redis", "postgres"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
 def server(engine: str) -> Iterator[Server]:
     """PostgreSQL on a small disk of its own."""

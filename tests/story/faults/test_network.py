@@ -58,12 +58,13 @@ async def test_the_connection_is(scene: Scene, server: Server, proxy: Proxy, fau
     await progress(scene, feeding, JOBS_BETWEEN)
     for _ in range(ROUNDS):
         with trouble(proxy, fault):
+            # Long enough for every lease to run out.
+            enough = asyncio.create_task(asyncio.sleep(2 * LEASE_SECONDS if fault != "cut" else 0.1))
             if fault in {"refused", "stalled", "half-open"}:
                 diagnosis = await doctor(scene.url)
                 assert diagnosis.exit_code == 1, diagnosis
                 assert diagnosis.failures
-            # Long enough for every lease to run out.
-            await asyncio.sleep(2 * LEASE_SECONDS if fault != "cut" else 0.1)
+            await enough
         scene.store_is_back()
         await progress(scene, feeding, JOBS_BETWEEN)
     stop_feeding.set()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.servers import Server
+from tests.story.engines import CONNECTIONS
 from tests.story.faults.load import connections
 from tests.story.scene import Scene
 from tests.story.sizes import SOAK, size
@@ -37,10 +38,12 @@ def limit(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-async def store(scene: Scene, server: Server, limit: int) -> AsyncIterator[Store]:
+async def store(scene: Scene, server: Server, url: str, limit: int) -> AsyncIterator[Store]:
     await scene.configure()
     before = await connections(server)
-    store = RecordingStore(make_store(f"{server.url}?connections={limit}"), scene.folder / "crowd.history")
+    store = RecordingStore(
+        make_store(url.replace(f"connections={CONNECTIONS}", f"connections={limit}")), scene.folder / "crowd.history"
+    )
     await store.open()
     yield store
     assert await connections(server) <= before + limit + EXTRA
