@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,8 +28,9 @@ class Peer:
     share: float
     environment: str = ""  # its name, unless another is given
 
-    def drain(self, name: str = "drain", about: str = "", **settings: int) -> Case:
-        return self._case(name, Benchmark.DRAIN, about, partial(_drain, self._at, settings), self.share)
+    def drain(self, name: str = "drain", about: str = "", guarantee: str = "", **settings: int) -> Case:
+        case = self._case(name, Benchmark.DRAIN, about, partial(_drain, self._at, settings), self.share)
+        return replace(case, guarantee=guarantee or self.guarantee)
 
     def insert(self, about: str, share: float, **settings: int) -> Case:
         return self._case("insert", Benchmark.INSERT, about, partial(_plain, self._at, "insert", settings), share)

@@ -9,7 +9,7 @@ _PEER = Peer("taskiq", Engine.REDIS, "at least once, deleted by hand", share=0.0
 
 CONTENDER = _PEER.contender(
     _PEER.drain(about="stream"),
-    _PEER.drain("drain-list", about="list, no acknowledgement", list=1),
+    _PEER.drain("drain-list", about="list", guarantee="at most once", list=1),
     _PEER.enqueue(0.05),
     _PEER.enqueue(0.1, callers=50),
     _PEER.latency(),
