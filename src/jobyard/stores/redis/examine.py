@@ -23,6 +23,7 @@ async def information(server: Server) -> dict[str, str]:
 
 async def prepare(server: Server) -> None:
     """Refuse what cannot work, and leave the mark of this schema."""
+    await server.read_clock()
     about = await information(server)
     require_version(about, server.address.shown)
     key = f"{server.prefix}:schema"

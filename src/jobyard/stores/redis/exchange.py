@@ -123,7 +123,6 @@ async def _until_answered(server: Server, question: dict[str, Any]) -> Any:
         return await server.run(EXCHANGE, question)
     except AnswerLost as error:
         lost = error
-    question["is_again"] = True
     deadline, pause = time.monotonic() + ASK_AGAIN_SECONDS, FIRST_PAUSE_SECONDS
     while time.monotonic() < deadline:
         await asyncio.sleep(pause)

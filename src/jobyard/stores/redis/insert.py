@@ -17,7 +17,7 @@ from jobyard.stores.redis.packing import HAS_PRIVATE, extra, is_plain, pack, que
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 from jobyard.stores.redis.station import Station
-from jobyard.stores.redis.trouble import is_unknown_command, plain
+from jobyard.stores.redis.trouble import is_late, is_unknown_command, plain
 
 INSERT, ADOPT = command("insert"), command("adopt")
 # Jobs that travel in one command: more would keep other commands waiting for milliseconds.
@@ -126,7 +126,7 @@ class Journey:
     def set_result(self, reply: Any, /) -> None:
         if not isinstance(reply, ReplyError):
             self._deliver(reply)
-        elif is_unknown_command(reply):
+        elif is_unknown_command(reply) or is_late(reply):
             self._station.run(self.travel())
         else:
             self.set_exception(plain(reply, self._server.address.shown))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -13,10 +14,11 @@ from hiredis import ReplyError
 from jobyard.errors import BadInput, StoreError, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.redis.address import Address
+from jobyard.stores.redis.link import ANSWER_SECONDS
 from jobyard.stores.redis.packing import encode
 from jobyard.stores.redis.scripts import command, library
 from jobyard.stores.redis.station import Station
-from jobyard.stores.redis.trouble import is_unknown_command, plain
+from jobyard.stores.redis.trouble import is_late, is_unknown_command, plain
 
 PASS = command("pass")
 
@@ -30,6 +32,7 @@ class Server:
         self.clock = clock
         self.is_open = False
         self._connections = connections
+        self._ahead = 0.0
         self._stations: dict[asyncio.AbstractEventLoop, Station] = {}
         self._lock = threading.Lock()
 
@@ -77,13 +80,22 @@ class Server:
             raise plain(answer, self.address.shown)
         return answer
 
+    async def read_clock(self) -> None:
+        """How far the server's clock is ahead of ours, so that a command can say until when it is of any use."""
+        seconds, microseconds = await self.ask("TIME")
+        self._ahead = int(seconds) * 1000 + int(microseconds) / 1000 - time.monotonic() * 1000
+
     async def load(self) -> None:
         """Bring the commands to the server; it keeps them, also over a restart."""
         await self.ask("FUNCTION", "LOAD", "REPLACE", library().text)
 
     def words(self, name: str, question: dict[str, Any], *arguments: bytes) -> tuple[str | bytes, ...]:
         """A Lua command as it is sent. `now` 0 lets the server's clock decide."""
-        question["now"] = 0 if self.clock is None else self.clock.now()
+        if self.clock is not None:
+            question["now"] = self.clock.now()
+        else:
+            question["now"] = 0
+            question["till"] = round((time.monotonic() + ANSWER_SECONDS) * 1000 + self._ahead)
         try:
             return (b"FCALL", name, b"0", self.prefix, encode(question), *arguments)
         except UnicodeEncodeError as error:
@@ -94,10 +106,10 @@ class Server:
         station = self.station
         link = station.link_at_hand() or await station.link()
         answer = await link.send(*words)
-        if isinstance(answer, ReplyError) and is_unknown_command(answer):
-            await self.load()
+        if isinstance(answer, ReplyError) and (is_unknown_command(answer) or is_late(answer)):
+            await (self.load() if is_unknown_command(answer) else self.read_clock())
             link = station.link_at_hand() or await station.link()
-            answer = await link.send(*words)
+            answer = await link.send(*self.words(name, question, *arguments))
         if isinstance(answer, ReplyError):
             raise plain(answer, self.address.shown)
         return answer

@@ -23,6 +23,10 @@ def is_unknown_command(error: ReplyError) -> bool:
     return str(error) == "ERR Function not found"
 
 
+def is_late(error: ReplyError) -> bool:
+    return "LATE " in str(error)
+
+
 def plain(error: ReplyError, shown: str) -> StoreError:
     text = str(error)
     code = text.partition(" ")[0]
@@ -37,6 +41,8 @@ def plain(error: ReplyError, shown: str) -> StoreError:
         return StoreReadOnly(
             f"The Redis at {shown} cannot write to its disk and therefore takes nothing; see its log, free some space."
         )
+    if is_late(error):
+        return StoreUnavailable(f"The way to {shown} took too long; nothing was done.")
     if "invalid password" in text or "without any password" in text:
         return StoreUnavailable(f"The Redis at {shown} {UNAVAILABLE['WRONGPASS']}.")
     if code in UNAVAILABLE:

@@ -32,7 +32,7 @@ end
 
 -- The whole answer given before to this token, or nil.
 local function recall()
-  local answer = ask.is_again and call('GET', answer_key())
+  local answer = ask.slot and call('GET', answer_key())
   if not answer or sub(answer, 1, 16) ~= ask.token then
     return nil
   end

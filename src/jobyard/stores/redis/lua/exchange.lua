@@ -1,5 +1,5 @@
 -- Settle what finished, then claim under the admission rule, in one trip. Allowed when memory is full: it frees some.
--- asks: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only, slot, is_again (see _recall)
+-- asks: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only, slot (see _recall)
 -- answers: { refused positions, queues, sequences, records, more (see _claim), stop (id, sequence, token, reason),
 --   next due or -1, revision, now }
 
