@@ -58,10 +58,11 @@ class Events:
 
 
 class Watched:
-    """A store that counts its verbs, remembers exchanges, and fails when told to."""
+    """A store that counts its verbs, remembers exchanges, and fails when told to; its twins do so with it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, first: Watched | None = None) -> None:
         self._store = store
+        self._first = first or self
         self.calls: Counter[str] = Counter()
         self.exchanges: list[tuple[int, int, int]] = []  # settled, wanted, claimed
         self.failing: Exception | None = None
@@ -73,18 +74,21 @@ class Watched:
             return verb
 
         async def watched(*args: Any, **kwargs: Any) -> Any:
-            self.calls[name] += 1
-            if self.failing is not None and (not self.failing_verbs or name in self.failing_verbs):
-                raise self.failing
+            first = self._first
+            first.calls[name] += 1
+            fails = name != "close" and (not first.failing_verbs or name in first.failing_verbs)
+            if first.failing is not None and fails:
+                raise first.failing
             answer = await verb(*args, **kwargs)
             if name == "exchange":
-                self.exchanges.append((len(args[1]), args[3], len(answer.leases)))
+                first.exchanges.append((len(args[1]), args[3], len(answer.leases)))
             return answer
 
         return watched
 
     def twin(self) -> Store:
-        return self.as_store()
+        twin = self._store.twin()
+        return self.as_store() if twin is self._store else Watched(twin, self._first).as_store()
 
     def as_store(self) -> Store:
         return cast(Store, self)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.story.engines import place
 from tests.support import Events, Watched
 
 from jobyard import Jobyard
@@ -17,10 +18,13 @@ def events() -> Events:
     return Events()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Watched:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
-    return Watched(make_store(url))
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
+def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]:
+    if request.param == "memory":
+        yield Watched(make_store("memory://"))
+        return
+    with place(request.param, tmp_path) as url:
+        yield Watched(make_store(url))
 
 
 @pytest.fixture

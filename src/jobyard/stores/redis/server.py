@@ -95,7 +95,7 @@ class Server:
             question["now"] = self.clock.now()
         else:
             question["now"] = 0
-            question["till"] = round((time.monotonic() + ANSWER_SECONDS) * 1000 + self._ahead)
+            question["useful_until"] = round((time.monotonic() + ANSWER_SECONDS) * 1000 + self._ahead)
         try:
             return (b"FCALL", name, b"0", self.prefix, encode(question), *arguments)
         except UnicodeEncodeError as error:

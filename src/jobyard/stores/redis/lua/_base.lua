@@ -15,7 +15,7 @@ local function begin(args)
     local time = call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)
     -- It was held up on its way, and whoever asked has given up: it must not take effect behind his back.
-    if ask.till and now > ask.till then
+    if ask.useful_until and now > ask.useful_until then
       error({ err = 'LATE this command came too late to be executed' })
     end
   end
