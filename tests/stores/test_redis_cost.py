@@ -1,0 +1,112 @@
+"""The work of a claim does not grow with blocked jobs, finished jobs or groups; counted, not timed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.servers import RedisServer
+from tests.servers.absent import Absent
+from tests.servers.fixtures import absent
+
+from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.state import Settlement, Transition
+from jobyard.stores.redis import RedisStore
+
+DONE = Transition(to=State.COMPLETED, result=b"null")
+LIVE_GROUPS, JOBS_EACH, BATCH, EXCHANGES = 40, 30, 50, 10
+BLOCKED, GROUPS, FINISHED, AT_ONCE = 200_000, 100_000, 20_000, 5_000
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """Its own: everything that happens on it is counted."""
+    try:
+        server = RedisServer(appendonly="no")
+    except Absent as error:
+        absent(error)
+    with server:
+        yield server
+
+
+def count(server: RedisServer) -> tuple[int, int]:
+    """Commands executed and keys looked up so far; asking looks up none."""
+    commands = server.ask("INFO", "commandstats").decode()
+    stats = server.ask("INFO", "stats").decode()
+    ours = [int(calls) for name, calls in re.findall(r"cmdstat_(\S+?):calls=(\d+)", commands) if name != "info"]
+    keys = re.findall(r"keyspace_(?:hits|misses):(\d+)", stats)
+    return sum(ours), sum(map(int, keys))
+
+
+async def filled(server: RedisServer, prefix: str, *, large: bool) -> RedisStore:
+    """Named groups may run nothing, but for those that have a limit of their own."""
+    store = RedisStore(server.url, prefix=prefix)
+    await store.open()
+    await store.configure("q", QueueSettings(max_per_group=0, keep_completed=FINISHED))
+    if large:
+        await _fill_history(store)
+    for group in range(LIVE_GROUPS):
+        await store.set_limit("q", f"live-{group:03}", 10)
+    await store.insert(
+        [
+            NewJob(id=f"{prefix}-live-{group}-{number}", kind="k", queue="q", group=f"live-{group:03}")
+            for number in range(JOBS_EACH)
+            for group in range(LIVE_GROUPS)
+        ]
+    )
+    return store
+
+
+async def _fill_history(store: RedisStore) -> None:
+    for start in range(0, FINISHED, AT_ONCE):
+        await store.insert([NewJob(id=f"done-{start + number}", kind="k", queue="q") for number in range(AT_ONCE)])
+        leases = (await store.exchange("w", [], ["q"], AT_ONCE, 60)).leases
+        await store.exchange("w", [Settlement(lease.key, DONE) for lease in leases], ["q"], 0, 60)
+    for start in range(0, BLOCKED, AT_ONCE):
+        numbers = range(start, start + AT_ONCE)
+        await store.insert(
+            [NewJob(id=f"wait-{n}", kind="k", queue="q", group=f"blocked-{n % GROUPS}") for n in numbers]
+        )
+
+
+async def costs(server: RedisServer, store: RedisStore) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    settlements: list[Settlement] = []
+    for _ in range(EXCHANGES):
+        before = count(server)
+        leases = (await store.exchange("w", settlements, ["q"], BATCH, 60)).leases
+        after = count(server)
+        assert len(leases) == BATCH
+        settlements = [Settlement(lease.key, DONE) for lease in leases]
+        found.append((after[0] - before[0], after[1] - before[1]))
+    return found
+
+
+@pytest.mark.timeout(600)
+async def test_the_work_of_a_claim_does_not_grow(server: RedisServer) -> None:
+    small = await filled(server, "small", large=False)
+    few = await costs(server, small)
+    await small.close()
+    large = await filled(server, "large", large=True)
+    many = await costs(server, large)
+    # A full history prunes with each exchange: a handful of commands for the whole batch.
+    allowed = 10
+    for (commands_few, keys_few), (commands_many, keys_many) in zip(few, many, strict=True):
+        assert commands_many <= commands_few + allowed, (few, many)
+        assert keys_many <= keys_few + allowed, (few, many)
+    # One command for each group that is served, and a fixed number for the batch.
+    assert max(commands for commands, _ in few) < LIVE_GROUPS + 40, few
+    await large.close()
+
+
+async def test_the_commands_of_an_insert_do_not_grow_with_its_jobs(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    await store.open()
+    spent: list[int] = []
+    for name, jobs in (("warm", 10), ("few", 10), ("many", 1000)):
+        before, _ = count(server)
+        await store.insert([NewJob(id=f"{name}-{number}", kind="k", group="g") for number in range(jobs)])
+        spent.append(count(server)[0] - before)
+    assert spent[2] <= spent[1] + 2
+    await store.close()
