@@ -18,6 +18,7 @@ from tests.servers.folders import free_port, new_folder
 
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
+TIME_WAIT, LISTEN = "06", "0A"
 GUARDED = Path(__file__).with_name("guarded.py")
 
 
@@ -107,6 +108,14 @@ class Server(abc.ABC):
     def processes(self) -> list[int]:
         """Its own and those it started."""
         return [self.pid] if self.is_up else []
+
+    def connections(self) -> int:
+        """Of clients, as the kernel sees them: open, or not yet closed by both sides."""
+        found = 0
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            found += int(local.rpartition(":")[2], 16) == self.port and state not in {TIME_WAIT, LISTEN}
+        return found
 
     def log_tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""

@@ -64,12 +64,6 @@ class RedisServer(Server):
             return connection.recv(65536)
         return b""
 
-    def connections(self) -> int:
-        """Of clients, without the one that asks."""
-        answer = self.ask("INFO", "clients").decode()
-        [line] = [line for line in answer.splitlines() if line.startswith("connected_clients:")]
-        return int(line.partition(":")[2]) - 1
-
     def _connect(self) -> socket.socket:
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=1.0)
         if self._certificate is None:

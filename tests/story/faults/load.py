@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.servers import RedisServer, Server
 from tests.story.overlap import most_at_once
 from tests.story.scene import Process, Scene
 
@@ -103,19 +102,6 @@ class Memory:
         for worker in workers:
             grown = worker.memory_bytes - self._before[worker.name]
             assert grown < GROWTH_BYTES, f"{worker.name} has grown by {grown >> 20} MB"
-
-
-async def connections(server: Server) -> int:
-    """Of clients, as the server counts them."""
-    if isinstance(server, RedisServer):
-        return server.connections()
-    import asyncpg  # noqa: PLC0415
-
-    connection = await asyncpg.connect(server.url)
-    query = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    number = int(await connection.fetchval(query))
-    await connection.close()
-    return number
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from tests.servers import Proxy, Server
 from tests.servers.proxy import Mode
-from tests.story.faults.load import Memory, configure, connections, doctor, drained, feed, judge, progress
+from tests.story.faults.load import Memory, configure, doctor, drained, feed, judge, progress
 from tests.story.scene import Scene
 from tests.story.sizes import LEASE_SECONDS, SOAK, size
 
@@ -48,9 +48,9 @@ def trouble(proxy: Proxy, fault: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_connection_is(scene: Scene, server: Server, proxy: Proxy, fault: str) -> None:
+async def test_the_connection_is(scene: Scene, door: Server, proxy: Proxy, fault: str) -> None:
     await configure(scene)
-    before = await connections(server)
+    before = door.connections()
     workers = await scene.workers(WORKERS)
     memory = Memory(workers)
     stop_feeding = asyncio.Event()
@@ -74,10 +74,7 @@ async def test_the_connection_is(scene: Scene, server: Server, proxy: Proxy, fau
     await scene.stop(workers)
     proxy.cut()  # those that were abandoned are not the store's to close
 
-    async def as_before() -> bool:
-        return await connections(server) <= before + 2
-
-    await scene.until(as_before, "no connection is left over")
+    await scene.until(lambda: door.connections() <= before + 2, "no connection is left over")
     await judge(scene, acknowledged)
 
 

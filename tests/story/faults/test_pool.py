@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.servers import Server
 from tests.story.engines import CONNECTIONS
-from tests.story.faults.load import connections
 from tests.story.scene import Scene
 from tests.story.sizes import SOAK, size
 
@@ -38,21 +37,17 @@ def limit(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-async def store(scene: Scene, server: Server, url: str, limit: int) -> AsyncIterator[Store]:
+async def store(scene: Scene, door: Server, url: str, limit: int) -> AsyncIterator[Store]:
     await scene.configure()
-    before = await connections(server)
+    before = door.connections()
     store = RecordingStore(
         make_store(url.replace(f"connections={CONNECTIONS}", f"connections={limit}")), scene.folder / "crowd.history"
     )
     await store.open()
     yield store
-    assert await connections(server) <= before + limit + EXTRA
+    assert door.connections() <= before + limit + EXTRA
     await store.close()
-
-    async def none_left() -> bool:
-        return await connections(server) <= before
-
-    await scene.until(none_left, "the store has closed all its connections")
+    await scene.until(lambda: door.connections() <= before, "the store has closed all its connections")
 
 
 def job(**options: Any) -> NewJob:
