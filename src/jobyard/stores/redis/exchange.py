@@ -69,10 +69,10 @@ class Homes:
         return slot
 
     def free_slot(self, worker: str, slot: int) -> None:
-        taken = self._slots[worker]
+        taken = self._slots.get(worker, set())
         taken.discard(slot)
         if not taken:
-            del self._slots[worker]
+            self._slots.pop(worker, None)
 
     def tidy(self) -> None:
         """Leases that nobody settled here must not pile up."""

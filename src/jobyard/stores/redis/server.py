@@ -102,10 +102,9 @@ class Server:
             raise BadInput(f"This text cannot be stored: {error}.") from error
 
     async def run(self, name: str, question: dict[str, Any], *arguments: bytes) -> Any:
-        words = self.words(name, question, *arguments)
         station = self.station
         link = station.link_at_hand() or await station.link()
-        answer = await link.send(*words)
+        answer = await link.send(*self.words(name, question, *arguments))
         if isinstance(answer, ReplyError) and (is_unknown_command(answer) or is_late(answer)):
             await (self.load() if is_unknown_command(answer) else self.read_clock())
             link = station.link_at_hand() or await station.link()

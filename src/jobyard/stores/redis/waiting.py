@@ -32,7 +32,7 @@ async def wait_for_work(
         return bool(claimable)
     loop = asyncio.get_running_loop()
     deadline, before, ear = loop.time() + seconds, cancels_asked(), server.station.ear
-    await ear.wait_until_ready(seconds)
+    await ear.wait_until_ready(min(seconds, UNTOLD_NAP_SECONDS))
     question |= {"handle": ear.handle, "sleeps": True}
     while True:
         sleeper = ear.sleeper(question["queues"])
@@ -60,7 +60,7 @@ async def wait_for_end(server: Server, job_id: str, seconds: float) -> Job | Non
     if seconds <= 0:
         return await _ended(server, job_id, "", 0)
     ear = server.station.ear
-    await ear.wait_until_ready(seconds)
+    await ear.wait_until_ready(min(seconds, UNTOLD_NAP_SECONDS))
     while True:
         waiter = ear.waiter(job_id)
         try:

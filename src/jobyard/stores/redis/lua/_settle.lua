@@ -139,7 +139,7 @@ local function load_held(list)
       wanted[#wanted + 1] = name
     end
     load_groups(queue, wanted)
-    queue.held, queue.ended, queue.ended_of = held, {}, {}
+    queue.held, queue.ended, queue.ended_of = held, 0, {}
     queue.common = { count = 0, seqs = {}, ids = {}, results = {}, leases = {} }
     queue.is_plain = not has(queue, 'awaited')
   end
@@ -153,6 +153,7 @@ local function settle_apart(queue, seq, id, lease, to)
     to = { to = COMPLETED, result = to == true and 'null' or to }
   end
   call('HDEL', queue.key .. 'leases', seq)
+  call('ZREM', queue.key .. 'lease:' .. lease.worker, seq)
   if stop then
     call('HDEL', queue.key .. 'stop', seq)
   end
@@ -171,7 +172,7 @@ end
 
 -- What is left to do for a queue once all its ends are known.
 local function close(queue)
-  local common, ended = queue.common, queue.ended
+  local common = queue.common
   for index = 1, common.count do
     local lease = common.leases[index]
     lease.common = (lease.common or 0) + 1
@@ -183,19 +184,27 @@ local function close(queue)
       lease.common = nil
     end
   end
-  many('HDEL', queue.key .. 'leases', ended)
-  for worker, seqs in pairs(queue.ended_of) do
-    many('ZREM', queue.key .. 'lease:' .. worker, seqs)
-  end
   for _, what in ipairs({ 'outside', 'stop' }) do
     if has(queue, what) then
-      many('HDEL', queue.key .. what, ended)
+      many('HDEL', queue.key .. what, common.seqs)
     end
   end
   queue.stop_changed = queue.has.stop
   complete(queue, common)
-  if #ended > 0 then
-    prune_queue(queue, 2 * #ended + PRUNE_SLACK, PRUNE_SLACK)
+  if queue.ended > 0 then
+    prune_queue(queue, 2 * queue.ended + PRUNE_SLACK, PRUNE_SLACK)
+  end
+end
+
+-- The leases of the common ends go last, when others may have come: Redis would build up anew what it finds empty.
+local function let_leases_go()
+  for _, queue in ipairs(loaded) do
+    if queue.common then
+      many('HDEL', queue.key .. 'leases', queue.common.seqs)
+      for worker, seqs in pairs(queue.ended_of) do
+        many('ZREM', queue.key .. 'lease:' .. worker, seqs)
+      end
+    end
   end
 end
 
@@ -217,16 +226,16 @@ local function settle(list, expired_only)
       hand_off(queue, seq, lease, to.external)
     else
       queue.held[seq] = nil
-      local of = queue.ended_of[lease.worker]
-      if not of then
-        of = {}
-        queue.ended_of[lease.worker] = of
-      end
-      of[#of + 1] = seq
-      queue.ended[#queue.ended + 1] = seq
-      local common = queue.common
+      queue.ended = queue.ended + 1
       if type(to) ~= 'table' and lease.flags == 0 and queue.is_plain then
         -- With nothing to free, erase or tell it goes with the batch.
+        local common, of = queue.common, queue.ended_of[lease.worker]
+        if not of then
+          of = { count = 0 }
+          queue.ended_of[lease.worker] = of
+        end
+        of.count = of.count + 1
+        of[of.count] = seq
         local at = common.count + 1
         common.count, common.seqs[at], common.ids[at] = at, seq, list[index + 2]
         common.results[at], common.leases[at] = to == true and 'null' or to, lease

@@ -28,6 +28,7 @@ command('exchange', { 'allow-oom' }, function(_, args)
   promote()
   local refused = settle(ask.settled, ask.expired_only)
   local of, seqs, records, more = claim(ask.worker, ask.token, ask.queues, ask.wanted, ask.lease)
+  let_leases_go()
   mark_arrivals(#seqs)
   flush()
   if ask.slot and (#seqs > 0 or #ask.settled > 0) then
