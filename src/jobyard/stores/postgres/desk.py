@@ -84,7 +84,7 @@ class Desk:
         self._connections = connections
         self._pooled = pooled
         self._schema = schema
-        self._family = Family() if parent is None else parent._family
+        self._family: Family = Family() if parent is None else parent._family
         self._parent = parent
         self._parts: Parts | None = None
         self._fingerprint: str | None = None

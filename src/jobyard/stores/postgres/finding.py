@@ -18,7 +18,8 @@ LOOKED_AT_MOST = 20_000
 SHORT_SHELF = 5_000
 STATE = (
     "CASE WHEN d.state IS NOT NULL THEN d.state"
-    " WHEN EXISTS (SELECT FROM {schema}.jobyard_lease l WHERE l.sequence = j.sequence) THEN 'RUNNING' ELSE 'PENDING' END"
+    " WHEN EXISTS (SELECT FROM {schema}.jobyard_lease l WHERE l.sequence = j.sequence) THEN 'RUNNING'"
+    " ELSE 'PENDING' END"
 )
 SHELVES = {
     State.PENDING: "SELECT r.ord & 4398046511103 AS s FROM {schema}.jobyard_ready r"

@@ -169,12 +169,9 @@ class HotPathVerbs(Desk):
         now = self._now()
 
         async def work(connection: Connection, statements: Statements) -> tuple[LeaseKey, ...]:
-            refused: list[LeaseKey] = []
             async with connection.transaction():
-                for one in reports:
-                    if not await connection.fetchval(statements["report"], now, *report_arguments(one)):
-                        refused.append(one.key)
-            return tuple(refused)
+                held = [await connection.fetchval(statements["report"], now, *report_arguments(one)) for one in reports]
+            return tuple(one.key for one, holds in zip(reports, held, strict=True) if not holds)
 
         return await self._run(work)
 

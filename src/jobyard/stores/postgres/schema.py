@@ -54,7 +54,7 @@ async def migrate(connection: Connection, statements: Statements, shown: str, *,
                     )
     if present > newest:
         raise NewerSchema(
-            f"{shown} has jobyard's schema {present}; this jobyard knows {newest}. Upgrade jobyard, or use another database."
+            f"{shown} has jobyard's schema {present}; this jobyard knows {newest}. Upgrade jobyard, or use another one."
         )
 
 

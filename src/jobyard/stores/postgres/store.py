@@ -11,8 +11,8 @@ from jobyard.stores.postgres.records import RecordVerbs
 class PostgresStore(PeopleVerbs, RecordVerbs):
     """`connections`: how many at most, beside one that listens.
 
-    `pooled`: the URL leads to PgBouncer in transaction mode; nothing is then remembered by a session, and changes of other
-    processes are found by looking. `schema`: where the tables live; default is where unqualified names lead.
+    `pooled`: the URL leads to PgBouncer in transaction mode; nothing is then remembered by a session, and changes of
+    other processes are found by looking. `schema`: where the tables live; default is where unqualified names lead.
     """
 
     async def examine(self) -> list[Finding]:

@@ -65,12 +65,12 @@ BEGIN
     WHERE k.sequence = p_sequence;
     v_ord := (-j.priority::bigint << 42) + p_sequence;
     IF v_run_at <= p_now THEN
-      INSERT INTO {schema}.jobyard_ready VALUES (l.queue, l.group_name, v_ord);
+      INSERT INTO {schema}.jobyard_ready VALUES (l.queue, l.group_name, v_ord, v_used, l.flags);
       INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, waiting, running, ord)
       VALUES (l.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), l.group_name, p_now, 1, -1, v_ord);
     ELSE
       INSERT INTO {schema}.jobyard_delayed
-      VALUES (l.queue, v_run_at, p_sequence, l.group_name, v_ord, v_waiting_for IS NOT NULL);
+      VALUES (l.queue, v_run_at, p_sequence, l.group_name, v_ord, v_used, l.flags, v_waiting_for IS NOT NULL);
       INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, delayed, running, run_at)
       VALUES (l.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), l.group_name, p_now, 1, -1, v_run_at);
     END IF;

@@ -1,115 +1,147 @@
--- Claim under the admission rule from queues whose rows the caller holds.
--- in: now, worker, token, end of the leases, queues, how many. out: what the worker needs of each job, in rule order.
+-- Give slots back and hand slots out, in queues whose rows the caller holds: every group that is touched is read once and
+-- written once.
+-- in: now, worker, token, end of the leases; queues to claim from, how many; per group that lost running jobs: queue, name,
+--     how many. out: sequences and attempts of what was claimed, in the order in which single claims would have given them.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_claim(
-  p_now bigint, p_worker text, p_token text, p_expires bigint, p_queues text[], p_wanted integer
-) RETURNS TABLE (
-  sequence bigint, id text, kind text, queue text, group_name text, priority integer, attempt integer,
-  max_attempts integer, deaths integer, payload bytea, private_payload bytea, timeout_seconds double precision,
-  backoff bytea, signal bytea
+  p_now bigint, p_worker text, p_token text, p_expires bigint, p_queues text[], p_wanted integer,
+  f_queue text[], f_group text[], f_count bigint[],
+  OUT r_sequence bigint[], OUT r_attempt integer[]
 ) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
   unlimited CONSTANT bigint := 9007199254740992;
   q record;
   room bigint;
-  names text[]; caps bigint[]; heads bigint[]; turns bigint[];
-  -- Per queue with something to give, in the order of their turns.
-  q_name text[] := '{}'; q_room bigint[] := '{}'; q_line_last bigint[] := '{}'; q_per_group bigint[] := '{}';
-  q_given bigint[];
-  -- Per group in line, queue after queue.
-  g_q integer[] := '{}'; g_name text[] := '{}'; g_cap bigint[] := '{}'; g_head bigint[] := '{}'; g_turn bigint[] := '{}';
-  g_given bigint[] := '{}';
-  a_g integer[]; a_tid tid[]; a_ord bigint[];
+  freed bigint;
+  total bigint;
+  reach bigint;
+  cut boolean;
+  -- Of the queue at hand.
+  t_name text[]; t_tid tid[]; t_turn bigint[]; t_head bigint[]; t_waiting bigint[]; t_running bigint[]; t_limit bigint[];
+  t_paused boolean[]; t_freed bigint[]; t_cap bigint[]; t_last bigint;
+  -- Per queue, in the order of their turns.
+  q_name text[] := '{}'; q_room bigint[] := '{}'; q_freed bigint[] := '{}'; q_line_last bigint[] := '{}';
+  q_beyond bigint[] := '{}'; q_given bigint[];
+  -- Per group that is touched or stands near the front, queue after queue, in line order.
+  g_q integer[] := '{}'; g_name text[] := '{}'; g_tid tid[] := '{}'; g_turn bigint[] := '{}'; g_head bigint[] := '{}';
+  g_waiting bigint[] := '{}'; g_running bigint[] := '{}'; g_limit bigint[] := '{}'; g_paused boolean[] := '{}';
+  g_freed bigint[] := '{}'; g_cap bigint[] := '{}'; g_given bigint[] := '{}';
+  a_g bigint[]; a_tid tid[]; a_ord bigint[]; a_used integer[]; a_flags integer[];
+  l_queue text[]; l_group text[];
   many integer := 0;
 BEGIN
   FOR q IN
-    SELECT k.name, k.max_running, k.max_per_group, k.running, k.line_from, k.line_last FROM {schema}.jobyard_queue k
-    WHERE k.name = ANY (p_queues) AND k.waiting > 0 AND NOT k.paused
-      AND (k.max_running IS NULL OR k.running < k.max_running)
-    ORDER BY k.turn_at, k.turn
+    SELECT k.name, k.max_running, k.max_per_group, k.running, k.waiting, k.paused, k.line_from, k.line_last
+    FROM {schema}.jobyard_queue k WHERE k.name = ANY (p_queues || f_queue) ORDER BY k.turn_at, k.turn
   LOOP
-    room := least(p_wanted, coalesce(q.max_running, unlimited) - q.running);
-    SELECT array_agg(s.name), array_agg(s.cap), array_agg(s.head), array_agg(s.turn) INTO names, caps, heads, turns
-    FROM (SELECT g.name, g.head, g.turn, least(room, g.waiting,
-                   coalesce(g.own_limit, CASE WHEN g.name <> '' THEN q.max_per_group END, unlimited) - g.running) AS cap
-          FROM {schema}.jobyard_group g
-          WHERE g.queue = q.name AND g.open AND g.turn >= q.line_from ORDER BY g.turn LIMIT room) s;
-    CONTINUE WHEN names IS NULL;
+    t_name := ARRAY(SELECT u.g FROM unnest(f_queue, f_group) u(q, g) WHERE u.q = q.name);
+    t_freed := ARRAY(SELECT u.n FROM unnest(f_queue, f_count) u(q, n) WHERE u.q = q.name);
+    freed := coalesce((SELECT sum(n) FROM unnest(t_freed) n), 0);
+    room := 0;
+    IF p_wanted > 0 AND q.waiting > 0 AND NOT q.paused AND q.name = ANY (p_queues) THEN
+      room := greatest(0, least(p_wanted, coalesce(q.max_running, unlimited) - q.running + freed));
+    END IF;
+    CONTINUE WHEN room = 0 AND freed = 0;
+    reach := CASE WHEN room > 0 THEN room + cardinality(t_name) ELSE 0 END;
+    -- Those that lost running jobs, and the first in line.
+    WITH line AS MATERIALIZED (
+      SELECT g.name, g.ctid AS tid, g.turn, g.head, g.waiting, g.running, g.paused, g.own_limit
+      FROM {schema}.jobyard_group g WHERE g.queue = q.name AND g.open AND g.turn >= q.line_from
+      ORDER BY g.turn LIMIT reach)
+    SELECT array_agg(s.name), array_agg(s.tid), array_agg(s.turn), array_agg(s.head), array_agg(s.waiting),
+           array_agg(s.running - s.freed), array_agg(s.most), array_agg(s.paused), array_agg(s.freed),
+           array_agg(CASE WHEN s.paused THEN 0 ELSE greatest(0, least(room, s.waiting, s.most - s.running + s.freed)) END),
+           (SELECT count(*) FROM line) >= reach, (SELECT max(l.turn) FROM line l)
+    INTO t_name, t_tid, t_turn, t_head, t_waiting, t_running, t_limit, t_paused, t_freed, t_cap, cut, t_last
+    FROM (
+      SELECT DISTINCT ON (u.turn, u.name) u.name, u.tid, u.turn, u.head, u.waiting, u.running, u.paused, u.freed,
+        coalesce(u.own_limit, CASE WHEN u.name <> '' THEN q.max_per_group END, unlimited) AS most
+      FROM (
+        SELECT x.*, f.n AS freed FROM unnest(t_name, t_freed) f(name, n) CROSS JOIN LATERAL (
+          SELECT g.name, g.ctid AS tid, g.turn, g.head, g.waiting, g.running, g.paused, g.own_limit
+          FROM {schema}.jobyard_group g WHERE g.queue = q.name AND g.name = f.name OFFSET 0) x
+        UNION ALL
+        SELECT l.*, 0 FROM line l) u
+      ORDER BY u.turn, u.name, u.freed DESC) s;
+    CONTINUE WHEN t_name IS NULL;
     many := many + 1;
     q_name := q_name || q.name;
+    q_freed := q_freed || freed;
     q_line_last := q_line_last || q.line_last;
-    q_per_group := q_per_group || coalesce(q.max_per_group, unlimited);
-    q_room := q_room || (SELECT least(room, sum(c))::bigint FROM unnest(caps) c);
-    g_q := g_q || array_fill(many, ARRAY[cardinality(names)]);
-    g_name := g_name || names; g_cap := g_cap || caps; g_head := g_head || heads; g_turn := g_turn || turns;
-    -- Each queue with a line gets a turn before any gets a second: those after the first `wanted` get none.
-    EXIT WHEN many = p_wanted;
+    -- Nobody who was not looked at stands before this.
+    q_beyond := q_beyond || CASE WHEN room = 0 THEN q.line_from WHEN cut THEN t_last + 1 ELSE q.line_last + 1 END;
+    q_room := q_room || (SELECT least(room, sum(c))::bigint FROM unnest(t_cap) c);
+    g_q := g_q || array_fill(many, ARRAY[cardinality(t_name)]);
+    g_name := g_name || t_name; g_tid := g_tid || t_tid; g_turn := g_turn || t_turn; g_head := g_head || t_head;
+    g_waiting := g_waiting || t_waiting; g_running := g_running || t_running; g_limit := g_limit || t_limit;
+    g_paused := g_paused || t_paused; g_freed := g_freed || t_freed; g_cap := g_cap || t_cap;
   END LOOP;
   IF many = 0 THEN
     RETURN;
   END IF;
+
   IF many = 1 THEN
     g_given := {schema}.jobyard_share(g_cap, q_room[1]);
   ELSE
     q_given := {schema}.jobyard_share(q_room, p_wanted);
     FOR i IN 1 .. many LOOP
-      caps := ARRAY(SELECT u.c FROM unnest(g_q, g_cap) WITH ORDINALITY u(q, c, o) WHERE u.q = i ORDER BY u.o);
-      g_given := g_given || {schema}.jobyard_share(caps, q_given[i]);
+      t_cap := ARRAY(SELECT u.c FROM unnest(g_q, g_cap) WITH ORDINALITY u(q, c, o) WHERE u.q = i ORDER BY u.o);
+      g_given := g_given || {schema}.jobyard_share(t_cap, q_given[i]);
     END LOOP;
   END IF;
 
-  SELECT array_agg(u.o), array_agg(r.tid), array_agg(r.ord) INTO a_g, a_tid, a_ord
-  FROM unnest(g_q, g_name, g_given, g_head) WITH ORDINALITY u(q, name, n, head, o)
-  CROSS JOIN LATERAL (
-    SELECT k.ctid AS tid, k.ord FROM {schema}.jobyard_ready k
-    WHERE k.queue = q_name[u.q] AND k.group_name = u.name AND k.ord >= u.head
-    ORDER BY k.ord LIMIT u.n) r;
-  IF a_tid IS NULL THEN
-    RETURN;
+  -- One round after the other, each in line order; where several queues take turns, they do so in the same way.
+  SELECT array_agg(s.o), array_agg(s.tid), array_agg(s.ord), array_agg(s.used), array_agg(s.flags), array_agg(s.queue),
+         array_agg(s.name)
+  INTO a_g, a_tid, a_ord, a_used, a_flags, l_queue, l_group
+  FROM (
+    SELECT u.o, r.*, q_name[u.q] AS queue, u.name
+    FROM unnest(g_q, g_name, g_given, g_head) WITH ORDINALITY u(q, name, n, head, o)
+    CROSS JOIN LATERAL (
+      SELECT k.tid, k.ord, k.used, k.flags, row_number() OVER () AS rank
+      FROM (SELECT v.ctid AS tid, v.ord, v.used, v.flags FROM {schema}.jobyard_ready v
+            WHERE v.queue = q_name[u.q] AND v.group_name = u.name AND v.ord >= u.head
+            ORDER BY v.ord LIMIT u.n) k) r
+    WHERE u.n > 0
+    ORDER BY CASE WHEN many > 1 THEN row_number() OVER (PARTITION BY u.q ORDER BY r.rank, u.o) ELSE r.rank END, u.o) s;
+  IF a_tid IS NOT NULL THEN
+    DELETE FROM {schema}.jobyard_ready WHERE ctid = ANY (a_tid);
+    INSERT INTO {schema}.jobyard_lease
+      (sequence, expires_at, started_at, attempt, flags, token, worker, queue, group_name)
+    SELECT u.ord & 4398046511103, p_expires, p_now, u.used + 1, u.flags, p_token, p_worker, u.q, u.g
+    FROM unnest(a_ord, a_used, a_flags, l_queue, l_group) u(ord, used, flags, q, g);
+    SELECT array_agg(u.ord & 4398046511103), array_agg(u.used + 1) INTO r_sequence, r_attempt
+    FROM unnest(a_ord, a_used) u(ord, used);
   END IF;
-  DELETE FROM {schema}.jobyard_ready WHERE ctid = ANY (a_tid);
 
   -- A group goes to the end after each job it is given: who got fewer got the last one earlier.
   UPDATE {schema}.jobyard_group g SET
-    waiting = g.waiting - t.n, running = g.running + t.n, head = t.last + 1, turn = t.turn,
-    open = g.waiting - t.n > 0 AND g.running + t.n <
-      coalesce(g.own_limit, CASE WHEN g.name <> '' THEN t.per_group END, unlimited)
+    waiting = t.waiting, running = t.running, head = t.head, turn = t.turn,
+    open = t.waiting > 0 AND NOT t.paused AND t.running < t.most
   FROM (
-    SELECT s.n, s.last, x.tid, q_per_group[g_q[s.g]] AS per_group,
-           q_line_last[g_q[s.g]] + row_number() OVER (PARTITION BY g_q[s.g] ORDER BY s.n, s.g) AS turn
-    FROM (SELECT u.g, count(*) AS n, max(u.ord) AS last FROM unnest(a_g, a_ord) u(g, ord) GROUP BY u.g) s
-    CROSS JOIN LATERAL (
-      SELECT k.ctid AS tid FROM {schema}.jobyard_group k
-      WHERE k.queue = q_name[g_q[s.g]] AND k.name = g_name[s.g] OFFSET 0) x) t
+    SELECT u.tid, u.waiting - coalesce(s.n, 0) AS waiting, u.running + coalesce(s.n, 0) AS running, u.most, u.paused,
+           coalesce(s.last + 1, u.head) AS head,
+           CASE WHEN s.n IS NULL THEN u.turn
+             ELSE q_line_last[u.q] + row_number() OVER (PARTITION BY u.q ORDER BY s.n, u.o) END AS turn
+    FROM unnest(g_q, g_tid, g_turn, g_head, g_waiting, g_running, g_limit, g_paused, g_freed)
+      WITH ORDINALITY u(q, tid, turn, head, waiting, running, most, paused, freed, o)
+    LEFT JOIN (SELECT v.g, count(*) AS n, max(v.ord) AS last FROM unnest(a_g, a_ord) v(g, ord) GROUP BY v.g) s ON s.g = u.o
+    WHERE u.freed > 0 OR s.n IS NOT NULL) t
   WHERE g.ctid = t.tid;
 
   FOR q IN
-    SELECT g_q[u.g] AS i, count(*) AS n, max(g_turn[u.g]) AS last, count(DISTINCT u.g) AS groups
-    FROM unnest(a_g) u(g) GROUP BY 1 ORDER BY 2, 1
+    SELECT u.q AS i, coalesce(sum(s.n), 0) AS n, count(s.n) AS groups,
+           min(u.turn) FILTER (WHERE s.n IS NULL AND u.waiting > 0 AND NOT u.paused AND u.running < u.most) AS first
+    FROM unnest(g_q, g_turn, g_waiting, g_running, g_limit, g_paused) WITH ORDINALITY
+      u(q, turn, waiting, running, most, paused, o)
+    LEFT JOIN (SELECT v.g, count(*) AS n FROM unnest(a_g) v(g) GROUP BY v.g) s ON s.g = u.o
+    GROUP BY u.q ORDER BY 2, 1
   LOOP
     UPDATE {schema}.jobyard_queue k SET
-      waiting = k.waiting - q.n, running = k.running + q.n, turn_at = p_now,
-      turn = nextval('{schema}.jobyard_turn'),
-      line_last = k.line_last + q.groups, line_from = q.last + 1
+      waiting = k.waiting - q.n, running = k.running - q_freed[q.i] + q.n,
+      turn_at = CASE WHEN q.n > 0 THEN p_now ELSE k.turn_at END,
+      turn = CASE WHEN q.n > 0 THEN nextval('{schema}.jobyard_turn') ELSE k.turn END,
+      line_last = k.line_last + q.groups, line_from = least(q.first, q_beyond[q.i])
     WHERE k.name = q_name[q.i];
   END LOOP;
-
-  RETURN QUERY
-  WITH held AS MATERIALIZED (
-    SELECT u.g, u.rank, j.*
-    FROM (SELECT v.g, v.ord, row_number() OVER (PARTITION BY v.g ORDER BY v.ord) AS rank
-          FROM unnest(a_g, a_ord) v(g, ord)) u
-    CROSS JOIN LATERAL (
-      SELECT k.sequence, k.id, k.kind, k.queue, k.group_name, k.priority, k.used, k.max_attempts, k.deaths, k.payload,
-             k.private_payload, k.timeout_seconds, k.backoff, k.signal, k.flags
-      FROM {schema}.jobyard_job k WHERE k.sequence = u.ord & 4398046511103 OFFSET 0) j),
-  leases AS (
-    INSERT INTO {schema}.jobyard_lease
-      (sequence, expires_at, started_at, attempt, flags, token, worker, queue, group_name)
-    SELECT h.sequence, p_expires, p_now, h.used + 1, h.flags, p_token, p_worker, h.queue, h.group_name FROM held h)
-  SELECT h.sequence, h.id, h.kind, h.queue, h.group_name, h.priority, h.used + 1, h.max_attempts, h.deaths, h.payload,
-         h.private_payload, h.timeout_seconds, h.backoff, h.signal
-  FROM held h
-  ORDER BY CASE WHEN many > 1 THEN row_number() OVER (PARTITION BY g_q[h.g] ORDER BY h.rank, h.g) ELSE h.rank END, h.g;
 END
 $$;

@@ -1,8 +1,9 @@
 -- The common end of many jobs of one queue whose row the caller holds: the lease goes, the row among the finished comes.
--- in: now, queue, and per job: where its lease is, sequence, group, attempt, start, flags, worker, result;
+-- Their slots are given back by jobyard_claim, which writes each group once.
+-- in: now, queue, and per job: where its lease is, sequence, attempt, start, flags, worker, result;
 --     keep: sequences that retention must leave alone for now.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_complete(
-  p_now bigint, p_queue text, p_tids tid[], p_sequences bigint[], p_groups text[], p_attempts integer[],
+  p_now bigint, p_queue text, p_tids tid[], p_sequences bigint[], p_attempts integer[],
   p_started bigint[], p_flags integer[], p_workers text[], p_results bytea[], p_keep bigint[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -10,9 +11,8 @@ DECLARE
   many CONSTANT integer := cardinality(p_sequences);
   dropped integer := 0;
   flagged bigint[];
-  lowest bigint;
 BEGIN
-  SELECT k.max_per_group, k.keep_completed, k.keep_seconds, k.finish_last INTO q
+  SELECT k.keep_completed, k.keep_seconds, k.finish_last INTO q
   FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
   DELETE FROM {schema}.jobyard_lease WHERE ctid = ANY (p_tids);
   IF p_flags && ARRAY[1, 3, 5, 7, 9, 11, 13, 15] THEN
@@ -34,18 +34,8 @@ BEGIN
     FROM unnest(p_sequences[dropped + 1:], p_flags[dropped + 1:]) u(s, f)
     WHERE u.f & 2 <> 0 AND j.sequence = u.s;
   END IF;
-  WITH freed AS (SELECT g, count(*) AS n FROM unnest(p_groups) g GROUP BY g),
-  changed AS (
-    UPDATE {schema}.jobyard_group g SET
-      running = g.running - f.n,
-      open = g.waiting > 0 AND NOT g.paused AND g.running - f.n <
-        coalesce(g.own_limit, CASE WHEN g.name <> '' THEN q.max_per_group END, 9007199254740992)
-    FROM (SELECT freed.n, x.tid FROM freed CROSS JOIN LATERAL (
-            SELECT k.ctid AS tid FROM {schema}.jobyard_group k WHERE k.queue = p_queue AND k.name = freed.g OFFSET 0) x) f
-    WHERE g.ctid = f.tid RETURNING g.turn, g.open)
-  SELECT min(c.turn) FILTER (WHERE c.open) INTO lowest FROM changed c;
-  UPDATE {schema}.jobyard_queue k SET running = k.running - many, completed = k.completed + many - dropped,
-    finish_last = k.finish_last + many - dropped, line_from = least(k.line_from, lowest)
+  UPDATE {schema}.jobyard_queue k SET completed = k.completed + many - dropped,
+    finish_last = k.finish_last + many - dropped
   WHERE k.name = p_queue;
 END
 $$;

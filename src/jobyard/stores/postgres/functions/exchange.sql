@@ -28,6 +28,8 @@ DECLARE
   refused bigint[] := '{}';
   f_tid tid[]; f_sequence bigint[]; f_queue text[]; f_group text[]; f_attempt integer[]; f_started bigint[];
   f_flags integer[]; f_worker text[]; f_result bytea[];
+  s_queue text[] := '{}'; s_group text[] := '{}'; s_count bigint[] := '{}';
+  r_sequence bigint[]; r_attempt integer[];
   v_queue text;
   t record;
   changed boolean := false;
@@ -62,21 +64,23 @@ BEGIN
     IF f_sequence IS NOT NULL THEN
       changed := true;
       IF f_queue[1] = ALL (f_queue) THEN
-        PERFORM {schema}.jobyard_complete(v_now, f_queue[1], f_tid, f_sequence, f_group, f_attempt, f_started, f_flags,
-                                          f_worker, f_result, p_keep);
+        PERFORM {schema}.jobyard_complete(v_now, f_queue[1], f_tid, f_sequence, f_attempt, f_started, f_flags, f_worker,
+                                          f_result, p_keep);
       ELSE
         FOR t IN
-          SELECT u.q, array_agg(u.tid) AS tids, array_agg(u.s) AS sequences, array_agg(u.g) AS groups,
-                 array_agg(u.a) AS attempts, array_agg(u.b) AS started, array_agg(u.f) AS flags,
+          SELECT u.q, array_agg(u.tid) AS tids, array_agg(u.s) AS sequences, array_agg(u.a) AS attempts,
+                 array_agg(u.b) AS started, array_agg(u.f) AS flags,
                  array_agg(u.w) AS workers, array_agg(u.r) AS results
-          FROM unnest(f_queue, f_tid, f_sequence, f_group, f_attempt, f_started, f_flags, f_worker, f_result)
-            u(q, tid, s, g, a, b, f, w, r)
+          FROM unnest(f_queue, f_tid, f_sequence, f_attempt, f_started, f_flags, f_worker, f_result)
+            u(q, tid, s, a, b, f, w, r)
           GROUP BY u.q ORDER BY u.q
         LOOP
-          PERFORM {schema}.jobyard_complete(v_now, t.q, t.tids, t.sequences, t.groups, t.attempts, t.started, t.flags,
-                                            t.workers, t.results, p_keep);
+          PERFORM {schema}.jobyard_complete(v_now, t.q, t.tids, t.sequences, t.attempts, t.started, t.flags, t.workers,
+                                            t.results, p_keep);
         END LOOP;
       END IF;
+      SELECT array_agg(s.q), array_agg(s.g), array_agg(s.n) INTO s_queue, s_group, s_count
+      FROM (SELECT u.q, u.g, count(*) AS n FROM unnest(f_queue, f_group) u(q, g) GROUP BY u.q, u.g) s;
     END IF;
   END IF;
 
@@ -115,10 +119,16 @@ BEGIN
     END LOOP;
   END IF;
 
-  IF p_wanted > 0 AND cardinality(held) > 0 THEN
-    RETURN QUERY SELECT * FROM {schema}.jobyard_claim(
+  IF cardinality(held) > 0 AND (p_wanted > 0 OR cardinality(s_queue) > 0) THEN
+    SELECT c.r_sequence, c.r_attempt INTO r_sequence, r_attempt FROM {schema}.jobyard_claim(
       v_now, p_worker, p_token, least(253402300799999, v_now + p_lease),
-      CASE WHEN cardinality(p_queues) = 0 THEN held ELSE p_queues END, p_wanted);
+      CASE WHEN cardinality(p_queues) = 0 THEN held ELSE p_queues END, p_wanted, s_queue, s_group, s_count) c;
+    -- In the order of the array: each job is looked up in turn.
+    RETURN QUERY
+    SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, u.attempt, j.max_attempts, j.deaths, j.payload,
+           j.private_payload, j.timeout_seconds, j.backoff, j.signal
+    FROM unnest(r_sequence, r_attempt) u(sequence, attempt)
+    CROSS JOIN LATERAL (SELECT * FROM {schema}.jobyard_job k WHERE k.sequence = u.sequence OFFSET 0) j;
     GET DIAGNOSTICS claimed = ROW_COUNT;
   END IF;
 

@@ -59,11 +59,12 @@ BEGIN
 
   IF has_due OR t_run_at <= p_now THEN
     WITH due AS MATERIALIZED (
-      SELECT d.ctid AS tid, d.run_at, d.sequence, d.group_name, d.ord, d.parked FROM {schema}.jobyard_delayed d
+      SELECT d.ctid AS tid, d.run_at, d.sequence, d.group_name, d.ord, d.used, d.flags, d.parked
+      FROM {schema}.jobyard_delayed d
       WHERE d.queue = p_queue AND d.run_at >= q.delayed_from AND d.run_at <= p_now
       ORDER BY d.run_at, d.sequence LIMIT due_at_once),
     gone AS (DELETE FROM {schema}.jobyard_delayed WHERE ctid = ANY (ARRAY(SELECT tid FROM due))),
-    come AS (INSERT INTO {schema}.jobyard_ready SELECT p_queue, group_name, ord FROM due)
+    come AS (INSERT INTO {schema}.jobyard_ready SELECT p_queue, group_name, ord, used, flags FROM due)
     -- Numbered before all that came in the same millisecond.
     SELECT array_agg(d.group_name), array_agg(d.ord), array_agg(d.run_at), array_agg(d.sequence - 4611686018427387904),
            array_agg(d.sequence) FILTER (WHERE d.parked), count(*)

@@ -19,6 +19,7 @@ DECLARE
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
   many CONSTANT integer := cardinality(p_id);
   sequences bigint[];
+  v_flags integer[];
   holders text[];
   times bigint[];
   k record;
@@ -78,25 +79,33 @@ BEGIN
       FROM unnest(p_id, p_delay, p_run_at) WITH ORDINALITY u(i, d, r, o) ORDER BY u.o);
   END IF;
 
+  IF cardinality(p_scope) > 0 OR cardinality(p_private) > 0 OR cardinality(p_tags) > 0 THEN
+    v_flags := ARRAY(
+      SELECT CASE WHEN u.scope = 0 THEN 1 ELSE 0 END | CASE WHEN u.private IS NOT NULL THEN 2 ELSE 0 END
+        | CASE WHEN u.tags IS NOT NULL THEN 4 ELSE 0 END
+      FROM unnest(p_id, p_scope, p_private, p_tags) WITH ORDINALITY u(i, scope, private, tags, o) ORDER BY u.o);
+  END IF;
+
   INSERT INTO {schema}.jobyard_job
     (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at, created_at, timeout_seconds, payload,
      private_payload, backoff, unique_key, tags)
-  SELECT u.s, u.id, u.kind, u.q, u.g, u.p, u.m,
-         CASE WHEN u.scope = 0 THEN 1 ELSE 0 END | CASE WHEN u.private IS NOT NULL THEN 2 ELSE 0 END
-           | CASE WHEN u.tags IS NOT NULL THEN 4 ELSE 0 END,
-         coalesce(u.r, v_now), v_now, u.timeout, u.payload, u.private, u.backoff, u.key, u.tags
+  SELECT u.s, u.id, u.kind, u.q, u.g, u.p, u.m, coalesce(u.f, 0), coalesce(u.r, v_now), v_now, u.timeout, u.payload,
+         u.private, u.backoff, u.key, u.tags
   FROM unnest(sequences, p_id, p_kind, p_queue, p_group, p_priority, p_max_attempts, times, p_timeout, p_payload, p_private,
-              p_backoff, p_unique, p_scope, p_tags)
-    u(s, id, kind, q, g, p, m, r, timeout, payload, private, backoff, key, scope, tags)
+              p_backoff, p_unique, p_tags, v_flags)
+    u(s, id, kind, q, g, p, m, r, timeout, payload, private, backoff, key, tags, f)
   WHERE u.s > 0;
 
   INSERT INTO {schema}.jobyard_ready
-  SELECT u.q, u.g, (-u.p::bigint << 42) + u.s FROM unnest(sequences, p_queue, p_group, p_priority, times) u(s, q, g, p, r)
-  WHERE u.s > 0 AND (u.r IS NULL OR u.r <= v_now);
+  SELECT u.q, u.g, (-u.p::bigint << 42) + u.s, 0, coalesce(u.f, 0)
+  FROM unnest(sequences, p_queue, p_group, p_priority, times, v_flags) u(s, q, g, p, r, f)
+  WHERE u.s > 0 AND (u.r IS NULL OR u.r <= v_now)
+  ORDER BY u.q, u.g, u.s;  -- neighbours share a page
   IF times IS NOT NULL THEN
     INSERT INTO {schema}.jobyard_delayed
-    SELECT u.q, u.r, u.s, u.g, (-u.p::bigint << 42) + u.s, false
-    FROM unnest(sequences, p_queue, p_group, p_priority, times) u(s, q, g, p, r) WHERE u.s > 0 AND u.r > v_now;
+    SELECT u.q, u.r, u.s, u.g, (-u.p::bigint << 42) + u.s, 0, coalesce(u.f, 0), false
+    FROM unnest(sequences, p_queue, p_group, p_priority, times, v_flags) u(s, q, g, p, r, f)
+    WHERE u.s > 0 AND u.r > v_now;
   END IF;
   IF cardinality(p_tag) > 0 THEN
     INSERT INTO {schema}.jobyard_tag

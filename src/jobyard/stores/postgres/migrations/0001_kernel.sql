@@ -62,12 +62,14 @@ CREATE INDEX jobyard_job_unique ON {schema}.jobyard_job (unique_key, sequence) W
 -- ord = (-priority << 42) + sequence: one number orders the group as the rule does, and names the job.
 CREATE TABLE {schema}.jobyard_ready (
   queue text COLLATE "C" NOT NULL, group_name text COLLATE "C" NOT NULL, ord bigint NOT NULL,
+  used integer NOT NULL, flags integer NOT NULL,   -- as in the job: what a lease needs, at hand
   PRIMARY KEY (queue, group_name, ord)
 );
 
 CREATE TABLE {schema}.jobyard_delayed (
   queue text COLLATE "C" NOT NULL, run_at bigint NOT NULL, sequence bigint NOT NULL,
-  group_name text COLLATE "C" NOT NULL, ord bigint NOT NULL, parked boolean NOT NULL,
+  group_name text COLLATE "C" NOT NULL, ord bigint NOT NULL, used integer NOT NULL, flags integer NOT NULL,
+  parked boolean NOT NULL,
   PRIMARY KEY (queue, run_at, sequence)
 );
 CREATE INDEX jobyard_delayed_next ON {schema}.jobyard_delayed (run_at);
