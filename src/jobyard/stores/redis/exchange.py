@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from jobyard.stores.redis.link import AnswerLost
 from jobyard.stores.redis.packing import (
     CODES,
     NEW,
+    Past,
     lease,
     milliseconds,
     queue_from,
@@ -52,8 +54,12 @@ class Homes:
         self._queues: dict[int, str] = {}
         self._slots: dict[str, set[int]] = {}
 
-    def note(self, sequence: int, queue: str) -> None:
-        self._queues[sequence] = queue
+    def note(self, sequences: Sequence[int], names: Sequence[bytes]) -> None:
+        for sequence, name in zip(sequences, names, strict=True):
+            self._queues[sequence] = name.decode()
+        # Leases that nobody settled here must not pile up.
+        while len(self._queues) > KNOWN_AT_MOST:
+            self._queues.pop(next(iter(self._queues)), None)
 
     def of(self, sequence: int) -> str | bool:
         return self._queues.get(sequence, False)
@@ -73,11 +79,6 @@ class Homes:
         taken.discard(slot)
         if not taken:
             self._slots.pop(worker, None)
-
-    def tidy(self) -> None:
-        """Leases that nobody settled here must not pile up."""
-        while len(self._queues) > KNOWN_AT_MOST:
-            self._queues.pop(next(iter(self._queues)), None)
 
 
 async def exchange(
@@ -137,17 +138,18 @@ def given(
 ) -> tuple[Lease, ...]:
     if not sequences:
         return ()
-    pasts = {place: (unpack_past(past), private or None) for place, past, private in more}
-    leases: list[Lease] = []
+    numbers = list(map(int, sequences))
     if len(names) == 1:
-        names = names * len(sequences)
-    for place, (name, sequence, record) in enumerate(zip(names, sequences, records, strict=True)):
-        past, private = pasts.get(place, (NEW, None))
-        number, queue = int(sequence), queue_from(name)
-        leases.append(lease(token, queue, number, record, past, private))
-        homes.note(number, queue_name(queue))
-    homes.tidy()
-    return tuple(leases)
+        names = names * len(numbers)
+    homes.note(numbers, names)
+    # What only some have is put in its place; most have none of it.
+    pasts: list[Past] = [NEW] * len(numbers)
+    privates: list[bytes | None] = [None] * len(numbers)
+    for place, past, private in more:
+        pasts[place] = unpack_past(past)
+        privates[place] = private or None
+    queues = map(queue_from, names)
+    return tuple(map(lease, repeat(token), queues, numbers, records, pasts, privates))
 
 
 def settled(homes: Homes, settlements: Sequence[Settlement]) -> list[Any]:
