@@ -228,7 +228,8 @@ async def test_connections_are_bounded_and_let_go(server: RedisServer) -> None:
     assert server.connections() - before == 3
     await store.close()
     await store.close()
-    assert server.connections() == before
+    while server.connections() != before:  # noqa: ASYNC110 - the server notices in its own time
+        await asyncio.sleep(0.001)
 
 
 async def test_calls_that_meet_travel_together_and_fail_apart(store: RedisStore, server: RedisServer) -> None:
