@@ -14,14 +14,16 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 
 from jobyard.errors import StoreUnavailable
+from jobyard.stores.postgres.watching import SILENT_SECONDS, Watch
 from jobyard.stores.postgres.words import TRY_AGAIN, Trouble, is_lost, state_of, translate
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-CONNECT_SECONDS = 10.0
-# A half-open connection must not hold a worker: every verb is short.
+CONNECT_SECONDS = 4.0
 COMMAND_SECONDS = 30.0
+# Behind PgBouncer nobody can tell whether the server is still busy with a silent connection: every verb is short there.
+POOLED_COMMAND_SECONDS = 8.0
 # A pool that is used up says so after this long.
 PATIENCE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
@@ -43,13 +45,14 @@ class Pool:
         self._count = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def connect(self) -> Connection:
         connection: Connection = await asyncpg.connect(
             self._url,
             timeout=CONNECT_SECONDS,
-            command_timeout=COMMAND_SECONDS,
+            command_timeout=POOLED_COMMAND_SECONDS if self._pooled else COMMAND_SECONDS,
             # Behind PgBouncer the next statement may meet another session, which knows nothing that we prepared.
             statement_cache_size=0 if self._pooled else 200,
             server_settings={"application_name": "jobyard"},
@@ -87,13 +90,32 @@ class Pool:
     async def alone(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Outside of any transaction, for plain statements only."""
         connection = await self._acquire()
+        watch = Watch(connection, self.connect)
+        timer = None if self._pooled else asyncio.get_running_loop().call_later(SILENT_SECONDS, self._suspect, watch)
         try:
             answer = await work(connection)
         except BaseException as error:
             await self._release(connection, sound=not is_lost(error))
             raise
+        finally:
+            watch.is_over = True
+            if timer is not None:
+                timer.cancel()
         await self._release(connection, sound=True)
         return answer
+
+    def _suspect(self, watch: Watch) -> None:
+        task = asyncio.get_running_loop().create_task(self._end_if_silent(watch))
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    async def _end_if_silent(self, watch: Watch) -> None:
+        if await watch.until_silent():
+            # Those that are idle came the same way: each would cost its next user as long again.
+            idle, self._idle = self._idle, []
+            self._count -= len(idle)
+            for connection in [watch.connection, *idle]:
+                connection.terminate()
 
     async def _inside(self, work: Callable[[Connection], Awaitable[T]], connection: Connection) -> T:
         """In a transaction, even for one statement: what is parsed and what is bound must meet the same session."""
@@ -162,6 +184,8 @@ class Pool:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         self._closed = True
+        for task in self._watching:
+            task.cancel()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

@@ -27,7 +27,17 @@ DENIED = {"28000", "28P01", "42501", "3D000"}
 AWAY = {"57P01", "57P02", "57P03", "53300", "57014", "53400", "08000", "08003", "08006", "08P01"}
 BAD_VALUES = ("22", "23")
 
-Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError, UnicodeError, EOFError)
+# The driver speaks of an internal error, too, when a connection dies in the middle of a command.
+Driver = asyncpg.InterfaceError | asyncpg.InternalClientError
+Trouble = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    asyncio.TimeoutError,
+    UnicodeError,
+    EOFError,
+)
 
 
 def state_of(error: BaseException) -> str:
@@ -57,7 +67,7 @@ def translate(error: BaseException, where: str) -> JobyardError:
         return StoreUnavailable(f"{where} is not available now: {text}.")
     if isinstance(error, asyncio.TimeoutError):
         return StoreUnavailable(f"{where} did not answer in time.")
-    if isinstance(error, OSError | EOFError | asyncpg.InterfaceError):
+    if isinstance(error, OSError | EOFError | Driver):
         return StoreUnavailable(f"{where} cannot be reached, or was lost: {text or type(error).__name__}.")
     if state in ("42P01", "42883", "3F000"):
         return StoreError(f"{where} lacks jobyard's tables or functions ({text}). Run `jobyard migrate`.")
