@@ -65,6 +65,11 @@ class Parts:
         self.crier.tell(ENDS)
 
 
+def turned_by_hand(clock: object) -> TurnedByHand | None:
+    """The clock if a test turns it: then real time passing means nothing."""
+    return clock if isinstance(clock, TurnedByHand) else None
+
+
 class Desk:
     has_transactions = True
 
@@ -89,8 +94,9 @@ class Desk:
         self._parts: Parts | None = None
         self._fingerprint: str | None = None
         self._opening: asyncio.Lock | None = None
-        if parent is None and isinstance(clock, TurnedByHand):
-            clock.subscribe(self._family.work.ring)
+        self._by_hand = turned_by_hand(clock)
+        if parent is None and self._by_hand is not None:
+            self._by_hand.subscribe(self._family.work.ring)
 
     # Open and close
 
@@ -122,12 +128,15 @@ class Desk:
         return statements
 
     async def migrations(self) -> list[Migration]:
-        async def look(connection: Connection) -> list[Migration]:
-            return await known_migrations(connection, Statements(await find_schema(connection, self._schema)))
+        return await self._look(known_migrations)
 
-        if self._parts is not None:
-            return await self._parts.pool.run(look)
-        return await self._pool(0).run(look)
+    async def _look(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+        """Also before the store is open: a connection for this look alone."""
+
+        async def look(connection: Connection) -> T:
+            return await work(connection, Statements(await find_schema(connection, self._schema)))
+
+        return await (self._pool(0) if self._parts is None else self._parts.pool).run(look)
 
     def _pool(self, size: int) -> Pool:
         return Pool(self._address, self.url, size=size, pooled=self._pooled)

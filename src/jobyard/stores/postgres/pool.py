@@ -49,13 +49,15 @@ class Pool:
         self._closed = False
 
     async def connect(self) -> Connection:
+        # A name in the URL wins: whoever looks at pg_stat_activity should find what the operator chose.
+        named = "application_name=" in self._url
         connection: Connection = await asyncpg.connect(
             self._url,
             timeout=CONNECT_SECONDS,
             command_timeout=POOLED_COMMAND_SECONDS if self._pooled else COMMAND_SECONDS,
             # Behind PgBouncer the next statement may meet another session, which knows nothing that we prepared.
             statement_cache_size=0 if self._pooled else 200,
-            server_settings={"application_name": "jobyard"},
+            server_settings=None if named else {"application_name": "jobyard"},
         )
         keep_alive(connection)
         return connection

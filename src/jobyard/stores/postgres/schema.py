@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.errors import NewerSchema
+from jobyard.errors import NewerSchema, StoreError
 from jobyard.ports.store import Migration
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.statements import Statements, migrations
@@ -10,6 +10,8 @@ from jobyard.stores.postgres.statements import Statements, migrations
 # Long enough to wait for another process that migrates a large database.
 MIGRATE_SECONDS = 600.0
 TABLE = "jobyard_schema"
+# The first with 64-bit transaction numbers to be asked for.
+OLDEST_SERVER = 13
 
 
 async def find_schema(connection: Connection, wanted: str | None) -> str:
@@ -28,6 +30,8 @@ async def version(connection: Connection, statements: Statements) -> int:
 
 
 async def migrate(connection: Connection, statements: Statements, shown: str, *, up_to: int | None = None) -> None:
+    if connection.get_server_version().major < OLDEST_SERVER:
+        raise StoreError(f"{shown} is older than PostgreSQL {OLDEST_SERVER}, which jobyard needs.")
     steps = migrations()
     newest = steps[-1][0]
     present = await version(connection, statements)

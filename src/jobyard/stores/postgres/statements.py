@@ -47,6 +47,13 @@ def _files(folder: str) -> list[Traversable]:
     return sorted((item for item in items if item.name.endswith(".sql")), key=lambda item: item.name)
 
 
+@cache
+def audits() -> list[tuple[str, str]]:
+    """Sentence and query of each check; a query answers rows of three that disagree."""
+    texts = [item.read_text("utf-8") for item in _files("audits")]
+    return [(head.removeprefix("-- "), query) for head, _, query in (text.partition("\n") for text in texts)]
+
+
 def functions() -> str:
     """All server-side functions, as they are now; bodies are checked when they run, so the order does not matter."""
     return "\n".join(item.read_text("utf-8") for item in _files("functions"))

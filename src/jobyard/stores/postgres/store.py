@@ -16,7 +16,7 @@ class PostgresStore(PeopleVerbs, RecordVerbs):
     """
 
     async def examine(self) -> list[Finding]:
-        return await self._run(findings)
+        return await self._look(findings)
 
     def twin(self) -> Store:
         return PostgresStore(

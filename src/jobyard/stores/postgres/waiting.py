@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
 from jobyard.ports.store import Exchange
-from jobyard.stores.memory.bell import TurnedByHand
 from jobyard.stores.patience import LOOK_AGAIN_SECONDS
 from jobyard.stores.postgres.desk import Parts
 from jobyard.stores.postgres.hot_path import HotPathVerbs
@@ -88,7 +87,7 @@ class WaitingVerbs(HotPathVerbs):
                 if remaining <= 0:
                     return False
                 nap = min(remaining, looks.next())
-                if due is not None and not isinstance(self._clock, TurnedByHand):
+                if due is not None and self._by_hand is None:
                     nap = min(nap, due / 1000)
                 await asyncio.wait([rung], timeout=max(nap, SHORTEST_NAP_SECONDS))
             finally:
@@ -133,6 +132,6 @@ class WaitingVerbs(HotPathVerbs):
         return parts
 
     def _until_due(self, answer: Exchange) -> float:
-        if answer.next_due_at is None or isinstance(self._clock, TurnedByHand):
+        if answer.next_due_at is None or self._by_hand is not None:
             return LOOK_AGAIN_SECONDS
         return max(SHORTEST_NAP_SECONDS, (answer.next_due_at - answer.now) / 1000)

@@ -67,12 +67,14 @@ BEGIN
     IF v_run_at <= p_now THEN
       INSERT INTO {schema}.jobyard_ready VALUES (l.queue, l.group_name, v_ord, v_used, l.flags);
       INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, waiting, running, ord)
-      VALUES (l.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), l.group_name, p_now, 1, -1, v_ord);
+      VALUES (l.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), l.group_name, p_now, 1, -1,
+              v_ord);
     ELSE
       INSERT INTO {schema}.jobyard_delayed
       VALUES (l.queue, v_run_at, p_sequence, l.group_name, v_ord, v_used, l.flags, v_waiting_for IS NOT NULL);
       INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, delayed, running, run_at)
-      VALUES (l.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), l.group_name, p_now, 1, -1, v_run_at);
+      VALUES (l.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), l.group_name, p_now, 1, -1,
+              v_run_at);
     END IF;
     RETURN true;
   END IF;
@@ -90,7 +92,8 @@ BEGIN
   INSERT INTO {schema}.jobyard_inbox
     (queue, xid, number, group_name, at, running, completed, failed, cancelled, ended)
   VALUES (l.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), l.group_name, p_now, -1,
-          (v_to = 'COMPLETED')::integer, (v_to IN ('FAILED', 'TIMEOUT'))::integer, (v_to = 'CANCELLED')::integer, p_sequence);
+          (v_to = 'COMPLETED')::integer, (v_to IN ('FAILED', 'TIMEOUT'))::integer, (v_to = 'CANCELLED')::integer,
+          p_sequence);
   RETURN true;
 END
 $$;

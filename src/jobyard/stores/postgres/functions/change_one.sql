@@ -37,7 +37,8 @@ BEGIN
       PERFORM {schema}.jobyard_free_keys(ARRAY[p_sequence]);
     END IF;
     INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, cancelled, ended)
-    VALUES (j.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), j.group_name, p_now, 1, p_sequence);
+    VALUES (j.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), j.group_name, p_now, 1,
+            p_sequence);
   WHEN 'retry' THEN
     IF v_final IS NULL OR v_final = 'COMPLETED' THEN
       RETURN false;

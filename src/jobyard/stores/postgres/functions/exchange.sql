@@ -115,7 +115,9 @@ BEGIN
 
   IF changed THEN
     FOREACH v_queue IN ARRAY held LOOP
-      PERFORM {schema}.jobyard_prune(v_queue, v_now, 2 * (cardinality(c_sequence) + cardinality(o_sequence)) + 64, 64, p_keep);
+      -- A little past what was added, so that a queue at its retention stays there without a sweep of its own.
+      PERFORM {schema}.jobyard_prune(
+        v_queue, v_now, 2 * (cardinality(c_sequence) + cardinality(o_sequence)) + 64, 64, p_keep);
     END LOOP;
   END IF;
 

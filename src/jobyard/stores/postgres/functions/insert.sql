@@ -71,7 +71,8 @@ BEGIN
     sequences := ARRAY(SELECT nextval('{schema}.jobyard_sequence') FROM generate_series(1, many));
   ELSE
     sequences := ARRAY(
-      SELECT CASE WHEN holders[o] IS NULL THEN nextval('{schema}.jobyard_sequence') ELSE 0 END FROM generate_series(1, many) o);
+      SELECT CASE WHEN holders[o] IS NULL THEN nextval('{schema}.jobyard_sequence') ELSE 0 END
+      FROM generate_series(1, many) o);
   END IF;
   IF cardinality(p_delay) > 0 OR cardinality(p_run_at) > 0 THEN
     times := ARRAY(

@@ -35,7 +35,7 @@ CREATE TABLE {schema}.jobyard_group (
   paused boolean NOT NULL DEFAULT false,
   turn bigint NOT NULL DEFAULT 0,
   waiting bigint NOT NULL DEFAULT 0, delayed bigint NOT NULL DEFAULT 0, running bigint NOT NULL DEFAULT 0,
-  open boolean NOT NULL DEFAULT false,         -- it has a due job and room of its own; stored, so that other updates stay cheap
+  open boolean NOT NULL DEFAULT false,         -- it has a due job and room of its own; stored, to keep updates cheap
   head bigint NOT NULL DEFAULT 0,              -- none of its ready jobs stands before this place
   PRIMARY KEY (queue, name)
 ) WITH (fillfactor = 40);

@@ -1,0 +1,48 @@
+"""A schema of its own for each test, gone afterwards."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from tests.servers import shared
+
+from jobyard.domain.lease import Lease
+from jobyard.domain.outcome import Done, Outcome
+from jobyard.domain.state import Settlement, judge
+from jobyard.ports.store import Exchange, Store
+from jobyard.stores.postgres import PostgresStore
+
+
+@asynccontextmanager
+async def new_schema(url: str) -> AsyncIterator[str]:
+    schema = f"{shared.RUN}_{secrets.token_hex(3)}"
+    try:
+        yield schema
+    finally:
+        connection = await asyncpg.connect(url)
+        await connection.execute(f"SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE")
+        await connection.close()
+
+
+@asynccontextmanager
+async def opened(url: str, schema: str, **options: Any) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, schema=schema, **options)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def done(lease: Lease, outcome: Outcome | None = None) -> Settlement:
+    return Settlement(lease.key, judge(lease, outcome or Done(), worker="w"))
+
+
+async def exchange(
+    store: Store, wanted: int, settlements: Sequence[Settlement] = (), queues: Sequence[str] = ("default",)
+) -> Exchange:
+    return await store.exchange("w", settlements, queues, wanted, 30.0)

@@ -1,0 +1,210 @@
+"""What is PostgreSQL's own: connections, waking across handles, faults of the server, text it cannot hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.conformance.support import new
+from tests.stores.postgres_support import done, exchange, new_schema, opened
+
+from jobyard.domain.job import QueueSettings, State
+from jobyard.domain.outcome import Failed
+from jobyard.errors import BadInput, StoreReadOnly, StoreUnavailable
+from jobyard.ports.store import Action, Level
+from jobyard.stores.postgres import PostgresStore
+
+
+@pytest.fixture
+async def schema(postgres_url: str) -> AsyncIterator[str]:
+    async with new_schema(postgres_url) as schema:
+        yield schema
+
+
+@pytest.fixture
+async def store(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
+    async with opened(postgres_url, schema) as store:
+        yield store
+
+
+@pytest.fixture
+async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def backends(connection: Any, name: str) -> int:
+    return int(await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name))
+
+
+async def test_connections_are_bounded_and_none_is_left(postgres_url: str, schema: str, connection: Any) -> None:
+    url = f"{postgres_url}?application_name=bounded"
+    async with opened(url, schema, connections=3) as store:
+        await asyncio.gather(*(store.get(new().id) for _ in range(50)))
+        assert 1 <= await backends(connection, "bounded") <= 3
+        waiting = asyncio.create_task(store.wait_for_work(["default"], 30))
+        while await backends(connection, "bounded") < 2:  # noqa: ASYNC110  # the server sends no signal
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+    while await backends(connection, "bounded"):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def test_a_used_up_pool_says_so(
+    postgres_url: str, schema: str, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.stores.postgres.pool.PATIENCE_SECONDS", 0.2)
+    async with opened(postgres_url, schema, connections=1) as store:
+        await store.insert([new()])
+        async with connection.transaction():
+            await connection.execute(f"LOCK {schema}.jobyard_queue IN ACCESS EXCLUSIVE MODE")
+            held = asyncio.create_task(exchange(store, 1))
+            await asyncio.sleep(0.05)
+            with pytest.raises(StoreUnavailable, match="connections"):
+                await store.get(new().id)
+        assert len((await held).leases) == 1
+
+
+async def test_a_cancelled_caller_leaks_nothing(postgres_url: str, schema: str, connection: Any) -> None:
+    async with opened(postgres_url, schema, connections=2) as store:
+        await store.insert([new()])
+        async with connection.transaction():
+            await connection.execute(f"LOCK {schema}.jobyard_queue IN ACCESS EXCLUSIVE MODE")
+            for _ in range(4):
+                call = asyncio.create_task(store.exchange("w", [], ["default"], 0, 30.0))
+                await asyncio.sleep(0.02)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+        assert len((await exchange(store, 1)).leases) == 1
+
+
+async def test_a_killed_session_is_replaced(store: PostgresStore, connection: Any) -> None:
+    await store.insert([new()])
+    waiting = asyncio.create_task(store.wait_for_work(["other"], 30))
+    await asyncio.sleep(0.1)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'jobyard'"
+    )
+    for _ in range(20):
+        try:
+            assert len((await exchange(store, 1)).leases) == 1
+        except StoreUnavailable:
+            await asyncio.sleep(0.05)
+        else:
+            break
+    await store.insert([new(queue="other")])
+    assert await waiting
+    assert await store.audit() == []
+
+
+async def test_an_insert_wakes_another_process(store: PostgresStore, postgres_url: str, schema: str) -> None:
+    """Another handle shares nothing with the first but the server."""
+    async with opened(postgres_url, schema) as other:
+        for queue in ("a", "b"):
+            waiting = asyncio.create_task(store.wait_for_work([queue], 30))
+            await asyncio.sleep(0.2)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await other.insert([new(queue=queue)])
+            assert await waiting
+            assert loop.time() - began < 0.5
+
+
+async def test_a_cancel_and_an_end_reach_another_process(store: PostgresStore, postgres_url: str, schema: str) -> None:
+    async with opened(postgres_url, schema) as other:
+        await store.insert([new()])
+        [lease] = (await exchange(store, 1)).leases
+        waiting = asyncio.create_task(store.wait_for_work(["default"], 30))
+        await asyncio.sleep(0.2)
+        await other.change(Action.CANCEL, [lease.job_id])
+        assert await waiting
+        ending = asyncio.create_task(other.wait_for_end(lease.job_id, 30))
+        await asyncio.sleep(0.1)
+        await exchange(store, 0, [done(lease)])
+        job = await ending
+        assert job is not None
+        assert job.state is State.COMPLETED
+
+
+async def test_an_end_is_seen_though_nothing_is_kept(store: PostgresStore) -> None:
+    await store.configure("default", QueueSettings(keep_completed=0, keep_failed=0))
+    jobs = [new() for _ in range(50)]
+    await store.insert(jobs)
+    waiting = [asyncio.create_task(store.wait_for_end(job.id, 30)) for job in jobs]
+    await asyncio.sleep(0.05)
+    leases = (await exchange(store, 50)).leases
+    await exchange(
+        store,
+        0,
+        [done(lease, None if number % 2 else Failed(message="no", retry=False)) for number, lease in enumerate(leases)],
+    )
+    ends = [job.state for job in await asyncio.gather(*waiting) if job is not None]
+    assert sorted(ends) == [State.COMPLETED] * 25 + [State.FAILED] * 25
+    await store.prune()
+    assert await store.get(jobs[0].id) is None
+    assert await store.audit() == []
+
+
+async def test_text_that_it_cannot_hold(store: PostgresStore) -> None:
+    with pytest.raises(BadInput):
+        await store.insert([new(group="a\0b")])
+    await store.insert([new()])
+    [lease] = (await exchange(store, 1)).leases
+    await exchange(store, 0, [done(lease, Failed(message="a\0b", retry=False))])
+    job = await store.get(lease.job_id)
+    assert job is not None
+    assert (job.reason, job.errors[0].message) == ("a␀b", "a\0b")
+
+
+async def test_a_private_payload_is_erased_at_a_good_end(store: PostgresStore, schema: str, connection: Any) -> None:
+    await store.configure("default", QueueSettings(keep_completed=10))
+    await store.insert([new(private_payload=b'"secret"'), new(private_payload=b'"secret"')])
+    good, bad = (await exchange(store, 2)).leases
+    await exchange(store, 0, [done(good), done(bad, Failed(message="no", retry=False))])
+    rows = await connection.fetch(f"SELECT id, private_payload FROM {schema}.jobyard_job")
+    assert dict(rows) == {good.job_id: None, bad.job_id: b'"secret"'}
+
+
+async def test_a_server_that_takes_no_writes(store: PostgresStore, postgres_url: str, schema: str) -> None:
+    url = f"{postgres_url}?default_transaction_read_only=on"
+    async with opened(url, schema) as reader:
+        with pytest.raises(StoreReadOnly):
+            await reader.insert([new()])
+        assert any(finding.level is Level.FAIL and finding.what == "writable" for finding in await reader.examine())
+
+
+async def test_idle_groups_leave_no_rows_behind(store: PostgresStore, schema: str, connection: Any) -> None:
+    await store.insert([new(group=f"g{number}") for number in range(30)])
+    await exchange(store, 0, [done(lease) for lease in (await exchange(store, 30)).leases])
+    await store.set_limit("default", "kept", 3)
+    await store.prune()
+    await store.prune()
+    assert [row[0] for row in await connection.fetch(f"SELECT name FROM {schema}.jobyard_group")] == ["kept"]
+
+
+async def test_without_a_schema_the_tables_live_where_names_lead(
+    postgres_url: str, schema: str, connection: Any
+) -> None:
+    await connection.execute(f"CREATE SCHEMA {schema}")
+    async with opened(f"{postgres_url}?search_path={schema}", None) as store:  # type: ignore[arg-type]
+        await store.insert([new()])
+    assert await connection.fetchval(f"SELECT count(*) FROM {schema}.jobyard_job") == 1
+
+
+async def test_closing_is_safe_twice_and_verbs_say_that_it_is_closed(postgres_url: str, schema: str) -> None:
+    store = PostgresStore(postgres_url, schema=schema)
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.get("x")
+    await store.open()
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.insert([new()])
+    await store.open()
+    await store.insert([new()])
+    await store.close()

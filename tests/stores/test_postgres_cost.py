@@ -1,0 +1,143 @@
+"""The work of an exchange does not grow with finished jobs, blocked jobs, groups or old statistics.
+
+Counted in pages touched, not timed. A tree that holds a thousand times as much is a level or two deeper: that much is
+allowed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.stores.postgres_support import done, exchange, new_schema, opened
+
+from jobyard.domain.job import NewJob, QueueSettings
+from jobyard.domain.state import Settlement
+from jobyard.ports.store import Level
+from jobyard.stores.postgres import PostgresStore
+from jobyard.stores.postgres.columns import milliseconds
+from jobyard.stores.postgres.trips import Cargo, received
+
+LIVE_GROUPS, JOBS_EACH, BATCH = 40, 60, 50
+FINISHED, BLOCKED, GROUPS = 300_000, 200_000, 100_000
+PAST = """
+INSERT INTO {schema}.jobyard_job (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at,
+  created_at, payload) SELECT i, 'done-' || i, 'k', 'q', 'past', 0, 3, 0, 1, 1, '{{}}' FROM generate_series(1, {finished}) i;
+INSERT INTO {schema}.jobyard_done (sequence, finish, finished_at, attempt, bucket, queue, state)
+  SELECT i, i, 1, 1, 0, 'q', 'COMPLETED' FROM generate_series(1, {finished}) i;
+INSERT INTO {schema}.jobyard_job (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at,
+  created_at, payload) SELECT i + {finished}, 'wait-' || i, 'k', 'q', 'blocked-' || i % {groups}, 0, 3, 0, 1, 1, '{{}}'
+  FROM generate_series(1, {blocked}) i;
+INSERT INTO {schema}.jobyard_ready
+  SELECT 'q', 'blocked-' || i % {groups}, i + {finished}, 0, 0 FROM generate_series(1, {blocked}) i;
+INSERT INTO {schema}.jobyard_group (queue, name, own_limit, turn, waiting, head)
+  SELECT 'q', 'blocked-' || i - 1, 0, i, {blocked} / {groups}, 0 FROM generate_series(1, {groups}) i;
+UPDATE {schema}.jobyard_queue SET completed = {finished}, finish_last = {finished}, waiting = {blocked},
+  line_last = {groups};
+SELECT setval('{schema}.jobyard_sequence', {finished} + {blocked});
+"""
+
+
+@pytest.fixture
+async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def pages(connection: Any, store: PostgresStore, settlements: list[Settlement]) -> tuple[list[Settlement], int]:
+    """One exchange, committed; the settlements for the next one, and how many pages this one touched."""
+    statement = store._open_parts().statements["exchange"]
+    cargo = Cargo(settlements, ())
+    arguments = [None, "w", "token", ["q"], BATCH, milliseconds(30), *cargo.arguments(), None, False]
+    transaction = connection.transaction()
+    await transaction.start()
+    [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
+    await transaction.rollback()
+    buffers = json.loads(plan)[0]["Plan"]
+    rows = await connection.fetch(statement, *arguments)
+    leases = received(rows, cargo, "token").leases
+    assert len(leases) == BATCH
+    return [done(lease) for lease in leases], buffers["Shared Hit Blocks"] + buffers["Shared Read Blocks"]
+
+
+async def fill(store: PostgresStore) -> None:
+    jobs = [
+        NewJob(id=f"live-{group}-{number}", kind="k", queue="q", group=f"live-{group:03}")
+        for number in range(JOBS_EACH)
+        for group in range(LIVE_GROUPS)
+    ]
+    await store.insert(jobs)
+
+
+async def costs(connection: Any, store: PostgresStore) -> list[int]:
+    settlements: list[Settlement] = []
+    found = []
+    for _ in range(12):
+        settlements, count = await pages(connection, store, settlements)
+        found.append(count)
+    await exchange(store, 0, settlements, ["q"])
+    return found[4:]  # the first ones fold in what was inserted, and read the catalog
+
+
+@pytest.mark.timeout(600)
+async def test_the_work_of_an_exchange_does_not_grow(postgres_url: str, connection: Any) -> None:
+    settings = QueueSettings(max_per_group=10, keep_completed=1_000_000)
+    async with (
+        new_schema(postgres_url) as one,
+        new_schema(postgres_url) as other,
+        opened(postgres_url, one) as small,
+        opened(postgres_url, other) as large,
+    ):
+        for store in (small, large):
+            await store.configure("q", settings)
+        past = PAST.format(schema=other, finished=FINISHED, blocked=BLOCKED, groups=GROUPS)
+        await connection.execute(past, timeout=300)
+        assert await large.audit() == []
+        for store in (small, large):
+            await fill(store)
+        await connection.execute("ANALYZE", timeout=300)
+        few, many = await costs(connection, small), await costs(connection, large)
+        assert max(many) < 2 * max(few), (few, many)
+        assert await large.audit() == []
+
+
+async def test_statistics_of_empty_tables_change_nothing(postgres_url: str, connection: Any) -> None:
+    async with (
+        new_schema(postgres_url) as one,
+        new_schema(postgres_url) as other,
+        opened(postgres_url, one) as fresh,
+        opened(postgres_url, other) as analysed,
+    ):
+        for store in (fresh, analysed):
+            await store.configure("q", QueueSettings(max_per_group=10, keep_completed=1_000_000))
+        for (table,) in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", other):
+            await connection.execute(f"ANALYZE {other}.{table}")
+        for store in (fresh, analysed):
+            await fill(store)
+        usual, misled = await costs(connection, fresh), await costs(connection, analysed)
+        assert max(misled) < 1.3 * max(usual), (usual, misled)
+
+
+async def test_an_old_snapshot_costs_while_it_is_open_and_is_named(
+    postgres_url: str, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No version of a row that it might see can be cleared: the hot rows' chains grow. When it ends, so does that."""
+    monkeypatch.setattr("jobyard.stores.postgres.examine.OLD_SNAPSHOT_SECONDS", 0)
+    async with new_schema(postgres_url) as schema, opened(postgres_url, schema) as store:
+        await store.configure("q", QueueSettings(max_per_group=10, keep_completed=10))
+        await fill(store)
+        before = await costs(connection, store)
+        old = await asyncpg.connect(postgres_url, server_settings={"application_name": "the report"})
+        async with old.transaction(isolation="repeatable_read"):
+            await old.fetchval("SELECT count(*) FROM pg_class")
+            await costs(connection, store)
+            warned = [finding for finding in await store.examine() if finding.what == "snapshot"]
+            assert any(finding.level is Level.WARN and "the report" in finding.says for finding in warned)
+            assert any(str(old.get_server_pid()) in finding.cure for finding in warned)
+        await old.close()
+        await connection.execute(f"VACUUM {schema}.jobyard_queue, {schema}.jobyard_group, {schema}.jobyard_lease")
+        assert max(await costs(connection, store)) < 1.5 * max(before)

@@ -1,0 +1,145 @@
+"""Several processes' worth of inserters and claimers at once: limits hold, nothing is given twice, the counts agree."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections import Counter
+from multiprocessing.queues import Queue as Pipe
+
+import pytest
+from tests.conformance.support import new
+from tests.stores.postgres_support import done, exchange, new_schema, opened
+
+from jobyard.domain.job import QueueSettings, Unique
+from jobyard.domain.state import Settlement
+from jobyard.errors import QueueFull
+
+GROUPS, PER_GROUP, RUNNING, JOBS = 7, 2, 9, 400
+
+
+def insert_some(url: str, schema: str, pooled: bool) -> None:
+    async def main() -> None:
+        async with opened(url, schema, pooled=pooled, connections=4) as store:
+
+            async def one(start: int) -> None:
+                for number in range(start, JOBS, 4):
+                    await store.insert([new(group=str(number % GROUPS), queue=("q", "r")[number % 2])])
+
+            await asyncio.gather(*map(one, range(4)))
+
+    asyncio.run(main())
+
+
+def claim_some(
+    url: str, schema: str, pooled: bool, name: str, wanted: int, answers: Pipe[tuple[str, list[str]]]
+) -> None:
+    async def main() -> list[str]:
+        taken: list[str] = []
+        async with opened(url, schema, pooled=pooled, connections=3) as store:
+            settlements: list[Settlement] = []
+            idle = 0
+            while idle < 20:
+                answer = await store.exchange(name, settlements, (), wanted, 30.0)
+                assert answer.refused == ()
+                running = Counter((lease.queue, lease.group) for lease in answer.leases)
+                assert not running or max(running.values()) <= PER_GROUP
+                taken += [lease.job_id for lease in answer.leases]
+                settlements = [done(lease) for lease in answer.leases]
+                idle = 0 if answer.leases else idle + 1
+                if not answer.leases:
+                    await asyncio.sleep(0.05)
+        return taken
+
+    answers.put((name, asyncio.run(main())))
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+@pytest.mark.timeout(120)
+async def test_inserters_and_claimers_in_many_processes(postgres_url: str, pgbouncer_url: str, pooled: bool) -> None:
+    url = pgbouncer_url if pooled else postgres_url
+    async with new_schema(postgres_url) as schema, opened(url, schema, pooled=pooled) as store:
+        for queue in ("q", "r"):
+            await store.configure(
+                queue, QueueSettings(max_running=RUNNING, max_per_group=PER_GROUP, keep_completed=9999)
+            )
+        context = multiprocessing.get_context("spawn")
+        answers: Pipe[tuple[str, list[str]]] = context.Queue()
+        processes = [context.Process(target=insert_some, args=(url, schema, pooled)) for _ in range(2)]
+        processes += [
+            context.Process(target=claim_some, args=(url, schema, pooled, f"w{number}", 5 + number, answers))
+            for number in range(2)
+        ]
+        for process in processes:
+            process.start()
+        watching = asyncio.create_task(watch(store))
+        found = dict([await asyncio.to_thread(answers.get, True, 90) for _ in range(2)])
+        for process in processes:
+            await asyncio.to_thread(process.join)
+        watching.cancel()
+        assert [process.exitcode for process in processes] == [0] * 4
+        taken = [job_id for ids in found.values() for job_id in ids]
+        assert len(taken) == len(set(taken)) == 2 * JOBS
+        assert await store.audit() == []
+        assert [queue.completed for queue in await store.queues()] == [JOBS, JOBS]
+
+
+async def watch(store: object) -> None:
+    """The audit holds at any moment, not only in the end."""
+    while True:
+        assert await store.audit() == []  # type: ignore[attr-defined]
+        for queue in ("q", "r"):
+            for group in await store.groups(queue):  # type: ignore[attr-defined]
+                assert group.running <= PER_GROUP
+        await asyncio.sleep(0.05)
+
+
+async def test_a_full_queue_is_exact_with_many_inserters(postgres_url: str) -> None:
+    async with (
+        new_schema(postgres_url) as schema,
+        opened(postgres_url, schema) as store,
+        opened(postgres_url, schema) as other,
+    ):
+        await store.configure("q", QueueSettings(max_waiting=50))
+
+        async def one(handle: object, number: int) -> bool:
+            try:
+                await handle.insert([new(queue="q", group=str(number))])  # type: ignore[attr-defined]
+            except QueueFull:
+                return False
+            return True
+
+        results = await asyncio.gather(*(one((store, other)[number % 2], number) for number in range(120)))
+        assert sum(results) == 50
+        assert await store.audit() == []
+
+
+async def test_one_of_many_gets_a_unique_key(postgres_url: str) -> None:
+    async with (
+        new_schema(postgres_url) as schema,
+        opened(postgres_url, schema) as store,
+        opened(postgres_url, schema) as other,
+    ):
+        calls = [handle.insert([new(unique=Unique("key"))]) for _ in range(20) for handle in (store, other)]
+        answers = [answer for [answer] in await asyncio.gather(*calls)]
+        [winner] = [answer for answer in answers if answer.created]
+        assert {answer.id for answer in answers} == {winner.id}
+        assert len((await exchange(store, 5)).leases) == 1
+
+
+async def test_a_bad_insert_takes_no_other_with_it(postgres_url: str) -> None:
+    async with new_schema(postgres_url) as schema, opened(postgres_url, schema) as store:
+        await store.configure("full", QueueSettings(max_waiting=0))
+        known = new()
+        await store.insert([known])
+        jobs = [new(), known, new(queue="full"), new(kind="a\0b"), new(), new(kind="\ud800")]
+        answers = await asyncio.gather(*(store.insert([job]) for job in jobs), return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == [
+            "list",
+            "BadInput",
+            "QueueFull",
+            "BadInput",
+            "list",
+            "BadInput",
+        ]
+        assert await store.audit() == []
