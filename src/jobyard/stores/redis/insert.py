@@ -22,6 +22,8 @@ from jobyard.stores.redis.trouble import is_late, is_unknown_command, plain
 INSERT, ADOPT = command("insert"), command("adopt")
 # Jobs that travel in one command: more would keep other commands waiting for milliseconds.
 TOGETHER = 1000
+# What even a busy server takes: a call with very many jobs is waited for longer.
+JOBS_PER_SECOND = 5000
 
 
 class Call:
@@ -93,6 +95,7 @@ class Journey:
         self._server = server
         self._station = station
         self._calls = calls
+        self._patience = sum(len(call.jobs) for call in calls) / JOBS_PER_SECOND
 
     def depart(self) -> None:
         """At once where a connection is at hand."""
@@ -105,14 +108,14 @@ class Journey:
         except BadInput as error:
             self._apart(error)
         else:
-            link.post(self, *words)
+            link.post(self, *words, patience=self._patience)
 
     async def travel(self) -> None:
         """The long way: a connection must be made, or the server must learn the command first."""
         names: dict[str, int] = {}
         try:
             question = {"calls": [call.question(names) for call in self._calls], "names": list(names)}
-            replies = await self._server.run(INSERT, question, *self._records())
+            replies = await self._server.run(INSERT, question, *self._records(), patience=self._patience)
         except BadInput as error:
             self._apart(error)
         except (StoreError, asyncio.CancelledError) as error:
@@ -142,7 +145,7 @@ class Journey:
     def _words(self) -> tuple[str | bytes, ...]:
         names: dict[str, int] = {}
         question = {"calls": [call.question(names) for call in self._calls], "names": list(names)}
-        return self._server.words(INSERT, question, *self._records())
+        return self._server.words(INSERT, question, *self._records(), patience=self._patience)
 
     def _records(self) -> list[bytes]:
         return [record for call in self._calls for record in call.records]

@@ -39,7 +39,7 @@ class Link(asyncio.Protocol):
         self._shown = shown
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
-        self._owed: deque[tuple[Receiver, float]] = deque()
+        self._owed: deque[tuple[Receiver, float]] = deque()  # and until when its answer is waited for
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
         self.is_open = False
@@ -50,18 +50,18 @@ class Link(asyncio.Protocol):
     def in_flight(self) -> int:
         return len(self._owed)
 
-    def send(self, *words: str | bytes | int) -> asyncio.Future[Any]:
-        """The answer to come; an error of the server is answered, not raised."""
+    def send(self, *words: str | bytes | int, patience: float = 0.0) -> asyncio.Future[Any]:
+        """The answer to come; an error of the server is answered, not raised. `patience` is for what takes longer."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.post(future, *words)
+        self.post(future, *words, patience=patience)
         return future
 
-    def post(self, receiver: Receiver, *words: str | bytes | int) -> None:
+    def post(self, receiver: Receiver, *words: str | bytes | int, patience: float = 0.0) -> None:
         """The same for a receiver of one's own, without a turn of the event loop in between."""
         if not self.is_open or self._transport is None:
             receiver.set_exception(self._lost())
             return
-        self._owed.append((receiver, self._loop.time()))
+        self._owed.append((receiver, self._loop.time() + ANSWER_SECONDS + patience))
         self._transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # it takes any number of words
         if self._watch is None:
             self._watch = self._loop.call_later(ANSWER_SECONDS, self._look_at_the_time)
@@ -120,11 +120,11 @@ class Link(asyncio.Protocol):
         self._watch = None
         if not self._owed:
             return
-        waited = self._loop.time() - self._owed[0][1]
-        if waited >= ANSWER_SECONDS:
+        left = self._owed[0][1] - self._loop.time()
+        if left <= 0:
             self.close()
         else:
-            self._watch = self._loop.call_later(ANSWER_SECONDS - waited, self._look_at_the_time)
+            self._watch = self._loop.call_later(left, self._look_at_the_time)
 
     def _lost(self) -> AnswerLost:
         return AnswerLost(

@@ -21,6 +21,8 @@ GET, FIND, CHANGE, CONFIGURE = command("get"), command("find"), command("change"
 QUEUES, GROUPS, STANDING, PRUNE = command("queues"), command("groups"), command("standing"), command("prune")
 AUDIT, SIGNAL = command("audit"), command("signal")
 
+# An audit reads all there is; at about 10 µs per job.
+AUDIT_SECONDS = 300.0
 COUNTED_AT_MOST = 1000
 NAMED_AT_MOST = 10
 # A page looks at no more jobs than this; a filter that matches little answers short pages with a cursor.
@@ -229,5 +231,6 @@ async def prune(server: Server, limit: int) -> int:
 async def audit(server: Server) -> list[str]:
     found: list[str] = []
     for name in sorted(await server.ask("SMEMBERS", f"{server.prefix}:queues")):
-        found += [sentence.decode() for sentence in await server.run(AUDIT, {"name": name.decode()})]
+        sentences = await server.run(AUDIT, {"name": name.decode()}, patience=AUDIT_SECONDS)
+        found += [sentence.decode() for sentence in sentences]
     return found

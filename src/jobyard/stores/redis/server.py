@@ -89,26 +89,28 @@ class Server:
         """Bring the commands to the server; it keeps them, also over a restart."""
         await self.ask("FUNCTION", "LOAD", "REPLACE", library().text)
 
-    def words(self, name: str, question: dict[str, Any], *arguments: bytes) -> tuple[str | bytes, ...]:
+    def words(
+        self, name: str, question: dict[str, Any], *arguments: bytes, patience: float = 0.0
+    ) -> tuple[str | bytes, ...]:
         """A Lua command as it is sent. `now` 0 lets the server's clock decide."""
         if self.clock is not None:
             question["now"] = self.clock.now()
         else:
             question["now"] = 0
-            question["useful_until"] = round((time.monotonic() + ANSWER_SECONDS) * 1000 + self._ahead)
+            question["useful_until"] = round((time.monotonic() + ANSWER_SECONDS + patience) * 1000 + self._ahead)
         try:
             return (b"FCALL", name, b"0", self.prefix, encode(question), *arguments)
         except UnicodeEncodeError as error:
             raise BadInput(f"This text cannot be stored: {error}.") from error
 
-    async def run(self, name: str, question: dict[str, Any], *arguments: bytes) -> Any:
+    async def run(self, name: str, question: dict[str, Any], *arguments: bytes, patience: float = 0.0) -> Any:
         station = self.station
         link = station.link_at_hand() or await station.link()
-        answer = await link.send(*self.words(name, question, *arguments))
+        answer = await link.send(*self.words(name, question, *arguments, patience=patience), patience=patience)
         if isinstance(answer, ReplyError) and (is_unknown_command(answer) or is_late(answer)):
             await (self.load() if is_unknown_command(answer) else self.read_clock())
             link = station.link_at_hand() or await station.link()
-            answer = await link.send(*self.words(name, question, *arguments))
+            answer = await link.send(*self.words(name, question, *arguments, patience=patience), patience=patience)
         if isinstance(answer, ReplyError):
             raise plain(answer, self.address.shown)
         return answer
