@@ -51,7 +51,7 @@ local function register(queue, id, record, run_at, extra)
   jobs[#jobs + 1] = pack('>dd', now, run_at) .. record
   ids[#ids + 1] = id
   ids[#ids + 1] = seq
-  local block = math.floor(sequence / BLOCK)
+  local block = sub(seq, 1, BLOCK)
   queue.blocks[block] = (queue.blocks[block] or 0) + 1
   if extra then
     if extra.index then

@@ -253,7 +253,7 @@ local function flush_queue(queue)
         call('HDEL', queue.key .. 'block', block)
         call('ZREM', queue.key .. 'blocks', block)
       elseif count == change then
-        call('ZADD', queue.key .. 'blocks', block, block)
+        call('ZADD', queue.key .. 'blocks', tonumber(block), block)
       end
     end
   end

@@ -62,13 +62,13 @@ end
 local function complete(queue, ends)
   local count, first = ends.count, 1
   if queue.keep_ms == 0 and count > queue.keep_completed then
-    local gone, seqs, ids = {}, ends.seqs, ends.ids
+    local seqs, ids = {}, {}
     first = count - queue.keep_completed + 1
     for index = 1, first - 1 do
-      gone[index] = seqs[index] .. ids[index]
+      seqs[index], ids[index] = ends.seqs[index], ends.ids[index]
     end
     finish_number = finish_number + first - 1
-    drop(queue, gone)
+    drop(queue, seqs, ids)
   end
   local done, order, heads, at = {}, {}, {}, 0
   for index = first, count do

@@ -42,7 +42,7 @@ command('audit', { 'no-writes' }, function(_, args)
   local blocks = {}
   for seq, value in pairs(values) do
     jobs = jobs + 1
-    local block = tostring(math.floor(tonumber(seq) / BLOCK))
+    local block = sub(seq, 1, BLOCK)
     blocks[block] = (blocks[block] or 0) + 1
     local _, _, name = header(value)
     if not rows[name] then

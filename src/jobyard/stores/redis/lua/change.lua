@@ -69,7 +69,7 @@ function actions.delete(job)
   else
     leave_finished(job)
   end
-  drop(job.queue, { job.seq .. job.id })
+  drop(job.queue, { job.seq }, { job.id })
   tell_end(job.queue, job.id, function()
     return 'g' .. job.id
   end)

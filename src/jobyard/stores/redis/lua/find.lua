@@ -74,7 +74,7 @@ end
 
 -- Everything, by blocks of sequences that hold any job at all.
 local function walk()
-  local block = math.floor((ask.before - 1) / BLOCK)
+  local block = math.floor((ask.before - 1) / 1000)
   while true do
     local top = -1
     for _, name in ipairs(names) do
@@ -85,12 +85,12 @@ local function walk()
       return -1
     end
     local candidates, seqs = {}, {}
-    for number = top * BLOCK, math.min(top * BLOCK + BLOCK, ask.before) - 1 do
+    for number = 1000 * top, math.min(1000 * top + 1000, ask.before) - 1 do
       seqs[#seqs + 1] = name_of(number)
     end
     for _, name in ipairs(names) do
       local queue = known_queue(name)
-      if queue and call('ZSCORE', queue.key .. 'blocks', top) then
+      if queue and call('ZSCORE', queue.key .. 'blocks', format('%012d', top)) then
         for _, seq in ipairs(seqs) do
           if call('HEXISTS', queue.key .. 'jobs', seq) == 1 then
             candidates[#candidates + 1] = { seq, queue }

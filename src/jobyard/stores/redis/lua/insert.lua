@@ -58,7 +58,7 @@ local function check(one)
 end
 
 local function store(one, held, args, argument)
-  local first, answer, arrivals, delayed = sequence + 1, {}, {}, {}
+  local first, answer, arrivals = sequence + 1, {}, {}
   for position = 1, #one.jobs / 4 do
     local id, number, group_name, priority = unpack(one.jobs, 4 * position - 3, 4 * position)
     if held[position] then
