@@ -42,15 +42,15 @@ end
 local function register(queue, id, record, run_at, extra)
   sequence = sequence + 1
   local seq = name_of(sequence)
-  local jobs, ids = queue.new_jobs, queue.new_ids
+  local jobs, ids, at = queue.new_jobs, queue.new_ids, queue.new_count
   if not jobs then
-    jobs, ids = {}, {}
+    jobs, ids, at = {}, {}, 0
     queue.new_jobs, queue.new_ids = jobs, ids
+    queue.stamp = pack('>dd', now, now)
   end
-  jobs[#jobs + 1] = seq
-  jobs[#jobs + 1] = pack('>dd', now, run_at) .. record
-  ids[#ids + 1] = id
-  ids[#ids + 1] = seq
+  jobs[at + 1], jobs[at + 2] = seq, (run_at == now and queue.stamp or pack('>dd', now, run_at)) .. record
+  ids[at + 1], ids[at + 2] = id, seq
+  queue.new_count = at + 2
   local block = sub(seq, 1, BLOCK)
   queue.blocks[block] = (queue.blocks[block] or 0) + 1
   if extra then

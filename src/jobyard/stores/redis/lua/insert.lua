@@ -28,8 +28,9 @@ end
 local function check(one)
   local held, ids, taken, counts = {}, {}, {}, {}
   for position = 1, #one.jobs / 4 do
-    local id, number, group = unpack(one.jobs, 4 * position - 3, 4 * position - 1)
-    local name, extra = ask.names[number], one.more[position]
+    local at = 4 * position
+    local id, group = one.jobs[at - 3], one.jobs[at - 1]
+    local name, extra = ask.names[one.jobs[at - 2]], one.more[position]
     local holder = false
     if extra and extra.key then
       local place = name .. '\0' .. extra.key
@@ -57,16 +58,29 @@ local function check(one)
   return held, check_room(counts)
 end
 
+-- Into the line of its group; written for all jobs of the call together.
+local function join_line(group, priority, seq, arrivals)
+  local ready = group.new_ready
+  if not ready then
+    ready = { count = 0 }
+    group.new_ready = ready
+    arrivals[#arrivals + 1] = group
+  end
+  local at = ready.count
+  ready[at + 1], ready[at + 2] = -priority, seq
+  ready.count = at + 2
+end
+
 local function store(one, held, args, argument)
-  local first, answer, arrivals = sequence + 1, {}, {}
-  for position = 1, #one.jobs / 4 do
-    local id, number, group_name, priority = unpack(one.jobs, 4 * position - 3, 4 * position)
+  local first, answer, arrivals, list = sequence + 1, {}, {}, one.jobs
+  for position = 1, #list / 4 do
+    local at = 4 * position
+    local id = list[at - 3]
     if held[position] then
       answer[#answer + 1] = position - 1
       answer[#answer + 1] = held[position]
     else
-      local queue, extra = queue_of(ask.names[number]), one.more[position]
-      local run_at = now
+      local queue, extra, run_at = queue_of(ask.names[list[at - 2]]), one.more[position], now
       if extra then
         run_at = extra.at or after(extra.delay or 0)
         if extra.key then
@@ -75,16 +89,9 @@ local function store(one, held, args, argument)
       end
       known[id] = true
       local seq = register(queue, id, args[argument + position], run_at, extra)
-      local group = group_of(queue, group_name)
+      local group = queue.groups[list[at - 1]] or group_of(queue, list[at - 1])
       if run_at <= now then
-        local ready = group.new_ready
-        if not ready then
-          ready = {}
-          group.new_ready = ready
-          arrivals[#arrivals + 1] = group
-        end
-        ready[#ready + 1] = -priority
-        ready[#ready + 1] = seq
+        join_line(group, list[at], seq, arrivals)
         arrive(group, 1)
       else
         call('ZADD', queue.key .. 'delayed', run_at, seq)
