@@ -35,9 +35,9 @@ class Peer:
     def insert(self, about: str, share: float, **settings: int) -> Case:
         return self._case("insert", Benchmark.INSERT, about, partial(_plain, self._at, "insert", settings), share)
 
-    def enqueue(self, share: float, callers: int = 1) -> Case:
+    def enqueue(self, share: float, callers: int = 1, **settings: int) -> Case:
         about = "one caller" if callers == 1 else f"{callers} callers at once"
-        measure = partial(_plain, self._at, "enqueue", {"callers": callers})
+        measure = partial(_plain, self._at, "enqueue", {"callers": callers, **settings})
         return self._case(f"enqueue-{callers}", Benchmark.ENQUEUE, about, measure, share)
 
     def latency(self, **settings: int) -> Case:

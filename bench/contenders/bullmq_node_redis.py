@@ -9,6 +9,7 @@ _PEER = Peer("BullMQ Node", Engine.REDIS, "at least once, locks, deleted", share
 
 CONTENDER = _PEER.contender(
     _PEER.drain(),
+    _PEER.drain("drain-kept", about="records kept", guarantee="at least once, locks, kept", keep=1),
     _PEER.insert("addBulk of 1,000", 0.5),
     _PEER.enqueue(0.08),
     _PEER.enqueue(0.3, callers=50),

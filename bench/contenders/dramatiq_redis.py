@@ -8,7 +8,7 @@ from bench.peer import Peer
 _PEER = Peer("dramatiq", Engine.REDIS, "at least once, deleted", share=0.06)
 
 CONTENDER = _PEER.contender(
-    _PEER.drain(about="8 threads"),
+    _PEER.drain(about="16 threads"),
     _PEER.enqueue(0.06),
     _PEER.latency(),
 )

@@ -8,7 +8,7 @@ from bench.peer import Peer
 _PEER = Peer("procrastinate", Engine.POSTGRES, "at least once, deleted", share=0.012)
 
 CONTENDER = _PEER.contender(
-    _PEER.drain(about="20 at once"),
+    _PEER.drain(about="10 at once"),
     _PEER.insert("batches of 1,000", 0.2),
     _PEER.enqueue(0.02),
     _PEER.enqueue(0.02, callers=50),

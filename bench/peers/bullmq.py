@@ -33,7 +33,7 @@ class Bullmq(by_asyncio.Peer):
             else:
                 tally.ran()
 
-        concurrency = self.order.setting("concurrency", 50)
+        concurrency = self.order.setting("concurrency", 20)
         self.worker = Worker("bench", process, {"connection": self.order.url, "concurrency": concurrency})
 
     async def unsettled(self) -> int:

@@ -9,7 +9,7 @@ const CHUNK = 1000;
 const order = JSON.parse(process.argv[2]);
 const { hostname, port } = new URL(order.url);
 const connection = { host: hostname, port: Number(port), maxRetriesPerRequest: null };
-const options = { removeOnComplete: true };
+const options = order.settings.keep ? {} : { removeOnComplete: true };
 // Else it would try again and again, and say so each time.
 const giveUp = (error) => {
   console.error(error.message);

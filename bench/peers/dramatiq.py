@@ -14,7 +14,6 @@ from bench.peers.common import Order, Tally
 class Dramatiq(by_threads.Peer):
     def __init__(self, order: Order, tally: Tally) -> None:
         super().__init__(order, tally)
-        # Prometheus and the like are not in by default in this version; age and time limits, retries and so on are.
         self.broker = RedisBroker(url=order.url)
         dramatiq.set_broker(self.broker)
         self.noop = dramatiq.actor(actor_name="noop")(tally.ran)
@@ -27,7 +26,7 @@ class Dramatiq(by_threads.Peer):
             self.stamp.send(sent)
 
     def work(self) -> None:
-        dramatiq.Worker(self.broker, worker_threads=self.order.setting("threads", 8)).start()
+        dramatiq.Worker(self.broker, worker_threads=self.order.setting("threads", 16)).start()
         threading.Event().wait()
 
     def unsettled(self) -> int:

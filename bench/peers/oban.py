@@ -43,7 +43,7 @@ class ObanPeer(by_asyncio.Peer):
             await self.client.enqueue_many(self.noop.new({}) for _ in range(min(CHUNK, jobs - start)))
 
     async def work(self) -> None:
-        limit = self.order.setting("concurrency", 500)
+        limit = self.order.setting("concurrency", 100)
         self.server = Oban(pool=self.pool, name="server", queues={"bench": limit})
         await self.server.start()
 

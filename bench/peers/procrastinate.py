@@ -41,7 +41,7 @@ class Procrastinate(by_asyncio.Peer):
     async def work(self) -> None:
         self.task = asyncio.create_task(
             self.app.run_worker_async(
-                concurrency=self.order.setting("concurrency", 20),
+                concurrency=self.order.setting("concurrency", 10),
                 delete_jobs="successful" if self.order.setting("delete", 1) else "never",
                 install_signal_handlers=False,
             )
