@@ -38,6 +38,7 @@ def door(engine: str, server: Server) -> Iterator[Server]:
         absent(error)
     with made:
         yield made
+        assert made.is_up, f"PgBouncer has ended by itself:\n{made.log_tail()}"
 
 
 @pytest.fixture

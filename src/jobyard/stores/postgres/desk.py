@@ -17,8 +17,8 @@ from jobyard.stores.memory.bell import TurnedByHand
 from jobyard.stores.postgres.address import without_secrets
 from jobyard.stores.postgres.housekeeping import Broom
 from jobyard.stores.postgres.own import Commits, fingerprint
-from jobyard.stores.postgres.pool import Connection, Pool
-from jobyard.stores.postgres.schema import find_schema, known_migrations, migrate
+from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection, Pool
+from jobyard.stores.postgres.schema import MIGRATE_SECONDS, find_schema, known_migrations, migrate
 from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.waking import CANCEL, ENDS, WORK, Crier, Ear, Family
 
@@ -108,7 +108,8 @@ class Desk:
                 size = self._connections if self._parent is None else min(TWIN_CONNECTIONS, self._connections)
                 pool = self._pool(size)
                 try:
-                    self._parts = Parts(pool, await pool.run(self._prepare), self._family)
+                    statements = await pool.run(self._prepare, pooled_seconds=MIGRATE_SECONDS)
+                    self._parts = Parts(pool, statements, self._family)
                 except BaseException:
                     await pool.close()
                     raise
@@ -168,7 +169,7 @@ class Desk:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 return await work(connection, parts.statements)
 
-        return await parts.pool.run(inside)
+        return await parts.pool.run(inside, pooled_seconds=COMMAND_SECONDS)
 
     async def _value(self, name: str, *arguments: object) -> object:
         return await self._run(lambda connection, statements: connection.fetchval(statements[name], *arguments))

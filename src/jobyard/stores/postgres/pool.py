@@ -22,8 +22,8 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 CONNECT_SECONDS = 4.0
 COMMAND_SECONDS = 30.0
-# Behind PgBouncer nobody can tell whether the server is still busy with a silent connection: every verb is short there.
-POOLED_COMMAND_SECONDS = 8.0
+# Behind PgBouncer nobody can tell whether the server is still busy with a silent connection: a verb has this long.
+POOLED_SECONDS = 8.0
 # A pool that is used up says so after this long.
 PATIENCE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
@@ -54,7 +54,8 @@ class Pool:
         connection: Connection = await asyncpg.connect(
             self._url,
             timeout=CONNECT_SECONDS,
-            command_timeout=POOLED_COMMAND_SECONDS if self._pooled else COMMAND_SECONDS,
+            # The driver would ask PgBouncer to cancel, which ends version 1.18 with a FATAL error.
+            command_timeout=None if self._pooled else COMMAND_SECONDS,
             # Behind PgBouncer the next statement may meet another session, which knows nothing that we prepared.
             statement_cache_size=0 if self._pooled else 200,
             server_settings=None if named else {"application_name": "jobyard"},
@@ -62,9 +63,14 @@ class Pool:
         keep_alive(connection)
         return connection
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]], attempts: int = ATTEMPTS) -> T:
+    async def run(
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        attempts: int = ATTEMPTS,
+        pooled_seconds: float = POOLED_SECONDS,
+    ) -> T:
         """Do the work on a connection. If the caller is cancelled the work goes on, and the connection comes back."""
-        task = asyncio.get_running_loop().create_task(self._patiently(work, attempts))
+        task = asyncio.get_running_loop().create_task(self._patiently(work, attempts, pooled_seconds))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -74,11 +80,11 @@ class Pool:
         if not task.cancelled():
             task.exception()  # whoever waited has it; if nobody does, nobody wants it
 
-    async def _patiently(self, work: Callable[[Connection], Awaitable[T]], attempts: int) -> T:
+    async def _patiently(self, work: Callable[[Connection], Awaitable[T]], attempts: int, pooled_seconds: float) -> T:
         nap = FIRST_NAP_SECONDS
         for left in range(attempts - 1, -1, -1):
             try:
-                return await self._once(work)
+                return await self._once(work, pooled_seconds)
             except Trouble as error:
                 if state_of(error) not in TRY_AGAIN or not left or self._closed:
                     raise translate(error, self.shown) from error
@@ -86,14 +92,19 @@ class Pool:
             nap = min(nap * 2, LONGEST_NAP_SECONDS)
         raise AssertionError
 
-    async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        return await self.alone(partial(self._inside, work) if self._pooled else work)
+    async def _once(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float) -> T:
+        return await self.alone(partial(self._inside, work) if self._pooled else work, pooled_seconds)
 
-    async def alone(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def alone(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float = COMMAND_SECONDS) -> T:
         """Outside of any transaction, for plain statements only."""
         connection = await self._acquire()
         watch = Watch(connection, self.connect)
-        timer = None if self._pooled else asyncio.get_running_loop().call_later(SILENT_SECONDS, self._suspect, watch)
+        loop = asyncio.get_running_loop()
+        timer = (
+            loop.call_later(pooled_seconds, self._give_up, connection)
+            if self._pooled
+            else loop.call_later(SILENT_SECONDS, self._suspect, watch)
+        )
         try:
             answer = await work(connection)
         except BaseException as error:
@@ -101,8 +112,7 @@ class Pool:
             raise
         finally:
             watch.is_over = True
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         await self._release(connection, sound=True)
         return answer
 
@@ -113,11 +123,14 @@ class Pool:
 
     async def _end_if_silent(self, watch: Watch) -> None:
         if await watch.until_silent():
-            # Those that are idle came the same way: each would cost its next user as long again.
-            idle, self._idle = self._idle, []
-            self._count -= len(idle)
-            for connection in [watch.connection, *idle]:
-                connection.terminate()
+            self._give_up(watch.connection)
+
+    def _give_up(self, connection: Connection) -> None:
+        """Those that are idle came the same way: each would cost its next user as long again."""
+        idle, self._idle = self._idle, []
+        self._count -= len(idle)
+        for one in [connection, *idle]:
+            one.terminate()
 
     async def _inside(self, work: Callable[[Connection], Awaitable[T]], connection: Connection) -> T:
         """In a transaction, even for one statement: what is parsed and what is bound must meet the same session."""
