@@ -25,7 +25,8 @@ LIVE_GROUPS, JOBS_EACH, BATCH = 40, 60, 50
 FINISHED, BLOCKED, GROUPS = 300_000, 200_000, 100_000
 PAST = """
 INSERT INTO {schema}.jobyard_job (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at,
-  created_at, payload) SELECT i, 'done-' || i, 'k', 'q', 'past', 0, 3, 0, 1, 1, '{{}}' FROM generate_series(1, {finished}) i;
+  created_at, payload)
+  SELECT i, 'done-' || i, 'k', 'q', 'past', 0, 3, 0, 1, 1, '{{}}' FROM generate_series(1, {finished}) i;
 INSERT INTO {schema}.jobyard_done (sequence, finish, finished_at, attempt, bucket, queue, state)
   SELECT i, i, 1, 1, 0, 'q', 'COMPLETED' FROM generate_series(1, {finished}) i;
 INSERT INTO {schema}.jobyard_job (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at,
@@ -52,7 +53,7 @@ async def pages(connection: Any, store: PostgresStore, settlements: list[Settlem
     """One exchange, committed; the settlements for the next one, and how many pages this one touched."""
     statement = store._open_parts().statements["exchange"]
     cargo = Cargo(settlements, ())
-    arguments = [None, "w", "token", ["q"], BATCH, milliseconds(30), *cargo.arguments(), None, False]
+    arguments = [None, "w", "token", ["q"], BATCH, milliseconds(30), *cargo.arguments(), None, False, None]
     transaction = connection.transaction()
     await transaction.start()
     [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)

@@ -12,8 +12,9 @@ import msgspec
 from jobyard.domain.job import Job, NewJob
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement, bury
-from jobyard.errors import BadInput, LeaseLost, NotPossible, StoreUnavailable
+from jobyard.errors import BadInput, LeaseLost, NotPossible, StoreError
 from jobyard.ports.store import Exchange, Extended, Inserted, Report
+from jobyard.stores.postgres.bulk import can_copy, copy
 from jobyard.stores.postgres.columns import (
     checked_priority,
     columns,
@@ -30,13 +31,15 @@ from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.standing import not_found
 from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.trips import Cargo, received, storable, transition_arguments
-from jobyard.stores.postgres.words import plain_words, state_of
+from jobyard.stores.postgres.words import NOT_HELD, plain_words, state_of
 
 T = TypeVar("T")
 
 # About a second of naps; after that, what an application's open transaction is settling is refused.
 BUSY_ATTEMPTS = 12
 BUSY = "55P03"
+# An exchange is remembered until so many others have come: its jobs have then mostly ended.
+REMEMBERED_TOKENS = 4096
 
 
 def new_token() -> str:
@@ -44,8 +47,34 @@ def new_token() -> str:
     return secrets.token_hex(8)
 
 
+class Origins:
+    """Which queues an exchange gave jobs of: whoever settles them need not look that up."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, set[str]] = {}
+
+    def remember(self, token: str, queues: set[str]) -> None:
+        self._queues[token] = queues
+        if len(self._queues) > REMEMBERED_TOKENS:
+            self._queues.pop(next(iter(self._queues)))
+
+    def of(self, tokens: set[str]) -> list[str] | None:
+        """None as soon as one is not remembered."""
+        found: set[str] = set()
+        for token in tokens:
+            queues = self._queues.get(token)
+            if queues is None:
+                return None
+            found |= queues
+        return list(found)
+
+
 class HotPathVerbs(Desk):
     _coach: Coach | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._origins = Origins()
 
     # Insert
 
@@ -62,10 +91,16 @@ class HotPathVerbs(Desk):
         return await self._coach.insert(jobs)
 
     async def _insert_all(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        answers = inserted(jobs, await self._rows("insert", self._now(), *columns(jobs)))
+        answers = await self._copy(jobs) if can_copy(jobs) else None
+        if answers is None:
+            answers = inserted(jobs, await self._rows("insert", self._now(), *columns(jobs)))
         if any(answer.created for answer in answers):
             self._arrived()
         return answers
+
+    async def _copy(self, jobs: Sequence[NewJob]) -> list[Inserted] | None:
+        now = self._now()
+        return await self._run(lambda connection, statements: copy(connection, statements, now, jobs))
 
     async def _insert_beside(
         self, jobs: Sequence[NewJob], connection: Connection, statements: Statements
@@ -114,13 +149,10 @@ class HotPathVerbs(Desk):
         cargo, token = Cargo(settlements, self._family.awaited), new_token()
         now, lease = self._now(), milliseconds(lease_seconds)
         arguments = [now, worker, token, list(dict.fromkeys(queues)), max(0, wanted), lease, *cargo.arguments(), None]
-        try:
-            rows = await self._trip(cargo, arguments, impatient=False, attempts=BUSY_ATTEMPTS)
-        except StoreUnavailable as error:
-            if error.__cause__ is None or state_of(error.__cause__) != BUSY:
-                raise
-            rows = await self._trip(cargo, arguments, impatient=True, attempts=BUSY_ATTEMPTS)
+        rows = await self._settle_and_claim(cargo, arguments)
         answer = received(rows, cargo, token)
+        if answer.leases:
+            self._origins.remember(token, {lease.queue for lease in answer.leases})
         if settlements:
             self._some_ended()
             if len(answer.leases) == wanted or cargo.brings_back:
@@ -130,17 +162,27 @@ class HotPathVerbs(Desk):
             self._parts.broom.count(len(settlements) + len(answer.leases))
         return answer
 
-    async def _trip(self, cargo: Cargo, arguments: list[Any], *, impatient: bool, attempts: int) -> list[Any]:
+    async def _settle_and_claim(self, cargo: Cargo, arguments: list[Any]) -> list[Any]:
+        origin = self._origins.of(cargo.tokens())
+        try:
+            return await self._trip(cargo, [*arguments, False, origin], BUSY_ATTEMPTS)
+        except StoreError as error:
+            state = "" if error.__cause__ is None else state_of(error.__cause__)
+            if state not in (BUSY, NOT_HELD):
+                raise
+        return await self._trip(cargo, [*arguments, state == BUSY, None], BUSY_ATTEMPTS)
+
+    async def _trip(self, cargo: Cargo, arguments: list[Any], attempts: int) -> list[Any]:
         parts = self._open_parts()
         statement = parts.statements["exchange"]
         if not cargo.awaited:
-            return await parts.pool.run(lambda connection: connection.fetch(statement, *arguments, impatient), attempts)
+            return await parts.pool.run(lambda connection: connection.fetch(statement, *arguments), attempts)
         # Somebody here waits for these: they are shown before retention may take them away.
         ids = [one.key.job_id for one in cargo.awaited]
 
         async def work(connection: Connection) -> tuple[list[Any], dict[str, Job]]:
             async with connection.transaction():
-                rows = await connection.fetch(statement, *arguments, impatient)
+                rows = await connection.fetch(statement, *arguments)
                 return rows, await see(connection, parts.statements, arguments[0], ids)
 
         rows, jobs = await parts.pool.run(work, attempts)
@@ -192,8 +234,8 @@ class HotPathVerbs(Desk):
             )
         cargo = Cargo(settlements, self._family.awaited)
         # By the time at which it was asked for: who ran out later may yet renew.
-        arguments = [asked_at, "", "", [], 0, 0, *cargo.arguments(), asked_at]
-        answer = received(await self._trip(cargo, arguments, impatient=True, attempts=BUSY_ATTEMPTS), cargo, "")
+        arguments = [asked_at, "", "", [], 0, 0, *cargo.arguments(), asked_at, True, None]
+        answer = received(await self._trip(cargo, arguments, BUSY_ATTEMPTS), cargo, "")
         refused = {key.sequence for key in answer.refused}
         self._some_ended()
         self._arrived()

@@ -65,6 +65,10 @@ class Cargo:
             *(other_arguments(others) if others else NO_OTHERS),
         ]
 
+    def tokens(self) -> set[str]:
+        """Those of the plain completions."""
+        return {one.key.token for one in self._common}
+
     def refused(self, marks: list[int]) -> tuple[LeaseKey, ...]:
         """The server names plain completions by sequence, the others by minus their place."""
         if not marks:

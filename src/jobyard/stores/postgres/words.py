@@ -18,7 +18,7 @@ from jobyard.errors import (
     StoreUnavailable,
 )
 
-QUEUE_FULL, KNOWN_ID = "JYF01", "JYB01"
+QUEUE_FULL, KNOWN_ID, NOT_HELD = "JYF01", "JYB01", "JYQ01"
 # Somebody else was faster or in the way: the same once more is right.
 TRY_AGAIN = {"40001", "40P01", "55P03"}
 FULL = {"53100", "53200"}

@@ -26,7 +26,6 @@ DECLARE
   g_waiting bigint[] := '{}'; g_running bigint[] := '{}'; g_limit bigint[] := '{}'; g_paused boolean[] := '{}';
   g_freed bigint[] := '{}'; g_cap bigint[] := '{}'; g_given bigint[] := '{}';
   a_g bigint[]; a_tid tid[]; a_ord bigint[]; a_used integer[]; a_flags integer[];
-  l_queue text[]; l_group text[];
   many integer := 0;
 BEGIN
   FOR q IN
@@ -90,25 +89,37 @@ BEGIN
   END IF;
 
   -- One round after the other, each in line order; where several queues take turns, they do so in the same way.
-  SELECT array_agg(s.o), array_agg(s.tid), array_agg(s.ord), array_agg(s.used), array_agg(s.flags), array_agg(s.queue),
-         array_agg(s.name)
-  INTO a_g, a_tid, a_ord, a_used, a_flags, l_queue, l_group
-  FROM (
-    SELECT u.o, r.*, q_name[u.q] AS queue, u.name
-    FROM unnest(g_q, g_name, g_given, g_head) WITH ORDINALITY u(q, name, n, head, o)
-    CROSS JOIN LATERAL (
-      SELECT k.tid, k.ord, k.used, k.flags, row_number() OVER () AS rank
-      FROM (SELECT v.ctid AS tid, v.ord, v.used, v.flags FROM {schema}.jobyard_ready v
-            WHERE v.queue = q_name[u.q] AND v.group_name = u.name AND v.ord >= u.head
-            ORDER BY v.ord LIMIT u.n) k) r
-    WHERE u.n > 0
-    ORDER BY CASE WHEN many > 1 THEN row_number() OVER (PARTITION BY u.q ORDER BY r.rank, u.o) ELSE r.rank END, u.o) s;
+  IF many = 1 THEN
+    SELECT array_agg(s.o), array_agg(s.tid), array_agg(s.ord), array_agg(s.used), array_agg(s.flags)
+    INTO a_g, a_tid, a_ord, a_used, a_flags
+    FROM (
+      SELECT u.o, r.*
+      FROM unnest(g_name, g_given, g_head) WITH ORDINALITY u(name, n, head, o)
+      CROSS JOIN LATERAL (
+        SELECT k.tid, k.ord, k.used, k.flags, row_number() OVER () AS rank
+        FROM (SELECT v.ctid AS tid, v.ord, v.used, v.flags FROM {schema}.jobyard_ready v
+              WHERE v.queue = q_name[1] AND v.group_name = u.name AND v.ord >= u.head
+              ORDER BY v.ord LIMIT u.n) k) r
+      ORDER BY r.rank, u.o) s;
+  ELSE
+    SELECT array_agg(s.o), array_agg(s.tid), array_agg(s.ord), array_agg(s.used), array_agg(s.flags)
+    INTO a_g, a_tid, a_ord, a_used, a_flags
+    FROM (
+      SELECT u.o, r.*
+      FROM unnest(g_q, g_name, g_given, g_head) WITH ORDINALITY u(q, name, n, head, o)
+      CROSS JOIN LATERAL (
+        SELECT k.tid, k.ord, k.used, k.flags, row_number() OVER () AS rank
+        FROM (SELECT v.ctid AS tid, v.ord, v.used, v.flags FROM {schema}.jobyard_ready v
+              WHERE v.queue = q_name[u.q] AND v.group_name = u.name AND v.ord >= u.head
+              ORDER BY v.ord LIMIT u.n) k) r
+      ORDER BY row_number() OVER (PARTITION BY u.q ORDER BY r.rank, u.o), u.o) s;
+  END IF;
   IF a_tid IS NOT NULL THEN
     DELETE FROM {schema}.jobyard_ready WHERE ctid = ANY (a_tid);
     INSERT INTO {schema}.jobyard_lease
       (sequence, expires_at, started_at, attempt, flags, token, worker, queue, group_name)
-    SELECT u.ord & 4398046511103, p_expires, p_now, u.used + 1, u.flags, p_token, p_worker, u.q, u.g
-    FROM unnest(a_ord, a_used, a_flags, l_queue, l_group) u(ord, used, flags, q, g);
+    SELECT u.ord & 4398046511103, p_expires, p_now, u.used + 1, u.flags, p_token, p_worker, q_name[g_q[u.g]], g_name[u.g]
+    FROM unnest(a_g, a_ord, a_used, a_flags) u(g, ord, used, flags);
     SELECT array_agg(u.ord & 4398046511103), array_agg(u.used + 1) INTO r_sequence, r_attempt
     FROM unnest(a_ord, a_used) u(ord, used);
   END IF;

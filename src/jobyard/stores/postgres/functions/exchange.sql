@@ -2,7 +2,8 @@
 -- in: now (NULL: the server's), worker, token for what is claimed, queues (empty: all), how many, lease in ms;
 --     c_*: plain completions; keep: sequences that retention must leave alone for now;
 --     o_*: other transitions, in order; expired_before: apply these only to leases that ran out by then;
---     impatient: refuse what an application's own transaction is settling right now, instead of raising 55P03.
+--     impatient: refuse what an application's own transaction is settling right now, instead of raising 55P03;
+--     from: the queues of the plain completions, as far as the caller remembers (NULL: look it up); raises JYQ01 if he is wrong.
 -- out: one row per lease, then one with sequence NULL and, as JSON in `payload`, the rest of the answer.
 -- Planner settings: statistics taken while a table was empty must not make anybody scan it when it is full.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
@@ -10,14 +11,13 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
   c_sequence bigint[], c_token text[], c_result bytea[], p_keep bigint[],
   o_sequence bigint[], o_token text[], o_to text[], o_counted boolean[], o_died boolean[], o_delay bigint[],
   o_signal text[], o_park bigint[], o_external text[], o_result bytea[], o_reason text[], o_error bytea[],
-  p_expired_before bigint, p_impatient boolean
+  p_expired_before bigint, p_impatient boolean, p_from text[]
 ) RETURNS TABLE (
   sequence bigint, id text, kind text, queue text, group_name text, priority integer, attempt integer,
   max_attempts integer, deaths integer, payload bytea, private_payload bytea, timeout_seconds double precision,
   backoff bytea, signal bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -42,8 +42,9 @@ BEGIN
   held := wanted_queues;
   IF settling THEN
     -- Every queue that is touched is held from the start, in one order for all, so that nobody waits crosswise.
-    held := held || ARRAY(
-      SELECT DISTINCT l.queue FROM unnest(c_sequence || o_sequence) s(sequence)
+    held := held || p_from || ARRAY(
+      SELECT DISTINCT l.queue
+      FROM unnest(CASE WHEN p_from IS NULL THEN c_sequence || o_sequence ELSE o_sequence END) s(sequence)
       CROSS JOIN LATERAL (SELECT k.queue FROM {schema}.jobyard_lease k WHERE k.sequence = s.sequence OFFSET 0) l);
   END IF;
   IF cardinality(held) > 0 THEN
@@ -63,7 +64,7 @@ BEGIN
     END IF;
     IF f_sequence IS NOT NULL THEN
       changed := true;
-      IF f_queue[1] = ALL (f_queue) THEN
+      IF f_queue[1] = ALL (f_queue) AND f_queue[1] = ANY (held) THEN
         PERFORM {schema}.jobyard_complete(v_now, f_queue[1], f_tid, f_sequence, f_attempt, f_started, f_flags, f_worker,
                                           f_result, p_keep);
       ELSE
@@ -75,6 +76,9 @@ BEGIN
             u(q, tid, s, a, b, f, w, r)
           GROUP BY u.q ORDER BY u.q
         LOOP
+          IF NOT t.q = ANY (held) THEN
+            RAISE EXCEPTION USING ERRCODE = 'JYQ01', MESSAGE = format('queue %s is not held', t.q);
+          END IF;
           PERFORM {schema}.jobyard_complete(v_now, t.q, t.tids, t.sequences, t.attempts, t.started, t.flags, t.workers,
                                             t.results, p_keep);
         END LOOP;

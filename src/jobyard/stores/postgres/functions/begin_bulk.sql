@@ -1,0 +1,17 @@
+-- Before many jobs are copied into the tables: make their queues known and draw their numbers.
+-- in: now (NULL: the server's), the names of the queues, how many jobs.
+-- out: now, and the sequences; NULL when one of the queues limits what may wait, so that a copy will not do.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_begin_bulk(
+  p_now bigint, p_names text[], p_many integer, OUT o_now bigint, OUT o_sequences bigint[]
+) LANGUAGE plpgsql AS $$
+BEGIN
+  o_now := {schema}.jobyard_now(p_now);
+  INSERT INTO {schema}.jobyard_queue (name) SELECT n FROM unnest(p_names) n
+  WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_queue k WHERE k.name = n) ORDER BY n ON CONFLICT DO NOTHING;
+  IF EXISTS (SELECT FROM {schema}.jobyard_queue k WHERE k.name = ANY (p_names)
+             AND (k.max_waiting IS NOT NULL OR k.max_waiting_per_group IS NOT NULL)) THEN
+    RETURN;
+  END IF;
+  o_sequences := ARRAY(SELECT nextval('{schema}.jobyard_sequence') FROM generate_series(1, p_many));
+END
+$$;
