@@ -32,7 +32,7 @@ from jobyard.ports.store import (
     Store,
     WorkerInfo,
 )
-from jobyard.stores.patience import patiently
+from jobyard.stores.patience import LOOK_AGAIN_SECONDS
 from jobyard.stores.redis import exchange, insert, people, records, waiting
 from jobyard.stores.redis.address import read
 from jobyard.stores.redis.clock import TurnedByHand
@@ -120,7 +120,11 @@ class RedisStore:
         now = partial(exchange.exchange, self._server, self._homes, worker, settlements, queues, wanted, lease_seconds)
         if until is None or settlements:
             return await now()
-        return await patiently(now, partial(self.wait_for_work, queues), until)
+        answer = await now()
+        if answer.leases or until.done():
+            return answer
+        asked = partial(waiting.wait_for_work, self._server, queues, LOOK_AGAIN_SECONDS, lambda: self._cancels_asked)
+        return await now() if await asked(until) else answer
 
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
         raise NotPossible(f"{NO_TRANSACTION}; return the result instead.")

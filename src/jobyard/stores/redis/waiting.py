@@ -24,8 +24,13 @@ MARGIN_MILLISECONDS = 60_000
 
 
 async def wait_for_work(
-    server: Server, queues: Sequence[str], seconds: float, cancels_asked: Callable[[], int]
+    server: Server,
+    queues: Sequence[str],
+    seconds: float,
+    cancels_asked: Callable[[], int],
+    until: asyncio.Future[None] | None = None,
 ) -> bool:
+    """Until there is work, the time is over, or `until` is done."""
     question: dict[str, Any] = {"queues": [queue_name(queue) for queue in dict.fromkeys(queues)]}
     if seconds <= 0:
         claimable, _, _ = await server.run(LOOK_FOR_WORK, question)
@@ -45,13 +50,30 @@ async def wait_for_work(
                 nap = min(nap, (due - now) / 1000)
             if not ear.is_ready:
                 nap = min(nap, UNTOLD_NAP_SECONDS)
-            if remaining <= 0:
+            if remaining <= 0 or (until is not None and until.done()):
                 return False
-            await asyncio.wait([sleeper], timeout=max(nap, SHORTEST_NAP_SECONDS))
-            if sleeper.done() and sleeper.result() == WORK:
+            if await sleep(sleeper, nap, until) == WORK:
                 return True
         finally:
             sleeper.cancel()
+
+
+async def sleep(sleeper: asyncio.Future[Any], seconds: float, until: asyncio.Future[None] | None) -> Any:
+    """What the sleeper is told. No task stands between: who is woken should be at work at once."""
+
+    def wake(_: object = None) -> None:
+        if not sleeper.done():
+            sleeper.set_result(LOOK)
+
+    handle = sleeper.get_loop().call_later(max(seconds, SHORTEST_NAP_SECONDS), wake)
+    if until is not None:
+        until.add_done_callback(wake)
+    try:
+        return await sleeper
+    finally:
+        handle.cancel()
+        if until is not None:
+            until.remove_done_callback(wake)
 
 
 async def wait_for_end(server: Server, job_id: str, seconds: float) -> Job | None:
