@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
 
-from jobyard.errors import UnknownStore
+from jobyard.errors import ConfigurationError, UnknownStore
 
 TLS_OPTIONS = {
     "ssl_keyfile": "keyfile",
@@ -70,5 +70,9 @@ def _tls(options: dict[str, Any]) -> ssl.SSLContext:
     given = {ours: options[theirs] for theirs, ours in TLS_OPTIONS.items() if theirs in options}
     given.setdefault("cert_reqs", "required")
     given.setdefault("check_hostname", given["cert_reqs"] not in ("none", ssl.CERT_NONE))
-    context: ssl.SSLContext = RedisSSLContext(**given).get()
+    try:
+        context: ssl.SSLContext = RedisSSLContext(**given).get()
+    except OSError as error:
+        files = ", ".join(str(options[name]) for name in TLS_OPTIONS if isinstance(options.get(name), str))
+        raise ConfigurationError(f"The TLS files ({files}) cannot be used: {error.strerror or error}.") from error
     return context

@@ -60,6 +60,7 @@ class Ear:
         return future
 
     def waiter(self, job_id: str) -> asyncio.Future[Any]:
+        """Told what is sent about the job, or about the order with this token."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._ends.setdefault(job_id, set()).add(future)
         future.add_done_callback(lambda done: self._forget(job_id, done))
@@ -131,6 +132,13 @@ class Ear:
             job_id, parts = split(rest)
             for future in list(self._ends.get(job_id.decode(), ())):
                 _resolve(future, split(parts))
+        elif what == b"x":
+            token, *parts_of_answer = split(rest)
+            for future in list(self._ends.get(token.decode(), ())):
+                _resolve(future, parts_of_answer)
+        elif what == b"l":
+            for future in list(self._ends.get(rest.decode(), ())):
+                _resolve(future, LOOK)
         elif what == b"g":
             for future in list(self._ends.get(rest.decode(), ())):
                 _resolve(future, GONE)

@@ -104,6 +104,11 @@ async def exchange(
         reply = await _until_answered(server, question)
     finally:
         homes.free_slot(worker, slot)
+    return read(homes, token, settlements, reply)
+
+
+def read(homes: Homes, token: str, settlements: Sequence[Settlement], reply: list[Any]) -> Exchange:
+    """The answer of an exchange, as `exchange.lua` gives it."""
     refused, names, sequences, records, more, stops, due, revision, now = reply
     return Exchange(
         refused=tuple([settlements[place - 1].key for place in refused]),

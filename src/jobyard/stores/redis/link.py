@@ -148,6 +148,15 @@ async def connect(address: Address) -> Link:
             link.close()
         if isinstance(error, TimeoutError):
             raise StoreUnavailable(f"{address.shown} does not answer within {CONNECT_SECONDS:g} s.") from error
+        if isinstance(error, ConnectionRefusedError):
+            raise StoreUnavailable(
+                f"{address.shown} refuses connections. Is the server running, on this host and port?"
+            ) from error
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise StoreUnavailable(
+                f"The certificate of {address.shown} is not trusted ({error.verify_message}): "
+                "name its authority with ssl_ca_certs=/path/ca.pem in the URL."
+            ) from error
         if isinstance(error, OSError):
             raise StoreUnavailable(f"Cannot connect to {address.shown}: {error.strerror or error}.") from error
         raise

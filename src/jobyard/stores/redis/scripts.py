@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 # Each may use those before it.
-SHARED = ("_base", "_line", "_job", "_settle", "_claim", "_stopping", "_recall", "_insert")
+SHARED = ("_base", "_line", "_job", "_settle", "_claim", "_stopping", "_recall", "_orders", "_insert")
 
 
 @dataclass(frozen=True, slots=True)

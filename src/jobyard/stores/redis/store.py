@@ -37,6 +37,7 @@ from jobyard.stores.redis import exchange, insert, people, records, waiting
 from jobyard.stores.redis.address import read
 from jobyard.stores.redis.clock import TurnedByHand
 from jobyard.stores.redis.examine import findings, migrations, prepare
+from jobyard.stores.redis.ordering import Order
 from jobyard.stores.redis.server import Server
 
 T = TypeVar("T")
@@ -118,8 +119,12 @@ class RedisStore:
         until: asyncio.Future[None] | None = None,
     ) -> Exchange:
         now = partial(exchange.exchange, self._server, self._homes, worker, settlements, queues, wanted, lease_seconds)
-        if until is None or settlements:
+        if until is None or settlements or wanted <= 0:
             return await now()
+        ear = self._server.station.ear
+        await ear.wait_until_ready(waiting.UNTOLD_NAP_SECONDS)
+        if ear.is_ready and not until.done():
+            return await Order(self._server, self._homes, worker, queues, wanted, lease_seconds).wait(until)
         answer = await now()
         if answer.leases or until.done():
             return answer

@@ -224,3 +224,19 @@ local function claim(worker, token, names, wanted, lease_ms)
   end
   return #touched == 1 and { of[1] } or of, seqs, records, more
 end
+
+-- Who should hear of what this exchange has left.
+local function mark_arrivals(claimed)
+  local named = {}
+  for _, name in ipairs(ask.queues) do
+    named[name] = true
+  end
+  for _, queue in ipairs(loaded) do
+    if claimed < ask.wanted and (#ask.queues == 0 or named[queue.name]) then
+      queue.arrived = 0 -- this worker took all there was
+    elseif queue.waiting > 0 and (queue.freed or claimed > 0) and queue_room(queue) > 0 then
+      -- It may not have taken all: the next one should look, and tell another in turn.
+      queue.arrived = math.max(queue.arrived, 1)
+    end
+  end
+end

@@ -1,5 +1,5 @@
 -- Queues and groups in line: rows are loaded once per call, changed in memory and written back once by `flush`.
-local sequence, turn, finish_number, revision
+local sequence, turn, finish_number, revision, first_revision
 local queues, loaded, holders
 -- queue: settings, then counts; a setting below zero means none
 local SETTINGS = {
@@ -17,6 +17,7 @@ local function begin_line(args)
   else
     sequence, turn, finish_number, revision = 0, 0, 0, 0
   end
+  first_revision = revision
 end
 
 local function remember_queue(
@@ -278,37 +279,74 @@ local function tell(key, queue, count)
   return 0
 end
 
-local function ring()
-  for _, queue in ipairs(loaded) do
-    if queue.sooner then
-      queue.arrived = EVERYBODY
-    end
-    if queue.arrived > 0 and call('EXISTS', queue.key .. 'sleepers', ROOT .. ':sleepers') > 0 then
-      local left = tell(queue.key .. 'sleepers', queue, queue.arrived)
-      tell(ROOT .. ':sleepers', queue, left)
-    end
-  end
+local function ring(queue)
+  local left = tell(queue.key .. 'sleepers', queue, queue.arrived)
+  tell(ROOT .. ':sleepers', queue, left)
 end
 
-local function flush()
+-- Orders are filled before the rows are written: a claim changes them too.
+local fill_orders, send_filled, call_back_orders -- defined where claims are known
+local filled
+
+local function has_anybody(queue)
+  return call(
+    'EXISTS', queue.key .. 'orders', ROOT .. ':orders', queue.key .. 'sleepers', ROOT .. ':sleepers'
+  ) > 0
+end
+
+local function flush_all()
   local is_changed = false
   for _, queue in ipairs(loaded) do
-    if queue.delayed_changed then
-      flush_delayed(queue)
-    end
     if queue.dirty then
       flush_queue(queue)
-      is_changed = true
+      is_changed, queue.dirty = true, false
     end
     if queue.stop_changed and call('EXISTS', queue.key .. 'stop') == 0 then
       call('SREM', ROOT .. ':stopping', queue.name)
     end
   end
-  if is_changed then
+  return is_changed
+end
+
+-- Writes what was changed, and lets those who wait have their part. Answers the revision of the call itself.
+local function flush()
+  local told = {}
+  filled = {}
+  for index = 1, #loaded do
+    local queue = loaded[index]
+    if queue.delayed_changed then
+      flush_delayed(queue)
+      if queue.sooner then
+        queue.arrived = EVERYBODY
+      end
+    end
+    if queue.arrived > 0 and has_anybody(queue) then
+      told[#told + 1] = queue
+      fill_orders(queue)
+    end
+  end
+  if flush_all() then
     revision = revision + 1
+  end
+  local own_revision = revision
+  local is_filled = send_filled()
+  if is_filled or own_revision ~= first_revision then
     call('SET', ROOT .. ':counter', pack(COUNTERS, sequence, turn, finish_number, revision))
   end
-  ring()
+  for _, queue in ipairs(told) do
+    if queue.arrived >= EVERYBODY then
+      call_back_orders(queue)
+    end
+    ring(queue)
+  end
+  return own_revision
+end
+
+-- When the next delayed job of any queue becomes due by itself, or -1.
+local function next_due()
+  local due = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')[2]
+  due = due and tonumber(due) or FOREVER
+  return due < FOREVER and due or -1
 end
 
 local function all_queues()

@@ -3,13 +3,13 @@
 -- answer: token (16), then revision, now, refused, queues, sequences
 local KEPT_MS = 60000
 
-local function answer_key()
-  return ROOT .. ':answer:' .. ask.worker .. ':' .. ask.slot
+local function answer_key(order)
+  return ROOT .. ':answer:' .. order.worker .. ':' .. order.slot
 end
 
-local function keep_answer(refused, of, seqs)
-  local answer = ask.token .. cmsgpack.pack(revision, now, refused, of, seqs)
-  call('SET', answer_key(), answer, 'PX', KEPT_MS)
+local function keep_answer(order, refused, of, seqs)
+  local answer = order.token .. cmsgpack.pack(revision, now, refused, of, seqs)
+  call('SET', answer_key(order), answer, 'PX', KEPT_MS)
 end
 
 -- As `claim` answers them: those of the leases given then that still hold.
@@ -32,7 +32,7 @@ end
 
 -- The whole answer given before to this token, or nil.
 local function recall()
-  local answer = ask.slot and call('GET', answer_key())
+  local answer = ask.slot and call('GET', answer_key(ask))
   if not answer or sub(answer, 1, 16) ~= ask.token then
     return nil
   end

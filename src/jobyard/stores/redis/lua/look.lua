@@ -28,7 +28,5 @@ command('look', { 'allow-oom' }, function(_, args)
       call('SADD', ROOT .. ':sleepers', ask.handle)
     end
   end
-  local due = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')[2]
-  due = due and tonumber(due) or FOREVER
-  return { is_claimable, due < FOREVER and due or -1, now }
+  return { is_claimable, next_due(), now }
 end)

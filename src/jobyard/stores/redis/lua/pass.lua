@@ -5,7 +5,7 @@ command('pass', { 'allow-oom' }, function(_, args)
   local queue = known_queue(ask.name)
   if queue and queue.waiting > 0 and queue_room(queue) > 0 and call('EXISTS', queue.key .. 'line') == 1 then
     queue.arrived = 1
-    ring()
+    flush()
   end
   return 0
 end)

@@ -26,6 +26,13 @@ command('prune', { 'allow-oom' }, function(_, args)
     call('ZREM', ROOT .. ':keys:' .. collection, key)
     call('ZREM', ROOT .. ':expiry', place)
   end
+  local orders = call('HVALS', ROOT .. ':order')
+  for _, packed in ipairs(orders) do
+    local order = cmsgpack.unpack(packed)
+    if order.expires <= now then
+      lie_down(order)
+    end
+  end
   local workers = call('HGETALL', ROOT .. ':workers')
   for index = 1, #workers, 2 do
     if unpack_bytes('>d', workers[index + 1]) <= now then
