@@ -60,8 +60,8 @@ def split(url: str) -> SplitResult:
     except ValueError:
         # The library's own words may quote what is a password.
         raise UnknownStore(
-            f"{shown(url)} is not a URL: its host or port cannot be read. "
-            "Write @, :, / and # in a password as %40, %3A, %2F and %23."
+            f"{shown(url)} is not a URL: its host or port cannot be read. A port is a number up to 65535; "
+            "write @, :, / and # in a password as %40, %3A, %2F and %23."
         ) from None
     return parts
 
@@ -97,7 +97,7 @@ def secret(variable: str, environment: Mapping[str, str]) -> str:
         return Path(path).read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"{variable}_FILE names {path}, which cannot be read: {type(error).__name__}."
+            f"{variable}_FILE names {path}, which cannot be read: {getattr(error, 'strerror', None) or 'not text'}."
         ) from error
 
 

@@ -23,7 +23,10 @@ QUEUE_FULL, KNOWN_ID, NOT_HELD = "JYF01", "JYB01", "JYQ01"
 TRY_AGAIN = {"40001", "40P01", "55P03"}
 FULL = {"53100", "53200"}
 READ_ONLY = {"25006"}
-DENIED = {"28000", "28P01", "42501", "3D000"}
+DENIED = {"28000", "28P01", "42501"}
+NO_DATABASE = "3D000"
+# A prepared statement that another session knows: the sessions behind a pooler take turns.
+MIXED_UP = {"26000", "42P05", "08P01"}
 AWAY = {"57P01", "57P02", "57P03", "53300", "57014", "53400", "08000", "08003", "08006", "08P01"}
 BAD_VALUES = ("22", "23")
 
@@ -46,7 +49,8 @@ def state_of(error: BaseException) -> str:
 
 def translate(error: BaseException, where: str) -> JobyardError:
     """Our own error for it: what happened, why, what to do."""
-    state, text = state_of(error), str(error)
+    # The first line says it; what follows are hints to programmers.
+    state, text = state_of(error), str(error).partition("\n")[0].rstrip(".")
     if state == QUEUE_FULL:
         return QueueFull(text)
     if state == KNOWN_ID:
@@ -59,14 +63,26 @@ def translate(error: BaseException, where: str) -> JobyardError:
         return StoreFull(f"{where} has no room left ({text}); nothing was half-written. Free some space and try again.")
     if state in READ_ONLY:
         return StoreReadOnly(f"{where} takes no writes ({text}): a standby, or default_transaction_read_only.")
+    return _unavailable(error, state, text, where)
+
+
+def _unavailable(error: BaseException, state: str, text: str, where: str) -> StoreError:
     if state in TRY_AGAIN:
         return StoreUnavailable(f"{where} is held up by another transaction ({text}); try again.")
+    if state in MIXED_UP and ("prepared statement" in text or "bind message" in text):
+        return StoreUnavailable(
+            f"{where} is behind a pooler in transaction mode, such as PgBouncer: add pooled=true to the URL."
+        )
+    if state == NO_DATABASE:
+        return StoreUnavailable(f"{where}: {text}. Create it, or correct the name at the end of the URL.")
     if state in DENIED:
         return StoreUnavailable(f"{where} refused us: {text}. Check the user, the password and the grants.")
     if state in AWAY or state.startswith("08"):
         return StoreUnavailable(f"{where} is not available now: {text}.")
     if isinstance(error, asyncio.TimeoutError):
         return StoreUnavailable(f"{where} did not answer in time.")
+    if isinstance(error, ConnectionRefusedError):
+        return StoreUnavailable(f"{where} refuses connections. Is the server running, on this host and port?")
     if isinstance(error, OSError | EOFError | Driver):
         return StoreUnavailable(f"{where} cannot be reached, or was lost: {text or type(error).__name__}.")
     if state in ("42P01", "42883", "3F000"):

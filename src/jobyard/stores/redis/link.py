@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -147,7 +148,11 @@ async def connect(address: Address) -> Link:
         if link is not None:
             link.close()
         if isinstance(error, TimeoutError):
-            raise StoreUnavailable(f"{address.shown} does not answer within {CONNECT_SECONDS:g} s.") from error
+            hint = " Does that port speak TLS? A plain one is redis://." if address.tls else ""
+            raise StoreUnavailable(f"{address.shown} does not answer within {CONNECT_SECONDS:g} s.{hint}") from error
+        if isinstance(error, AnswerLost):
+            hint = "" if address.tls else " If that port speaks TLS, write rediss://."
+            raise StoreUnavailable(f"{address.shown} hung up at once: is that a Redis?{hint}") from error
         if isinstance(error, ConnectionRefusedError):
             raise StoreUnavailable(
                 f"{address.shown} refuses connections. Is the server running, on this host and port?"

@@ -12,7 +12,7 @@ UNAVAILABLE = {
     "MASTERDOWN": "is a replica that has lost its master",
     "CLUSTERDOWN": "belongs to a cluster that is down",
     "NOAUTH": "wants a password: put it in the URL or the environment",
-    "WRONGPASS": "does not take this user and password",
+    "WRONGPASS": "does not take this user and password: check the URL, or REDIS_PASSWORD",
     "NOPERM": "does not allow this user the commands a store needs",
     "MOVED": "belongs to a cluster, which this store does not speak; see docs/redis.md",
     "CROSSSLOT": "belongs to a cluster, which this store does not speak; see docs/redis.md",
@@ -45,6 +45,8 @@ def plain(error: ReplyError, shown: str) -> StoreError:
         return StoreUnavailable(f"The way to {shown} took too long; nothing was done.")
     if "invalid password" in text or "without any password" in text:
         return StoreUnavailable(f"The Redis at {shown} {UNAVAILABLE['WRONGPASS']}.")
+    if "DB index is out of range" in text:
+        return StoreUnavailable(f"The Redis at {shown} has no database of that number; see its setting `databases`.")
     if code in UNAVAILABLE:
         return StoreUnavailable(f"The Redis at {shown} {UNAVAILABLE[code]}.")
     return StoreError(f"The Redis at {shown} answered: {text}")
