@@ -36,8 +36,8 @@ class PgBouncer(Server):
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
             f"auth_type = trust\nauth_file = {users}\nadmin_users = {self._to.username}\n"
             f"pool_mode = transaction\ndefault_pool_size = {self._sessions}\nmax_client_conn = 500\n"
-            # A killed server is tried again soon, as the stories expect of it.
-            "server_login_retry = 1\nlog_connections = 0\nlog_disconnections = 0\n"
+            # A killed server is tried again soon, and a client that the network forgot gives its session back.
+            "server_login_retry = 1\nidle_transaction_timeout = 5\nlog_connections = 0\nlog_disconnections = 0\n"
         )
         give(self.folder)
         return [str(self._program), str(settings)]

@@ -27,6 +27,7 @@ POOLED_SECONDS = 8.0
 # A pool that is used up says so after this long.
 PATIENCE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
+IDLE_IN_TRANSACTION_SECONDS = 10.0
 # Deadlocks and busy rows are met again a moment later.
 ATTEMPTS = 60
 FIRST_NAP_SECONDS, LONGEST_NAP_SECONDS = 0.002, 0.25
@@ -58,10 +59,17 @@ class Pool:
             command_timeout=None if self._pooled else COMMAND_SECONDS,
             # Behind PgBouncer the next statement may meet another session, which knows nothing that we prepared.
             statement_cache_size=0 if self._pooled else 200,
-            server_settings=None if named else {"application_name": "jobyard"},
+            server_settings=self._settings(named=named),
         )
         keep_alive(connection)
         return connection
+
+    def _settings(self, *, named: bool) -> dict[str, str]:
+        settings = {} if named else {"application_name": "jobyard"}
+        if not self._pooled:  # PgBouncer refuses what it does not know; it has idle_transaction_timeout for this
+            # A client that is frozen, or that the network forgot, must not hold rows that others wait for.
+            settings["idle_in_transaction_session_timeout"] = f"{IDLE_IN_TRANSACTION_SECONDS:.0f}s"
+        return settings
 
     async def run(
         self,
