@@ -37,7 +37,7 @@ class PgBouncer(Server):
             f"auth_type = trust\nauth_file = {users}\nadmin_users = {self._to.username}\n"
             f"pool_mode = transaction\ndefault_pool_size = {self._sessions}\nmax_client_conn = 500\n"
             # A killed server is tried again soon, and a client that the network forgot gives its session back.
-            "server_login_retry = 1\nidle_transaction_timeout = 5\nlog_connections = 0\nlog_disconnections = 0\n"
+            "server_login_retry = 1\nidle_transaction_timeout = 2\nlog_connections = 0\nlog_disconnections = 0\n"
         )
         give(self.folder)
         return [str(self._program), str(settings)]

@@ -17,7 +17,7 @@ from jobyard.stores.memory.bell import TurnedByHand
 from jobyard.stores.postgres.address import without_secrets
 from jobyard.stores.postgres.housekeeping import Broom
 from jobyard.stores.postgres.own import Commits, fingerprint
-from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection, Pool
+from jobyard.stores.postgres.pool import COMMAND_SECONDS, POOLED_SECONDS, Connection, Pool
 from jobyard.stores.postgres.schema import MIGRATE_SECONDS, find_schema, known_migrations, migrate
 from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.waking import CANCEL, ENDS, WORK, Crier, Ear, Family
@@ -154,9 +154,13 @@ class Desk:
             return Parts(self._pool(0), parent._parts.statements, self._family)
         return self._parts
 
-    async def _run(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+    async def _run(
+        self, work: Callable[[Connection, Statements], Awaitable[T]], pooled_seconds: float = POOLED_SECONDS
+    ) -> T:
         parts = self._open_parts()
-        return await parts.pool.run(lambda connection: work(connection, parts.statements))
+        return await parts.pool.run(
+            lambda connection: work(connection, parts.statements), pooled_seconds=pooled_seconds
+        )
 
     async def _run_snapshot(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
         """Everything that the work reads is from one moment."""

@@ -26,7 +26,7 @@ from jobyard.stores.postgres.columns import (
 from jobyard.stores.postgres.desk import Desk
 from jobyard.stores.postgres.inserting import Coach
 from jobyard.stores.postgres.own import driver_connection, fingerprint
-from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.standing import not_found
 from jobyard.stores.postgres.statements import Statements
@@ -100,7 +100,9 @@ class HotPathVerbs(Desk):
 
     async def _copy(self, jobs: Sequence[NewJob]) -> list[Inserted] | None:
         now = self._now()
-        return await self._run(lambda connection, statements: copy(connection, statements, now, jobs))
+        return await self._run(
+            lambda connection, statements: copy(connection, statements, now, jobs), pooled_seconds=COMMAND_SECONDS
+        )
 
     async def _insert_beside(
         self, jobs: Sequence[NewJob], connection: Connection, statements: Statements

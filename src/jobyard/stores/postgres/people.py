@@ -10,7 +10,7 @@ from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueI
 from jobyard.stores.postgres.audit import audit
 from jobyard.stores.postgres.columns import checked_priority
 from jobyard.stores.postgres.finding import find
-from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.standing import standing
 from jobyard.stores.postgres.statements import Statements
@@ -30,7 +30,10 @@ class PeopleVerbs(WaitingVerbs):
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         now = self._now()
-        return await self._run(lambda connection, statements: find(connection, statements, now, where, limit, cursor))
+        return await self._run(
+            lambda connection, statements: find(connection, statements, now, where, limit, cursor),
+            pooled_seconds=COMMAND_SECONDS,
+        )
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         why = storable(reason or ("cancelled" if action is Action.CANCEL else ""))

@@ -23,7 +23,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CONNECT_SECONDS = 4.0
 COMMAND_SECONDS = 30.0
 # Behind PgBouncer nobody can tell whether the server is still busy with a silent connection: a verb has this long.
-POOLED_SECONDS = 8.0
+POOLED_SECONDS = 5.0
 # A pool that is used up says so after this long.
 PATIENCE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
