@@ -25,6 +25,7 @@ from jobyard.stores.postgres.columns import (
 )
 from jobyard.stores.postgres.desk import Desk
 from jobyard.stores.postgres.inserting import Coach
+from jobyard.stores.postgres.ordering import Order, Orders
 from jobyard.stores.postgres.own import driver_connection, fingerprint
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
 from jobyard.stores.postgres.seeing import see
@@ -75,6 +76,7 @@ class HotPathVerbs(Desk):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._origins = Origins()
+        self._orders = Orders()
 
     # Insert
 
@@ -91,10 +93,36 @@ class HotPathVerbs(Desk):
         return await self._coach.insert(jobs)
 
     async def _insert_all(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        order = self._orders.take(jobs)
+        if order is not None:
+            return await self._insert_for(order, jobs)
         answers = await self._copy(jobs) if can_copy(jobs) else None
         if answers is None:
             answers = inserted(jobs, await self._rows("insert", self._now(), *columns(jobs)))
         if any(answer.created for answer in answers):
+            self._arrived()
+        return answers
+
+    async def _insert_for(self, order: Order, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """With the claim of a worker that waits for them: one transaction, one sync."""
+        cargo, token, now = Cargo((), ()), new_token(), self._now()
+        queues, lease = list(dict.fromkeys(order.queues)), milliseconds(order.lease_seconds)
+        arguments = [now, order.worker, token, queues, order.wanted, lease, *cargo.arguments(), None, False, None]
+        given = columns(jobs)
+
+        async def work(connection: Connection, statements: Statements) -> tuple[list[Any], list[Any]]:
+            async with connection.transaction():
+                rows = await connection.fetch(statements["insert"], now, *given)
+                return rows, await connection.fetch(statements["exchange"], *arguments)
+
+        claimed: Exchange | None = None
+        try:
+            rows, leases = await self._run(work)
+            claimed = self._received(leases, cargo, token)
+        finally:
+            order.give(claimed)
+        answers = inserted(jobs, rows)
+        if sum(answer.created for answer in answers) > len(claimed.leases):
             self._arrived()
         return answers
 
@@ -152,9 +180,7 @@ class HotPathVerbs(Desk):
         now, lease = self._now(), milliseconds(lease_seconds)
         arguments = [now, worker, token, list(dict.fromkeys(queues)), max(0, wanted), lease, *cargo.arguments(), None]
         rows = await self._settle_and_claim(cargo, arguments)
-        answer = received(rows, cargo, token)
-        if answer.leases:
-            self._origins.remember(token, {lease.queue for lease in answer.leases})
+        answer = self._received(rows, cargo, token)
         if settlements:
             self._some_ended()
             if len(answer.leases) == wanted or cargo.brings_back:
@@ -162,6 +188,12 @@ class HotPathVerbs(Desk):
                 self._arrived()
         if self._parts is not None:
             self._parts.broom.count(len(settlements) + len(answer.leases))
+        return answer
+
+    def _received(self, rows: list[Any], cargo: Cargo, token: str) -> Exchange:
+        answer = received(rows, cargo, token)
+        if answer.leases:
+            self._origins.remember(token, {lease.queue for lease in answer.leases})
         return answer
 
     async def _settle_and_claim(self, cargo: Cargo, arguments: list[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -121,6 +122,31 @@ def storable(text: str | None) -> str | None:
     return text if text is None or "\0" not in text else text.replace("\0", "␀")
 
 
+def in_turn(rows: Sequence[Any]) -> list[Any]:
+    """From group after group to the order of single claims: one round after the other, each in line order.
+
+    Where several queues take turns, they do so in the same way; their groups stand queue after queue.
+
+    >>> [row[0] for row in in_turn([("a1", 1, 1, "q", 7), ("a2", 1, 1, "q", 7), ("b1", 1, 1, "q", 9)])]
+    ['a1', 'b1', 'a2']
+    """
+    ordered = _rounds(rows, -1)
+    # Places grow from queue to queue, so that each round of the queues is in their order, too.
+    return _rounds(ordered, 3) if len({row[3] for row in rows}) > 1 else ordered
+
+
+def _rounds(rows: Sequence[Any], column: int) -> list[Any]:
+    """First the first of each, then the second of each."""
+    counts: dict[Any, int] = {}
+    turns: list[tuple[int, int, Any]] = []
+    for row in rows:
+        count = counts.get(row[column], 0)
+        counts[row[column]] = count + 1
+        turns.append((count, row[-1], row))
+    turns.sort(key=itemgetter(0, 1))
+    return [row for _, _, row in turns]
+
+
 def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
     rest = _rest.decode(rows[-1][9])
     leases = tuple(
@@ -157,7 +183,8 @@ def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
                 timeout,
                 backoff,
                 signal,
-            ) in rows[:-1]
+                _,
+            ) in in_turn(rows[:-1])
         ]
     )
     return Exchange(

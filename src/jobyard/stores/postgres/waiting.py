@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
@@ -11,6 +12,7 @@ from jobyard.ports.store import Exchange
 from jobyard.stores.patience import LOOK_AGAIN_SECONDS
 from jobyard.stores.postgres.desk import Parts
 from jobyard.stores.postgres.hot_path import HotPathVerbs
+from jobyard.stores.postgres.ordering import Order
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.standing import not_found
 
@@ -62,11 +64,24 @@ class WaitingVerbs(HotPathVerbs):
                 if answer.leases or answer.cancelled or until.done() or remaining <= 0:
                     return answer
                 nap = min(remaining, looks.next(), self._until_due(answer))
-                await asyncio.wait([rung, until], timeout=nap, return_when=asyncio.FIRST_COMPLETED)
-                if until.done():
-                    return answer
+                given = await self._stand_by(Order(worker, queues, wanted, lease_seconds), rung, until, nap)
+                if given is not None or until.done():
+                    return given or answer
             finally:
                 self._family.work.forget(rung)
+
+    async def _stand_by(
+        self, order: Order, rung: asyncio.Future[None], until: asyncio.Future[None], seconds: float
+    ) -> Exchange | None:
+        """What an insert of this process brings, before anything else happens."""
+        self._orders.add(order)
+        events: list[asyncio.Future[Any]] = [rung, until, order.answer]
+        try:
+            await asyncio.wait(events, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._orders.remove(order)
+        # A claim that is on its way is waited for, whatever else happened.
+        return await order.answer if order.is_taken else None
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         loop = asyncio.get_running_loop()

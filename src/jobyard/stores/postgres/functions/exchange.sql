@@ -4,7 +4,7 @@
 --     o_*: other transitions, in order; expired_before: apply these only to leases that ran out by then;
 --     impatient: refuse what an application's own transaction is settling right now, instead of raising 55P03;
 --     from: the queues of the plain completions, as far as the caller remembers (NULL: look it up); raises JYQ01 if he is wrong.
--- out: one row per lease, then one with sequence NULL and, as JSON in `payload`, the rest of the answer.
+-- out: one row per lease with its group's place in line, the jobs of each group in order; then one with sequence NULL and, as JSON in `payload`, the rest of the answer.
 -- Planner settings: statistics taken while a table was empty must not make anybody scan it when it is full.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
   p_now bigint, p_worker text, p_token text, p_queues text[], p_wanted integer, p_lease bigint,
@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
 ) RETURNS TABLE (
   sequence bigint, id text, kind text, queue text, group_name text, priority integer, attempt integer,
   max_attempts integer, deaths integer, payload bytea, private_payload bytea, timeout_seconds double precision,
-  backoff bytea, signal bytea
+  backoff bytea, signal bytea, place integer
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -29,7 +29,7 @@ DECLARE
   f_tid tid[]; f_sequence bigint[]; f_queue text[]; f_group text[]; f_attempt integer[]; f_started bigint[];
   f_flags integer[]; f_worker text[]; f_result bytea[];
   s_queue text[] := '{}'; s_group text[] := '{}'; s_count bigint[] := '{}';
-  r_sequence bigint[]; r_attempt integer[];
+  r_sequence bigint[]; r_attempt integer[]; r_place integer[];
   v_queue text;
   t record;
   changed boolean := false;
@@ -126,14 +126,14 @@ BEGIN
   END IF;
 
   IF cardinality(held) > 0 AND (p_wanted > 0 OR cardinality(s_queue) > 0) THEN
-    SELECT c.r_sequence, c.r_attempt INTO r_sequence, r_attempt FROM {schema}.jobyard_claim(
+    SELECT c.r_sequence, c.r_attempt, c.r_place INTO r_sequence, r_attempt, r_place FROM {schema}.jobyard_claim(
       v_now, p_worker, p_token, least(253402300799999, v_now + p_lease),
       CASE WHEN cardinality(p_queues) = 0 THEN held ELSE p_queues END, p_wanted, s_queue, s_group, s_count) c;
-    -- In the order of the array: each job is looked up in turn.
+    -- In the order of the arrays: each job is looked up in turn.
     RETURN QUERY
     SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, u.attempt, j.max_attempts, j.deaths, j.payload,
-           j.private_payload, j.timeout_seconds, j.backoff, j.signal
-    FROM unnest(r_sequence, r_attempt) u(sequence, attempt)
+           j.private_payload, j.timeout_seconds, j.backoff, j.signal, u.place
+    FROM unnest(r_sequence, r_attempt, r_place) u(sequence, attempt, place)
     CROSS JOIN LATERAL (SELECT * FROM {schema}.jobyard_job k WHERE k.sequence = u.sequence OFFSET 0) j;
     GET DIAGNOSTICS claimed = ROW_COUNT;
   END IF;
@@ -153,6 +153,6 @@ BEGIN
         FROM (SELECT j.id, l.sequence, l.token, l.cancel FROM {schema}.jobyard_lease l
               JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
               WHERE l.worker = p_worker AND l.cancel IS NOT NULL) c), '[]'::json))::text, 'UTF8'),
-    NULL::bytea, NULL::double precision, NULL::bytea, NULL::bytea;
+    NULL::bytea, NULL::double precision, NULL::bytea, NULL::bytea, NULL::integer;
 END
 $$;

@@ -37,6 +37,7 @@ CREATE TABLE {schema}.jobyard_group (
   waiting bigint NOT NULL DEFAULT 0, delayed bigint NOT NULL DEFAULT 0, running bigint NOT NULL DEFAULT 0,
   open boolean NOT NULL DEFAULT false,         -- it has a due job and room of its own; stored, to keep updates cheap
   head bigint NOT NULL DEFAULT 0,              -- none of its ready jobs stands before this place
+  gap bigint NOT NULL DEFAULT 0,               -- how far apart its jobs stood lately; 0: unknown
   PRIMARY KEY (queue, name)
 ) WITH (fillfactor = 40);
 CREATE INDEX jobyard_line ON {schema}.jobyard_group (queue, turn) WHERE open;
