@@ -103,7 +103,8 @@ class HotPath(Protocol):
     ) -> Extended:
         """Renew leases from the store's now; must answer which are lost, and which jobs were asked to stop.
 
-        With `unseen`, the worker's other leases are renewed too: an answer that gave it some may be on its way.
+        With `unseen`, the worker's other leases are renewed too, if they began within UNSEEN_SECONDS: an answer that
+        gave it some may be on its way. Older ones are those of an answer that was lost, and must run out.
         """
         ...
 

@@ -11,7 +11,7 @@ from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Release, TimedOut
 from jobyard.domain.state import Settlement, Transition, judge
-from jobyard.errors import LeaseLost
+from jobyard.errors import LeaseLost, NotPossible
 from jobyard.ports.executor import Executor
 from jobyard.ports.store import HotPath, Report
 
@@ -153,6 +153,9 @@ class Run:
     ) -> None:
         if self._settled or self.is_lost:
             raise LeaseLost(f"Job {self.lease.job_id}: this attempt has ended; what it reports is refused.")
+        if self.is_promised:
+            # It would wait for the very transaction that the handler has yet to commit.
+            raise NotPossible(f"Job {self.lease.job_id}: ctx.complete comes last; report before it.")
         refused = await self._crew.store.report([Report(key=self.key, progress=progress, lines=lines, step=step)])
         if refused:
             self.is_lost = True

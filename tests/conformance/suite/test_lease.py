@@ -174,3 +174,14 @@ async def test_unseen_leases_of_the_worker_are_renewed_too(store: Store, clock: 
     assert [ended.job_id for ended in await store.reclaim()] == [theirs.job_id]
     clock.advance(LEASE_SECONDS)
     assert {ended.job_id for ended in await store.reclaim()} == {mine.job_id, other.job_id}
+
+
+async def test_leases_of_an_answer_that_was_lost_run_out(store: Store, clock: ManualClock) -> None:
+    """However busy the worker is: an exchange that is on its way now did not give it these."""
+    mine, lost = await running(store), await running(store)
+    ended: list[str] = []
+    for _ in range(8):
+        clock.advance(LEASE_SECONDS / 2)
+        await store.extend(WORKER, [mine.key], LEASE_SECONDS, unseen=True)
+        ended += [one.job_id for one in await store.reclaim()]
+    assert ended == [lost.job_id]

@@ -11,7 +11,7 @@ import msgspec
 from jobyard.domain.admission import next_in_turn
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
-from jobyard.domain.lease import Ended, Lease, LeaseKey, is_expired
+from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey, is_expired
 from jobyard.domain.state import Settlement, bury, heed
 from jobyard.errors import NotPossible
 from jobyard.ports.store import Exchange, Extended, Inserted, Report
@@ -56,7 +56,7 @@ class HotPathVerbs(Desk):
         with self._looking() as now:
             lost: list[LeaseKey] = []
             if unseen:
-                self._renew_all_of(worker, after(now, lease_seconds))
+                self._renew_unseen_of(worker, now, after(now, lease_seconds))
             for key in keys:
                 entry = self._held(key)
                 if entry is None or entry.hold is None:
@@ -146,9 +146,10 @@ class HotPathVerbs(Desk):
             error=error,
         )
 
-    def _renew_all_of(self, worker: str, expires_at: Instant) -> None:
+    def _renew_unseen_of(self, worker: str, now: Instant, expires_at: Instant) -> None:
         for entry in self._shelf.running.values():
-            if entry.worker == worker and entry.hold is not None and entry.hold.expires_at != FOREVER:
+            is_young = after(entry.started_at or 0, UNSEEN_SECONDS) > now
+            if entry.worker == worker and is_young and entry.hold is not None and entry.hold.expires_at != FOREVER:
                 entry.hold.expires_at = expires_at
 
     def _asked_to_stop(self, worker: str) -> tuple[tuple[LeaseKey, str], ...]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobyard.domain.job import Job, NewJob
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement, bury
 from jobyard.errors import BadInput, LeaseLost, NotPossible, StoreError
 from jobyard.ports.store import Exchange, Extended, Inserted, Report
@@ -176,7 +176,7 @@ class HotPathVerbs(Desk):
     async def _exchange_now(
         self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
     ) -> Exchange:
-        cargo, token = Cargo(settlements, self._family.awaited), new_token()
+        cargo, token = Cargo(settlements, self._family.ends.awaited), new_token()
         now, lease = self._now(), milliseconds(lease_seconds)
         arguments = [now, worker, token, list(dict.fromkeys(queues)), max(0, wanted), lease, *cargo.arguments(), None]
         rows = await self._settle_and_claim(cargo, arguments)
@@ -219,8 +219,13 @@ class HotPathVerbs(Desk):
                 rows = await connection.fetch(statement, *arguments)
                 return rows, await see(connection, parts.statements, arguments[0], ids)
 
-        rows, jobs = await parts.pool.run(work, attempts)
-        self._family.ended(jobs.values())
+        ends = self._family.ends
+        ends.settling(ids)
+        try:
+            rows, jobs = await parts.pool.run(work, attempts)
+            ends.ended(jobs.values())
+        finally:
+            ends.settled(ids)
         return rows
 
     # Leases
@@ -230,9 +235,10 @@ class HotPathVerbs(Desk):
     ) -> Extended:
         sequences, tokens = [key.sequence for key in keys], [key.token for key in keys]
         now, lease = self._now(), milliseconds(lease_seconds)
+        window = milliseconds(UNSEEN_SECONDS) if unseen else None
 
         async def work(connection: Connection, statements: Statements) -> Extended:
-            rows = await connection.fetch(statements["extend"], now, worker, sequences, tokens, lease, unseen)
+            rows = await connection.fetch(statements["extend"], now, worker, sequences, tokens, lease, window)
             asked = await connection.fetch(statements["cancelled_leases"], worker)
             return Extended(
                 lost=tuple(keys[row[0] - 1] for row in rows),
@@ -266,7 +272,7 @@ class HotPathVerbs(Desk):
             ended.append(
                 Ended(job_id=job_id, queue=queue, group=group or None, token=token, worker=worker, error=error)
             )
-        cargo = Cargo(settlements, self._family.awaited)
+        cargo = Cargo(settlements, self._family.ends.awaited)
         # By the time at which it was asked for: who ran out later may yet renew.
         arguments = [asked_at, "", "", [], 0, 0, *cargo.arguments(), asked_at, True, None]
         answer = received(await self._trip(cargo, arguments, BUSY_ATTEMPTS), cargo, "")

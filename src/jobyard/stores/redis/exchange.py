@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.job import State
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition, bury
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.store import Exchange, Extended, Report
@@ -211,7 +211,8 @@ async def extend(
     server: Server, homes: Homes, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool
 ) -> Extended:
     flat = [part for key in keys for part in keyed(homes, key)]
-    question = {"worker": worker, "lease": milliseconds(lease_seconds), "unseen": unseen, "keys": flat}
+    question = {"worker": worker, "lease": milliseconds(lease_seconds), "keys": flat}
+    question["unseen"] = milliseconds(UNSEEN_SECONDS) if unseen else False
     lost, stops = await server.run(EXTEND, question)
     return Extended(lost=tuple(keys[place - 1] for place in lost), cancelled=asked_to_stop(stops))
 

@@ -9,7 +9,7 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, after
 from jobyard.domain.job import NewJob, Step
-from jobyard.domain.lease import Lease, LeaseKey
+from jobyard.domain.lease import UNSEEN_SECONDS, Lease, LeaseKey
 from jobyard.ports.store import Extended, Report
 from jobyard.stores.sqlite.insert import INSERT_TAG, hold_key, job_row, write_rows
 from jobyard.stores.sqlite.settle import HANDOFF_LEASE, LIST_EXTRA_OF, NEXT_EXTRA, PUT_EXTRA
@@ -25,7 +25,7 @@ KEPT_LINES = 1000
 def extend(tx: Transaction, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool) -> Extended:
     expires_at = after(tx.now, lease_seconds)
     if unseen:
-        tx.cursor.execute(EXTEND_WORKER, (expires_at, worker))
+        tx.cursor.execute(EXTEND_WORKER, (expires_at, worker, tx.now - round(UNSEEN_SECONDS * 1000)))
     execute = tx.cursor.execute
     lost = [key for key in keys if execute(EXTEND_LEASE, (expires_at, key.sequence, key.token)).rowcount == 0]
     return Extended(lost=tuple(lost), cancelled=cancelled(tx, worker))

@@ -1,29 +1,32 @@
 -- Renew leases.
--- in: now (NULL: the server's), worker, sequences, tokens, lease in ms, unseen: all other leases of the worker too.
+-- in: now (NULL: the server's), worker, sequences, tokens, lease in ms,
+--     unseen: other leases of the worker, too, if they began within so many ms (NULL: none).
 -- out: per key that no longer holds: its place among the keys.
 -- Holds the queues' rows: settling finds leases by their place in the table, and a renewal moves them.
 -- What an application's own transaction is settling right now is left alone; it holds.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_extend(
-  p_now bigint, p_worker text, p_sequences bigint[], p_tokens text[], p_lease bigint, p_unseen boolean
+  p_now bigint, p_worker text, p_sequences bigint[], p_tokens text[], p_lease bigint, p_unseen bigint
 ) RETURNS SETOF integer LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   forever CONSTANT bigint := 253402300799999;
-  v_expires CONSTANT bigint := least(forever, {schema}.jobyard_now(p_now) + p_lease);
+  v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
+  v_expires CONSTANT bigint := least(forever, v_now + p_lease);
   queues text[];
 BEGIN
   queues := ARRAY(
     SELECT DISTINCT x.queue FROM unnest(p_sequences) s(sequence)
     CROSS JOIN LATERAL (SELECT l.queue FROM {schema}.jobyard_lease l WHERE l.sequence = s.sequence OFFSET 0) x);
-  IF p_unseen THEN
-    queues := queues || ARRAY(SELECT DISTINCT l.queue FROM {schema}.jobyard_lease l WHERE l.worker = p_worker);
+  IF p_unseen IS NOT NULL THEN
+    queues := queues || ARRAY(SELECT DISTINCT l.queue FROM {schema}.jobyard_lease l
+                              WHERE l.worker = p_worker AND l.started_at > v_now - p_unseen);
   END IF;
   PERFORM FROM {schema}.jobyard_queue k WHERE k.name = ANY (queues) ORDER BY k.name FOR NO KEY UPDATE;
-  IF p_unseen THEN
+  IF p_unseen IS NOT NULL THEN
     UPDATE {schema}.jobyard_lease l SET expires_at = v_expires
     WHERE l.ctid = ANY (ARRAY(
-      SELECT k.ctid FROM {schema}.jobyard_lease k WHERE k.worker = p_worker AND k.external_id IS NULL
+      SELECT k.ctid FROM {schema}.jobyard_lease k WHERE k.worker = p_worker AND k.external_id IS NULL AND k.started_at > v_now - p_unseen
         AND k.queue = ANY (queues)
       FOR NO KEY UPDATE SKIP LOCKED));
   END IF;

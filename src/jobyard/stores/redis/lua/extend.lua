@@ -1,5 +1,5 @@
 -- Renew leases from the server's now.
--- asks: worker, lease (ms), unseen, keys (flat: queue or false, sequence, id, token)
+-- asks: worker, lease (ms), unseen (other leases too, if they began within so many ms; false: none), keys (flat: queue or false, sequence, id, token)
 -- answers: { positions of the lost, stop (see _stopping) }
 -- A handed-off job has no end and is in no such list: XX leaves it as it is.
 local function renew(key, seqs)
@@ -21,8 +21,15 @@ command('extend', { 'allow-oom' }, function(_, args)
   begin_line(args)
   if ask.unseen then
     for _, name in ipairs(all_queues()) do
-      local key = ROOT .. ':{' .. name .. '}:lease:' .. ask.worker
-      renew(key, call('ZRANGE', key, 0, -1))
+      local key = ROOT .. ':{' .. name .. '}:'
+      local seqs, young = call('ZRANGE', key .. 'lease:' .. ask.worker, 0, -1), {}
+      local records = fetch(key .. 'leases', seqs)
+      for position, seq in ipairs(seqs) do
+        if records[position] and open_lease(records[position]).started > now - ask.unseen then
+          young[#young + 1] = seq
+        end
+      end
+      renew(key .. 'lease:' .. ask.worker, young)
     end
   end
   local lost, by_queue, by_list = {}, {}, {}
