@@ -68,8 +68,8 @@ CONTENDER = Contender(
     (
         *rows(Durability.POWER_SAFE),
         _long("sustained", "limits on", _sustain, 10),
-        _long("sustained-misled", "after ANALYZE with empty tables", _sustain_misled, 2),
-        _long("sustained-held", "with an old snapshot open", _sustain_held, 1),
+        _long("sustained-misled", "after ANALYZE with empty tables", _sustain_misled, 1),
+        _long("sustained-held", "with an old snapshot open", _sustain_held, 0.5),
     ),
     Engine.POSTGRES,
 )

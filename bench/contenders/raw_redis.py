@@ -48,7 +48,7 @@ CONTENDER = Contender(
     version("redis"),
     (
         _row("enqueue-1", Benchmark.ENQUEUE, "raw Redis, RPUSH one by one", 0.1),
-        _row("insert", Benchmark.INSERT, "raw Redis, RPUSH of 1,000", 10),
+        _row("insert", Benchmark.INSERT, "raw Redis, RPUSH of 1,000", 3),
     ),
     Engine.REDIS,
 )

@@ -70,7 +70,7 @@ const latency = async () => {
       if (seen.length === order.jobs) done();
     });
     for (let number = 0; number < order.jobs + WARM_UP; number += 1) {
-      await wait(5 + Math.random() * 20);
+      await wait(4 + Math.random() * 12);
       await queue.add("stamp", { sent: number < WARM_UP ? 0 : nanoseconds() }, options);
     }
   });

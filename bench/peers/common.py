@@ -15,7 +15,7 @@ from typing import NoReturn
 
 WARM_UP = 20
 POLL_SECONDS = 0.002
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.025  # longer than any peer needs, so that its worker is idle again
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.004, 0.016  # as long as most need to be idle again
 
 
 @dataclass(frozen=True)

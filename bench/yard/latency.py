@@ -13,13 +13,14 @@ from statistics import quantiles
 from bench.contender import Outcome
 from bench.yard.workload import CONCURRENCY, LIMITED, QUEUE, WARM_UP, Bench, run
 
-LONGEST_PAUSE_SECONDS = 0.04
+PAUSE_SECONDS = (0.005, 0.04)
+Pause = tuple[float, float]
 
 
-async def _send(bench: Bench, samples: int, longest: float, *, warm_up: bool) -> None:
+async def _send(bench: Bench, samples: int, pause: Pause, *, warm_up: bool) -> None:
     """One job at a time after a random pause, so that no rhythm of the worker's waiting is hit or missed on purpose."""
     for number in range(samples + WARM_UP * warm_up):
-        await asyncio.sleep(random.uniform(0.005, longest))
+        await asyncio.sleep(random.uniform(*pause))
         await bench.stamp.enqueue(0 if warm_up and number < WARM_UP else time.monotonic_ns())
 
 
@@ -28,7 +29,7 @@ def _outcome(nanoseconds: list[int]) -> Outcome:
     return Outcome({"p50_ms": cuts[49], "p99_ms": cuts[98]})
 
 
-async def _collect(url: str, samples: int, ready: Callable[[], None], send_within: float | None) -> list[int]:
+async def _collect(url: str, samples: int, ready: Callable[[], None], pause: Pause | None) -> list[int]:
     """Work until all stamped jobs have run; the warm-up jobs carry no stamp."""
     finished = asyncio.Event()
     seen: list[int] = []
@@ -43,21 +44,21 @@ async def _collect(url: str, samples: int, ready: Callable[[], None], send_withi
 
     bench = Bench(url, LIMITED, ran)
     async with bench.yard, bench.yard.worker(concurrency=CONCURRENCY, queues=[QUEUE]):
-        if send_within is not None:
-            await _send(bench, samples, send_within, warm_up=True)
+        if pause is not None:
+            await _send(bench, samples, pause, warm_up=True)
         await finished.wait()
     return seen
 
 
-def inside(url: str, samples: int, longest: float = LONGEST_PAUSE_SECONDS) -> Outcome:
-    return _outcome(run(_collect(url, samples, lambda: None, longest)))
+def inside(url: str, samples: int, pause: Pause = PAUSE_SECONDS) -> Outcome:
+    return _outcome(run(_collect(url, samples, lambda: None, pause)))
 
 
 def _serve(url: str, samples: int, pipe: Connection) -> None:
     pipe.send(run(_collect(url, samples, lambda: pipe.send(None), None)))
 
 
-def across(url: str, samples: int, longest: float = LONGEST_PAUSE_SECONDS) -> Outcome:
+def across(url: str, samples: int, pause: Pause = PAUSE_SECONDS) -> Outcome:
     here, there = multiprocessing.Pipe()
     worker = multiprocessing.get_context("spawn").Process(target=_serve, args=(url, samples, there))
 
@@ -69,7 +70,7 @@ def across(url: str, samples: int, longest: float = LONGEST_PAUSE_SECONDS) -> Ou
             await bench.stamp.enqueue(0)
             # Sending may begin only when the other process has run its first job.
             await asyncio.get_running_loop().run_in_executor(None, here.recv)
-            await _send(bench, samples, longest, warm_up=False)
+            await _send(bench, samples, pause, warm_up=False)
 
     run(main())
     seen: list[int] = here.recv()

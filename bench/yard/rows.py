@@ -13,8 +13,9 @@ from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_
 
 PROMISE = "at least once, fenced, states"
 LIMITED_PROMISE = f"{PROMISE}, 10 per group"
-LONGEST_PAUSE_SECONDS = 0.025  # as the peers
+PAUSE_SECONDS = (0.004, 0.016)  # as the peers
 ADDED_SECONDS = 0.002
+DRAIN_SHARE = 0.6
 Measure = Callable[[Order], Outcome]
 
 
@@ -42,7 +43,7 @@ def _enqueue(order: Order, *, callers: int) -> Outcome:
 
 
 def _latency(order: Order) -> Outcome:
-    return latency.inside(order.url, order.jobs, LONGEST_PAUSE_SECONDS)
+    return latency.inside(order.url, order.jobs, PAUSE_SECONDS)
 
 
 def rows(durability: Durability) -> tuple[Case, ...]:
@@ -59,17 +60,18 @@ def rows(durability: Durability) -> tuple[Case, ...]:
 
     drain, enqueue = Benchmark.DRAIN, Benchmark.ENQUEUE
     kept = partial(_drain, limits=LIMITED.keeping_all())
+    serial = partial(_drain, limits=SERIAL)
     slow = partial(_drain, limits=LIMITED, added_seconds=ADDED_SECONDS)
     return (
-        row("drain", drain, "limits on", partial(_drain, limits=LIMITED), LIMITED_PROMISE),
-        row("drain-kept", drain, "limits on, every record kept", kept, LIMITED_PROMISE),
-        row("drain-unlimited", drain, "limits off", partial(_drain, limits=UNLIMITED)),
-        row("drain-serial", drain, "serial groups", partial(_drain, limits=SERIAL), f"{PROMISE}, 1 per group"),
-        row("drain-2ms", drain, "limits on, 2 ms more per round trip", slow, LIMITED_PROMISE),
-        row("scale-1", Benchmark.SCALE, "one process", partial(_scale, processes=1), LIMITED_PROMISE, 0.1),
-        row("scale-2", Benchmark.SCALE, "two processes", partial(_scale, processes=2), LIMITED_PROMISE, 0.1),
+        row("drain", drain, "limits on", partial(_drain, limits=LIMITED), LIMITED_PROMISE, DRAIN_SHARE),
+        row("drain-kept", drain, "limits on, every record kept", kept, LIMITED_PROMISE, DRAIN_SHARE),
+        row("drain-unlimited", drain, "limits off", partial(_drain, limits=UNLIMITED), share=DRAIN_SHARE),
+        row("drain-serial", drain, "serial groups", serial, f"{PROMISE}, 1 per group", DRAIN_SHARE),
+        row("drain-2ms", drain, "limits on, 2 ms more per round trip", slow, LIMITED_PROMISE, DRAIN_SHARE),
+        row("scale-1", Benchmark.SCALE, "one process", partial(_scale, processes=1), LIMITED_PROMISE, 0.06),
+        row("scale-2", Benchmark.SCALE, "two processes", partial(_scale, processes=2), LIMITED_PROMISE, 0.06),
         row("insert", Benchmark.INSERT, "chunks of 1,000", _insert),
-        row("enqueue-1", enqueue, "one caller", partial(_enqueue, callers=1), share=0.05),
-        row("enqueue-50", enqueue, "50 callers at once", partial(_enqueue, callers=50), share=0.5),
+        row("enqueue-1", enqueue, "one caller", partial(_enqueue, callers=1), share=0.04),
+        row("enqueue-50", enqueue, "50 callers at once", partial(_enqueue, callers=50), share=0.3),
         row("latency", Benchmark.LATENCY, "inside one process", _latency, at_most=200),
     )
