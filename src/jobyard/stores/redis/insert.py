@@ -56,7 +56,9 @@ class Call:
                 more[position] = extra(job)
                 if more[position].get("at", 0) > FOREVER:
                     more[position]["at"] = FOREVER
-        found: dict[str, Any] = {"jobs": flat, "more": more}
+        found: dict[str, Any] = {"jobs": flat}
+        if more:
+            found["more"] = more
         if self.schedule is not None:
             found |= {"schedule": self.schedule, "tick": self.tick}
         return found

@@ -42,15 +42,15 @@ end
 local function register(queue, id, record, run_at, extra)
   sequence = sequence + 1
   local seq = name_of(sequence)
-  local jobs, ids, at = queue.new_jobs, queue.new_ids, queue.new_count
-  if not jobs then
-    jobs, ids, at = {}, {}, 0
-    queue.new_jobs, queue.new_ids = jobs, ids
-    queue.stamp = pack('>dd', now, now)
+  local new = queue.new
+  if not new then
+    new = { jobs = {}, ids = {}, count = 0, stamp = pack('>dd', now, now) }
+    queue.new = new
   end
-  jobs[at + 1], jobs[at + 2] = seq, (run_at == now and queue.stamp or pack('>dd', now, run_at)) .. record
+  local jobs, ids, at = new.jobs, new.ids, new.count
+  jobs[at + 1], jobs[at + 2] = seq, (run_at == now and new.stamp or pack('>dd', now, run_at)) .. record
   ids[at + 1], ids[at + 2] = id, seq
-  queue.new_count = at + 2
+  new.count = at + 2
   local block = sub(seq, 1, BLOCK)
   queue.blocks[block] = (queue.blocks[block] or 0) + 1
   if extra then
@@ -69,10 +69,11 @@ end
 
 local function write_new()
   for _, queue in ipairs(loaded) do
-    if queue.new_jobs then
-      many('HSET', queue.key .. 'jobs', queue.new_jobs)
-      queue.new_ids[2] = pad(queue.new_ids[2])
-      many('HSET', queue.key .. 'ids', queue.new_ids)
+    local new = queue.new
+    if new then
+      many('HSET', queue.key .. 'jobs', new.jobs)
+      new.ids[2] = pad(new.ids[2])
+      many('HSET', queue.key .. 'ids', new.ids)
     end
   end
 end

@@ -63,26 +63,25 @@ end
 local PROMOTE_AT_ONCE = 2000
 
 local function promote()
-  local first = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')
-  if not first[2] or tonumber(first[2]) > now then
+  if due > now then
     return
   end
-  local due = {}
+  local joining = {}
   for _, name in ipairs(call('ZRANGEBYSCORE', ROOT .. ':due', '-inf', now)) do
     local queue = queue_of(name)
     local some = call('ZRANGEBYSCORE', queue.key .. 'delayed', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTE_AT_ONCE)
     for index = 1, #some, 2 do
-      due[#due + 1] = { queue, some[index], tonumber(some[index + 1]) }
+      joining[#joining + 1] = { queue, some[index], tonumber(some[index + 1]) }
     end
   end
-  table.sort(due, function(one, other)
+  table.sort(joining, function(one, other)
     if one[3] ~= other[3] then
       return one[3] < other[3]
     end
     return one[2] < other[2]
   end)
-  for index = 1, math.min(#due, PROMOTE_AT_ONCE) do
-    local queue, seq = due[index][1], due[index][2]
+  for index = 1, math.min(#joining, PROMOTE_AT_ONCE) do
+    local queue, seq = joining[index][1], joining[index][2]
     local _, priority, name = header(call('HGET', queue.key .. 'jobs', seq))
     local past = past_of(queue, seq)
     if past.w then

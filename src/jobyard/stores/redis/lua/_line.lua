@@ -1,23 +1,24 @@
 -- Queues and groups in line: rows are loaded once per call, changed in memory and written back once by `flush`.
-local sequence, turn, finish_number, revision, first_revision
+local sequence, turn, finish_number, revision
+local due -- the earliest time of any delayed job; one look tells whether anything has to join
+local rows -- what is written at the end, all at once
 local queues, loaded, holders
 -- queue: settings, then counts; a setting below zero means none
 local SETTINGS = {
   'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
 }
 local QUEUE = '>ddddddddddddddd'
-local COUNTERS = '>dddd'
+local COUNTERS = '>ddddd'
 
 local function begin_line(args)
   begin(args)
   queues, loaded, holders = {}, {}, {}
   local row = call('GET', ROOT .. ':counter')
   if row then
-    sequence, turn, finish_number, revision = unpack_bytes(COUNTERS, row)
+    sequence, turn, finish_number, revision, due = unpack_bytes(COUNTERS, row)
   else
-    sequence, turn, finish_number, revision = 0, 0, 0, 0
+    sequence, turn, finish_number, revision, due = 0, 0, 0, 0, FOREVER
   end
-  first_revision = revision
 end
 
 local function remember_queue(
@@ -177,47 +178,52 @@ local function run(group, count)
   end
 end
 
+-- Its row, and its name in the list of those that have one.
+local function write_group(group, rows, names, gone)
+  local is_idle = group.waiting + group.delayed + group.running + group.paused == 0 and group.limit < 0
+  if not is_idle then
+    local at = #rows
+    local row = pack(ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused)
+    rows[at + 1], rows[at + 2] = group.name, group.stored and row or pad(row)
+    if not group.stored then
+      at = #names
+      names[at + 1], names[at + 2] = 0, group.name
+    end
+  elseif group.stored then
+    gone[#gone + 1] = group.name
+  end
+  group.stored = not is_idle
+end
+
 local function flush_groups(queue)
   local key = queue.key
-  local rows, gone, names, enter, exit = {}, {}, {}, {}, {}
+  local rows, names, gone, enter, exit = {}, {}, {}, {}, {}
   for name, group in pairs(queue.groups) do
     if group.dirty then
       group.dirty = false
       local is_open = room(queue, group) > 0
       if is_open and (not group.open or group.turn ~= group.line_turn) then
-        enter[#enter + 1] = group.turn
-        enter[#enter + 1] = name
+        local at = #enter
+        enter[at + 1], enter[at + 2] = group.turn, name
       elseif group.open and not is_open then
         exit[#exit + 1] = name
       end
       group.open, group.line_turn = is_open, group.turn
-      local is_idle = group.waiting + group.delayed + group.running + group.paused == 0 and group.limit < 0
-      if not is_idle then
-        rows[#rows + 1] = name
-        rows[#rows + 1] = pack(
-          ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused
-        )
-        if not group.stored then
-          rows[#rows] = pad(rows[#rows])
-          names[#names + 1] = 0
-          names[#names + 1] = name
-        end
-      elseif group.stored then
-        gone[#gone + 1] = name
-      end
-      group.stored = not is_idle
+      write_group(group, rows, names, gone)
     end
   end
-  many('HSET', key .. 'groups', rows)
-  many('ZADD', key .. 'names', names)
-  many('HDEL', key .. 'groups', gone)
-  many('ZREM', key .. 'names', gone)
-  many('ZADD', key .. 'line', enter)
-  many('ZREM', key .. 'line', exit)
+  if rows[1] then many('HSET', key .. 'groups', rows) end
+  if names[1] then many('ZADD', key .. 'names', names) end
+  if gone[1] then
+    many('HDEL', key .. 'groups', gone)
+    many('ZREM', key .. 'names', gone)
+  end
+  if enter[1] then many('ZADD', key .. 'line', enter) end
+  if exit[1] then many('ZREM', key .. 'line', exit) end
 end
 
--- Earliest times, kept for all queues together so that one look tells whether anything is due.
-local function flush_delayed(queue)
+-- The earliest time of each queue, and of all.
+local function flush_due(queue)
   local first = call('ZRANGE', queue.key .. 'delayed', 0, 0, 'WITHSCORES')
   if not first[2] then
     call('ZREM', ROOT .. ':due', queue.name)
@@ -231,13 +237,20 @@ local function flush_delayed(queue)
   end
 end
 
+local function flush_delayed(queue)
+  flush_due(queue)
+  local first = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')
+  due = first[2] and tonumber(first[2]) or FOREVER
+end
+
 local function flush_queue(queue)
   flush_groups(queue)
   if queue.is_new then
     queue.is_new = false
     call('SADD', ROOT .. ':queues', queue.name)
   end
-  call('SET', queue.key .. 'queue', queue_row(queue))
+  rows[#rows + 1] = queue.key .. 'queue'
+  rows[#rows + 1] = queue_row(queue)
   if queue.waiting == 0 then
     if queue.was_waiting ~= 0 then
       call('ZREM', ROOT .. ':turns', queue.name)
@@ -295,17 +308,17 @@ local function has_anybody(queue)
 end
 
 local function flush_all()
-  local is_changed = false
+  rows = {}
   for _, queue in ipairs(loaded) do
     if queue.dirty then
       flush_queue(queue)
-      is_changed, queue.dirty = true, false
+      queue.dirty = false
     end
     if queue.stop_changed and call('EXISTS', queue.key .. 'stop') == 0 then
       call('SREM', ROOT .. ':stopping', queue.name)
     end
   end
-  return is_changed
+  return #rows > 0
 end
 
 -- Writes what was changed, and lets those who wait have their part. Answers the revision of the call itself.
@@ -329,9 +342,13 @@ local function flush()
     revision = revision + 1
   end
   local own_revision = revision
-  local is_filled = send_filled()
-  if is_filled or own_revision ~= first_revision then
-    call('SET', ROOT .. ':counter', pack(COUNTERS, sequence, turn, finish_number, revision))
+  send_filled()
+  if #rows > 0 then
+    rows[#rows + 1] = ROOT .. ':counter'
+    rows[#rows + 1] = pack(COUNTERS, sequence, turn, finish_number, revision, due)
+    for first = 1, #rows, AT_ONCE do
+      call('MSET', unpack(rows, first, math.min(first + AT_ONCE - 1, #rows)))
+    end
   end
   for _, queue in ipairs(told) do
     if queue.arrived >= EVERYBODY then
@@ -344,8 +361,6 @@ end
 
 -- When the next delayed job of any queue becomes due by itself, or -1.
 local function next_due()
-  local due = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')[2]
-  due = due and tonumber(due) or FOREVER
   return due < FOREVER and due or -1
 end
 

@@ -71,7 +71,6 @@ function send_filled()
     parts[#parts + 1] = join(flat)
     call('PUBLISH', ROOT .. ':to:' .. order.handle, 'x' .. join(parts))
   end
-  return #filled > 0
 end
 
 -- Something happened that all who wait should look at, and it is not only a job.

@@ -149,8 +149,12 @@ command('audit', { 'no-writes' }, function(_, args)
   if (turns and tonumber(turns) or -1) ~= (queue.waiting > 0 and queue.turn or -1) then
     wrong[#wrong + 1] = format('queue %s does not stand among the queues as its counts say', queue.name)
   end
-  local due = call('ZRANGE', key .. 'delayed', 0, 0, 'WITHSCORES')[2]
-  if (due or '') ~= (call('ZSCORE', ROOT .. ':due', queue.name) or '') then
+  local first = call('ZRANGE', key .. 'delayed', 0, 0, 'WITHSCORES')[2]
+  local first_of_all = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')[2]
+  if
+    (first or '') ~= (call('ZSCORE', ROOT .. ':due', queue.name) or '')
+    or (first_of_all and tonumber(first_of_all) or FOREVER) ~= due
+  then
     wrong[#wrong + 1] = format('queue %s: the next due time is not the kept one', queue.name)
   end
   return wrong

@@ -26,14 +26,15 @@ end
 
 -- Who already holds each job's key; or why the call cannot be taken.
 local function check(one)
-  local held, ids, taken, counts = {}, {}, {}, {}
+  local held, ids, taken, counts = {}, {}, nil, nil
   for position = 1, #one.jobs / 4 do
     local at = 4 * position
     local id, group = one.jobs[at - 3], one.jobs[at - 1]
-    local name, extra = ask.names[one.jobs[at - 2]], one.more[position]
+    local name, extra = ask.names[one.jobs[at - 2]], one.more and one.more[position]
     local holder = false
     if extra and extra.key then
       local place = name .. '\0' .. extra.key
+      taken = taken or {}
       holder = holder_of(name, extra.key) or taken[place] or false
       taken[place] = taken[place] or not holder and id or nil
     end
@@ -45,6 +46,7 @@ local function check(one)
       ids[id] = true
       local queue = known_queue(name)
       if queue and (queue.max_waiting >= 0 or queue.max_waiting_per_group >= 0) then
+        counts = counts or {}
         local count = counts[name]
         if not count then
           count = { all = 0, groups = {} }
@@ -55,7 +57,7 @@ local function check(one)
       end
     end
   end
-  return held, check_room(counts)
+  return held, counts and check_room(counts)
 end
 
 -- Into the line of its group; written for all jobs of the call together.
@@ -80,7 +82,7 @@ local function store(one, held, args, argument)
       answer[#answer + 1] = position - 1
       answer[#answer + 1] = held[position]
     else
-      local queue, extra, run_at = queue_of(ask.names[list[at - 2]]), one.more[position], now
+      local queue, extra, run_at = queue_of(ask.names[list[at - 2]]), one.more and one.more[position], now
       if extra then
         run_at = extra.at or after(extra.delay or 0)
         if extra.key then
