@@ -7,7 +7,8 @@ import multiprocessing
 
 import asyncpg
 import pytest
-from tests.stores.postgres_support import new_schema, opened
+from tests.conformance.support import new
+from tests.stores.postgres_support import exchange, new_schema, opened
 
 from jobyard.errors import NewerSchema, StoreUnavailable
 from jobyard.stores.postgres import PostgresStore
@@ -101,3 +102,18 @@ async def test_who_cannot_be_reached_is_named_without_the_password() -> None:
     assert "127.0.0.1:1" in str(caught.value)
     assert "hidden" not in str(caught.value)
     await store.close()
+
+
+async def test_a_dump_restored_on_another_server_goes_on(postgres_url: str) -> None:
+    """There transactions are numbered anew: a cursor over their numbers must not hide what comes."""
+    async with new_schema(postgres_url) as schema:
+        async with opened(postgres_url, schema) as store:
+            await store.insert([new()])
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute(f"UPDATE {schema}.jobyard_queue SET inbox_from = 1000000000000")
+        await connection.execute(f"UPDATE {schema}.jobyard_chore SET name = 'cluster 1' WHERE name LIKE 'cluster %'")
+        await connection.close()
+        async with opened(postgres_url, schema) as store:
+            await store.insert([new()])
+            assert len((await exchange(store, 5)).leases) == 2
+            assert await store.audit() == []

@@ -10,15 +10,18 @@ from typing import TypeVar
 import asyncpg
 
 from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Migration
 from jobyard.stores.memory.bell import TurnedByHand
 from jobyard.stores.postgres.address import without_secrets
+from jobyard.stores.postgres.ending import Asker
 from jobyard.stores.postgres.housekeeping import Broom
 from jobyard.stores.postgres.own import Commits, fingerprint
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, POOLED_SECONDS, Connection, Pool
 from jobyard.stores.postgres.schema import MIGRATE_SECONDS, find_schema, known_migrations, migrate
+from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.waking import CANCEL, ENDS, WORK, Crier, Ear, Family
 
@@ -38,10 +41,12 @@ class Parts:
         self.crier = Crier(self._notify)
         self.ear = Ear(pool, self.channel, family)
         self.broom = Broom(pool, statements)
-        self.commits = Commits(self._ask_ends, self._committed)
+        self.commits = Commits(self._ask_commits, self._committed)
+        self.asker = Asker(family.ends, self._ask_ends, lambda: self.ear.is_listening)
         self._family = family
 
     async def close(self) -> None:
+        await self.asker.close()
         await self.commits.close()
         await self.crier.close()
         await self.ear.close()
@@ -49,9 +54,22 @@ class Parts:
         await self.pool.close()
 
     async def _notify(self, what: str) -> None:
-        await self.pool.run(lambda connection: connection.execute("SELECT pg_notify($1, $2)", self.channel, what))
+        payload = f"{what} {self._family.name}"
+        await self.pool.run(lambda connection: connection.execute("SELECT pg_notify($1, $2)", self.channel, payload))
 
-    async def _ask_ends(self, transactions: list[str]) -> dict[str, str]:
+    async def _ask_ends(self, ids: list[str]) -> tuple[list[Job], list[str]]:
+        """Those of them that have ended, and those that are gone."""
+
+        async def ask(connection: Connection) -> tuple[list[Job], list[str]]:
+            rows = await connection.fetch(self.statements["ends"], ids)
+            ended = [row[0] for row in rows if row[1]]
+            # The clock matters to waiting jobs only.
+            jobs = await see(connection, self.statements, 0, ended) if ended else {}
+            return list(jobs.values()), [row[0] for row in rows if not row[1]]
+
+        return await self.pool.run(ask)
+
+    async def _ask_commits(self, transactions: list[str]) -> dict[str, str]:
         rows = await self.pool.run(
             lambda connection: connection.fetch(
                 "SELECT x, pg_xact_status(x::xid8) FROM unnest($1::text[]) x", transactions
@@ -116,6 +134,8 @@ class Desk:
 
     async def close(self) -> None:
         parts, self._parts = self._parts, None
+        if parts is not None and self._parent is None:
+            self._family.ends.close()
         if parts is not None:
             await asyncio.shield(self._finish(parts))
 
@@ -125,6 +145,8 @@ class Desk:
     async def _prepare(self, connection: Connection) -> Statements:
         statements = Statements(await find_schema(connection, self._schema))
         await migrate(connection, statements, self.url)
+        if not await connection.fetchval(statements["knows_cluster"]):
+            await connection.execute(statements["move_in"])
         self._fingerprint = await fingerprint(connection, f"{statements.quoted}.jobyard_job")
         return statements
 
@@ -197,6 +219,6 @@ class Desk:
             self._parts.crier.tell(CANCEL)
 
     def _some_ended(self) -> None:
-        self._family.ends.ring()
+        """Who waits here for an end that came with an exchange has been told already."""
         if self._parts is not None:
             self._parts.crier.tell(ENDS)

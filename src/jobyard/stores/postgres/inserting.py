@@ -29,6 +29,9 @@ class Coach:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        if any(job.unique is not None for job in jobs):
+            # Its key may be held by somebody's open transaction: nobody else should wait for that.
+            return await self._send(jobs)
         loop = asyncio.get_running_loop()
         seat: asyncio.Future[list[Inserted]] = loop.create_future()
         self._waiting.append((jobs, seat))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobyard.domain.explain import Standing
-from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.job import QueueSettings
 from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.stores.postgres.audit import audit
 from jobyard.stores.postgres.columns import checked_priority
 from jobyard.stores.postgres.finding import find
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
-from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.standing import standing
 from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.trips import storable
@@ -22,11 +21,6 @@ GROUPS_PER_ROUND = 1000
 
 class PeopleVerbs(WaitingVerbs):
     _swept = ""  # the queue whose idle groups were looked for last
-
-    async def get(self, job_id: str) -> Job | None:
-        now = self._now()
-        jobs = await self._run(lambda connection, statements: see(connection, statements, now, [job_id]))
-        return jobs.get(job_id)
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         now = self._now()
@@ -44,6 +38,7 @@ class PeopleVerbs(WaitingVerbs):
             if action is Action.CANCEL:
                 self._asked_to_stop()
             if action in (Action.CANCEL, Action.DELETE):
+                self._family.ends.bell.ring()
                 self._some_ended()
         return Changed(changed, tuple(row[0] for row in rows if not row[1]))
 

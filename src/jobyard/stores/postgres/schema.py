@@ -60,8 +60,30 @@ async def migrate(connection: Connection, statements: Statements, shown: str, *,
         raise NewerSchema(
             f"{shown} has jobyard's schema {present}; this jobyard knows {newest}. Upgrade jobyard, or use another one."
         )
+    if up_to is None:
+        await mend_cursors(connection, statements)
+
+
+async def mend_cursors(connection: Connection, statements: Statements) -> None:
+    """After a dump was restored on another server: transactions have smaller numbers there than the cursors know."""
+    if await connection.fetchval(statements["lost_cursors"]):
+        await connection.execute(statements["mend_cursors"])
 
 
 async def known_migrations(connection: Connection, statements: Statements) -> list[Migration]:
     present = await version(connection, statements)
-    return [Migration(number, name, statements.qualify(text), number <= present) for number, name, text in migrations()]
+    return [
+        Migration(number, name, by_hand(number, text, statements), number <= present)
+        for number, name, text in migrations()
+    ]
+
+
+def by_hand(number: int, text: str, statements: Statements) -> str:
+    """All that `migrate` does, for whoever applies it with psql."""
+    table = f"{statements.quoted}.{TABLE}"
+    return (
+        f"CREATE SCHEMA IF NOT EXISTS {statements.quoted};\n"
+        f"CREATE TABLE IF NOT EXISTS {table} (version integer PRIMARY KEY);\n"
+        f"{statements.qualify(text).rstrip()}\n"
+        f"INSERT INTO {table} VALUES ({number});\n"  # noqa: S608  # a number of ours
+    )

@@ -22,8 +22,6 @@ SHORTEST_NAP_SECONDS = 0.001
 FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.02, 1.0
 # Even who listens looks now and then: a notification may have been lost with its connection.
 LISTENER_LOOKS_SECONDS = 1.0
-# Ends elsewhere are told a little later than they happen; a look from time to time is for those that were not told.
-ENDS_LOOK_SECONDS = 0.5
 
 
 class Looks:
@@ -42,6 +40,11 @@ class Looks:
 
 
 class WaitingVerbs(HotPathVerbs):
+    async def get(self, job_id: str) -> Job | None:
+        now = self._now()
+        jobs = await self._run(lambda connection, statements: see(connection, statements, now, [job_id]))
+        return jobs.get(job_id)
+
     async def exchange(
         self,
         worker: str,
@@ -109,32 +112,24 @@ class WaitingVerbs(HotPathVerbs):
                 self._family.work.forget(rung)
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_seconds
+        parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
+        if timeout_seconds <= 0:
+            return await self._end_of(job_id)
         # While it is listed, an exchange of this process shows the job's end before retention may take it away.
-        self._family.await_end(job_id)
+        sleeper = self._family.ends.enter(job_id)
         try:
-            parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
-            looks = Looks(parts, ENDS_LOOK_SECONDS)
-            while True:
-                rung = self._family.ends.listen()
-                try:
-                    job = self._family.end_of(job_id) or await self._end_of(job_id)
-                    remaining = deadline - loop.time()
-                    if job is not None or remaining <= 0:
-                        return job
-                    nap = min(remaining, looks.next())
-                    await asyncio.wait([rung], timeout=max(nap, SHORTEST_NAP_SECONDS))
-                finally:
-                    self._family.ends.forget(rung)
+            parts.asker.wake(job_id)
+            async with asyncio.timeout(timeout_seconds):
+                return await sleeper
+        except TimeoutError:
+            return None
         finally:
-            self._family.forget_end(job_id)
+            self._family.ends.leave(job_id, sleeper)
+            if self._parts is None:
+                await parts.asker.close()
 
     async def _end_of(self, job_id: str) -> Job | None:
-        now = self._now()
-        jobs = await self._run(lambda connection, statements: see(connection, statements, now, [job_id]))
-        # It may have ended, and been pruned, while we asked.
-        job = self._family.end_of(job_id) or jobs.get(job_id)
+        job = await self.get(job_id)
         if job is None:
             raise not_found(job_id)
         return job if job.state.is_final else None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import threading
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from jobyard.domain.job import Job
 from jobyard.stores.memory.bell import Bell
+from jobyard.stores.postgres.ending import Ends
 from jobyard.stores.postgres.pool import Connection, Pool
 from jobyard.stores.postgres.words import Trouble
 
@@ -29,47 +28,23 @@ class Family:
     """What a store and its twins share, across threads."""
 
     def __init__(self) -> None:
+        self.name = secrets.token_hex(4)  # told with each notification: we need not hear ourselves
         self.work = Bell()
-        self.ends = Bell()
+        self.ends = Ends()
         self.cancels = 0  # asked for, as far as this process has heard
-        self._lock = threading.Lock()
-        self._awaited: Counter[str] = Counter()
-        self._ended: dict[str, Job] = {}
-
-    @property
-    def awaited(self) -> Counter[str]:
-        """Ids of jobs whose end somebody in this process waits for."""
-        return self._awaited
-
-    def await_end(self, job_id: str) -> None:
-        with self._lock:
-            self._awaited[job_id] += 1
-
-    def forget_end(self, job_id: str) -> None:
-        with self._lock:
-            self._awaited[job_id] -= 1
-            if self._awaited[job_id] <= 0:
-                del self._awaited[job_id]
-                self._ended.pop(job_id, None)
-
-    def end_of(self, job_id: str) -> Job | None:
-        return self._ended.get(job_id)
-
-    def ended(self, jobs: Iterable[Job]) -> None:
-        """They ended here: shown to who waits, though retention may take them away at any time."""
-        with self._lock:
-            for job in jobs:
-                if job.state.is_final and job.id in self._awaited:
-                    self._ended[job.id] = job
-        self.ends.ring()
 
     def hear(self, what: str) -> None:
         if CANCEL in what:
             self.cancels += 1
         if ENDS in what:
-            self.ends.ring()
+            self.ends.bell.ring()
         if WORK in what or CANCEL in what:
             self.work.ring()
+
+    def hear_others(self, payload: str) -> None:
+        what, _, name = payload.partition(" ")
+        if name != self.name:
+            self.hear(what)
 
 
 class Crier:
@@ -170,7 +145,7 @@ class Ear:
                 lost.set_result(None)
 
         def heard(_: Connection, pid: int, channel: str, payload: Any) -> None:
-            self._family.hear(payload)
+            self._family.hear_others(payload)
 
         try:
             connection.add_termination_listener(gone)

@@ -3,7 +3,8 @@
 CREATE OR REPLACE FUNCTION {schema}.jobyard_change(
   p_now bigint, p_action text, p_ids text[], p_reason text, p_priority integer
 ) RETURNS TABLE (id text, fits boolean) LANGUAGE plpgsql
-SET jit = off SET enable_seqscan = off
+-- An application's open transaction may hold a job or a key: the queue must not wait for it.
+SET lock_timeout = '200ms' SET jit = off SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE

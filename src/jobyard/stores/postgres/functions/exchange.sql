@@ -128,7 +128,9 @@ BEGIN
   IF cardinality(held) > 0 AND (p_wanted > 0 OR cardinality(s_queue) > 0) THEN
     SELECT c.r_sequence, c.r_attempt, c.r_place INTO r_sequence, r_attempt, r_place FROM {schema}.jobyard_claim(
       v_now, p_worker, p_token, least(253402300799999, v_now + p_lease),
-      CASE WHEN cardinality(p_queues) = 0 THEN held ELSE p_queues END, p_wanted, s_queue, s_group, s_count) c;
+      -- Only what is held: a queue that was empty when we asked may be somebody else's by now.
+      CASE WHEN cardinality(p_queues) = 0 THEN held
+           ELSE ARRAY(SELECT n FROM unnest(p_queues) n WHERE n = ANY (held)) END, p_wanted, s_queue, s_group, s_count) c;
     -- In the order of the arrays: each job is looked up in turn.
     RETURN QUERY
     SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, u.attempt, j.max_attempts, j.deaths, j.payload,

@@ -11,7 +11,8 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_insert(
   p_run_at bigint[], p_unique text[], p_scope smallint[], p_period bigint[], p_tags bytea[],
   p_tag_of integer[], p_tag text[]
 ) RETURNS TABLE (sequence bigint, holder text) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET jit = off
+-- An application's open transaction may hold a key: who comes for another one must not wait for it.
+SET lock_timeout = '200ms' SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -1,7 +1,10 @@
 -- Wake a job that is parked on the signal, or remember the signal for its next park on that name.
 -- in: now (NULL: the server's), id, name, data. out: woke, and its final state if it has ended; no row: no such job.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_signal(p_now bigint, p_id text, p_name text, p_data bytea)
-RETURNS TABLE (woke boolean, final text) LANGUAGE plpgsql AS $$
+RETURNS TABLE (woke boolean, final text) LANGUAGE plpgsql
+-- An application's open transaction may hold the job: the queue must not wait for it.
+SET lock_timeout = '200ms'
+AS $$
 DECLARE
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
   held text[];
