@@ -85,5 +85,5 @@ def by_hand(number: int, text: str, statements: Statements) -> str:
         f"CREATE SCHEMA IF NOT EXISTS {statements.quoted};\n"
         f"CREATE TABLE IF NOT EXISTS {table} (version integer PRIMARY KEY);\n"
         f"{statements.qualify(text).rstrip()}\n"
-        f"INSERT INTO {table} VALUES ({number});\n"  # noqa: S608  # a number of ours
+        f"INSERT INTO {table} VALUES ({number});\n"  # a number of ours
     )

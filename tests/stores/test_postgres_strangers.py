@@ -1,0 +1,127 @@
+"""What applications and administrators do to the database beside us."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import asyncpg
+import pytest
+from tests.conformance.support import LEASE_SECONDS, new, settlement
+from tests.servers import PostgresServer
+from tests.servers.postgres import program
+from tests.story.engines import place
+
+from jobyard.domain.job import QueueSettings, Unique
+from jobyard.domain.outcome import Done
+from jobyard.errors import StoreUnavailable
+from jobyard.main.stores import make_store
+from jobyard.ports.store import Store
+
+
+def open_to(url: str) -> Store:
+    return make_store(url)
+
+
+def psql(url: str, text: str) -> None:
+    subprocess.run([program("psql"), "-q", "-v", "ON_ERROR_STOP=1", "-1", url], input=text, text=True, check=True)
+
+
+def pg_dump(url: str, schema: str) -> str:
+    words = [program("pg_dump"), f"--schema={schema}", url]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+async def claimed(store: Store, wanted_: int = 10) -> int:
+    return len((await store.exchange("worker", [], [], wanted_, LEASE_SECONDS)).leases)
+
+
+async def test_a_claim_takes_only_from_queues_that_it_holds(tmp_path: Path) -> None:
+    """Four queues, limits of one, claimers that name all of them: whoever waits for one row must not touch the others."""
+    with place("postgres", tmp_path) as url:
+        store = open_to(url)
+        await store.open()
+        names = ["a", "b", "c", "d"]
+        for name in names:
+            await store.configure(name, QueueSettings(max_running=1))
+        most, stop = 0, asyncio.Event()
+
+        async def insert() -> None:
+            for number in range(120):
+                await store.insert([new(queue=names[number % 4], group=f"g{number % 3}")])
+
+        async def work(worker: str) -> None:
+            nonlocal most
+            while not stop.is_set():
+                for lease in (await store.exchange(worker, [], names, 4, LEASE_SECONDS)).leases:
+                    most = max(most, *(queue.running for queue in await store.queues()))
+                    await store.exchange(worker, [settlement(lease, Done())], names, 0, LEASE_SECONDS)
+
+        workers = [asyncio.create_task(work(f"worker-{number}")) for number in range(5)]
+        await insert()
+        while any(queue.waiting or queue.running for queue in await store.queues()):
+            await asyncio.sleep(0.01)
+        stop.set()
+        await asyncio.gather(*workers)
+        assert most == 1
+        assert await store.audit() == []
+        await store.close()
+
+
+async def test_a_dump_restored_on_another_server_goes_on(tmp_path: Path, postgres_url: str) -> None:
+    old = open_to(f"{postgres_url}?schema=restored")
+    await old.open()
+    await old.insert([new()])
+    assert await claimed(old) == 1
+    await old.close()
+    dump = pg_dump(postgres_url, "restored")
+    with PostgresServer() as server:
+        psql(server.url, dump)
+        restored = open_to(f"{server.url}?schema=restored")
+        await restored.open()
+        await restored.insert([new(), new()])
+        assert await claimed(restored) == 2
+        assert await restored.audit() == []
+        await restored.close()
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("DROP SCHEMA restored CASCADE")
+    await connection.close()
+
+
+async def test_the_printed_sql_is_all_that_is_needed(tmp_path: Path) -> None:
+    with place("postgres", tmp_path) as url:
+        store = open_to(url)
+        text = "\n".join(step.text for step in await store.migrations())
+        psql(url.partition("?")[0], text)
+        assert all(step.applied for step in await store.migrations())
+        await store.open()
+        await store.insert([new()])
+        assert await claimed(store) == 1
+        await store.close()
+
+
+async def test_a_key_held_by_an_open_transaction_holds_up_nobody_else(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.stores.postgres.pool.LONGEST_NAP_SECONDS", 0.01)
+    with place("postgres", tmp_path) as url:
+        store = open_to(url)
+        await store.open()
+        connection = await asyncpg.connect(postgres_url)
+        transaction = connection.transaction()
+        await transaction.start()
+        await store.insert([new(unique=Unique("k"))], connection)
+        same = asyncio.create_task(store.insert([new(unique=Unique("k"))]))
+        async with asyncio.timeout(5):
+            others = await asyncio.gather(*(store.insert([new()]) for _ in range(3)))
+        assert all(one.created for [one] in others)
+        assert await claimed(store) == 3
+        await transaction.rollback()
+        try:
+            [answer] = await same
+            assert answer.created
+        except StoreUnavailable as error:
+            assert "another transaction" in str(error)
+        await connection.close()
+        await store.close()
