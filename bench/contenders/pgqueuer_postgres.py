@@ -13,6 +13,6 @@ CONTENDER = _PEER.contender(
     _PEER.drain("drain-1000", about="batches of 1,000", batch=1000, pool=1),
     _PEER.insert("lists of 1,000", 0.5),
     _PEER.enqueue(0.025),
-    _PEER.enqueue(0.025, callers=50, pool=1),
+    _PEER.enqueue(0.025, callers=50),
     _PEER.latency(),
 )
