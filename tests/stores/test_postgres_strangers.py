@@ -12,6 +12,7 @@ from tests.conformance.support import LEASE_SECONDS, new, settlement
 from tests.servers import PostgresServer
 from tests.servers.postgres import program
 from tests.story.engines import place
+from tests.support import eventually
 
 from jobyard.domain.job import QueueSettings, Unique
 from jobyard.domain.outcome import Done
@@ -29,7 +30,7 @@ def psql(url: str, text: str) -> None:
 
 
 def pg_dump(url: str, schema: str) -> str:
-    words = [program("pg_dump"), f"--schema={schema}", url]
+    words = [str(program("pg_dump")), f"--schema={schema}", url]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
@@ -38,7 +39,7 @@ async def claimed(store: Store, wanted_: int = 10) -> int:
 
 
 async def test_a_claim_takes_only_from_queues_that_it_holds(tmp_path: Path) -> None:
-    """Four queues, limits of one, claimers that name all of them: whoever waits for one row must not touch the others."""
+    """Four queues, limits of one, claimers that name all: whoever waits for one row must not touch the others."""
     with place("postgres", tmp_path) as url:
         store = open_to(url)
         await store.open()
@@ -58,10 +59,12 @@ async def test_a_claim_takes_only_from_queues_that_it_holds(tmp_path: Path) -> N
                     most = max(most, *(queue.running for queue in await store.queues()))
                     await store.exchange(worker, [settlement(lease, Done())], names, 0, LEASE_SECONDS)
 
+        async def idle() -> bool:
+            return not any(queue.waiting or queue.running for queue in await store.queues())
+
         workers = [asyncio.create_task(work(f"worker-{number}")) for number in range(5)]
         await insert()
-        while any(queue.waiting or queue.running for queue in await store.queues()):
-            await asyncio.sleep(0.01)
+        await eventually(idle)
         stop.set()
         await asyncio.gather(*workers)
         assert most == 1

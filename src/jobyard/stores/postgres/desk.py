@@ -145,8 +145,9 @@ class Desk:
     async def _prepare(self, connection: Connection) -> Statements:
         statements = Statements(await find_schema(connection, self._schema))
         await migrate(connection, statements, self.url)
-        if not await connection.fetchval(statements["knows_cluster"]):
-            await connection.execute(statements["move_in"])
+        if await connection.fetchval(statements["lost_cursors"]):
+            # A dump that was restored elsewhere: transactions are numbered anew there.
+            await connection.execute(statements["mend_cursors"])
         self._fingerprint = await fingerprint(connection, f"{statements.quoted}.jobyard_job")
         return statements
 

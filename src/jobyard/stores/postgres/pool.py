@@ -27,7 +27,6 @@ POOLED_SECONDS = 5.0
 # A pool that is used up says so after this long.
 PATIENCE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
-IDLE_IN_TRANSACTION_SECONDS = 10.0
 # Deadlocks and busy rows are met again a moment later.
 ATTEMPTS = 60
 FIRST_NAP_SECONDS, LONGEST_NAP_SECONDS = 0.002, 0.25
@@ -65,11 +64,8 @@ class Pool:
         return connection
 
     def _settings(self, *, named: bool) -> dict[str, str]:
-        settings = {} if named else {"application_name": "jobyard"}
-        if not self._pooled:  # PgBouncer refuses what it does not know; it has idle_transaction_timeout for this
-            # A client that is frozen, or that the network forgot, must not hold rows that others wait for.
-            settings["idle_in_transaction_session_timeout"] = f"{IDLE_IN_TRANSACTION_SECONDS:.0f}s"
-        return settings
+        # Nothing that a pooler in front of the server might not know: it would refuse us.
+        return {} if named else {"application_name": "jobyard"}
 
     async def run(
         self,

@@ -60,14 +60,6 @@ async def migrate(connection: Connection, statements: Statements, shown: str, *,
         raise NewerSchema(
             f"{shown} has jobyard's schema {present}; this jobyard knows {newest}. Upgrade jobyard, or use another one."
         )
-    if up_to is None:
-        await mend_cursors(connection, statements)
-
-
-async def mend_cursors(connection: Connection, statements: Statements) -> None:
-    """After a dump was restored on another server: transactions have smaller numbers there than the cursors know."""
-    if await connection.fetchval(statements["lost_cursors"]):
-        await connection.execute(statements["mend_cursors"])
 
 
 async def known_migrations(connection: Connection, statements: Statements) -> list[Migration]:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
+
 from jobyard.stores.postgres.words import Trouble
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class Watch:
         self.is_over = False
 
     async def until_silent(self) -> bool:
-        """True once the server does nothing for this connection, or cannot be asked; False when the verb has ended."""
+        """True once the server does nothing for this connection, or nobody is there; False when the verb has ended."""
         while not self.is_over:
             if not await self._is_served():
                 return not self.is_over
@@ -38,6 +40,8 @@ class Watch:
     async def _is_served(self) -> bool:
         try:
             probe = await self._connect()
+        except asyncpg.PostgresError:
+            return True  # it lives, and has no time for us: the verb has its own limit
         except Trouble:
             return False
         try:
@@ -45,10 +49,13 @@ class Watch:
             if before is not None and not before[0]:
                 await asyncio.sleep(ON_THE_WAY_SECONDS)
                 return bool(before != await self._look(probe))
+        except asyncpg.PostgresError:
+            return True
         except Trouble:
             return False
         else:
-            return before is not None
+            # A session that it does not know is one of a pooler's making: nothing can be told of it.
+            return True
         finally:
             probe.terminate()
 
