@@ -94,7 +94,7 @@ def _run(*words: str) -> None:
         raise CannotBuild(str(error)) from error
     if done.returncode != 0:
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines() or [f"exit code {done.returncode}"]
-        raise CannotBuild(next((line for line in lines if "error" in line.lower()), lines[-1]))
+        raise CannotBuild(next((line for line in reversed(lines) if "error" in line.lower()), lines[-1]))
 
 
 def _python(oldest: str) -> str:
