@@ -185,3 +185,13 @@ async def test_closing_wakes_those_who_wait(server: RedisServer) -> None:
     await store.close()
     with pytest.raises(StoreUnavailable):
         await waiting
+
+
+async def test_a_restart_is_survived(store: RedisStore, server: RedisServer) -> None:
+    await store.insert(jobs("one"))
+    server.stop()
+    with pytest.raises(StoreUnavailable):
+        await store.insert(jobs("two"))
+    server.start()
+    assert len((await store.exchange("w", [], [], 5, 15)).leases) == 1
+    assert await store.audit() == []

@@ -39,6 +39,7 @@ class Ear:
         self._ends: dict[str, set[asyncio.Future[Any]]] = {}
         self._ready = asyncio.Event()
         self._heard = False
+        self._link: Link | None = None
         self._loop = asyncio.get_running_loop()
         self._stirred_at = 0.0
         self._task = asyncio.get_running_loop().create_task(self._listen())
@@ -65,6 +66,10 @@ class Ear:
         self._ends.setdefault(job_id, set()).add(future)
         future.add_done_callback(lambda done: self._forget(job_id, done))
         return future
+
+    def start_over(self) -> None:
+        if self._link is not None:
+            self._link.close()
 
     def look_again(self) -> None:
         for future in [*self._sleepers, *(one for some in self._ends.values() for one in some)]:
@@ -103,6 +108,7 @@ class Ear:
 
     async def _hear(self, link: Link) -> None:
         """Until the connection is lost, or silent for too long."""
+        self._link = link
         link.on_message = self._message
         link.tell("SUBSCRIBE", self._channel)
         self._heard = True

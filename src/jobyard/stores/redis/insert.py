@@ -17,7 +17,7 @@ from jobyard.stores.redis.packing import HAS_PRIVATE, extra, is_plain, pack, que
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 from jobyard.stores.redis.station import Station
-from jobyard.stores.redis.trouble import is_late, is_unknown_command, plain
+from jobyard.stores.redis.trouble import is_late, is_unknown_command
 
 INSERT, ADOPT = command("insert"), command("adopt")
 # Jobs that travel in one command: more would keep other commands waiting for milliseconds.
@@ -109,6 +109,8 @@ class Journey:
             words = self._words()
         except BadInput as error:
             self._apart(error)
+        except Exception as error:
+            self._apart(BadInput(f"This cannot be stored: {error}."))
         else:
             link.post(self, *words, patience=self._patience)
             # Behind this command on the same connection a claim finds the jobs: no need to wait for the answer.
@@ -136,7 +138,7 @@ class Journey:
         elif is_unknown_command(reply) or is_late(reply):
             self._station.run(self.travel())
         else:
-            self.set_exception(plain(reply, self._server.address.shown))
+            self.set_exception(self._server.refusal(reply))
 
     def set_exception(self, error: BaseException, /) -> None:
         for call in self._calls:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hiredis import ReplyError
 
-from jobyard.errors import BadInput, StoreError, StoreUnavailable
+from jobyard.errors import BadInput, StoreError, StoreReadOnly, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.stores.redis.address import Address
 from jobyard.stores.redis.link import ANSWER_SECONDS
@@ -77,8 +77,15 @@ class Server:
         link = station.link_at_hand() or await station.link()
         answer = await link.send(*words)
         if isinstance(answer, ReplyError):
-            raise plain(answer, self.address.shown)
+            raise self.refusal(answer)
         return answer
+
+    def refusal(self, answer: ReplyError) -> StoreError:
+        """A server that is no master any more is left: behind its name there may be another one."""
+        error = plain(answer, self.address.shown)
+        if isinstance(error, StoreReadOnly):
+            self.station.start_over()
+        return error
 
     async def read_clock(self) -> None:
         """How far the server's clock is ahead of ours, so that a command can say until when it is of any use."""
@@ -112,5 +119,5 @@ class Server:
             link = station.link_at_hand() or await station.link()
             answer = await link.send(*self.words(name, question, *arguments, patience=patience), patience=patience)
         if isinstance(answer, ReplyError):
-            raise plain(answer, self.address.shown)
+            raise self.refusal(answer)
         return answer

@@ -45,6 +45,13 @@ class Station:
         if self._ear is not None:
             self._ear.stir(queues)
 
+    def start_over(self) -> None:
+        """Leave every connection; the next command makes a new one, by the server's name."""
+        for link in self._links:
+            link.close()
+        if self._ear is not None:
+            self._ear.start_over()
+
     def look_again(self) -> None:
         """Whoever sleeps here."""
         if self._ear is not None:
