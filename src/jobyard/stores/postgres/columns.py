@@ -57,6 +57,32 @@ def checked_priority(priority: int) -> int:
     return priority
 
 
+def is_plain_job(job: NewJob) -> bool:
+    """Due at once, and nothing about it needs to be looked at."""
+    return (
+        job.unique is None
+        and not job.tags
+        and job.private_payload is None
+        and job.run_at is None
+        and job.delay_seconds <= 0
+    )
+
+
+def plain_arguments(job: NewJob) -> tuple[Any, ...]:
+    """From the id on, as jobyard_insert_one takes them."""
+    return (
+        job.id,
+        job.kind,
+        job.queue,
+        job.group or "",
+        checked_priority(job.priority),
+        job.payload,
+        job.max_attempts,
+        job.timeout_seconds,
+        stored_backoff(job),
+    )
+
+
 def columns(jobs: Sequence[NewJob]) -> list[Any]:
     """From the names of the queues on, as jobyard_insert takes them; what no job has stays empty."""
     queues = [job.queue for job in jobs]

@@ -18,7 +18,9 @@ from jobyard.stores.postgres.bulk import can_copy, copy
 from jobyard.stores.postgres.columns import (
     checked_priority,
     columns,
+    is_plain_job,
     milliseconds,
+    plain_arguments,
     stored_backoff,
     stored_tags,
     stored_unique,
@@ -31,7 +33,7 @@ from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.standing import not_found
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.postgres.trips import Cargo, received, storable, transition_arguments
+from jobyard.stores.postgres.trips import NO_OTHERS, NOTHING, Cargo, received, storable, transition_arguments
 from jobyard.stores.postgres.words import NOT_HELD, plain_words, state_of
 
 T = TypeVar("T")
@@ -96,7 +98,11 @@ class HotPathVerbs(Desk):
         order = self._orders.take(jobs)
         if order is not None:
             return await self._insert_for(order, jobs)
-        answers = await self._copy(jobs) if can_copy(jobs) else None
+        answers: list[Inserted] | None = None
+        if len(jobs) == 1 and is_plain_job(jobs[0]):
+            answers = await self._insert_one(jobs[0])
+        elif can_copy(jobs):
+            answers = await self._copy(jobs)
         if answers is None:
             answers = inserted(jobs, await self._rows("insert", self._now(), *columns(jobs)))
         if any(answer.created for answer in answers):
@@ -105,26 +111,43 @@ class HotPathVerbs(Desk):
 
     async def _insert_for(self, order: Order, jobs: Sequence[NewJob]) -> list[Inserted]:
         """With the claim of a worker that waits for them: one transaction, one sync."""
-        cargo, token, now = Cargo((), ()), new_token(), self._now()
-        queues, lease = list(dict.fromkeys(order.queues)), milliseconds(order.lease_seconds)
-        arguments = [now, order.worker, token, queues, order.wanted, lease, *cargo.arguments(), None, False, None]
+        cargo, token = Cargo((), ()), new_token()
+        claimed: Exchange | None = None
+        try:
+            answers, leases = await self._insert_and_claim(order, jobs, token)
+            claimed = self._received(leases, cargo, token)
+        finally:
+            order.give(claimed)
+        if sum(answer.created for answer in answers) > len(claimed.leases):
+            self._arrived()
+        return answers
+
+    async def _insert_and_claim(
+        self, order: Order, jobs: Sequence[NewJob], token: str
+    ) -> tuple[list[Inserted], Sequence[Any]]:
+        now, queues, lease = self._now(), list(dict.fromkeys(order.queues)), milliseconds(order.lease_seconds)
+        claim = (order.worker, token, queues, order.wanted, lease)
+        if len(jobs) == 1 and is_plain_job(jobs[0]):
+            # The most common case in one trip; no answer when the queue is unknown or limited.
+            rows = await self._rows("insert_for", now, *plain_arguments(jobs[0]), *claim)
+            if rows:
+                return [Inserted(jobs[0].id, True, rows[0][0])], rows[1:]
         given = columns(jobs)
+        arguments = [now, *claim, *NOTHING, *NO_OTHERS, None, False, None]
 
         async def work(connection: Connection, statements: Statements) -> tuple[list[Any], list[Any]]:
             async with connection.transaction():
                 rows = await connection.fetch(statements["insert"], now, *given)
                 return rows, await connection.fetch(statements["exchange"], *arguments)
 
-        claimed: Exchange | None = None
-        try:
-            rows, leases = await self._run(work)
-            claimed = self._received(leases, cargo, token)
-        finally:
-            order.give(claimed)
-        answers = inserted(jobs, rows)
-        if sum(answer.created for answer in answers) > len(claimed.leases):
-            self._arrived()
-        return answers
+        rows, leases = await self._run(work)
+        return inserted(jobs, rows), leases
+
+    async def _insert_one(self, job: NewJob) -> list[Inserted] | None:
+        """None when the queue is unknown or limited."""
+        sequence = await self._value("insert_one", self._now(), *plain_arguments(job))
+        assert isinstance(sequence, int)
+        return [Inserted(job.id, True, sequence)] if sequence else None
 
     async def _copy(self, jobs: Sequence[NewJob]) -> list[Inserted] | None:
         now = self._now()
@@ -190,7 +213,7 @@ class HotPathVerbs(Desk):
             self._parts.broom.count(len(settlements) + len(answer.leases))
         return answer
 
-    def _received(self, rows: list[Any], cargo: Cargo, token: str) -> Exchange:
+    def _received(self, rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
         answer = received(rows, cargo, token)
         if answer.leases:
             self._origins.remember(token, {lease.queue for lease in answer.leases})

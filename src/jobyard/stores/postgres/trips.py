@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.retry import DEFAULT_BACKOFF
@@ -16,20 +15,20 @@ from jobyard.domain.state import Settlement, Transition
 from jobyard.ports.store import Exchange
 from jobyard.stores.postgres.columns import decode_backoff, milliseconds
 
+# Columns of the answer.
+QUEUE, PLACE = 3, 14
 NOTHING: list[Any] = [[], [], [], []]
 NO_OTHERS: list[Any] = [[] for _ in range(12)]
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """The part of the answer that is not a lease."""
+    """What is seldom there: settlements that were refused, jobs that were asked to stop."""
 
-    now: Instant
-    revision: int
-    refused: list[int]
-    next_due_at: Instant | None
-    cancelled: list[tuple[str, int, str, str]]
+    refused: list[int] = []
+    cancelled: list[tuple[str, int, str, str]] = []
 
 
+NO_REST = Rest()
 _rest = msgspec.json.Decoder(Rest)
 
 
@@ -127,12 +126,13 @@ def in_turn(rows: Sequence[Any]) -> list[Any]:
 
     Where several queues take turns, they do so in the same way; their groups stand queue after queue.
 
-    >>> [row[0] for row in in_turn([("a1", 1, 1, "q", 7), ("a2", 1, 1, "q", 7), ("b1", 1, 1, "q", 9)])]
+    >>> rows = [[name, *"..q", *range(10), place] for name, place in (("a1", 7), ("a2", 7), ("b1", 9))]
+    >>> [row[0] for row in in_turn(rows)]
     ['a1', 'b1', 'a2']
     """
-    ordered = _rounds(rows, -1)
+    ordered = _rounds(rows, PLACE)
     # Places grow from queue to queue, so that each round of the queues is in their order, too.
-    return _rounds(ordered, 3) if len({row[3] for row in rows}) > 1 else ordered
+    return _rounds(ordered, QUEUE) if len({row[QUEUE] for row in rows}) > 1 else ordered
 
 
 def _rounds(rows: Sequence[Any], column: int) -> list[Any]:
@@ -142,13 +142,14 @@ def _rounds(rows: Sequence[Any], column: int) -> list[Any]:
     for row in rows:
         count = counts.get(row[column], 0)
         counts[row[column]] = count + 1
-        turns.append((count, row[-1], row))
+        turns.append((count, row[PLACE], row))
     turns.sort(key=itemgetter(0, 1))
     return [row for _, _, row in turns]
 
 
 def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
-    rest = _rest.decode(rows[-1][9])
+    last = rows[-1]
+    rest = NO_REST if last[9] is None else _rest.decode(last[9])
     leases = tuple(
         [
             Lease(
@@ -183,7 +184,7 @@ def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
                 timeout,
                 backoff,
                 signal,
-                _,
+                *_,
             ) in in_turn(rows[:-1])
         ]
     )
@@ -193,7 +194,7 @@ def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
         cancelled=tuple(
             (LeaseKey(job_id, sequence, held), reason) for job_id, sequence, held, reason in rest.cancelled
         ),
-        next_due_at=rest.next_due_at,
-        revision=rest.revision,
-        now=rest.now,
+        next_due_at=last[17],
+        revision=last[16],
+        now=last[15],
     )

@@ -26,7 +26,7 @@ BEGIN
     RETURN QUERY SELECT v_id, v_fits;
   END LOOP;
   FOREACH v_name IN ARRAY held LOOP
-    WHILE {schema}.jobyard_fold(v_name, v_now) LOOP
+    WHILE {schema}.jobyard_fold_in_steps(v_name, v_now) LOOP
     END LOOP;
   END LOOP;
   IF any_fits THEN

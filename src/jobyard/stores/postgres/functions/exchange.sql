@@ -4,7 +4,8 @@
 --     o_*: other transitions, in order; expired_before: apply these only to leases that ran out by then;
 --     impatient: refuse what an application's own transaction is settling right now, instead of raising 55P03;
 --     from: the queues of the plain completions, as far as the caller remembers (NULL: look it up); raises JYQ01 if he is wrong.
--- out: one row per lease with its group's place in line, the jobs of each group in order; then one with sequence NULL and, as JSON in `payload`, the rest of the answer.
+-- out: one row per lease with its group's place in line, the jobs of each group in order; then one with sequence NULL and
+--     the rest of the answer: what is refused and who is asked to stop, if anything, as JSON in `payload`.
 -- Planner settings: statistics taken while a table was empty must not make anybody scan it when it is full.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
   p_now bigint, p_worker text, p_token text, p_queues text[], p_wanted integer, p_lease bigint,
@@ -15,12 +16,13 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
 ) RETURNS TABLE (
   sequence bigint, id text, kind text, queue text, group_name text, priority integer, attempt integer,
   max_attempts integer, deaths integer, payload bytea, private_payload bytea, timeout_seconds double precision,
-  backoff bytea, signal bytea, place integer
+  backoff bytea, signal bytea, place integer, now bigint, revision bigint, next_due_at bigint
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
+  forever CONSTANT bigint := 253402300799999;
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
   settling CONSTANT boolean := cardinality(c_sequence) > 0 OR cardinality(o_sequence) > 0;
   held text[];
@@ -29,7 +31,9 @@ DECLARE
   f_tid tid[]; f_sequence bigint[]; f_queue text[]; f_group text[]; f_attempt integer[]; f_started bigint[];
   f_flags integer[]; f_worker text[]; f_result bytea[];
   s_queue text[] := '{}'; s_group text[] := '{}'; s_count bigint[] := '{}';
-  r_sequence bigint[]; r_attempt integer[]; r_place integer[];
+  a_ord bigint[]; a_used integer[]; a_g integer[];
+  cancelled json;
+  more bytea;
   v_queue text;
   t record;
   changed boolean := false;
@@ -126,18 +130,26 @@ BEGIN
   END IF;
 
   IF cardinality(held) > 0 AND (p_wanted > 0 OR cardinality(s_queue) > 0) THEN
-    SELECT c.r_sequence, c.r_attempt, c.r_place INTO r_sequence, r_attempt, r_place FROM {schema}.jobyard_claim(
-      v_now, p_worker, p_token, least(253402300799999, v_now + p_lease),
-      -- Only what is held: a queue that was empty when we asked may be somebody else's by now.
-      CASE WHEN cardinality(p_queues) = 0 THEN held
-           ELSE ARRAY(SELECT n FROM unnest(p_queues) n WHERE n = ANY (held)) END, p_wanted, s_queue, s_group, s_count) c;
-    -- In the order of the arrays: each job is looked up in turn.
-    RETURN QUERY
-    SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, u.attempt, j.max_attempts, j.deaths, j.payload,
-           j.private_payload, j.timeout_seconds, j.backoff, j.signal, u.place
-    FROM unnest(r_sequence, r_attempt, r_place) u(sequence, attempt, place)
-    CROSS JOIN LATERAL (SELECT * FROM {schema}.jobyard_job k WHERE k.sequence = u.sequence OFFSET 0) j;
-    GET DIAGNOSTICS claimed = ROW_COUNT;
+    IF cardinality(p_queues) = 0 THEN
+      wanted_queues := held;
+    END IF;
+    IF cardinality(wanted_queues) = 1 AND wanted_queues[1] = ALL (s_queue) THEN
+      SELECT c.* INTO a_ord, a_used, a_g FROM {schema}.jobyard_claim_one(
+        v_now, p_worker, p_token, least(forever, v_now + p_lease), wanted_queues[1], p_wanted, s_group, s_count) c;
+    ELSE
+      SELECT c.* INTO a_ord, a_used, a_g FROM {schema}.jobyard_claim(
+        v_now, p_worker, p_token, least(forever, v_now + p_lease), wanted_queues, p_wanted, s_queue, s_group, s_count) c;
+    END IF;
+    claimed := coalesce(cardinality(a_ord), 0);
+    IF claimed > 0 THEN
+      -- In the order of the arrays: each job is looked up in turn.
+      RETURN QUERY
+      SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, u.used + 1, j.max_attempts, j.deaths, j.payload,
+             j.private_payload, j.timeout_seconds, j.backoff, j.signal, u.g, NULL::bigint, NULL::bigint, NULL::bigint
+      FROM unnest(a_ord, a_used, a_g) u(ord, used, g)
+      CROSS JOIN LATERAL (
+        SELECT * FROM {schema}.jobyard_job k WHERE k.sequence = u.ord & 4398046511103 OFFSET 0) j;
+    END IF;
   END IF;
 
   IF changed OR claimed > 0 THEN
@@ -145,16 +157,18 @@ BEGIN
   ELSE
     SELECT r.last_value INTO v_revision FROM {schema}.jobyard_revision r;
   END IF;
+  IF EXISTS (SELECT FROM {schema}.jobyard_lease l WHERE l.worker = p_worker AND l.cancel IS NOT NULL) THEN
+    SELECT json_agg(json_build_array(j.id, l.sequence, l.token, l.cancel) ORDER BY l.sequence) INTO cancelled
+    FROM {schema}.jobyard_lease l CROSS JOIN LATERAL (
+      SELECT k.id FROM {schema}.jobyard_job k WHERE k.sequence = l.sequence OFFSET 0) j
+    WHERE l.worker = p_worker AND l.cancel IS NOT NULL;
+  END IF;
+  IF cancelled IS NOT NULL OR cardinality(refused) > 0 THEN
+    more := convert_to(json_build_object('refused', refused, 'cancelled', coalesce(cancelled, '[]'))::text, 'UTF8');
+  END IF;
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::integer,
-    NULL::integer, NULL::integer, convert_to(json_build_object(
-      'now', v_now, 'revision', v_revision, 'refused', refused,
-      'next_due_at', (SELECT d.run_at FROM {schema}.jobyard_delayed d
-                      WHERE d.run_at > v_now AND d.run_at < 253402300799999 ORDER BY d.run_at LIMIT 1),
-      'cancelled', coalesce((
-        SELECT json_agg(json_build_array(c.id, c.sequence, c.token, c.cancel) ORDER BY c.sequence)
-        FROM (SELECT j.id, l.sequence, l.token, l.cancel FROM {schema}.jobyard_lease l
-              JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
-              WHERE l.worker = p_worker AND l.cancel IS NOT NULL) c), '[]'::json))::text, 'UTF8'),
-    NULL::bytea, NULL::double precision, NULL::bytea, NULL::bytea, NULL::integer;
+    NULL::integer, NULL::integer, more, NULL::bytea, NULL::double precision, NULL::bytea, NULL::bytea, NULL::integer,
+    v_now, v_revision, (SELECT d.run_at FROM {schema}.jobyard_delayed d
+                        WHERE d.run_at > v_now AND d.run_at < forever ORDER BY d.run_at LIMIT 1);
 END
 $$;

@@ -25,7 +25,7 @@ BEGIN
     PERFORM {schema}.jobyard_leave(j.sequence, v_now);
     UPDATE {schema}.jobyard_job k SET signal = p_data WHERE k.sequence = j.sequence;
     PERFORM {schema}.jobyard_join(j.sequence, v_now);
-    PERFORM {schema}.jobyard_fold(held[1], v_now);
+    PERFORM {schema}.jobyard_fold_in_steps(held[1], v_now);
     PERFORM nextval('{schema}.jobyard_revision');
     RETURN QUERY SELECT true, NULL::text;
     RETURN;
