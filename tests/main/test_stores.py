@@ -30,7 +30,7 @@ SECRET = "hunter2"
         ("redis://:hunter2@host/jobs", "after the host comes the number of a database"),
         ("redis://:hunter2@host:port/0", "its host or port cannot be read"),
         ("redis://:hunter2", "its host or port cannot be read"),
-        ("redis://:hunter2#@host", "its host or port cannot be read. Write @, :, / and # in a password as %40"),
+        ("redis://:hunter2#@host", "write @, :, / and # in a password as %40"),
         ("redis://hunter2#:x@host", "write # in a password as %23"),
         ("postgresql://me:hunter2@host/db?pooled=maybe", "pooled is true or false, not 'maybe'"),
         ("postgresql://me:hunter2@host/db?pool=true", 'there is no option pool. Did you mean "pooled"?'),
