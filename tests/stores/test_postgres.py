@@ -208,3 +208,36 @@ async def test_closing_is_safe_twice_and_verbs_say_that_it_is_closed(postgres_ur
     await store.open()
     await store.insert([new()])
     await store.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+async def test_a_job_for_a_worker_that_waits_here_is_claimed_as_it_comes(
+    postgres_url: str, pgbouncer_url: str, schema: str, pooled: bool
+) -> None:
+    async with opened(pgbouncer_url if pooled else postgres_url, schema, pooled=pooled) as store:
+        await store.configure("limited", QueueSettings(max_waiting=1))
+        # An unknown queue, a known one, one whose limit must be asked, and more than a plain job.
+        for job in (new(), new(), new(queue="limited"), new(tags=("a",)), new(priority=5, group="g")):
+            until = asyncio.get_running_loop().create_future()
+            waiting = asyncio.create_task(store.exchange("w", (), (), 5, 30.0, until))
+            await asyncio.sleep(0.05)
+            [inserted] = await store.insert([job])
+            [lease] = (await waiting).leases
+            assert (lease.job_id, lease.sequence, lease.priority) == (job.id, inserted.sequence, job.priority)
+            assert (await exchange(store, 0, [done(lease)])).refused == ()
+        assert await store.audit() == []
+
+
+async def test_a_known_id_for_a_worker_that_waits_disturbs_nobody(store: PostgresStore) -> None:
+    known = new()
+    await store.insert([known])
+    [lease] = (await exchange(store, 1)).leases
+    until = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(store.exchange("w", (), (), 5, 30.0, until))
+    await asyncio.sleep(0.05)
+    with pytest.raises(BadInput):
+        await store.insert([known])
+    job = new()
+    await store.insert([job])
+    assert [one.job_id for one in (await waiting).leases] == [job.id]
+    assert (await exchange(store, 0, [done(lease)])).refused == ()
