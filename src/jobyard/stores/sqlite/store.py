@@ -212,7 +212,8 @@ class SqliteStore:
             return Exchange(
                 refused=tuple(refused),
                 leases=tuple(claimed),
-                cancelled=leases.cancelled(tx, worker),
+                # Whoever waited for this job should have it now; of cancels it hears within a second anyway.
+                cancelled=() if claimed and until is not None else leases.cancelled(tx, worker),
                 next_due_at=next_due(tx),
                 revision=tx.revision,
                 now=tx.now,

@@ -25,7 +25,7 @@ log = logging.getLogger("jobyard.store")
 
 # Operations that share one transaction at the most; more would make the first wait for the last.
 TOGETHER = 512
-STARTING_SECONDS = 0.0002
+STARTING_SECONDS = 0.0004
 
 
 class Recall(NamedTuple):
@@ -194,15 +194,9 @@ class Writer:
                 operation.failure = self._plain(error)
             _answer(batch)
             return
-        if tx.arrived or tx.ended:
-            try:
-                self._committed(tx.arrived, tx.ended)
-            except Exception:
-                # It is committed: that nobody could be woken must neither undo it nor end this thread.
-                log.exception("waking sleepers failed")
-        self._hand_out(batch)
+        self._hand_out(batch, tx)
 
-    def _hand_out(self, batch: list[Operation]) -> None:
+    def _hand_out(self, batch: list[Operation], tx: Transaction) -> None:
         """Answer what is committed; what must survive a power failure goes by the disk first."""
         parked, self._parked = self._parked, []
         done: list[Operation] = []
@@ -216,6 +210,12 @@ class Writer:
                 done.append(operation)
         if done:
             _answer(done)
+        if tx.arrived or tx.ended:
+            try:
+                self._committed(tx.arrived, tx.ended)
+            except Exception:
+                # It is committed: that nobody could be woken must neither undo it nor end this thread.
+                log.exception("waking sleepers failed")
         if durable and self._syncer is not None:
             if done and self._inbox.empty():
                 # A job starts here: two threads that wake at once would only get in each other's way.
