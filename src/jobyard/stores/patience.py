@@ -1,4 +1,4 @@
-"""Waiting for something to claim, for stores whose exchange is a trip to a server."""
+"""Waiting for something to claim, the plain way: look, sleep until there may be work, look again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from jobyard.ports.store import Exchange
 
-# Even without a word from the server a patient exchange looks again after this long.
+# Even without a word from the store a patient exchange looks again after this long.
 LOOK_AGAIN_SECONDS = 1.0
 
 

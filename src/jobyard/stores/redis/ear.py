@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,8 +20,6 @@ log = logging.getLogger("jobyard.store")
 PING_EVERY_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
-# For so long after a sleeper was stirred here, the server's word to it says nothing new.
-STIRRED_SECONDS = 0.1
 
 # What a sleeper is told.
 WORK = "work"
@@ -40,8 +38,6 @@ class Ear:
         self._ready = asyncio.Event()
         self._heard = False
         self._link: Link | None = None
-        self._loop = asyncio.get_running_loop()
-        self._stirred_at = 0.0
         self._task = asyncio.get_running_loop().create_task(self._listen())
 
     @property
@@ -149,19 +145,11 @@ class Ear:
             for future in list(self._ends.get(rest.decode(), ())):
                 _resolve(future, GONE)
 
-    def stir(self, queues: Collection[str]) -> None:
-        """Jobs of these leave here for the server: who sleeps may follow them at once, without being told."""
-        for future, wanted in list(self._sleepers.items()):
-            if not wanted or not wanted.isdisjoint(queues):
-                _resolve(future, WORK)
-                self._stirred_at = self._loop.time()
-
     def _wake(self, queue: str) -> None:
         interested = [future for future, queues in self._sleepers.items() if not queues or queue in queues]
         for future in interested:
             _resolve(future, WORK)
-        # Whoever was stirred is on its way, and looks once more before it sleeps again.
-        if not interested and self._loop.time() - self._stirred_at > STIRRED_SECONDS:
+        if not interested:
             self._pass_on(queue)
 
 

@@ -113,8 +113,6 @@ class Journey:
             self._apart(BadInput(f"This cannot be stored: {error}."))
         else:
             link.post(self, *words, patience=self._patience)
-            # Behind this command on the same connection a claim finds the jobs: no need to wait for the answer.
-            self._station.stir({queue_name(job.queue) for call in self._calls for job in call.jobs})
 
     async def travel(self) -> None:
         """The long way: a connection must be made, or the server must learn the command first."""

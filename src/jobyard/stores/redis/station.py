@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -40,10 +40,6 @@ class Station:
         if self._ear is None:
             self._ear = Ear(self._address, self._prefix, lambda queue: self.run(self._pass_on(queue)))
         return self._ear
-
-    def stir(self, queues: Collection[str]) -> None:
-        if self._ear is not None:
-            self._ear.stir(queues)
 
     def start_over(self) -> None:
         """Leave every connection; the next command makes a new one, by the server's name."""
