@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from tests.servers import Certificate, RedisServer
-from tests.servers.absent import Absent
-from tests.servers.fixtures import absent
+from tests.stores.redis_support import alone, jobs, keys, running
 
 from jobyard.domain.job import NewJob, QueueSettings, State, Unique
 from jobyard.domain.state import Settlement, Transition
@@ -24,16 +21,6 @@ from jobyard.stores.redis.exchange import EXCHANGE
 
 DONE = Transition(to=State.COMPLETED, result=b"null")
 FAILED = Transition(to=State.FAILED, reason="no")
-
-
-@contextmanager
-def running(**options: Any) -> Iterator[RedisServer]:
-    try:
-        server = RedisServer(**options)
-    except Absent as error:
-        absent(error)
-    with server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -49,26 +36,6 @@ async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
     await store.open()
     yield store
     await store.close()
-
-
-def jobs(*ids: str, **options: Any) -> list[NewJob]:
-    return [NewJob(id=job_id, kind="k", **options) for job_id in ids]
-
-
-async def keys(store: RedisStore) -> set[str]:
-    return {key.decode() for key in await store._server.ask("KEYS", "*")}
-
-
-async def until_there(store: RedisStore, *words: str, at_least: int = 1) -> None:
-    """Others' sleep shows on the server, which sends no signal of it."""
-    while await store._server.ask(*words) < at_least:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-
-
-async def alone(server: RedisServer) -> None:
-    """A server notices in its own time that a connection is closed."""
-    while server.connections():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 async def test_every_key_of_a_queue_carries_its_name_as_the_only_tag(store: RedisStore) -> None:
