@@ -132,6 +132,9 @@ BEGIN
   IF cardinality(held) > 0 AND (p_wanted > 0 OR cardinality(s_queue) > 0) THEN
     IF cardinality(p_queues) = 0 THEN
       wanted_queues := held;
+    ELSIF NOT wanted_queues <@ held THEN
+      -- A queue that was made while we waited is not ours to touch.
+      wanted_queues := ARRAY(SELECT n FROM unnest(wanted_queues) n WHERE n = ANY (held));
     END IF;
     IF cardinality(wanted_queues) = 1 AND wanted_queues[1] = ALL (s_queue) THEN
       SELECT c.* INTO a_ord, a_used, a_g FROM {schema}.jobyard_claim_one(
