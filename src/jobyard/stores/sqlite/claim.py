@@ -59,7 +59,7 @@ def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, leas
         )
         tx.turn += 1
         group.turn = queue.turn = tx.turn
-    tx.cursor.executemany(INSERT_LEASE, rows)
+    tx.bare_cursor.executemany(INSERT_LEASE, rows)
     return leases
 
 
@@ -68,7 +68,7 @@ def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow
     if wanted <= 0:
         return []
     # What this transaction changed is not written yet: a job that just became due is known to its queue only.
-    names = queues or [*tx.loaded_queues(), *(row[0] for row in tx.cursor.execute(QUEUES_WITH_WORK).fetchall())]
+    names = queues or [*tx.loaded_queues(), *(row[0] for row in tx.bare_cursor.execute(QUEUES_WITH_WORK).fetchall())]
     candidates = [queue for queue in map(tx.known_queue, dict.fromkeys(names)) if queue and queue.waiting]
     candidates = [queue for queue in candidates if queue.room() > 0]
     candidates.sort(key=_turn)
@@ -89,9 +89,14 @@ def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow
 def pick_heads(tx: Transaction, groups: list[GroupRow]) -> dict[int, Iterator[tuple[Any, ...]]]:
     """As `pick`, for groups that give one job each: a statement for all costs much less than one for each."""
     by_queue: dict[str, list[GroupRow]] = {}
-    for group in groups:
-        by_queue.setdefault(group.queue.name, []).append(group)
     picked: dict[int, Iterator[tuple[Any, ...]]] = {}
+    for group in groups:
+        fresh = tx.take_fresh(group)
+        if fresh is None:
+            by_queue.setdefault(group.queue.name, []).append(group)
+        else:
+            picked[id(group)] = iter([fresh])
+            start(group, 1)
     for queue, some in by_queue.items():
         taken: list[tuple[object, ...]] = []
         for place, *row in tx.cursor.execute(PICK_HEADS, (as_list([group.name for group in some]), queue)).fetchall():

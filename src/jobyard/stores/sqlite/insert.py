@@ -15,7 +15,7 @@ from jobyard.errors import BadInput, QueueFull
 from jobyard.ports.store import Inserted
 from jobyard.stores.sqlite.line import INSERT_DELAYED, INSERT_READY, due_at
 from jobyard.stores.sqlite.statements import sql
-from jobyard.stores.sqlite.transaction import GroupRow, Transaction
+from jobyard.stores.sqlite.transaction import Fresh, GroupRow, Transaction
 
 INSERT_JOB, INSERT_TAG, INSERT_FIRED = sql("insert_job"), sql("insert_tag"), sql("insert_fired")
 LOAD_UNIQUE, PUT_UNIQUE = sql("load_unique"), sql("put_unique")
@@ -51,7 +51,11 @@ def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
         run_at = now if job.delay_seconds <= 0 and job.run_at is None else due_at(now, job.delay_seconds, job.run_at)
         rows.append(job_row(job, sequence, run_at, now))
         if run_at <= now:
-            ready.append((job.queue, group.name, -job.priority, sequence))
+            place = (job.queue, group.name, -job.priority, sequence)
+            if group.waiting == 0 and len(jobs) == 1:
+                tx.join(group, Fresh(place, for_worker(rows[-1])))
+            else:
+                ready.append(place)
             tx.arrive(group)
         else:
             delayed.append((run_at, sequence))
@@ -77,7 +81,7 @@ def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 def write_rows(tx: Transaction, rows: list[tuple[object, ...]]) -> None:
     try:
-        tx.cursor.executemany(INSERT_JOB, rows)
+        tx.bare_cursor.executemany(INSERT_JOB, rows)
     except sqlite3.IntegrityError as error:
         raise BadInput(f"A job with one of these ids exists already ({error}); ids must be new.") from error
 
@@ -111,6 +115,13 @@ def job_row(job: NewJob, sequence: int, run_at: Instant, now: Instant) -> tuple[
         None,
         flags,
     )
+
+
+def for_worker(row: tuple[object, ...]) -> tuple[object, ...]:
+    """The columns that a claim picks, of a row that `job_row` made."""
+    sequence, job_id, kind, _, _, priority, payload, private, most, used, deaths, timeout, backoff = row[:13]
+    signal, flags = row[18:]
+    return (-priority, sequence, job_id, kind, most, used, deaths, payload, private, timeout, backoff, signal, flags)  # type: ignore[operator]  # a number
 
 
 def hold_key(tx: Transaction, queue: str, unique: Unique, job_id: str) -> str | None:

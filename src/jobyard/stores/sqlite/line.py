@@ -16,7 +16,7 @@ PROMOTE_AT_ONCE = 5000
 
 def next_due(tx: Transaction) -> Instant | None:
     if not tx.due_known:
-        row = tx.cursor.execute(NEXT_DELAYED).fetchone()
+        row = tx.bare_cursor.execute(NEXT_DELAYED).fetchone()
         tx.due, tx.due_known = (None if row is None or row[0] >= FOREVER else row[0]), True
     return tx.due
 

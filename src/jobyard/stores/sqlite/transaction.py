@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Container
+from typing import NamedTuple
 
 from jobyard.domain.admission import UNLIMITED
-from jobyard.domain.instant import Instant
+from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.stores.sqlite.statements import as_list, sql
 
@@ -15,7 +16,7 @@ LOAD_COUNTER, SAVE_COUNTER = sql("load_counter"), sql("save_counter")
 LOAD_QUEUE, SAVE_QUEUE = sql("load_queue"), sql("save_queue")
 LOAD_GROUP, LOAD_GROUPS, READ_LINE = sql("load_group"), sql("load_groups"), sql("read_line")
 INSERT_GROUP, UPDATE_GROUP, DELETE_GROUP = sql("insert_group"), sql("update_group"), sql("delete_group")
-REOPEN_GROUPS = sql("reopen_groups")
+INSERT_READY, REOPEN_GROUPS = sql("insert_ready"), sql("reopen_groups")
 
 
 class QueueRow:
@@ -127,17 +128,25 @@ class GroupRow:
         return not (self.waiting or self.delayed or self.running or self.paused or self.own_limit is not None)
 
 
+class Fresh(NamedTuple):
+    """A due job that came in this transaction: its place in the line, and what a worker needs."""
+
+    place: tuple[str, str, int, int]
+    row: tuple[object, ...]
+
+
 class Transaction:
     """The unit of work that every verb is handed; `flush` writes what it changed."""
 
     __slots__ = (
         "_counter",
+        "_cursor",
+        "_fresh",
         "_groups",
         "_queues",
         "arrived",
         "awaited",
         "connection",
-        "cursor",
         "due",
         "due_known",
         "ended",
@@ -154,18 +163,47 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection, now: Instant, awaited: Container[str] = ()) -> None:
         self.connection = connection
-        self.cursor = connection.cursor()
-        self.cursor.row_factory = None
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None
         self.now = now
-        self.due: Instant | None = None  # when the next delayed job becomes due, once it is known
-        self.due_known = False
         self.arrived = False  # somebody waiting for work should look
         self.awaited = awaited  # ids of jobs whose end somebody in this process waits for
         self.ended: dict[str, Job | None] = {}  # those of them that ended here
         self._queues: dict[str, QueueRow] = {}
         self._groups: dict[str, dict[str, GroupRow]] = {}  # by queue, then by name
-        self._counter: tuple[int, int, int, int] = self.cursor.execute(LOAD_COUNTER).fetchone()
-        self.sequence, self.turn, self.finish, self.revision = self._counter
+        self._fresh: dict[int, Fresh] = {}  # by the identity of the group's row
+        *counter, due = self._cursor.execute(LOAD_COUNTER).fetchone()
+        self._counter = tuple(counter)
+        self.sequence, self.turn, self.finish, self.revision = counter
+        self.due: Instant | None = due if due is None or due < FOREVER else None  # of the next delayed job, if known
+        self.due_known = True
+
+    @property
+    def cursor(self) -> sqlite3.Cursor:
+        """For statements about jobs: they must find in the line whoever joined it."""
+        if self._fresh:
+            self._seat_the_fresh()
+        return self._cursor
+
+    @property
+    def bare_cursor(self) -> sqlite3.Cursor:
+        """For statements that do not look at the line of a group."""
+        return self._cursor
+
+    def join(self, group: GroupRow, fresh: Fresh) -> None:
+        """The only due job of its group: claimed at once, as it is when somebody waits, it need never be written down
+        as waiting."""
+        self._fresh[id(group)] = fresh
+
+    def take_fresh(self, group: GroupRow) -> tuple[object, ...] | None:
+        """The group's only due job, if it came in this transaction, with what a worker needs."""
+        fresh = self._fresh.pop(id(group), None)
+        return None if fresh is None else fresh.row
+
+    def _seat_the_fresh(self) -> None:
+        rows = sorted(fresh.place for fresh in self._fresh.values())
+        self._fresh.clear()
+        self._cursor.executemany(INSERT_READY, rows)
 
     def queue(self, name: str) -> QueueRow:
         """The queue's row, made with default settings if it is new."""
@@ -177,7 +215,7 @@ class Transaction:
     def known_queue(self, name: str) -> QueueRow | None:
         row = self._queues.get(name)
         if row is None:
-            found = self.cursor.execute(LOAD_QUEUE, (name,)).fetchone()
+            found = self._cursor.execute(LOAD_QUEUE, (name,)).fetchone()
             if found is None:
                 return None
             row = self._queues[name] = QueueRow.load(found)
@@ -191,7 +229,7 @@ class Transaction:
         groups = self._groups.setdefault(queue, {})
         row = groups.get(name)
         if row is None:
-            found = self.cursor.execute(LOAD_GROUP, (queue, name)).fetchone()
+            found = self._cursor.execute(LOAD_GROUP, (queue, name)).fetchone()
             if found is None:
                 row = GroupRow(self.queue(queue), name, None, 0, 0, 0, 0, 0, stored=False)
             else:
@@ -208,15 +246,17 @@ class Transaction:
                 by_queue.setdefault(queue, []).append(name)
         for queue, names in by_queue.items():
             row, groups = self.queue(queue), self._groups[queue]
-            for name, *rest in self.cursor.execute(LOAD_GROUPS, (queue, as_list(names))).fetchall():
+            for name, *rest in self._cursor.execute(LOAD_GROUPS, (queue, as_list(names))).fetchall():
                 groups[name] = GroupRow(row, name, *rest)
 
     def line(self, queue: QueueRow, wanted: int) -> list[GroupRow]:
         """The first `wanted` groups in line that have a due job and room of their own."""
         groups = self._groups.setdefault(queue.name, {})
-        for name, *rest in self.cursor.execute(READ_LINE, (queue.name, wanted + len(groups))).fetchall():
-            if name not in groups:
-                groups[name] = GroupRow(queue, name, *rest)
+        # Nobody else stands in line when all who wait came just now.
+        if sum(fresh.place[0] == queue.name for fresh in self._fresh.values()) < queue.waiting:
+            for name, *rest in self._cursor.execute(READ_LINE, (queue.name, wanted + len(groups))).fetchall():
+                if name not in groups:
+                    groups[name] = GroupRow(queue, name, *rest)
         eligible = [group for group in groups.values() if group.room() > 0]
         eligible.sort(key=_turn)
         return eligible[:wanted]
@@ -255,7 +295,7 @@ class Transaction:
         """After the queue's `max_per_group` changed: who has room must be judged anew, for all its groups."""
         self.flush()
         limit = queue.settings.max_per_group
-        self.cursor.execute(REOPEN_GROUPS, (limit, limit, queue.name))
+        self._cursor.execute(REOPEN_GROUPS, (limit, limit, queue.name))
         self._groups.clear()
         self.arrived = True
 
@@ -264,17 +304,19 @@ class Transaction:
         return self.revision
 
     def flush(self) -> None:
+        if self._fresh:
+            self._seat_the_fresh()
         groups = [group for some in self._groups.values() for group in some.values() if group.dirty]
         if groups:
             self._write_groups(groups)
         for queue in self._queues.values():
             values = queue.values()
             if values != queue.saved:
-                self.cursor.execute(SAVE_QUEUE, values)
+                self._cursor.execute(SAVE_QUEUE, values)
                 queue.saved = values
         counter = (self.sequence, self.turn, self.finish, self.revision)
         if counter != self._counter:
-            self.cursor.execute(SAVE_COUNTER, counter)
+            self._cursor.execute(SAVE_COUNTER, counter)
             self._counter = counter
 
     def _write_groups(self, groups: list[GroupRow]) -> None:
@@ -295,11 +337,11 @@ class Transaction:
                 new.append((*key, *counts, is_open))
                 group.stored = True
         if changed:
-            self.cursor.executemany(UPDATE_GROUP, changed)
+            self._cursor.executemany(UPDATE_GROUP, changed)
         if new:
-            self.cursor.executemany(INSERT_GROUP, new)
+            self._cursor.executemany(INSERT_GROUP, new)
         if gone:
-            self.cursor.executemany(DELETE_GROUP, gone)
+            self._cursor.executemany(DELETE_GROUP, gone)
 
 
 def _turn(group: GroupRow) -> int:

@@ -1,0 +1,113 @@
+"""Operations that share a transaction answer as if each had had its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.lease import LeaseKey
+from jobyard.domain.state import Settlement, Transition
+from jobyard.ports.store import Action
+from jobyard.stores.sqlite import change, insert, settle
+from jobyard.stores.sqlite.audit import audit
+from jobyard.stores.sqlite.claim import claim
+from jobyard.stores.sqlite.connection import begin, connect, migrate
+from jobyard.stores.sqlite.transaction import Transaction
+
+NOW = 1_000_000
+Operation = Callable[[Transaction, "Told"], None]
+
+
+class Told:
+    """What the operations answered."""
+
+    def __init__(self) -> None:
+        self.claimed: list[str] = []
+        self.held: list[LeaseKey] = []
+        self.number = 0
+
+
+def inserting(queue: str, groups: list[str], priority: int) -> Operation:
+    def operation(tx: Transaction, told: Told) -> None:
+        jobs = []
+        for group in groups:
+            told.number += 1
+            jobs.append(NewJob(id=f"job-{told.number}", kind="k", queue=queue, group=group or None, priority=priority))
+        insert.insert(tx, jobs)
+
+    return operation
+
+
+def claiming(wanted: int) -> Operation:
+    def operation(tx: Transaction, told: Told) -> None:
+        for lease in claim(tx, "w", ["q", "r"], wanted, 15):
+            told.claimed.append(lease.job_id)
+            told.held.append(lease.key)
+
+    return operation
+
+
+def settling(tx: Transaction, told: Told) -> None:
+    if told.held:
+        assert settle.settle(tx, [Settlement(told.held.pop(0), Transition(to=State.COMPLETED, result=b"null"))]) == []
+
+
+def changing(action: Action, number: int) -> Operation:
+    return lambda tx, told: void(change.change(tx, action, [f"job-{number}"], "", 5))
+
+
+def void(_: object) -> None:
+    """For a lambda whose answer nobody needs."""
+
+
+OPERATIONS = st.one_of(
+    st.builds(
+        inserting,
+        st.sampled_from("qr"),
+        st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=3),
+        st.integers(0, 2),
+    ),
+    st.builds(claiming, st.integers(1, 3)),
+    st.just(settling),
+    st.builds(changing, st.sampled_from([Action.CANCEL, Action.PRIORITISE]), st.integers(1, 6)),
+)
+
+
+@contextmanager
+def file() -> Iterator[sqlite3.Connection]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "yard.db"
+        with closing(connect(path, "OFF", writer=True)) as connection:
+            migrate(connection, path)
+            perform(connection, [lambda tx, _: change.configure(tx, "q", QueueSettings(max_per_group=2))], Told())
+            yield connection
+
+
+def perform(connection: sqlite3.Connection, operations: list[Operation], told: Told) -> None:
+    begin(connection)
+    tx = Transaction(connection, NOW)
+    for operation in operations:
+        operation(tx, told)
+    tx.flush()
+    connection.execute("COMMIT")
+
+
+@given(st.lists(st.lists(OPERATIONS, min_size=1, max_size=6), max_size=6))
+def test_sharing_a_transaction_changes_nothing(batches: list[list[Operation]]) -> None:
+    together, alone = Told(), Told()
+    with file() as first, file() as second:
+        for batch in batches:
+            perform(first, batch, together)
+            for operation in batch:
+                perform(second, [operation], alone)
+            assert together.claimed == alone.claimed
+            assert audit(first) == []
+            waiting = "SELECT queue, group_name, urgency, sequence FROM jobyard_ready"
+            assert first.execute(waiting).fetchall() == second.execute(waiting).fetchall()
