@@ -14,7 +14,7 @@ from jobyard import Context, Jobyard
 
 QUEUE = "bench"
 GROUPS = [f"group-{number:03}" for number in range(100)]
-CONCURRENCY = 500
+CONCURRENCY = 1000
 CHUNK = 1000
 WARM_UP = 20
 KEEP_ALL = 1_000_000_000

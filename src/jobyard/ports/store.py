@@ -334,6 +334,7 @@ class Migration(msgspec.Struct, frozen=True):
 class Store(HotPath, People, Timekeeping, Records, Protocol):
     url: str  # as given, without secrets
     has_transactions: bool  # whether insert and settle can join the caller's own
+    is_apart: bool  # it works in another process: it pays to have the next exchange there before this one is answered
 
     async def open(self) -> None:
         """Connect and bring the schema up to date; safe from several processes at once, and twice."""

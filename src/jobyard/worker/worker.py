@@ -9,20 +9,16 @@ import random
 import socket
 import time
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from jobyard.domain.events import (
     Event,
-    JobSettled,
     JobStarted,
     LeaseLost,
-    SettlementRefused,
     StoreTrouble,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
 )
-from jobyard.domain.job import State
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, MAX_DEATHS, Lease, LeaseKey
 from jobyard.domain.outcome import Failed, Release, Snooze
 from jobyard.domain.state import Settlement, Transition, judge
@@ -32,12 +28,15 @@ from jobyard.ports.observer import Observer
 from jobyard.ports.store import Exchange, Store, WorkerInfo
 from jobyard.worker.keeper import Keeper
 from jobyard.worker.run import Run
+from jobyard.worker.trip import Order, Parcel, Trip, news
 from jobyard.worker.trouble import Trouble
 
 log = logging.getLogger("jobyard.worker")
 
 # A trip carries at most this many claims: larger trips would hold the store's write lock for too long.
 CLAIM_AT_ONCE = 500
+# A trip may leave while another is under way if it carries at least this many; smaller ones would only cost more trips.
+LARGE_TRIP = 50
 # Even without a word from the store the worker looks again after this long.
 LOOK_AGAIN_SECONDS = 1.0
 # A job on its last chance that met another one here is due again after this long.
@@ -46,28 +45,8 @@ PUT_OFF_SECONDS = 1.0
 GIVE_UP_SECONDS = 10.0
 
 
-COMPLETED = Transition(to=State.COMPLETED)
-
-
 def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
-
-
-class Parcel(NamedTuple):
-    """A settlement waiting for its trip."""
-
-    lease: Lease
-    settlement: Settlement
-    started: float
-    is_promised: bool = False  # refused means that its own transaction completed it
-
-
-class Order(NamedTuple):
-    """A claim left with the store: whatever comes is claimed as it comes."""
-
-    wanted: int  # free slots that are kept for its answer
-    until: asyncio.Future[None]
-    task: asyncio.Task[None]
 
 
 class Worker:
@@ -94,9 +73,14 @@ class Worker:
         self._runs: dict[LeaseKey, Run] = {}
         self._last_chance: LeaseKey | None = None  # the latest job here whose next death would be its last
         self._outbox: list[Parcel] = []
-        self._sending: list[Parcel] = []
-        self._is_exchanging = False
+        self._under_way: list[Trip] = []
+        # Two large trips overlap where the store is another process: it works on one while the jobs of the other run.
+        self._large_trip = max(LARGE_TRIP, concurrency // 2)
+        self._overlaps = store.is_apart and concurrency >= 2 * LARGE_TRIP
+        self._claim_at_once = min(CLAIM_AT_ONCE, self._large_trip if self._overlaps else CLAIM_AT_ONCE)
         self._wake = asyncio.Event()
+        self._is_loaded = asyncio.Event()  # there may be enough for a second trip
+        self._apart = asyncio.Lock()
         self._hurry = asyncio.Event()
         self._shutdown: asyncio.Task[None] | None = None
         self._hungry = True  # there may be something to claim
@@ -165,38 +149,69 @@ class Worker:
     # The claim loop
 
     async def _claim_loop(self) -> None:
-        while not self._stopping or self._runs or ((self._outbox or self._order) and not self._gives_up()):
-            wanted = 0 if self._stopping else max(0, min(self._free_slots(), CLAIM_AT_ONCE))
-            if self._outbox or (wanted > 0 and self._hungry):
+        second: asyncio.Task[None] | None = None
+        if self._overlaps:
+            second = self._loop.create_task(self._second_lane())
+            second.add_done_callback(_tell_of_a_fault)
+        while not self._stopping or self._runs or self._under_way or (self._has_left_overs() and not self._gives_up()):
+            wanted = self._wanted()
+            if self._may_leave(wanted):
                 await self.run_once(wanted)
             else:
-                if wanted > 0 and self._order is None:
+                if wanted > 0 and self._order is None and not self._under_way:
                     self._leave_order(wanted)
                 await self._wake.wait()
                 self._wake.clear()
         if self._order is not None:
             self._order.task.cancel()
+        if second is not None:
+            second.cancel()
+
+    async def _second_lane(self) -> None:
+        """Trips that leave while another is under way."""
+        while True:
+            await self._is_loaded.wait()
+            self._is_loaded.clear()
+            wanted = self._wanted()
+            if self._under_way and self._may_leave(wanted):
+                await self.run_once(wanted)
+                self._wake.set()
+
+    def _wanted(self) -> int:
+        return 0 if self._stopping else max(0, min(self._free_slots(), self._claim_at_once))
+
+    def _may_leave(self, wanted: int) -> bool:
+        claims = wanted if self._hungry else 0
+        if not self._under_way:
+            return bool(self._outbox or claims)
+        return self._overlaps and max(len(self._outbox), claims) >= self._large_trip
+
+    def _has_left_overs(self) -> bool:
+        return bool(self._outbox or self._order)
 
     def _gives_up(self) -> bool:
         return self._hurry.is_set() and self._trouble.seconds() > GIVE_UP_SECONDS
 
     def _free_slots(self) -> int:
         ordered = 0 if self._order is None else self._order.wanted
-        return self._concurrency - len(self._runs) - ordered
+        return self._concurrency - len(self._runs) - ordered - sum(trip.wanted for trip in self._under_way)
 
     async def run_once(self, wanted: int) -> None:
         """One trip: settle what finished, claim for the free slots."""
-        self._is_exchanging = True
+        trip = Trip(self._outbox, wanted)
+        self._outbox = []
+        self._under_way.append(trip)
         try:
-            await self._trip(wanted)
+            await self._travel(trip)
         finally:
-            self._is_exchanging = False
+            self._under_way.remove(trip)
 
-    async def _trip(self, wanted: int) -> None:
-        batch, self._outbox = self._outbox, []
-        self._sending = batch
+    async def _travel(self, trip: Trip) -> None:
+        batch, wanted = trip.batch, trip.wanted
         # Claims are asked for anew, so a word that comes meanwhile counts for the next trip.
-        self._hungry = False
+        self._hungry = self._hungry and self._overlaps and self._free_slots() >= self._large_trip
+        if self._hungry:
+            self._is_loaded.set()
         try:
             answer = await self.store.exchange(
                 self.id, [parcel.settlement for parcel in batch], self._queues, wanted, self._lease_seconds
@@ -209,8 +224,7 @@ class Worker:
                 self._outbox = batch + self._outbox
                 await self._trouble.nap("exchanging jobs", error)
             return
-        finally:
-            self._sending = []
+        trip.batch, trip.wanted = [], 0
         await self._take(answer, wanted)
         self._record(batch, answer)
 
@@ -218,13 +232,11 @@ class Worker:
         self.last_exchange = time.monotonic()
         self._trouble.is_over(self.last_exchange)
         self._hungry = self._hungry or (0 < wanted == len(answer.leases))
-        for lease in await self._set_apart(answer.leases):
-            if self._stopping:
-                # The claim was on its way when the worker was told to stop: it goes back as it came.
-                self._handed_back += 1
-                self._outbox.append(Parcel(lease, Settlement(lease.key, judge(lease, Release())), time.monotonic()))
-            else:
-                self._begin(lease)
+        if any(lease.deaths >= MAX_DEATHS - 1 for lease in answer.leases):
+            async with self._apart:
+                self._begin_all(await self._set_apart(answer.leases))
+        else:
+            self._begin_all(answer.leases)
         for key, reason in answer.cancelled:
             self._stop_run(key, reason)
 
@@ -276,8 +288,6 @@ class Worker:
         The others of them are put off, not held, before that one starts: it may take this process with it at once.
         """
         suspects = [lease for lease in leases if lease.deaths >= MAX_DEATHS - 1]
-        if not suspects:
-            return leases
         put_off = suspects if self._last_chance in self._runs else suspects[1:]
         if put_off is not suspects:
             self._last_chance = suspects[0].key
@@ -292,6 +302,15 @@ class Worker:
                 return leases
         return [lease for lease in leases if lease not in put_off]
 
+    def _begin_all(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            if self._stopping:
+                # The claim was on its way when the worker was told to stop: it goes back as it came.
+                self._handed_back += 1
+                self._outbox.append(Parcel(lease, Settlement(lease.key, judge(lease, Release())), time.monotonic()))
+            else:
+                self._begin(lease)
+
     def _begin(self, lease: Lease) -> None:
         if self._observer.wants_each_job:
             self.observe(JobStarted(lease))
@@ -303,43 +322,26 @@ class Worker:
         self._runs.pop(run.key, None)
         if transition is not None:
             self._outbox.append(Parcel(run.lease, Settlement(run.key, transition), run.started, run.is_promised))
+            if len(self._outbox) == self._large_trip:
+                self._is_loaded.set()
         self._wake.set()
 
     def _record(self, batch: list[Parcel], answer: Exchange) -> None:
-        refused = set(answer.refused)
-        now, each = time.monotonic(), self._observer.wants_each_job
-        for lease, settlement, started, is_promised in batch:
-            transition = settlement.transition
-            if refused and settlement.key in refused:
-                if not is_promised:
-                    self.observe(SettlementRefused(lease, transition.to))
-                    continue
-                transition = COMPLETED
-            if transition.to is State.COMPLETED:
-                self._completed += 1
-            error = transition.error
-            if error is None and not each:
-                continue
-            self.observe(
-                JobSettled(
-                    lease,
-                    transition.to,
-                    None if error is None else error.ending,
-                    None if error is None else error.message,
-                    now - started,
-                )
-            )
+        completed, events = news(batch, set(answer.refused), each=self._observer.wants_each_job)
+        self._completed += completed
+        for event in events:
+            self.observe(event)
 
     # What the keeper asks and tells, from its own thread
 
     def held(self) -> Collection[LeaseKey]:
         # A job stays held until its settlement is taken: the lease must not run out on the way.
-        waiting = [*self._outbox, *self._sending]
-        return [*self._runs, *(parcel.settlement.key for parcel in waiting)]
+        waiting = [self._outbox, *(trip.batch for trip in self._under_way)]
+        return [*self._runs, *(parcel.settlement.key for batch in waiting for parcel in batch)]
 
     def expects_leases(self) -> bool:
         """An exchange is on its way: it may have given leases that are not in `held` yet."""
-        return self._is_exchanging
+        return bool(self._under_way)
 
     def info(self) -> WorkerInfo:
         return WorkerInfo(

@@ -13,6 +13,7 @@ class MemoryStore(WaitingVerbs, PeopleVerbs, RecordVerbs):
     """Everything is lost with the process; otherwise it keeps every promise of the port."""
 
     has_transactions = False
+    is_apart = False
 
     def __init__(self, clock: Clock, url: str = "memory://") -> None:
         super().__init__(clock)

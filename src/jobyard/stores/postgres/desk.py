@@ -90,6 +90,7 @@ def turned_by_hand(clock: object) -> TurnedByHand | None:
 
 class Desk:
     has_transactions = True
+    is_apart = True
 
     def __init__(
         self,

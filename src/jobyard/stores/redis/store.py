@@ -48,6 +48,7 @@ class RedisStore:
     """`connections` bounds those of one event loop; `prefix` keeps several yards apart on one server."""
 
     has_transactions = False
+    is_apart = True
 
     def __init__(self, url: str, clock: Clock | None = None, *, connections: int = 16, prefix: str = "jobyard") -> None:
         address = read(url)

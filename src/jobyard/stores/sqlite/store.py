@@ -74,6 +74,7 @@ class SqliteStore:
     """
 
     has_transactions = True
+    is_apart = False
 
     def __init__(self, path: str | Path, clock: Clock | None = None, synchronous: str = "FULL") -> None:
         # SQLite names its log after the file behind a link.

@@ -17,6 +17,7 @@ class Delegate:
         self._store = store
         self.url = store.url
         self.has_transactions = store.has_transactions
+        self.is_apart = store.is_apart
 
     async def open(self) -> None:
         await self._store.open()

@@ -1,0 +1,147 @@
+"""Large trips overlap on a store that is apart; small ones and those of other stores do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from tests.support import Events, eventually
+
+from jobyard import Context, Jobyard
+from jobyard.domain import events as e
+from jobyard.errors import StoreUnavailable
+from jobyard.main.stores import make_store
+from jobyard.ports.store import Exchange, QueueInfo, Store
+
+
+class Slow:
+    """A store whose exchanges take a turn of the loop or more, and that knows how many are under way."""
+
+    def __init__(self, store: Store, *, is_apart: bool) -> None:
+        self._store = store
+        self.is_apart = is_apart
+        self.under_way = self.most = 0
+        self.wanted: list[int] = []
+        self.failing = 0  # how many exchanges fail from now on
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def exchange(self, worker: str, settlements: Any, queues: Any, wanted: int, *rest: Any) -> Exchange:
+        if len(rest) == 2:
+            return await self._store.exchange(worker, settlements, queues, wanted, *rest)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        self.wanted.append(wanted)
+        try:
+            await asyncio.sleep(0.002)
+            await self.gate.wait()
+            if self.failing:
+                self.failing -= 1
+                raise StoreUnavailable("gone for a moment")
+            return await self._store.exchange(worker, settlements, queues, wanted, *rest)
+        finally:
+            self.under_way -= 1
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow(make_store("memory://"), is_apart=True)
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events()
+
+
+@pytest.fixture
+async def yard(slow: Slow, events: Events) -> AsyncIterator[Jobyard]:
+    async with Jobyard(store=cast(Store, slow), observer=events) as yard:
+        yield yard
+        assert await yard.store.audit() == []
+
+
+class Handlers:
+    """How many run at once."""
+
+    def __init__(self, yard: Jobyard) -> None:
+        self.now = self.most = self.ran = 0
+
+        @yard.job()
+        async def work(ctx: Context) -> None:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+            self.ran += 1
+
+        self.work = work
+
+
+async def settled(yard: Jobyard) -> list[QueueInfo]:
+    async def is_empty() -> bool:
+        return not any(queue.waiting or queue.running for queue in await yard.queues())
+
+    await eventually(is_empty)
+    return await yard.queues()
+
+
+async def test_two_large_trips_overlap(yard: Jobyard, slow: Slow, events: Events) -> None:
+    handlers = Handlers(yard)
+    yard.queue("default", keep_completed=10_000)
+    await yard.enqueue_many(*[handlers.work.call() for _ in range(3000)])
+    async with yard.worker(concurrency=200):
+        [queue] = await settled(yard)
+    assert (handlers.ran, queue.completed) == (3000, 3000)
+    assert handlers.most <= 200
+    assert slow.most == 2
+    assert max(slow.wanted) == 100
+    assert events.of(e.SettlementRefused) == []
+
+
+@pytest.mark.parametrize(("is_apart", "concurrency"), [(False, 200), (True, 99)])
+async def test_otherwise_one_at_a_time(yard: Jobyard, slow: Slow, is_apart: bool, concurrency: int) -> None:
+    slow.is_apart = is_apart
+    handlers = Handlers(yard)
+    await yard.enqueue_many(*[handlers.work.call() for _ in range(1000)])
+    async with yard.worker(concurrency=concurrency):
+        await settled(yard)
+    assert handlers.ran == 1000
+    assert slow.most == 1
+
+
+async def test_nothing_is_lost_when_both_fail(yard: Jobyard, slow: Slow, events: Events) -> None:
+    handlers = Handlers(yard)
+    yard.queue("default", keep_completed=10_000)
+    await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])
+    async with yard.worker(concurrency=200):
+        await eventually(lambda: slow.most == 2)
+        slow.gate.clear()
+        await eventually(lambda: slow.under_way == 2)
+        slow.failing = 4
+        slow.gate.set()
+        [queue] = await settled(yard)
+    assert (handlers.ran, queue.completed) == (2000, 2000)
+    assert len(events.of(e.StoreTrouble)) == 4
+    assert events.of(e.SettlementRefused) == []
+
+
+async def test_stopping_waits_for_both_and_hands_back_what_they_bring(yard: Jobyard, slow: Slow) -> None:
+    handlers = Handlers(yard)
+    yard.queue("default", keep_completed=10_000)
+    await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])
+    worker = yard.worker(concurrency=200)
+    await worker.start()
+    await eventually(lambda: slow.most == 2)
+    slow.gate.clear()
+    await eventually(lambda: slow.under_way == 2)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0)
+    slow.gate.set()
+    await stopping
+    [queue] = await yard.queues()
+    assert (queue.running, queue.completed, queue.completed + queue.waiting) == (0, handlers.ran, 2000)
