@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from bench.contender import Outcome
-from bench.yard.workload import CONCURRENCY, QUEUE, Bench, Limits, run
+from bench.yard.workload import QUEUE, Bench, Limits, run, width
 
 WINDOWS = 10
 
@@ -32,7 +32,7 @@ async def work_off(url: str, limits: Limits, jobs: int, window: int) -> tuple[fl
     bench = Bench(url, limits, ran)
     async with bench.yard:
         started = time.perf_counter()
-        async with bench.yard.worker(concurrency=CONCURRENCY, queues=[QUEUE]):
+        async with bench.yard.worker(concurrency=width(url), queues=[QUEUE]):
             await finished.wait()
             while await bench.unsettled():  # noqa: ASYNC110 - the public counts are the judge, and they send no signal
                 await asyncio.sleep(0.001)

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from statistics import quantiles
 
 from bench.contender import Outcome
-from bench.yard.workload import CONCURRENCY, LIMITED, QUEUE, WARM_UP, Bench, run
+from bench.yard.workload import LIMITED, QUEUE, WARM_UP, Bench, run, width
 
 PAUSE_SECONDS = (0.005, 0.04)
 Pause = tuple[float, float]
@@ -43,7 +43,7 @@ async def _collect(url: str, samples: int, ready: Callable[[], None], pause: Pau
             finished.set()
 
     bench = Bench(url, LIMITED, ran)
-    async with bench.yard, bench.yard.worker(concurrency=CONCURRENCY, queues=[QUEUE]):
+    async with bench.yard, bench.yard.worker(concurrency=width(url), queues=[QUEUE]):
         if pause is not None:
             await _send(bench, samples, pause, warm_up=True)
         await finished.wait()

@@ -14,7 +14,8 @@ from jobyard import Context, Jobyard
 
 QUEUE = "bench"
 GROUPS = [f"group-{number:03}" for number in range(100)]
-CONCURRENCY = 1000
+# Jobs at once in the whole queue, and in one worker: the width that suits each store, as peers are given theirs.
+MAX_RUNNING = 1000
 CHUNK = 1000
 WARM_UP = 20
 KEEP_ALL = 1_000_000_000
@@ -31,9 +32,13 @@ class Limits:
         return replace(self, keep_completed=KEEP_ALL)
 
 
-LIMITED = Limits(max_running=CONCURRENCY, max_per_group=10)
+LIMITED = Limits(max_running=MAX_RUNNING, max_per_group=10)
 UNLIMITED = Limits(max_running=None, max_per_group=None)
-SERIAL = Limits(max_running=CONCURRENCY, max_per_group=1)
+SERIAL = Limits(max_running=MAX_RUNNING, max_per_group=1)
+
+
+def width(url: str) -> int:
+    return 1000 if url.startswith("postgresql") else 500
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
