@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,162 +10,31 @@ import msgspec
 from jobyard.domain.job import Job, NewJob
 from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement, bury
-from jobyard.errors import BadInput, LeaseLost, NotPossible, StoreError
-from jobyard.ports.store import Exchange, Extended, Inserted, Report
-from jobyard.stores.postgres.bulk import can_copy, copy
+from jobyard.errors import LeaseLost, NotPossible, StoreError
+from jobyard.ports.store import Exchange, Extended, Report
+from jobyard.stores.postgres.arriving import InsertVerbs, new_token
 from jobyard.stores.postgres.columns import (
     checked_priority,
-    columns,
-    is_plain_job,
     milliseconds,
-    plain_arguments,
     stored_backoff,
     stored_tags,
     stored_unique,
 )
-from jobyard.stores.postgres.desk import Desk
-from jobyard.stores.postgres.inserting import Coach
-from jobyard.stores.postgres.ordering import Order, Orders
-from jobyard.stores.postgres.own import driver_connection, fingerprint
-from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
+from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.standing import not_found
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.postgres.trips import NO_OTHERS, NOTHING, Cargo, received, storable, transition_arguments
-from jobyard.stores.postgres.words import NOT_HELD, plain_words, state_of
+from jobyard.stores.postgres.trips import Cargo, received, storable, transition_arguments
+from jobyard.stores.postgres.words import NOT_HELD, state_of
 
 T = TypeVar("T")
 
 # About a second of naps; after that, what an application's open transaction is settling is refused.
 BUSY_ATTEMPTS = 12
 BUSY = "55P03"
-# An exchange is remembered until so many others have come: its jobs have then mostly ended.
-REMEMBERED_TOKENS = 4096
 
 
-def new_token() -> str:
-    """One per exchange: no job is claimed twice in one, so it is one per attempt."""
-    return secrets.token_hex(8)
-
-
-class Origins:
-    """Which queues an exchange gave jobs of: whoever settles them need not look that up."""
-
-    def __init__(self) -> None:
-        self._queues: dict[str, set[str]] = {}
-
-    def remember(self, token: str, queues: set[str]) -> None:
-        self._queues[token] = queues
-        if len(self._queues) > REMEMBERED_TOKENS:
-            self._queues.pop(next(iter(self._queues)))
-
-    def of(self, tokens: set[str]) -> list[str] | None:
-        """None as soon as one is not remembered."""
-        found: set[str] = set()
-        for token in tokens:
-            queues = self._queues.get(token)
-            if queues is None:
-                return None
-            found |= queues
-        return list(found)
-
-
-class HotPathVerbs(Desk):
-    _coach: Coach | None = None
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._origins = Origins()
-        self._orders = Orders()
-
-    # Insert
-
-    async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
-        if not jobs:
-            return []
-        if transaction is not None:
-            await self._rows("make_queues", list({job.queue for job in jobs}))
-            return await self._beside(transaction, partial(self._insert_beside, jobs))
-        if self._parts is None:
-            return await self._insert_all(jobs)
-        if self._coach is None:
-            self._coach = Coach(self._insert_all)
-        return await self._coach.insert(jobs)
-
-    async def _insert_all(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        order = self._orders.take(jobs)
-        if order is not None:
-            return await self._insert_for(order, jobs)
-        answers: list[Inserted] | None = None
-        if len(jobs) == 1 and is_plain_job(jobs[0]):
-            answers = await self._insert_one(jobs[0])
-        elif can_copy(jobs):
-            answers = await self._copy(jobs)
-        if answers is None:
-            answers = inserted(jobs, await self._rows("insert", self._now(), *columns(jobs)))
-        if any(answer.created for answer in answers):
-            self._arrived()
-        return answers
-
-    async def _insert_for(self, order: Order, jobs: Sequence[NewJob]) -> list[Inserted]:
-        """With the claim of a worker that waits for them: one transaction, one sync."""
-        cargo, token = Cargo((), ()), new_token()
-        claimed: Exchange | None = None
-        try:
-            answers, leases = await self._insert_and_claim(order, jobs, token)
-            claimed = self._received(leases, cargo, token)
-        finally:
-            order.give(claimed)
-        if sum(answer.created for answer in answers) > len(claimed.leases):
-            self._arrived()
-        return answers
-
-    async def _insert_and_claim(
-        self, order: Order, jobs: Sequence[NewJob], token: str
-    ) -> tuple[list[Inserted], Sequence[Any]]:
-        now, queues, lease = self._now(), list(dict.fromkeys(order.queues)), milliseconds(order.lease_seconds)
-        claim = (order.worker, token, queues, order.wanted, lease)
-        if len(jobs) == 1 and is_plain_job(jobs[0]):
-            # The most common case in one trip; no answer when the queue is unknown or limited.
-            rows = await self._rows("insert_for", now, *plain_arguments(jobs[0]), *claim)
-            if rows:
-                return [Inserted(jobs[0].id, True, rows[0][0])], rows[1:]
-        given = columns(jobs)
-        arguments = [now, *claim, *NOTHING, *NO_OTHERS, None, False, None]
-
-        async def work(connection: Connection, statements: Statements) -> tuple[list[Any], list[Any]]:
-            async with connection.transaction():
-                rows = await connection.fetch(statements["insert"], now, *given)
-                return rows, await connection.fetch(statements["exchange"], *arguments)
-
-        rows, leases = await self._run(work)
-        return inserted(jobs, rows), leases
-
-    async def _insert_one(self, job: NewJob) -> list[Inserted] | None:
-        """None when the queue is unknown or limited."""
-        sequence = await self._value("insert_one", self._now(), *plain_arguments(job))
-        assert isinstance(sequence, int)
-        return [Inserted(job.id, True, sequence)] if sequence else None
-
-    async def _copy(self, jobs: Sequence[NewJob]) -> list[Inserted] | None:
-        now = self._now()
-        return await self._run(
-            lambda connection, statements: copy(connection, statements, now, jobs), pooled_seconds=COMMAND_SECONDS
-        )
-
-    async def _insert_beside(
-        self, jobs: Sequence[NewJob], connection: Connection, statements: Statements
-    ) -> list[Inserted]:
-        arguments = columns(jobs)
-        arguments[1] = False  # the queue's row must not be held until the caller commits
-        return inserted(jobs, await connection.fetch(statements["insert"], self._now(), *arguments))
-
-    async def _finish(self, parts: Any) -> None:
-        if self._coach is not None:
-            await self._coach.finish()
-            self._coach = None
-        await super()._finish(parts)
-
+class HotPathVerbs(InsertVerbs):
     # The caller's own transaction
 
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
@@ -177,22 +44,6 @@ class HotPathVerbs(Desk):
 
         if not await self._beside(transaction, work):
             raise LeaseLost(f"Job {settlement.key.job_id}: the lease was lost; roll back what this attempt has done.")
-
-    async def _beside(self, transaction: Any, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
-        """It counts when, and only if, the caller commits."""
-        parts = self._open_parts()
-        with plain_words(self.url):
-            connection = await driver_connection(transaction)
-            if not connection.is_in_transaction():
-                raise NotPossible("The connection has no open transaction: begin one first.")
-            if await fingerprint(connection, f"{parts.statements.quoted}.jobyard_job") != self._fingerprint:
-                raise NotPossible(f"The transaction belongs to another database; jobs live in {self.url}.")
-            # A savepoint: a refusal must leave the caller's other work as it was.
-            async with connection.transaction():
-                answer = await work(connection, parts.statements)
-            if self._parts is not None:
-                self._parts.commits.watch(await connection.fetchval("SELECT pg_current_xact_id()::text"))
-        return answer
 
     # Exchange
 
@@ -211,12 +62,6 @@ class HotPathVerbs(Desk):
                 self._arrived()
         if self._parts is not None:
             self._parts.broom.count(len(settlements) + len(answer.leases))
-        return answer
-
-    def _received(self, rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
-        answer = received(rows, cargo, token)
-        if answer.leases:
-            self._origins.remember(token, {lease.queue for lease in answer.leases})
         return answer
 
     async def _settle_and_claim(self, cargo: Cargo, arguments: list[Any]) -> list[Any]:
@@ -359,15 +204,6 @@ class HotPathVerbs(Desk):
         if woke:
             self._arrived()
         return bool(woke)
-
-
-def inserted(jobs: Sequence[NewJob], rows: Sequence[Any]) -> list[Inserted]:
-    if len(rows) != len(jobs):
-        raise BadInput("The server answered for another number of jobs than were handed in.")
-    return [
-        Inserted(job.id, True, row[0]) if row[0] else Inserted(row[1], False, 0)
-        for job, row in zip(jobs, rows, strict=True)
-    ]
 
 
 def report_arguments(report: Report) -> tuple[Any, ...]:

@@ -32,6 +32,13 @@ class Coach:
         if any(job.unique is not None for job in jobs):
             # Its key may be held by somebody's open transaction: nobody else should wait for that.
             return await self._send(jobs)
+        if not self._under_way and not self._waiting:
+            # Nobody to travel with: whoever comes meanwhile gathers behind.
+            self._under_way += 1
+            try:
+                return await self._send(jobs)
+            finally:
+                self._landed()
         loop = asyncio.get_running_loop()
         seat: asyncio.Future[list[Inserted]] = loop.create_future()
         self._waiting.append((jobs, seat))
@@ -61,10 +68,13 @@ class Coach:
         try:
             await self._carry_all(load)
         finally:
-            self._under_way -= 1
-            if self._waiting and not self._called:
-                self._called = True
-                asyncio.get_running_loop().call_soon(self._depart)
+            self._landed()
+
+    def _landed(self) -> None:
+        self._under_way -= 1
+        if self._waiting and not self._called:
+            self._called = True
+            asyncio.get_running_loop().call_soon(self._depart)
 
     async def _carry_all(self, load: list[Passenger]) -> None:
         try:

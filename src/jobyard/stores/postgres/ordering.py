@@ -24,6 +24,11 @@ class Order:
         # None: nothing came of it, ask for yourself.
         self.answer: asyncio.Future[Exchange | None] = asyncio.get_running_loop().create_future()
 
+    def call_off(self, _: object = None) -> None:
+        """Nobody waits any longer; but a claim that is on its way is waited for, whatever else happened."""
+        if not self.is_taken:
+            self.give(None)
+
     def give(self, answer: Exchange | None) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)

@@ -74,15 +74,35 @@ class Pool:
         pooled_seconds: float = POOLED_SECONDS,
     ) -> T:
         """Do the work on a connection. If the caller is cancelled the work goes on, and the connection comes back."""
-        task = asyncio.get_running_loop().create_task(self._patiently(work, attempts, pooled_seconds))
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[T] = loop.create_future()
+        task = loop.create_task(self._finish(outcome, work, attempts, pooled_seconds))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return await asyncio.shield(task)
+        task.add_done_callback(self._tasks.discard)
+        # Not the task itself behind a shield: that would take another turn of the loop.
+        return await outcome
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waited has it; if nobody does, nobody wants it
+    async def _finish(
+        self,
+        outcome: asyncio.Future[T],
+        work: Callable[[Connection], Awaitable[T]],
+        attempts: int,
+        pooled_seconds: float,
+    ) -> None:
+        """Whoever waits has the outcome; if nobody does any longer, nobody wants it."""
+        try:
+            answer = await self._patiently(work, attempts, pooled_seconds)
+        except asyncio.CancelledError:
+            outcome.cancel()
+            raise
+        except BaseException as error:
+            if not outcome.done():
+                outcome.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            if not outcome.done():
+                outcome.set_result(answer)
 
     async def _patiently(self, work: Callable[[Connection], Awaitable[T]], attempts: int, pooled_seconds: float) -> T:
         nap = FIRST_NAP_SECONDS

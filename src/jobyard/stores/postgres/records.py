@@ -7,9 +7,9 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.ports.store import Entry, Inserted, Record, WorkerInfo
+from jobyard.stores.postgres.arriving import inserted
 from jobyard.stores.postgres.columns import columns, milliseconds
 from jobyard.stores.postgres.desk import Desk
-from jobyard.stores.postgres.hot_path import inserted
 from jobyard.stores.postgres.standing import workers
 
 

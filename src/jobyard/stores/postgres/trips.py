@@ -121,7 +121,7 @@ def storable(text: str | None) -> str | None:
     return text if text is None or "\0" not in text else text.replace("\0", "␀")
 
 
-def in_turn(rows: Sequence[Any]) -> list[Any]:
+def in_turn(rows: Sequence[Any]) -> Sequence[Any]:
     """From group after group to the order of single claims: one round after the other, each in line order.
 
     Where several queues take turns, they do so in the same way; their groups stand queue after queue.
@@ -130,6 +130,8 @@ def in_turn(rows: Sequence[Any]) -> list[Any]:
     >>> [row[0] for row in in_turn(rows)]
     ['a1', 'b1', 'a2']
     """
+    if len(rows) < 2:
+        return rows
     ordered = _rounds(rows, PLACE)
     # Places grow from queue to queue, so that each round of the queues is in their order, too.
     return _rounds(ordered, QUEUE) if len({row[QUEUE] for row in rows}) > 1 else ordered

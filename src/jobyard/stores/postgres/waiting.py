@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
@@ -78,13 +77,16 @@ class WaitingVerbs(HotPathVerbs):
     ) -> Exchange | None:
         """What an insert of this process brings, before anything else happens."""
         self._orders.add(order)
-        events: list[asyncio.Future[Any]] = [rung, until, order.answer]
+        for event in (rung, until):
+            event.add_done_callback(order.call_off)
+        timer = asyncio.get_running_loop().call_later(seconds, order.call_off)
         try:
-            await asyncio.wait(events, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return await order.answer
         finally:
+            timer.cancel()
+            for event in (rung, until):
+                event.remove_done_callback(order.call_off)
             self._orders.remove(order)
-        # A claim that is on its way is waited for, whatever else happened.
-        return await order.answer if order.is_taken else None
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         loop = asyncio.get_running_loop()

@@ -23,26 +23,22 @@ DECLARE
   straight boolean := false;
   q record;
 BEGIN
-  SELECT k.max_waiting IS NULL AND k.max_waiting_per_group IS NULL AS plain, k.waiting = 0 AS quiet
-  INTO q FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
-  IF NOT FOUND OR NOT q.plain THEN
-    RETURN;
-  END IF;
-  IF q.quiet AND p_wanted > 0 AND (p_queues = ARRAY[p_queue] OR (
+  IF p_wanted > 0 AND (p_queues = ARRAY[p_queue] OR (
       (cardinality(p_queues) = 0 OR p_queue = ANY (p_queues))
       AND cardinality({schema}.jobyard_candidates(v_now, p_queues, true, false)) = 0)) THEN
     PERFORM FROM {schema}.jobyard_queue k WHERE k.name = p_queue FOR NO KEY UPDATE;
     -- Having waited for one queue, no other may be waited for: they are held in the order of their names.
     v_queues := ARRAY[p_queue];
-    -- Asked anew, now that nobody else can change it.
+    -- Asked in a statement of its own: it sees what was committed while we waited.
     SELECT k.line_last, CASE WHEN p_group <> '' THEN k.max_per_group END AS most,
-      k.waiting = 0 AND NOT k.paused AND (k.max_running IS NULL OR k.running < k.max_running)
+      k.max_waiting IS NULL AND k.max_waiting_per_group IS NULL AND k.waiting = 0 AND NOT k.paused
+      AND (k.max_running IS NULL OR k.running < k.max_running)
       AND NOT EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = p_queue AND i.xid >= k.inbox_from)
       AND NOT EXISTS (SELECT FROM {schema}.jobyard_delayed d
-                      WHERE d.queue = p_queue AND d.run_at >= k.delayed_from AND d.run_at <= v_now) AS quiet
+                      WHERE d.queue = p_queue AND d.run_at >= k.delayed_from AND d.run_at <= v_now)
+      AND NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) AS quiet
     INTO q FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
-    IF q.quiet AND (q.most IS NULL OR q.most > 0) AND NOT EXISTS (
-        SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) THEN
+    IF q.quiet AND (q.most IS NULL OR q.most > 0) THEN
       -- A group that is paused or has no room is left as it is.
       INSERT INTO {schema}.jobyard_group AS g (queue, name, turn, running, head)
       VALUES (p_queue, p_group, q.line_last + 1, 1, 9223372036854775807)
@@ -63,14 +59,17 @@ BEGIN
     RETURN;
   END IF;
   v_sequence := nextval('{schema}.jobyard_sequence');
-  INSERT INTO {schema}.jobyard_job
-    (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at, created_at, timeout_seconds, payload,
-     backoff)
-  VALUES (v_sequence, p_id, p_kind, p_queue, p_group, p_priority, p_max_attempts, 0, v_now, v_now, p_timeout, p_payload,
-          p_backoff);
-  INSERT INTO {schema}.jobyard_lease
-    (sequence, expires_at, started_at, attempt, flags, token, worker, queue, group_name)
-  VALUES (v_sequence, least(forever, v_now + p_lease), v_now, 1, 0, p_token, p_worker, p_queue, p_group);
+  -- One statement for three tables: each of its own would cost as much again to begin.
+  WITH job AS (
+    INSERT INTO {schema}.jobyard_job
+      (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at, created_at, timeout_seconds, payload,
+       backoff)
+    VALUES (v_sequence, p_id, p_kind, p_queue, p_group, p_priority, p_max_attempts, 0, v_now, v_now, p_timeout, p_payload,
+            p_backoff)),
+  lease AS (
+    INSERT INTO {schema}.jobyard_lease
+      (sequence, expires_at, started_at, attempt, flags, token, worker, queue, group_name)
+    VALUES (v_sequence, least(forever, v_now + p_lease), v_now, 1, 0, p_token, p_worker, p_queue, p_group))
   UPDATE {schema}.jobyard_queue k SET
     running = k.running + 1, turn_at = v_now, turn = nextval('{schema}.jobyard_turn'),
     line_last = k.line_last + 1, line_from = k.line_last + 1
