@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
@@ -31,8 +32,6 @@ JOB = (
     "payload",
     "private_payload",
     "backoff",
-    "used",
-    "deaths",
 )
 READY = ("queue", "group_name", "ord", "used", "flags")
 DELAYED = ("queue", "run_at", "sequence", "group_name", "ord", "used", "flags", "parked")
@@ -74,26 +73,24 @@ async def _copy_rows(
     connection: Connection, statements: Statements, now: Instant, jobs: Sequence[NewJob], sequences: Sequence[int]
 ) -> None:
     rows: list[tuple[object, ...]] = []
-    ready: list[tuple[object, ...]] = []
-    delayed: list[tuple[object, ...]] = []
-    groups: dict[tuple[str, str], Arrivals] = {}
+    places: list[tuple[Instant, int, int]] = []
     for job, sequence in zip(jobs, sequences, strict=True):
-        queue, group, private = job.queue, job.group or "", job.private_payload
+        private, priority = job.private_payload, job.priority
         flags = 0 if private is None else HAS_PRIVATE
         run_at = now
         if job.run_at is not None:
             run_at = min(FOREVER, job.run_at)
         elif job.delay_seconds > 0:
             run_at = after(now, job.delay_seconds)
-        ord_ = (-job.priority << PLACES) + sequence
+        places.append((run_at, (-priority << PLACES) + sequence, flags))
         rows.append(
             (
                 sequence,
                 job.id,
                 job.kind,
-                queue,
-                group,
-                job.priority,
+                job.queue,
+                job.group or "",
+                priority,
                 job.max_attempts,
                 flags,
                 run_at,
@@ -102,10 +99,44 @@ async def _copy_rows(
                 job.payload,
                 private,
                 stored_backoff(job),
-                0,
-                0,
             )
         )
+
+    async def to(table: str, columns: tuple[str, ...], records: Iterable[tuple[object, ...]]) -> None:
+        await connection.copy_records_to_table(
+            f"jobyard_{table}", records=records, columns=columns, schema_name=statements.schema
+        )
+
+    # The server has its hands full with the jobs: meanwhile we see to where they stand.
+    sent = asyncio.Event()
+    copying = asyncio.create_task(to("job", JOB, _telling(rows, sent)))
+    copying.add_done_callback(lambda _: sent.set())
+    try:
+        await sent.wait()
+        ready, delayed, letters = _stand(now, jobs, sequences, places)
+    finally:
+        await copying
+    if ready:
+        await to("ready", READY, ready)
+    if delayed:
+        await to("delayed", DELAYED, delayed)
+    await connection.execute(statements["end_bulk"], now, *map(list, zip(*letters, strict=True)))
+
+
+def _telling(rows: list[tuple[object, ...]], all_read: asyncio.Event) -> Iterator[tuple[object, ...]]:
+    yield from rows
+    all_read.set()
+
+
+def _stand(
+    now: Instant, jobs: Sequence[NewJob], sequences: Sequence[int], places: list[tuple[Instant, int, int]]
+) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]], list[tuple[object, ...]]]:
+    """The rows of those that are due, of those that are delayed, and what the inbox is told of each group."""
+    ready: list[tuple[object, ...]] = []
+    delayed: list[tuple[object, ...]] = []
+    groups: dict[tuple[str, str], Arrivals] = {}
+    for job, sequence, (run_at, ord_, flags) in zip(jobs, sequences, places, strict=True):
+        queue, group = job.queue, job.group or ""
         arrivals = groups.get((queue, group))
         if arrivals is None:
             arrivals = groups[queue, group] = Arrivals(ord_)
@@ -119,13 +150,5 @@ async def _copy_rows(
             arrivals.run_at = run_at if arrivals.run_at is None else min(run_at, arrivals.run_at)
             delayed.append((queue, run_at, sequence, group, ord_, 0, flags, False))
     ready.sort()  # neighbours share a page
-    for table, names, records in (("job", JOB, rows), ("ready", READY, ready), ("delayed", DELAYED, delayed)):
-        if records:
-            await connection.copy_records_to_table(
-                f"jobyard_{table}", records=records, columns=names, schema_name=statements.schema
-            )
     # A group whose jobs all come later joins no line now: its place among the others means nothing.
-    letters = [
-        (queue, group, item.waiting, item.delayed, item.ord, item.run_at) for (queue, group), item in groups.items()
-    ]
-    await connection.execute(statements["end_bulk"], now, *map(list, zip(*letters, strict=True)))
+    return ready, delayed, [(*key, item.waiting, item.delayed, item.ord, item.run_at) for key, item in groups.items()]
