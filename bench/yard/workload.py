@@ -38,7 +38,7 @@ SERIAL = Limits(max_running=MAX_RUNNING, max_per_group=1)
 
 
 def width(url: str) -> int:
-    return 1000 if url.startswith("postgresql") else 500
+    return 500 if url.startswith("sqlite") else 1000
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
