@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import pytest
 from tests.servers import shared
 
 from jobyard.domain.lease import Lease
@@ -36,6 +37,25 @@ async def opened(url: str, schema: str, **options: Any) -> AsyncIterator[Postgre
         yield store
     finally:
         await store.close()
+
+
+@pytest.fixture
+async def schema(postgres_url: str) -> AsyncIterator[str]:
+    async with new_schema(postgres_url) as schema:
+        yield schema
+
+
+@pytest.fixture
+async def store(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
+    async with opened(postgres_url, schema) as store:
+        yield store
+
+
+@pytest.fixture
+async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
 
 
 def done(lease: Lease, outcome: Outcome | None = None) -> Settlement:

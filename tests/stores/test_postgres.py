@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 from tests.conformance.support import new
-from tests.stores.postgres_support import done, exchange, new_schema, opened
+from tests.stores.postgres_support import connection, done, exchange, opened, schema, store
 
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.outcome import Failed
@@ -17,24 +15,7 @@ from jobyard.errors import BadInput, StoreReadOnly, StoreUnavailable
 from jobyard.ports.store import Action, Level
 from jobyard.stores.postgres import PostgresStore
 
-
-@pytest.fixture
-async def schema(postgres_url: str) -> AsyncIterator[str]:
-    async with new_schema(postgres_url) as schema:
-        yield schema
-
-
-@pytest.fixture
-async def store(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
-    async with opened(postgres_url, schema) as store:
-        yield store
-
-
-@pytest.fixture
-async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    connection = await asyncpg.connect(postgres_url)
-    yield connection
-    await connection.close()
+__all__ = ["connection", "schema", "store"]
 
 
 async def backends(connection: Any, name: str) -> int:

@@ -49,7 +49,8 @@ def _sqlite(url: str, clock: Clock | None) -> Store:
     path = unquote(parts.path)[1:]
     if parts.netloc or not path:
         raise UnknownStore(
-            f"{url} names no file. Write sqlite:///jobs.db for a file here, sqlite:////var/lib/jobs.db for a full path."
+            f"{shown(url)} names no file. "
+            "Write sqlite:///jobs.db for a file here, sqlite:////var/lib/jobs.db for a full path."
         )
     if path == ":memory:":
         raise UnknownStore("sqlite:///:memory: cannot be shared; use memory:// in tests.")

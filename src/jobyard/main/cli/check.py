@@ -42,7 +42,10 @@ async def check(session: Session) -> None:
     async with session.opened(yard):
         findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
         queues = await yard.queues()
-        findings += [Finding(Level.FAIL, "audit", problem) for problem in await yard.store.audit()]
+        problems = await yard.store.audit()
+        findings += [Finding(Level.FAIL, "audit", problem) for problem in problems]
+        if not problems:
+            findings.append(Finding(Level.OK, "audit", "every count agrees with the jobs"))
     known = {queue.name for queue in queues}
     findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
     report(session, findings, {"kinds": kinds, "queues": sorted(known)})

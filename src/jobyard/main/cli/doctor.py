@@ -45,8 +45,11 @@ async def doctor(session: Session) -> None:
 
 
 async def _examine(yard: Jobyard) -> AsyncIterator[Finding]:
-    yield await _writable(yard)
-    for finding in await yard.store.examine():
+    found = await yard.store.examine()
+    if not any(finding.what == "writable" for finding in found):
+        # A store that knows by itself need not be tried.
+        yield await _writable(yard)
+    for finding in found:
         yield finding
     problems = await yard.store.audit()
     for problem in problems:

@@ -80,6 +80,7 @@ class InsertVerbs(Desk):
         if transaction is not None:
             await self._rows("make_queues", list({job.queue for job in jobs}))
             return await self._beside(transaction, partial(self._insert_beside, jobs))
+        self._open_parts()
         if self._parts is None:
             return await self._insert_all(jobs)
         if self._coach is None:
@@ -191,11 +192,11 @@ class InsertVerbs(Desk):
                 self._parts.commits.watch(await connection.fetchval("SELECT pg_current_xact_id()::text"))
         return answer
 
-    async def _finish(self, parts: Any) -> None:
-        if self._coach is not None:
+    async def close(self) -> None:
+        if self._coach is not None and self._parts is not None:
             await self._coach.finish()
             self._coach = None
-        await super()._finish(parts)
+        await super().close()
 
     def _received(self, rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
         answer = received(rows, cargo, token)

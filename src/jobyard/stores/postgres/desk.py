@@ -11,7 +11,7 @@ import asyncpg
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
-from jobyard.errors import StoreUnavailable
+from jobyard.errors import NotPossible, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Migration
 from jobyard.stores.memory.bell import TurnedByHand
@@ -20,7 +20,7 @@ from jobyard.stores.postgres.ending import Asker
 from jobyard.stores.postgres.housekeeping import Broom
 from jobyard.stores.postgres.own import Commits, fingerprint
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, POOLED_SECONDS, Connection, Pool
-from jobyard.stores.postgres.schema import MIGRATE_SECONDS, find_schema, known_migrations, migrate
+from jobyard.stores.postgres.schema import MIGRATE_SECONDS, find_schema, is_behind, known_migrations, migrate
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.waking import CANCEL, ENDS, WORK, Crier, Ear, Family
@@ -35,6 +35,7 @@ class Parts:
     """What an open handle has, on the event loop that opened it."""
 
     def __init__(self, pool: Pool, statements: Statements, family: Family) -> None:
+        self.loop = asyncio.get_running_loop()
         self.pool = pool
         self.statements = statements
         self.channel = f"jobyard_{zlib.crc32(statements.schema.encode()):08x}"
@@ -102,7 +103,7 @@ class Desk:
         schema: str | None = None,
         parent: Desk | None = None,
     ) -> None:
-        self.url = without_secrets(url)
+        self.url = without_secrets(url) + (f"?schema={schema}" if schema else "")
         self._address = url
         self._clock = clock
         self._connections = connections
@@ -127,7 +128,9 @@ class Desk:
                 size = self._connections if self._parent is None else min(TWIN_CONNECTIONS, self._connections)
                 pool = self._pool(size)
                 try:
-                    statements = await pool.run(self._prepare, pooled_seconds=MIGRATE_SECONDS)
+                    # Only a change of the schema may take long; a pooler that stands still should be noticed soon.
+                    seconds = MIGRATE_SECONDS if await pool.run(self._is_behind) else POOLED_SECONDS
+                    statements = await pool.run(self._prepare, pooled_seconds=seconds)
                     self._parts = Parts(pool, statements, self._family)
                 except BaseException:
                     await pool.close()
@@ -142,6 +145,9 @@ class Desk:
 
     async def _finish(self, parts: Parts) -> None:
         await parts.close()
+
+    async def _is_behind(self, connection: Connection) -> bool:
+        return await is_behind(connection, Statements(await find_schema(connection, self._schema)))
 
     async def _prepare(self, connection: Connection) -> Statements:
         statements = Statements(await find_schema(connection, self._schema))
@@ -169,6 +175,11 @@ class Desk:
     # For the verbs
 
     def _open_parts(self) -> Parts:
+        if self._parts is not None and self._parts.loop is not asyncio.get_running_loop():
+            raise NotPossible(
+                f"The store {self.url} was opened on another event loop, and its connections belong there. "
+                "Open another one here, or use jobyard.BlockingJobyard from threads."
+            )
         if self._parts is None:
             parent = self._parent
             if parent is None or parent._parts is None:

@@ -48,8 +48,12 @@ class Coach:
         return await seat
 
     async def finish(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        """What was handed in is still sent."""
+        while self._tasks or self._waiting:
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            else:
+                await asyncio.sleep(0)
 
     def _depart(self) -> None:
         self._called = False

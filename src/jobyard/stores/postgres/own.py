@@ -16,6 +16,9 @@ HOW = (
     "Hand in an asyncpg connection with an open transaction, or a SQLAlchemy AsyncSession or AsyncConnection "
     "that uses asyncpg."
 )
+# Some hosted servers keep to themselves which one they are: then database and table must do.
+MAY_ASK = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+WHICH_SERVER = "SELECT system_identifier FROM pg_control_system()"
 # A transaction that is still open is asked after this soon, then less and less often, and not for ever.
 FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS, GIVE_UP_SECONDS = 0.003, 1.0, 600.0
 
@@ -41,10 +44,12 @@ async def driver_connection(transaction: Any) -> Connection:
 async def fingerprint(connection: Connection, table: str) -> str | None:
     """Which table of which database of which server; None if the table cannot be seen."""
     found: str | None = await connection.fetchval(
-        "SELECT concat_ws('/', current_database(), (SELECT system_identifier FROM pg_control_system()), c.oid)"
-        " FROM pg_class c WHERE c.oid = to_regclass($1)",
+        "SELECT concat_ws('/', current_database(), d.oid, c.oid) FROM pg_class c, pg_database d"
+        " WHERE c.oid = to_regclass($1) AND d.datname = current_database()",
         table,
     )
+    if found is not None and await connection.fetchval(MAY_ASK):
+        found += f"/{await connection.fetchval(WHICH_SERVER)}"
     return found
 
 

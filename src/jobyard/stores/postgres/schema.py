@@ -29,6 +29,10 @@ async def version(connection: Connection, statements: Statements) -> int:
     return int(await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}"))  # noqa: S608  # quoted above
 
 
+async def is_behind(connection: Connection, statements: Statements) -> bool:
+    return await version(connection, statements) < migrations()[-1][0]
+
+
 async def migrate(connection: Connection, statements: Statements, shown: str, *, up_to: int | None = None) -> None:
     if connection.get_server_version().major < OLDEST_SERVER:
         raise StoreError(f"{shown} is older than PostgreSQL {OLDEST_SERVER}, which jobyard needs.")

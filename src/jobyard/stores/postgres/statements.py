@@ -62,7 +62,8 @@ def functions() -> str:
 def migrations() -> list[tuple[int, str, str]]:
     """Numbered changes of the schema, in order; the last one brings the functions up to date."""
     found = [
-        (int(item.name[:4]), item.name.removesuffix(".sql"), item.read_text("utf-8")) for item in _files("migrations")
+        (int(item.name[:4]), item.name[5:].removesuffix(".sql"), item.read_text("utf-8"))
+        for item in _files("migrations")
     ]
     number, name, text = found[-1]
     return [*found[:-1], (number, name, f"{text}\n{functions()}")]

@@ -11,6 +11,7 @@ import asyncpg
 from jobyard.errors import (
     BadInput,
     JobyardError,
+    NotPossible,
     QueueFull,
     StoreError,
     StoreFull,
@@ -18,13 +19,14 @@ from jobyard.errors import (
     StoreUnavailable,
 )
 
+ABORTED = "25P02"
 QUEUE_FULL, KNOWN_ID, NOT_HELD = "JYF01", "JYB01", "JYQ01"
 # Somebody else was faster or in the way: the same once more is right.
 TRY_AGAIN = {"40001", "40P01", "55P03"}
 FULL = {"53100", "53200"}
 READ_ONLY = {"25006"}
 DENIED = {"28000", "28P01", "42501"}
-NO_DATABASE = "3D000"
+NO_DATABASE, CROWDED = "3D000", "53300"
 # A prepared statement that another session knows: the sessions behind a pooler take turns.
 MIXED_UP = {"26000", "42P05", "08P01"}
 AWAY = {"57P01", "57P02", "57P03", "53300", "57014", "53400", "08000", "08003", "08006", "08P01"}
@@ -61,6 +63,8 @@ def translate(error: BaseException, where: str) -> JobyardError:
         return BadInput(f"A value cannot be stored by PostgreSQL: {text}")
     if state in FULL:
         return StoreFull(f"{where} has no room left ({text}); nothing was half-written. Free some space and try again.")
+    if state == ABORTED:
+        return NotPossible(f"The transaction has failed already ({text}): roll it back and begin again.")
     if state in READ_ONLY:
         return StoreReadOnly(f"{where} takes no writes ({text}): a standby, or default_transaction_read_only.")
     return _unavailable(error, state, text, where)
@@ -77,6 +81,11 @@ def _unavailable(error: BaseException, state: str, text: str, where: str) -> Sto
         return StoreUnavailable(f"{where}: {text}. Create it, or correct the name at the end of the URL.")
     if state in DENIED:
         return StoreUnavailable(f"{where} refused us: {text}. Check the user, the password and the grants.")
+    if state == CROWDED:
+        return StoreUnavailable(
+            f"{where} has no connection left for us: {text}. Lower the pool sizes, put PgBouncer in between, "
+            "or raise max_connections."
+        )
     if state in AWAY or state.startswith("08"):
         return StoreUnavailable(f"{where} is not available now: {text}.")
     if isinstance(error, asyncio.TimeoutError):

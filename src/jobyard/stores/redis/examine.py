@@ -8,6 +8,7 @@ from typing import Any
 from jobyard.errors import NewerSchema, StoreError, StoreUnavailable
 from jobyard.ports.store import Finding, Level, Migration
 from jobyard.stores.redis.server import Server
+from jobyard.stores.redis.trouble import is_forbidden
 
 SCHEMA = 1
 OLDEST = (7, 0)
@@ -16,7 +17,13 @@ LOW, EMPTY = 0.8, 0.95
 
 
 async def information(server: Server) -> dict[str, str]:
-    answer: bytes = await server.ask("INFO")
+    """Empty where the server keeps it to itself."""
+    try:
+        answer: bytes = await server.ask("INFO")
+    except StoreError as error:
+        if is_forbidden(error):
+            return {}
+        raise
     lines = (line.partition(":") for line in answer.decode(errors="replace").splitlines())
     return {key: value for key, mark, value in lines if mark}
 
@@ -41,8 +48,8 @@ async def prepare(server: Server) -> None:
 def require_version(about: dict[str, str], shown: str) -> None:
     if about.get("redis_mode") == "cluster":
         raise StoreUnavailable(f"The Redis at {shown} is a cluster; this store needs a single server.")
-    version = about.get("redis_version", "0.0")
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+    version = about.get("redis_version")
+    if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         raise StoreUnavailable(f"The Redis at {shown} has version {version}; jobyard needs 7.0 or newer.")
 
 
@@ -54,6 +61,9 @@ async def migrations(server: Server) -> list[Migration]:
 
 async def findings(server: Server) -> list[Finding]:
     about = await information(server)
+    if not about:
+        says = "it does not let us ask about memory, persistence and its role"
+        return [Finding(Level.WARN, "server", says, "allow this user INFO and CONFIG GET, or look there yourself")]
     fsync = await setting(server, "appendfsync")
     return [*_server(about), *_persistence(about, fsync), *_memory(about), *_writable(about)]
 
@@ -62,10 +72,10 @@ async def setting(server: Server, name: str) -> str | None:
     """None where the server keeps its configuration to itself, as hosted ones do."""
     try:
         answer: list[Any] = await server.ask("CONFIG", "GET", name)
-    except StoreUnavailable:
+    except StoreError as error:
+        if is_forbidden(error):
+            return None
         raise
-    except StoreError:
-        return None
     return answer[1].decode() if len(answer) == 2 else None
 
 

@@ -77,7 +77,7 @@ class Server:
         link = station.link_at_hand() or await station.link()
         answer = await link.send(*words)
         if isinstance(answer, ReplyError):
-            raise self.refusal(answer)
+            raise self.refusal(answer) from answer
         return answer
 
     def refusal(self, answer: ReplyError) -> StoreError:

@@ -23,6 +23,11 @@ def is_unknown_command(error: ReplyError) -> bool:
     return str(error) == "ERR Function not found"
 
 
+def is_forbidden(error: BaseException) -> bool:
+    """The server keeps this to itself, as hosted ones do."""
+    return str(error.__cause__).startswith(("NOPERM", "ERR unknown command"))
+
+
 def is_late(error: ReplyError) -> bool:
     return "LATE " in str(error)
 

@@ -24,7 +24,7 @@ def migrations() -> list[tuple[int, str, str]]:
     """Numbered schema changes, in order."""
     folder = resources.files("jobyard.stores.sqlite.migrations")
     found = [
-        (int(item.name[:4]), item.name.removesuffix(".sql"), item.read_text("utf-8"))
+        (int(item.name[:4]), item.name[5:].removesuffix(".sql"), item.read_text("utf-8"))
         for item in folder.iterdir()
         if item.name.endswith(".sql")
     ]

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_begin_bulk(
   p_now bigint, p_names text[], p_many integer, OUT o_now bigint, OUT o_sequences bigint[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM set_config('idle_in_transaction_session_timeout', '10s', true);  -- see jobyard_hold
+  PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
   o_now := {schema}.jobyard_now(p_now);
   INSERT INTO {schema}.jobyard_queue (name) SELECT n FROM unnest(p_names) n
   WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_queue k WHERE k.name = n) ORDER BY n ON CONFLICT DO NOTHING;

@@ -15,7 +15,7 @@ DECLARE
   v_expires CONSTANT bigint := least(forever, v_now + p_lease);
   queues text[];
 BEGIN
-  PERFORM set_config('idle_in_transaction_session_timeout', '10s', true);  -- see jobyard_hold
+  PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
   queues := ARRAY(
     SELECT DISTINCT x.queue FROM unnest(p_sequences) s(sequence)
     CROSS JOIN LATERAL (SELECT l.queue FROM {schema}.jobyard_lease l WHERE l.sequence = s.sequence OFFSET 0) x);

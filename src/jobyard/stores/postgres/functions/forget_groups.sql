@@ -8,7 +8,7 @@ DECLARE
   v_last text;
   v_seen integer;
 BEGIN
-  PERFORM set_config('idle_in_transaction_session_timeout', '10s', true);  -- see jobyard_hold
+  PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
   SELECT k.swept_to INTO v_from FROM {schema}.jobyard_queue k WHERE k.name = p_queue FOR NO KEY UPDATE;
   SELECT max(s.name), count(*) INTO v_last, v_seen FROM (
     SELECT g.name FROM {schema}.jobyard_group g WHERE g.queue = p_queue AND g.name > v_from

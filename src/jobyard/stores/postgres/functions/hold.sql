@@ -7,7 +7,7 @@ DECLARE
   v_name text;
 BEGIN
   -- A client that is frozen, or that the network forgot, must not keep these rows; the setting ends with the transaction.
-  PERFORM set_config('idle_in_transaction_session_timeout', '10s', true);
+  PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);
   FOR v_name IN
     SELECT k.name FROM {schema}.jobyard_queue k WHERE k.name = ANY (p_queues) ORDER BY k.name FOR NO KEY UPDATE
   LOOP

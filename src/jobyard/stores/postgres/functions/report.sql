@@ -11,7 +11,7 @@ DECLARE
   v_last integer;
   v_known record;
 BEGIN
-  PERFORM set_config('idle_in_transaction_session_timeout', '10s', true);  -- see jobyard_hold
+  PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
   -- Holds off the end of the lease until this is written, so that nothing is written about a job that is gone.
   PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = p_sequence AND l.token = p_token FOR KEY SHARE;
   IF NOT FOUND THEN

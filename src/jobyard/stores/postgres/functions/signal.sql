@@ -38,6 +38,7 @@ BEGIN
     SELECT j.sequence, 'signal', coalesce(max(e.number), 0) + 1, p_name, v_now, p_data
     FROM {schema}.jobyard_extra e WHERE e.sequence = j.sequence AND e.what = 'signal';
   END IF;
-  RETURN QUERY SELECT false, NULL::text;
+  -- An application's own transaction may have ended it meanwhile.
+  RETURN QUERY SELECT false, (SELECT d.state FROM {schema}.jobyard_done d WHERE d.sequence = j.sequence);
 END
 $$;

@@ -1,0 +1,106 @@
+"""Rare moments: rows that others hold, servers that keep things to themselves, closing, another event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.conformance.support import LEASE_SECONDS, new, settlement
+from tests.servers import PostgresServer
+from tests.stores.postgres_support import connection, schema, store
+from tests.support import eventually
+
+from jobyard.domain.outcome import Done
+from jobyard.errors import NotPossible
+from jobyard.main.stores import make_store
+from jobyard.stores.postgres import PostgresStore
+
+__all__ = ["connection", "schema", "store"]
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+async def test_a_queue_made_while_an_exchange_waits_is_left_alone(
+    store: PostgresStore, schema: str, postgres_url: str, connection: Any
+) -> None:
+    other = await asyncpg.connect(postgres_url)
+    hold = f"SELECT FROM {schema}.jobyard_queue WHERE name = $1 FOR UPDATE"
+    await store.insert([new(queue="a")])
+    [lease] = (await store.exchange("w", [], ["a", "b"], 1, LEASE_SECONDS)).leases
+    async with connection.transaction():
+        await connection.fetch(hold, "a")
+        waiting = asyncio.create_task(store.exchange("w", [settlement(lease, Done())], ["a", "b"], 10, LEASE_SECONDS))
+
+        async def is_held_up() -> bool:
+            return bool(await other.fetchval(WAITING))
+
+        await eventually(is_held_up)
+        await store.insert([new(queue="b")])
+        # Somebody lets the job join b's line; the exchange that waits has not seen b yet.
+        await store.exchange("v", [], ["b"], 0, LEASE_SECONDS)
+        # From here on nobody but `other` may touch b; the exchange goes on when the block above ends.
+        await other.execute("BEGIN")
+        await other.fetch(hold, "b")
+    answer = await asyncio.wait_for(waiting, 5)
+    assert (answer.leases, answer.refused) == ((), ())
+    await other.execute("ROLLBACK")
+    await other.close()
+    assert len((await store.exchange("w", [], ["a", "b"], 10, LEASE_SECONDS)).leases) == 1
+    assert await store.audit() == []
+
+
+async def test_a_server_that_does_not_say_which_one_it_is() -> None:
+    with PostgresServer() as server:
+        owner = await asyncpg.connect(server.url)
+        await owner.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+        await owner.execute("CREATE ROLE app LOGIN; CREATE SCHEMA app AUTHORIZATION app")
+        await owner.close()
+        url = server.url.replace("postgres@", "app@")
+        store = make_store(f"{url}?schema=app")
+        assert store.url.endswith("?schema=app")
+        await store.open()
+        own = await asyncpg.connect(url)
+        async with own.transaction():
+            await store.insert([new()], own)
+        assert len((await store.exchange("w", [], [], 10, LEASE_SECONDS)).leases) == 1
+        await own.close()
+        await store.close()
+
+
+async def test_closing_sends_what_was_handed_in(postgres_url: str, schema: str, connection: Any) -> None:
+    store = make_store(f"{postgres_url}?schema={schema}")
+    await store.open()
+    inserts = [asyncio.create_task(store.insert([new()])) for _ in range(50)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert all(inserted.created for answer in await asyncio.gather(*inserts) for inserted in answer)
+    assert await connection.fetchval(f'SELECT count(*) FROM "{schema}".jobyard_job') == 50
+
+
+async def test_another_event_loop_is_told_so(store: PostgresStore) -> None:
+    said: list[BaseException] = []
+
+    def elsewhere() -> None:
+        for verb in (store.insert([new()]), store.queues()):
+            try:
+                asyncio.run(verb)
+            except NotPossible as error:
+                said.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert ["another event loop" in str(error) for error in said] == [True, True]
+
+
+async def test_a_transaction_that_has_failed_is_named(store: PostgresStore, connection: Any) -> None:
+    transaction = connection.transaction()
+    await transaction.start()
+    with pytest.raises(asyncpg.PostgresError):
+        await connection.execute("SELECT 1 / 0")
+    with pytest.raises(NotPossible, match="has failed already"):
+        await store.insert([new()], connection)
+    await transaction.rollback()
