@@ -1,0 +1,1 @@
+"""A yard on a server: the same verbs, over HTTP."""

@@ -1,0 +1,1 @@
+"""Where work comes in from outside: parse, call a service, render."""

@@ -1,0 +1,52 @@
+"""What every handler needs: the store's services, who may come in, and the limits of this door."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from jobyard.domain.job import NewJob
+from jobyard.ports.store import Store
+from jobyard.service.access import OWNER, Principal
+from jobyard.service.operate import Operate
+from jobyard.service.read import Read
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    max_body_bytes: int = 2 << 20
+    requests_per_second: float = 500.0  # per token, over a short while
+    request_burst: int = 1000
+    header_seconds: float = 10.0
+
+
+class Gate(Protocol):
+    """Lets somebody in by what the request carries; None when nobody can be told from it."""
+
+    async def let_in(self, request: Request) -> Principal | None: ...
+
+
+class OpenGate:
+    """For a server on loopback that was started with --insecure."""
+
+    async def let_in(self, request: Request) -> Principal | None:
+        return OWNER
+
+
+class Submit(Protocol):
+    """Makes a job of what was handed in, by the app's handlers if there is an app; refuses what does not fit."""
+
+    def __call__(self, kind: str, payload: Any, words: dict[str, Any], job_id: str | None = None) -> NewJob: ...
+
+
+class Door:
+    def __init__(self, store: Store, submit: Submit, gate: Gate, settings: ServerSettings | None = None) -> None:
+        self.store = store
+        self.submit = submit
+        self.gate = gate
+        self.settings = settings or ServerSettings()
+        self.read = Read(store)
+        self.operate = Operate(store)

@@ -1,0 +1,93 @@
+"""From a request to what a handler wants: query and body by their types, each refusal with a pointer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jobyard.doors.http.problems import FieldError, HttpError
+
+if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
+    from starlette.requests import Request
+
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_PART = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+_FIELD = re.compile(r"(?:unknown|required) field `([^`]+)`")
+
+
+def pointer(path: str, what: str) -> str:
+    """
+    >>> pointer(".jobs[0].priority", "Expected `int`, got `str`")
+    '/jobs/0/priority'
+    >>> pointer("", "Object contains unknown field `qeue`")
+    '/qeue'
+    """
+    parts = [first or second for first, second in _PART.findall(path)]
+    named = _FIELD.search(what)
+    if named:
+        parts.append(named.group(1))
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def refusal(error: msgspec.ValidationError, where: str = "body") -> HttpError:
+    found = _AT.match(str(error))
+    what, path = (found.group("what"), found.group("path") or "") if found else (str(error), "")
+    at = pointer(path, what)
+    if where == "query":
+        at = at.strip("/")
+    return HttpError(422, "bad_input", f"The {where} does not fit: {what}.", errors=(FieldError(at, f"{what}."),))
+
+
+def query_of(params: QueryParams, shape: type[msgspec.Struct]) -> Any:
+    """A parameter that may be given several times is a list in the shape; others may be given once."""
+    lists = {
+        field.encode_name
+        for field in msgspec.structs.fields(shape)
+        if getattr(field.type, "__origin__", None) in (list, tuple)
+    }
+    values: dict[str, Any] = {}
+    for name, value in params.multi_items():
+        if name in lists:
+            values.setdefault(name, []).append(value)
+        elif name in values:
+            raise HttpError(
+                422, "bad_input", f"{name} is given twice.", errors=(FieldError(name, "It may be given once."),)
+            )
+        else:
+            values[name] = value
+    try:
+        return msgspec.convert(values, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise refusal(error, "query") from None
+
+
+async def body_of(request: Request, decoder: msgspec.json.Decoder[Any], most: int) -> Any:
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
+    data = await read_body(request, most)
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise refusal(error) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise HttpError(400, "not_json", f"The body is not JSON: {error}.") from None
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """All of it, but no more than is allowed; refused as early as it can be told."""
+    too_large = HttpError(413, "body_too_large", f"A request may carry {most:,} bytes.")
+    told = request.headers.get("content-length")
+    if told is not None and told.isdigit() and int(told) > most:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise too_large
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,0 +1,54 @@
+"""Who may do what: roles, what each allows, and the queues and groups somebody is confined to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"  # sees everything, changes nothing
+    SUBMITTER = "submitter"  # hands in jobs; sees and cancels its own only
+    OPERATOR = "operator"  # sees, hands in and changes all jobs, queues, groups and workers
+    ADMIN = "admin"  # also tokens, the audit log and what is kept
+
+
+class Permission(StrEnum):
+    READ = "read"
+    SUBMIT = "submit"
+    OPERATE = "operate"
+    ADMINISTER = "administer"
+
+
+ALLOWED: dict[Role, frozenset[Permission]] = {
+    Role.VIEWER: frozenset({Permission.READ}),
+    Role.SUBMITTER: frozenset({Permission.READ, Permission.SUBMIT}),
+    Role.OPERATOR: frozenset({Permission.READ, Permission.SUBMIT, Permission.OPERATE}),
+    Role.ADMIN: frozenset(Permission),
+}
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who was let in."""
+
+    id: str
+    name: str
+    role: Role
+    queues: tuple[str, ...] = ()  # empty: all
+    groups: tuple[str, ...] = ()  # empty: all, also jobs without a group
+
+    def may(self, permission: Permission) -> bool:
+        return permission in ALLOWED[self.role]
+
+    @property
+    def sees_own_jobs_only(self) -> bool:
+        return self.role is Role.SUBMITTER
+
+    def reaches(self, queue: str, group: str | None) -> bool:
+        """Whether this queue and group are among those that it is confined to."""
+        return (not self.queues or queue in self.queues) and (not self.groups or group in self.groups)
+
+
+# Whoever starts a server on loopback with --insecure, and the command line on the store itself.
+OWNER = Principal(id="owner", name="owner", role=Role.ADMIN)
