@@ -69,7 +69,7 @@ def address_of(request: Request) -> str:
 
 def cookie_name(request: Request) -> str:
     """Over https the name itself forbids that a neighbouring host sets it."""
-    return "__Host-jobyard_session" if request.url.scheme == "https" else "jobyard_session"
+    return "__Host-jobyard_session" if request.scope["scheme"] == "https" else "jobyard_session"
 
 
 def session_of(request: Request) -> str | None:

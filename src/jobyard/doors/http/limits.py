@@ -23,31 +23,29 @@ class Buckets:
 
     def take(self, caller: str) -> float:
         """Take one; answers 0, or how many seconds to wait until there is one."""
-        left = self._left(caller)
+        now = self._clock()
+        left = self._left(caller, now)
         if left < 1.0:
             return self._wait(left)
-        self._callers[caller] = (left - 1.0, self._clock())
+        self._callers.pop(caller, None)  # whoever asks moves to the end
+        self._callers[caller] = (left - 1.0, now)
         if len(self._callers) > MAX_CALLERS:
             del self._callers[next(iter(self._callers))]
         return 0.0
 
     def wait(self, caller: str) -> float:
-        """How long until one could be taken; takes none."""
-        left = self._left(caller, keep=True)
+        """How many seconds until one could be taken; takes none."""
+        left = self._left(caller, self._clock())
         return 0.0 if left >= 1.0 else self._wait(left)
 
-    def _left(self, caller: str, *, keep: bool = False) -> float:
-        known = self._callers.get(caller) if keep else self._callers.pop(caller, None)
+    def _left(self, caller: str, now: float) -> float:
+        known = self._callers.get(caller)
         if known is None:
             return self._burst
-        left, at = known
-        now_left = min(self._burst, left + (self._clock() - at) * self._per_second)
-        if not keep and now_left < 1.0:
-            self._callers[caller] = (left, at)
-        return now_left
+        return min(self._burst, known[0] + (now - known[1]) * self._per_second)
 
     def _wait(self, left: float) -> float:
-        return (1.0 - left) / self._per_second if self._per_second > 0 else 3600.0
+        return (1.0 - left) / self._per_second
 
 
 def too_many(seconds: float, detail: str) -> HttpError:
