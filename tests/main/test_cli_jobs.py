@@ -244,3 +244,25 @@ def test_retry_of_all_leaves_the_cancelled_unless_named(shop: Shop) -> None:
 def test_all_matching_nothing_asks_nothing(shop: Shop) -> None:
     shop.enqueue("fail")
     assert shop.json("jobs", "retry", "--all-matching") == {"matched": 0, "changed": 0, "unchanged": 0}
+
+
+def test_jobs_are_found_by_text_and_time(shop: Shop) -> None:
+    ids = [shop.json("enqueue", "send", f"to={name}")["id"] for name in ("anna", "bob", "joanna")]
+    moment = shop.json("jobs", "show", ids[1])["created_at"]
+
+    def found(*words: str) -> list[str]:
+        return [job["id"] for job in shop.json("jobs", "list", *words)["jobs"]][::-1]
+
+    assert found("--text", "ANNA") == [ids[0], ids[2]]
+    assert found("--created-after", moment) == ids[1:]
+    assert found("--created-before", moment) == ids[:1]
+    assert found("--created-after", moment, "--text", "anna") == ids[2:]
+    assert found("--created-after", "2999-01-01") == []
+    refused = shop.run("jobs", "list", "--created-after", "soon")
+    assert (refused.exit_code, "2026-11-16T09:30:00Z" in refused.output) == (2, True)
+
+
+def test_a_bulk_change_keeps_to_the_text(shop: Shop) -> None:
+    ids = [shop.json("enqueue", "send", f"to={name}")["id"] for name in ("anna", "bob")]
+    assert shop.run("jobs", "cancel", "--text", "bob", "--all-matching", "--yes").exit_code == 0
+    assert [states(shop)[job_id] for job_id in ids] == ["PENDING", "CANCELLED"]

@@ -140,7 +140,10 @@ class HotPath(Protocol):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """All conditions must hold; None means any. Newest first."""
+    """All conditions must hold; None means any. Newest first.
+
+    `text` is a part of the payload's JSON text as it is stored, where ASCII letters match in either case.
+    """
 
     ids: tuple[str, ...] | None = None
     queue: str | None = None
@@ -149,6 +152,25 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[State, ...] | None = None
     tag: str | None = None
     unique_key: str | None = None
+    text: str | None = None
+    created_after: Instant | None = None  # that very millisecond included
+    created_before: Instant | None = None  # that very millisecond not included
+
+    def needle(self) -> bytes:
+        """The text as it is looked for; what UTF-8 cannot hold is in no payload.
+
+        >>> Filter(text="Zoë").needle().decode()
+        'zoë'
+        """
+        return (self.text or "").encode("utf-8", "surrogatepass").lower()
+
+    def fits(self, created_at: Instant, payload: bytes) -> bool:
+        """The conditions that no index answers."""
+        return (
+            (self.created_after is None or created_at >= self.created_after)
+            and (self.created_before is None or created_at < self.created_before)
+            and (self.text is None or self.needle() in payload.lower())
+        )
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -8,6 +8,15 @@ from tests.conformance.support import claim_one, insert, insert_one, new, seen, 
 from jobyard.domain.job import Job, State, Unique
 from jobyard.domain.outcome import Done
 from jobyard.ports.store import Filter, Store
+from jobyard.testing.clock import ManualClock
+
+# How much payload each store reads per call when it looks for a text.
+SEARCHES = (
+    "jobyard.stores.memory.people.BYTES_PER_FIND",
+    "jobyard.stores.sqlite.people.SEARCHED_AT_MOST",
+    "jobyard.stores.redis.people.SEARCHED_PER_TRIP",
+    "jobyard.stores.postgres.finding.SEARCHED_BYTES",
+)
 
 
 async def find_all(store: Store, where: Filter, limit: int = 50) -> list[Job]:
@@ -103,3 +112,65 @@ async def test_a_list_shows_the_same_job(store: Store) -> None:
     job_id = await insert_one(store, tags=("a",), payload=b'{"a": [1]}', unique=Unique("key"))
     [job] = await find_all(store, Filter())
     assert job == await seen(store, job_id)
+
+
+async def test_by_a_text_in_the_payload(store: Store) -> None:
+    payloads = ('{"to":"Ann@Example.org"}', '{"to":"bob@example.ORG","n":30}', '{"to":"Zoë","path":"a\\\\b%_"}')
+    ann, bob, zoe = await insert(store, *(new(payload=payload.encode(), tags=("zed",)) for payload in payloads))
+
+    async def ids(text: str, **others: str) -> list[str]:
+        return [job.id for job in await find_all(store, Filter(text=text, **others))]  # type: ignore[arg-type]
+
+    assert await ids("example.org") == [bob, ann]
+    assert await ids("EXAMPLE.ORG") == [bob, ann]
+    assert await ids('"n":30') == [bob]
+    assert await ids("zoë") == [zoe]
+    assert await ids("ZOË") == []  # two cases have only the letters of ASCII
+    assert await ids("\\\\b%_") == [zoe]
+    assert await ids("b%") == [zoe]
+    assert await ids("a.") == []
+    assert await ids("") == [zoe, bob, ann]
+    assert await ids("to", tag="zed", kind="work") == [zoe, bob, ann]
+    assert await ids("to", queue="letters") == []
+    # Neither what else is known of a job, nor what no JSON text holds.
+    for text in ("zed", "work", ann, "\0", "\ud800", "303"):
+        assert await ids(text) == []
+
+
+async def test_a_private_payload_is_not_searched(store: Store) -> None:
+    await insert_one(store, payload=b"{}", private_payload=b'{"secret":1}')
+    assert await find_all(store, Filter(text="secret")) == []
+
+
+async def test_a_search_reads_a_bounded_part_per_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = [b'{"n":%d,"filler":"%s"}' % (number, b"x" * 2000) for number in range(40)]
+    ids = await insert(store, *(new(payload=payload) for payload in payloads))
+    for setting in SEARCHES:
+        monkeypatch.setattr(setting, 3000)
+    monkeypatch.setattr("jobyard.stores.redis.people.LOOKED_AT_MOST", 2000)  # one trip per page
+    page = await store.find(Filter(text='"n":3,'), 50)
+    assert (page.jobs, page.cursor is None) == ((), False)
+    assert [job.id for job in await find_all(store, Filter(text='"n":3,'))] == [ids[3]]
+    assert [job.id for job in await find_all(store, Filter(text="filler"), 7)] == ids[::-1]
+
+
+async def test_by_when_it_was_created(store: Store, clock: ManualClock) -> None:
+    first = await insert_one(store)
+    clock.advance(10)
+    moment = await store.now()
+    second = await insert_one(store, group="a", payload=b'{"a":1}')
+    clock.advance(10)
+    third = await insert_one(store)
+
+    async def ids(**where: int) -> list[str]:
+        return [job.id for job in await find_all(store, Filter(**where))]  # type: ignore[arg-type]
+
+    assert await ids(created_after=moment) == [third, second]
+    assert await ids(created_after=moment + 1) == [third]
+    assert await ids(created_before=moment) == [first]
+    assert await ids(created_before=moment + 1) == [second, first]
+    assert await ids(created_after=moment, created_before=moment + 1) == [second]
+    assert await ids(created_after=moment, created_before=moment) == []
+    assert await ids(created_after=-(1 << 80), created_before=1 << 80) == [third, second, first]
+    [job] = await find_all(store, Filter(created_after=moment, group="a", text="A", states=(State.PENDING,)))
+    assert job.id == second

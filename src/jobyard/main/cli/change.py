@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from jobyard.domain.job import State
-from jobyard.main.cli.filters import filter_options, in_words, make_filter
+from jobyard.main.cli.filters import filter_options, in_words
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Action, Filter
@@ -30,7 +31,7 @@ USUAL = FITS | {Action.RETRY: DEAD}
 
 def narrowed(action: Action, where: Filter) -> Filter:
     if where.states is None:
-        return Filter(queue=where.queue, group=where.group, kind=where.kind, tag=where.tag, states=USUAL[action])
+        return msgspec.structs.replace(where, states=USUAL[action])
     unfit = [state for state in where.states if state not in FITS[action]]
     if unfit:
         fitting = ", ".join(FITS[action])
@@ -131,14 +132,9 @@ def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.C
         job_ids: tuple[str, ...],
         all_matching: bool,
         yes: bool,
-        queue: str | None,
-        group: str | None,
-        kind: str | None,
-        states: tuple[str, ...],
-        tag: str | None,
+        where: Filter,
         **words: Any,
     ) -> None:
-        where = make_filter(queue, group, kind, states, tag)
         if bool(job_ids) == all_matching:
             raise click.UsageError("Give job ids, or filters with --all-matching.")
         if job_ids and where != Filter():

@@ -6,10 +6,11 @@ import click
 from rich.markup import escape
 
 from jobyard.domain.job import Job
-from jobyard.main.cli.filters import filter_options, make_filter
+from jobyard.main.cli.filters import filter_options
 from jobyard.main.cli.page import show_job
 from jobyard.main.cli.render import age, name, print_table, state
 from jobyard.main.cli.session import Session, verb
+from jobyard.ports.store import Filter
 
 
 @click.group()
@@ -31,11 +32,7 @@ def jobs() -> None:
 @verb
 async def list_jobs(
     session: Session,
-    queue: str | None,
-    group: str | None,
-    kind: str | None,
-    states: tuple[str, ...],
-    tag: str | None,
+    where: Filter,
     limit: int,
     cursor: str | None,
 ) -> None:
@@ -45,7 +42,6 @@ async def list_jobs(
     Example:
       jobyard jobs list --queue mail --state failed --state timeout --limit 20
     """
-    where = make_filter(queue, group, kind, states, tag)
     async with session.operator() as yard:
         found: list[Job] = []
         # A page may be short, even empty, and still have a cursor.

@@ -19,6 +19,8 @@ from jobyard.stores.memory.standing import standing
 from jobyard.stores.memory.timekeeping import TimekeepingVerbs
 
 ROWS_PER_FIND = 10_000
+# A search reads no more payload than this per page.
+BYTES_PER_FIND = 16 << 20
 
 
 class PeopleVerbs(TimekeepingVerbs):
@@ -35,10 +37,13 @@ class PeopleVerbs(TimekeepingVerbs):
             if cursor is not None:
                 rows = (entry for entry in rows if entry.sequence < int(cursor))
             jobs: list[Job] = []
+            searched = 0
             for looked_at, entry in enumerate(rows, start=1):
                 if _matches(where, entry):
-                    jobs.append(entry.row())
-                if len(jobs) >= limit or looked_at >= ROWS_PER_FIND:
+                    searched += len(entry.new.payload) if where.text is not None else 0
+                    if where.fits(entry.created_at, entry.new.payload):
+                        jobs.append(entry.row())
+                if len(jobs) >= limit or looked_at >= ROWS_PER_FIND or searched >= BYTES_PER_FIND:
                     more = next(rows, None) is not None
                     return Page(tuple(jobs), str(entry.sequence) if more else None)
             return Page(tuple(jobs), None)

@@ -14,6 +14,9 @@ from jobyard.stores.postgres.statements import Statements
 
 # A page looks at no more rows than this; a filter that matches little answers short pages with a cursor.
 LOOKED_AT_MOST = 20_000
+# Looking for a text reads payloads: fewer rows, and no more bytes than this.
+SEARCHED_ROWS = 5_000
+SEARCHED_BYTES = 16 << 20
 # Sorting a short shelf beats walking all jobs; a long one is walked, where matches are near.
 SHORT_SHELF = 5_000
 STATE = (
@@ -30,6 +33,8 @@ SHELVES = {
     State.TIMEOUT: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
     State.CANCELLED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
 }
+PLAIN = "convert_from({}, 'LATIN1') COLLATE \"C\""
+SEARCH = f"strpos(lower({PLAIN.format('j.payload')}), {PLAIN}) > 0"
 ALL = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE j.sequence < $1"
 
 
@@ -39,7 +44,7 @@ async def find(
     before = position(cursor)
     source, narrow = await driver(connection, statements, where)
     conditions, parameters = conditions_of(where, narrow)
-    walk = f"SELECT DISTINCT s FROM ({source}) driver WHERE s < $1 ORDER BY s DESC LIMIT {LOOKED_AT_MOST}"  # noqa: S608
+    walk, enough = walk_of(source, where)
     query = f"""
         SELECT j.id, j.sequence FROM ({walk}) walked JOIN {{schema}}.jobyard_job j ON j.sequence = walked.s
         LEFT JOIN {{schema}}.jobyard_done d ON d.sequence = j.sequence
@@ -51,12 +56,25 @@ async def find(
         return Page(found, str(rows[-1][1]))
     # Not enough matched: is that all there is, or has the walk been long enough for one call?
     far = await connection.fetchrow(
-        statements.qualify(f"SELECT min(s), count(*) FROM ({walk}) walked"),  # noqa: S608
+        statements.qualify(f"SELECT min(s), {enough} FROM ({walk}) walked"),  # noqa: S608
         before,
         *narrow,
     )
     assert far is not None
-    return Page(found, str(far[0]) if far[1] >= LOOKED_AT_MOST else None)
+    return Page(found, str(far[0]) if far[1] else None)
+
+
+def walk_of(source: str, where: Filter) -> tuple[str, str]:
+    """The rows that one call looks at, and what tells that there may be more of them."""
+    most = LOOKED_AT_MOST if where.text is None else SEARCHED_ROWS
+    walk = f"SELECT DISTINCT s FROM ({source}) driver WHERE s < $1 ORDER BY s DESC LIMIT {most}"  # noqa: S608
+    if where.text is None:
+        return walk, f"count(*) >= {most}"
+    sized = f"""
+        SELECT w.s, octet_length(p.payload) AS size, sum(octet_length(p.payload)) OVER (ORDER BY w.s DESC) AS searched
+        FROM ({walk}) w JOIN {{schema}}.jobyard_job p ON p.sequence = w.s"""  # noqa: S608
+    within = f"SELECT s, searched FROM ({sized}) sized WHERE searched - size < {SEARCHED_BYTES}"  # noqa: S608
+    return within, f"count(*) >= {most} OR max(searched) >= {SEARCHED_BYTES}"
 
 
 def position(cursor: str | None) -> int:
@@ -99,9 +117,9 @@ def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]
     conditions = ["true"]
     values = list(parameters)
 
-    def add(condition: str, value: Any) -> None:
+    def add(condition: str, value: Any, as_type: str = "text[]") -> None:
         values.append(value)
-        conditions.append(condition.format(f"${len(values) + 1}::text[]"))
+        conditions.append(condition.format(f"${len(values) + 1}::{as_type}"))
 
     if where.ids is not None:
         add("j.id = ANY ({})", list(where.ids))
@@ -120,4 +138,16 @@ def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]
             "EXISTS (SELECT FROM {{schema}}.jobyard_tag t WHERE t.sequence = j.sequence AND t.tag = ANY ({}))",
             [where.tag],
         )
+    if where.created_after is not None:
+        add("j.created_at >= {}", bounded(where.created_after), "bigint")
+    if where.created_before is not None:
+        add("j.created_at < {}", bounded(where.created_before), "bigint")
+    if where.text is not None:
+        needle = where.needle()
+        # One byte, one character, whatever the bytes: so that only ASCII letters have two cases. No text holds a NUL.
+        add(SEARCH if b"\0" not in needle else "{} IS NULL", needle, "bytea")
     return " AND ".join(conditions), values
+
+
+def bounded(instant: Instant) -> Instant:
+    return max(-(1 << 62), min(1 << 62, instant))

@@ -30,6 +30,7 @@ LOOKED_AT_MOST = 20_000
 # And so many per trip, so that no command keeps the server for long.
 LOOKED_PER_TRIP = 2_000
 ROWS_PER_TRIP = 500
+SEARCHED_PER_TRIP = 2 << 20  # bytes of jobs in which a text is looked for
 GROUP = Struct(">IIIddB")  # waiting, delayed, running, turn, limit, paused
 QUEUE = Struct(">15d")  # settings, then counts
 SETTINGS = ("max_running", "max_per_group", "max_waiting", "max_waiting_per_group")
@@ -50,7 +51,7 @@ async def find(server: Server, where: Filter, limit: int, cursor: str | None) ->
     jobs: list[Job] = []
     looked = 0
     while True:
-        trip = {"before": before, "rows": min(limit - len(jobs), ROWS_PER_TRIP), "looked": LOOKED_PER_TRIP}
+        trip = {"before": before, "rows": min(limit - len(jobs), ROWS_PER_TRIP)}
         last, rows = await server.run(FIND, question | trip)
         found = (seen(row, whole=False) for row in rows)
         jobs += [job for job in found if _matches(where, job)]
@@ -76,7 +77,13 @@ def position(cursor: str | None) -> int:
 
 def _where(where: Filter) -> dict[str, Any]:
     """What the server looks at; the other conditions are checked here."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"looked": LOOKED_PER_TRIP, "searched": SEARCHED_PER_TRIP}
+    if where.created_after is not None:
+        found["after"] = float(where.created_after)
+    if where.created_before is not None:
+        found["before_time"] = float(where.created_before)
+    if where.text is not None:
+        found["needle"] = text(where.needle())
     if where.queue is not None:
         found["queue"] = queue_name(where.queue)
     if where.group is not None:
@@ -102,6 +109,7 @@ def _matches(where: Filter, job: Job) -> bool:
         and (where.tag is None or where.tag in job.tags)
         and (where.unique_key is None or job.unique_key == where.unique_key)
         and (where.ids is None or job.id in where.ids)
+        and where.fits(job.created_at, bytes(job.payload))
     )
 
 

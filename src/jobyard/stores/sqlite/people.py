@@ -37,6 +37,8 @@ RUNNING_IN_GROUP, RUNNING_IN_QUEUE, LIST_WORKERS = (
 COUNTED_AT_MOST = 1000
 # A page looks at no more rows than this; a filter that matches little answers short pages with a cursor.
 LOOKED_AT_MOST = 20_000
+# And a search reads no more payload than this.
+SEARCHED_AT_MOST = 16 << 20
 
 
 def get(connection: Connection, job_id: str) -> Job | None:
@@ -117,15 +119,18 @@ def find(connection: Connection, where: Filter, limit: int, cursor: str | None) 
     before = position(cursor)
     query = f"SELECT s FROM ({source}) WHERE s < ? ORDER BY s DESC LIMIT ?"  # noqa: S608  # our own fragments
     jobs: list[Job] = []
-    looked, last = 0, before
+    looked, searched, last = 0, 0, before
     for (sequence,) in connection.execute(query, (*parameters, before, LOOKED_AT_MOST)):
         looked, last = looked + 1, sequence
         row = connection.execute(SEE_BY_SEQUENCE, (sequence,)).fetchone()
-        if row is not None and matches(where, row):
+        if row is None or not matches(where, row):
+            continue
+        if where.fits(row[13], row[6]):
             jobs.append(seen(connection, row, whole=False))
-            if len(jobs) == limit:
-                break
-    exhausted = len(jobs) < limit and looked < LOOKED_AT_MOST
+        searched += len(row[6]) if where.text is not None else 0
+        if len(jobs) == limit or searched >= SEARCHED_AT_MOST:
+            break
+    exhausted = len(jobs) < limit and looked < LOOKED_AT_MOST and searched < SEARCHED_AT_MOST
     return Page(tuple(jobs), None if exhausted else str(last))
 
 

@@ -1,8 +1,9 @@
 -- Jobs by descending sequence, looking at a bounded number of them.
--- asks: before, rows, looked (most of each), and any of: queue, group, states (set), and where to look:
+-- asks: before, rows, looked, searched (most of each), and any of: queue, group, states (set), after and before_time (created),
+--   needle (in lower case; what else the record says may match it too, so the client looks again), and where to look:
 --   ids, index (a name), shelves (leases, done); else everything, block by block
 -- answers { last sequence looked at or -1 when there are no more, rows (see `see`) }
-local names, rows, looked
+local names, rows, looked, searched
 
 local function state_of(queue, seq)
   local done = has(queue, 'done') and call('HGET', queue.key .. 'done', seq)
@@ -10,6 +11,23 @@ local function state_of(queue, seq)
     return byte(done, 1)
   end
   return call('HEXISTS', queue.key .. 'leases', seq) == 1 and RUNNING or PENDING
+end
+
+-- Whether the job's own record fits; reading it is what costs.
+local function record_fits(queue, seq)
+  local value = call('HGET', queue.key .. 'jobs', seq) or ''
+  if value == '' or ask.group and select(3, header(value)) ~= ask.group then
+    return false
+  end
+  local created = unpack_bytes('>d', value)
+  if ask.after and created < ask.after or ask.before_time and created >= ask.before_time then
+    return false
+  end
+  if ask.needle then
+    searched = searched + #value
+    return string.find(string.lower(value), ask.needle, 1, true) ~= nil
+  end
+  return true
 end
 
 -- Looks at candidates, newest first; answers where to go on when it has enough.
@@ -22,13 +40,13 @@ local function look(candidates)
     if tonumber(seq) < ask.before then
       looked = looked + 1
       local fits = not ask.states or ask.states[tostring(state_of(queue, seq))]
-      if fits and ask.group then
-        fits = select(3, header(call('HGET', queue.key .. 'jobs', seq))) == ask.group
+      if fits and (ask.group or ask.needle or ask.after or ask.before_time) then
+        fits = record_fits(queue, seq)
       end
       if fits then
         rows[#rows + 1] = see(queue, seq, false)
       end
-      if #rows == ask.rows or looked == ask.looked then
+      if #rows == ask.rows or looked == ask.looked or searched >= ask.searched then
         return tonumber(seq)
       end
     end
@@ -108,7 +126,7 @@ end
 
 command('find', { 'no-writes' }, function(_, args)
   begin_line(args)
-  names, rows, looked = ask.queue and { ask.queue } or all_queues(), {}, 0
+  names, rows, looked, searched = ask.queue and { ask.queue } or all_queues(), {}, 0, 0
   local candidates = named()
   if candidates then
     return { look(candidates) or -1, rows }
