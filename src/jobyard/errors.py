@@ -6,7 +6,8 @@ JobyardError
 │   ├── PayloadTooLarge
 │   ├── UnknownKind
 │   ├── BadOption
-│   └── QueueFull
+│   ├── QueueFull
+│   └── IdempotencyKeyReused
 ├── ConfigurationError
 │   └── UnknownStore
 ├── JobNotFound
@@ -72,6 +73,12 @@ class QueueFull(BadInput):
     """The queue or the group already holds its maximum of waiting jobs (back-pressure)."""
 
     code = "queue_full"
+
+
+class IdempotencyKeyReused(BadInput):
+    """The same Idempotency-Key came with another request before."""
+
+    code = "idempotency_key_reused"
 
 
 class ConfigurationError(JobyardError):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from jobyard.domain.job import NewJob
 from jobyard.ports.store import Store
 from jobyard.service.access import OWNER, Principal
 from jobyard.service.operate import Operate
 from jobyard.service.read import Read
+from jobyard.service.submit import MakeJob
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,14 +36,8 @@ class OpenGate:
         return OWNER
 
 
-class Submit(Protocol):
-    """Makes a job of what was handed in, by the app's handlers if there is an app; refuses what does not fit."""
-
-    def __call__(self, kind: str, payload: Any, words: dict[str, Any], job_id: str | None = None) -> NewJob: ...
-
-
 class Door:
-    def __init__(self, store: Store, submit: Submit, gate: Gate, settings: ServerSettings | None = None) -> None:
+    def __init__(self, store: Store, submit: MakeJob, gate: Gate, settings: ServerSettings | None = None) -> None:
         self.store = store
         self.submit = submit
         self.gate = gate
