@@ -1,0 +1,44 @@
+"""A door on a memory store, in this process, with a client that speaks to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2 as httpx
+from fastapi import FastAPI
+
+from jobyard.doors.http.app import create_app
+from jobyard.doors.http.door import Door, Gate, ServerSettings
+from jobyard.doors.http.gate import TokenGate
+from jobyard.doors.http.route import Routes
+from jobyard.ports.store import Store
+from jobyard.service.sessions import Sessions
+from jobyard.service.submit import AnyKind
+from jobyard.service.tokens import Tokens
+
+HERE = "http://jobyard.test"
+
+
+class Scene:
+    """A store, its tokens and a door for some routes."""
+
+    def __init__(
+        self, store: Store, routes: Sequence[Routes], settings: ServerSettings | None = None, gate: Gate | None = None
+    ) -> None:
+        self.store = store
+        self.tokens = Tokens(store)
+        self.gate: Gate = gate or TokenGate(self.tokens, Sessions(store, self.tokens), settings)
+        self.door = Door(store, AnyKind(), self.gate, settings)
+        self.app: FastAPI = create_app(self.door, routes)
+
+    async def token(self, role: str = "admin", **scope: Any) -> str:
+        return (await self.tokens.create(f"a {role}", role, **scope))[1]
+
+    @asynccontextmanager
+    async def client(self, role: str | None = None, base: str = HERE, **scope: Any) -> AsyncIterator[httpx.AsyncClient]:
+        headers = {"Authorization": f"Bearer {await self.token(role, **scope)}"} if role else {}
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as client:
+            yield client
