@@ -12,7 +12,7 @@ from bench.yard.workload import LIMITED, QUEUE, Bench, run
 
 WORK_SECONDS = 200e-6
 CONCURRENCY = 100  # five workers would fit under the queue's limit, so that none of them keeps jobs from another
-LOOK_SECONDS = 0.005
+LOOK_SECONDS = 0.02
 
 
 def _toil(_: int) -> None:

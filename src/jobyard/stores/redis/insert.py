@@ -166,10 +166,18 @@ class Journey:
 async def insert(server: Server, call: Call) -> list[Inserted] | None:
     """None when the schedule's instant has been fired already."""
     station = server.station
-    station.meeting.append(call)
-    if len(station.meeting) == 1:
-        station.loop.call_soon(_depart, server, station)
-    return await call.answer
+    if not station.travelling and not station.meeting:
+        # Nobody to travel with.
+        Journey(server, station, [call]).depart()
+    else:
+        station.meeting.append(call)
+        if len(station.meeting) == 1:
+            station.loop.call_soon(_depart, server, station)
+    station.travelling += 1
+    try:
+        return await call.answer
+    finally:
+        station.travelling -= 1
 
 
 def _depart(server: Server, station: Station) -> None:

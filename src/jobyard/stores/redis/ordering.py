@@ -32,6 +32,7 @@ ORDER, WITHDRAW = command("order"), command("withdraw")
 # The server forgets an order that nobody has withdrawn by then: its owner is gone or asleep.
 ORDER_MILLISECONDS = 3000
 SHORTEST_NAP_SECONDS = 0.001
+NOTHING = [b""]
 
 
 class Order:
@@ -85,16 +86,29 @@ class Order:
         nap = LOOK_AGAIN_SECONDS
         if answer.next_due_at is not None:
             nap = min(nap, (answer.next_due_at - answer.now) / 1000)
-        if not until.done():
-            either: list[asyncio.Future[Any]] = [self._told, until]
-            await asyncio.wait(either, timeout=max(nap, SHORTEST_NAP_SECONDS), return_when=asyncio.FIRST_COMPLETED)
-        if self._told.done() and self._told.result() != LOOK:
-            return self._filled(self._told.result())
+        told: Any = LOOK if until.done() else await self._listen(until, max(nap, SHORTEST_NAP_SECONDS))
+        if told not in (LOOK, NOTHING):
+            return self._filled(told)
         filled = await self._withdrawn()
         if filled is not None:
             return filled
-        should_look = self._told.done() or nap < LOOK_AGAIN_SECONDS
+        should_look = told == LOOK or nap < LOOK_AGAIN_SECONDS
         return await self._once_more() if should_look and not until.done() else answer
+
+    async def _listen(self, until: asyncio.Future[None], seconds: float) -> Any:
+        """What we are told, or NOTHING in time; one future for all, since every turn of the loop counts here."""
+
+        def enough(_: object = None) -> None:
+            if not self._told.done():
+                self._told.set_result(NOTHING)
+
+        timer = asyncio.get_running_loop().call_later(seconds, enough)
+        until.add_done_callback(enough)
+        try:
+            return await self._told
+        finally:
+            timer.cancel()
+            until.remove_done_callback(enough)
 
     async def _once_more(self) -> Exchange:
         return await exchange(

@@ -32,6 +32,7 @@ class Station:
         self._closed = False
         self.loop = asyncio.get_running_loop()
         self.meeting: list[Any] = []  # inserts handed in during this turn of the loop
+        self.travelling = 0  # inserts on their way
         # A loop that ends without closing the store cancels its tasks: then the connections go with it.
         self._guard = self.loop.create_task(self._stand_guard())
 
