@@ -12,8 +12,8 @@ from rich.markup import escape
 from bench.contender import Contender, Engine, Unavailable, discover
 from bench.environments import FOLDER, CannotBuild, environments
 from bench.page import write_page
-from bench.race import Plan, race
-from bench.results import save
+from bench.race import Plan, race, renewed
+from bench.results import read_results, save
 from bench.runner import Entry
 from bench.table import show
 
@@ -37,6 +37,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder.  [default: bench/results for a whole run, .bench/results for a part of one]",
 )
+@click.option("--renew", is_flag=True, help="Put the benchmarks measured now in the place of those in bench/results.")
 @click.option("--setup", is_flag=True, help="Only build the environments of the peers.")
 @click.option("--page", is_flag=True, help="Only fill docs/benchmarks.md from bench/results.")
 def main(
@@ -46,6 +47,7 @@ def main(
     jobs: int | None,
     only: str,
     out: Path | None,
+    renew: bool,
     setup: bool,
     page: bool,
 ) -> None:
@@ -71,6 +73,10 @@ def main(
             continue
         results = race(engine, entries, plan, [*missing, *unbuilt], console)
         if results is not None:
+            if renew:
+                out = RESULTS
+                [known] = [each for each in read_results(RESULTS) if each.engine is engine]
+                results = renewed(known, results)
             show(results, console)
             console.print(f"Written: {', '.join(str(path) for path in save(results, out))}")
             failed |= any(row.failure for row in results.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -46,6 +47,23 @@ def race(
         ratios=ratios(engine, rows),
         verdicts=[target.judge(rows) for target in TARGETS[engine]],
         unavailable={each.what: each.reason for each in missing},
+    )
+
+
+def renewed(old: Results, new: Results) -> Results:
+    """The old results with the rows that were measured anew, judged again."""
+    fresh = {row.key: row for row in new.rows}
+    benchmarks = {row.benchmark for row in new.rows}
+    stale = [row.key for row in old.rows if row.benchmark in benchmarks and row.key not in fresh]
+    if stale or new.runs != old.runs:
+        # Rows of one benchmark are compared with each other: they must have run side by side.
+        raise ValueError(f"only whole benchmarks with as many runs can be renewed; missing: {', '.join(stale)}")
+    rows = {row.key: fresh.get(row.key, row) for row in [*old.rows, *new.rows]}
+    return msgspec.structs.replace(
+        old,
+        rows=list(rows.values()),
+        ratios=ratios(old.engine, rows),
+        verdicts=[target.judge(rows) for target in TARGETS[old.engine]],
     )
 
 
