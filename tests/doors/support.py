@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2 as httpx
+import uvicorn
 from fastapi import FastAPI
+from tests.support import eventually
 
 from jobyard.doors.http.app import create_app
 from jobyard.doors.http.door import Door, Gate, ServerSettings
 from jobyard.doors.http.gate import TokenGate
+from jobyard.doors.http.guard import Guard
+from jobyard.doors.http.limits import uvicorn_options
+from jobyard.doors.http.protocol import WireLimits
 from jobyard.doors.http.route import Routes
 from jobyard.ports.store import Store
 from jobyard.service.sessions import Sessions
@@ -42,3 +49,21 @@ class Scene:
         transport = httpx.ASGITransport(self.app)
         async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as client:
             yield client
+
+
+@asynccontextmanager
+async def serving(app: Any, limits: WireLimits | None = None) -> AsyncIterator[str]:
+    """A real server on a free port of this machine; answers its address."""
+    options = uvicorn_options(limits or WireLimits())
+    config = uvicorn.Config(Guard(app), host="127.0.0.1", port=0, loop="none", **options)
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    # Not `serve`, which would catch the signals of the tests.
+    task = asyncio.ensure_future(server._serve([listener]))
+    try:
+        await eventually(lambda: server.started or task.done())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()

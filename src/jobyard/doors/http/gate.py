@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from jobyard.doors.http.door import ServerSettings
 from jobyard.doors.http.limits import Buckets, too_many
@@ -80,6 +79,6 @@ def require_own_page(request: Request) -> None:
     """A change that a browser sends with a cookie must come from a page of this server."""
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site")
-    same = origin is not None and bool(origin) and urlsplit(origin).netloc == request.headers.get("host", "")
+    same = bool(origin) and origin is not None and origin.partition("//")[2] == request.headers.get("host")
     if (origin is not None and not same) or (site is not None and site != "same-origin") or (site or origin) is None:
         raise HttpError(403, "csrf", "This change does not come from a page of this server.")

@@ -1,15 +1,19 @@
-"""How much one caller may ask for: a bucket of requests that fills again with time."""
+"""How much one caller may ask for, and how the server below the application is held to its limits."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 from jobyard.doors.http.problems import HttpError
+from jobyard.doors.http.protocol import WireLimits, limited
 
 # Beyond so many callers the ones that were longest silent are forgotten: their buckets are full again anyway.
 MAX_CALLERS = 10_000
+# Longer than what common proxies and clients keep, so that it is they who close an idle connection.
+KEEP_ALIVE_SECONDS = 75
 
 
 class Buckets:
@@ -50,3 +54,19 @@ class Buckets:
 
 def too_many(seconds: float, detail: str) -> HttpError:
     return HttpError(429, "too_many_requests", detail, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
+
+
+def uvicorn_options(limits: WireLimits, *, access_log: bool = False) -> dict[str, Any]:
+    """What `uvicorn.Config` is given besides the application and its address.
+
+    The application itself goes in as `Guard(app)`, so that no answer lacks its headers.
+    """
+    return {
+        "http": limited(limits),
+        "ws": "none",
+        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
+        "backlog": 2048,
+        "access_log": access_log,
+        "server_header": False,
+        "log_config": None,
+    }

@@ -1,0 +1,162 @@
+"""On the wire: requests that dawdle or flood are cut off, and others go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import httpx2 as httpx
+import pytest
+from tests.doors.support import Scene, serving
+from tests.support import eventually
+
+from jobyard.doors.http import tokens
+from jobyard.doors.http.door import OpenGate
+from jobyard.doors.http.protocol import WireLimits
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
+
+LIMITS = WireLimits(header_seconds=0.3, body_seconds=0.5, max_header_bytes=8192, max_headers=30, max_connections=10)
+ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    scene = Scene(MemoryStore(ManualClock()), [tokens.routes], gate=OpenGate())
+    async with serving(scene.app, LIMITS) as url:
+        yield url
+
+
+class Wire:
+    """A connection to write anything on."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, url: str) -> Wire:
+        parts = urlsplit(url)
+        return cls(*await asyncio.open_connection(parts.hostname, parts.port))
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> bytes:
+        """Everything until the server closes."""
+        try:
+            return await asyncio.wait_for(self.reader.read(-1), 10)
+        except ConnectionError:
+            return b""
+        finally:
+            self.writer.close()
+
+    async def status(self) -> int:
+        return int((await self.answer()).split(b" ", 2)[1])
+
+
+async def test_a_head_that_never_ends_is_cut_off(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK)
+    started = time.monotonic()
+    answer = await wire.answer()
+    assert b" 408 " in answer
+    assert b"too_slow" in answer
+    assert 0.2 < time.monotonic() - started < 5
+
+
+async def test_dripping_bytes_do_not_buy_time(server: str) -> None:
+    wire = await Wire.to(server)
+
+    async def drip() -> None:
+        try:
+            for letter in ASK * 100:
+                await wire.say(bytes([letter]))
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            pass
+
+    dripping = asyncio.ensure_future(drip())
+    started = time.monotonic()
+    await wire.answer()
+    assert time.monotonic() - started < 5
+    dripping.cancel()
+
+
+async def test_who_says_nothing_is_let_go(server: str) -> None:
+    wire = await Wire.to(server)
+    assert await wire.answer() == b""
+
+
+async def test_a_body_that_never_ends_is_cut_off(server: str) -> None:
+    wire = await Wire.to(server)
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    await wire.say(head)
+    assert await wire.status() == 408
+
+
+async def test_the_second_request_of_a_connection_has_its_time_too(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK + b"\r\n")
+    assert b" 200 " in await wire.reader.readline()
+    await wire.say(ASK)
+    assert b" 408 " in await wire.answer()
+
+
+async def test_an_idle_connection_is_kept(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK + b"\r\n")
+    assert b" 200 " in await wire.reader.readline()
+    # Longer than a head may take: idle between requests is not slow.
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.header_seconds * 2)
+    await wire.say(ASK + b"Connection: close\r\n\r\n")
+    assert b" 200 " in await wire.answer()
+
+
+@pytest.mark.parametrize("head", [
+    ASK + b"X-Long: " + b"x" * 9000 + b"\r\n\r\n",
+    ASK + b"".join(b"X-%d: y\r\n" % number for number in range(40)) + b"\r\n",
+    ASK + b"X-Endless: " + b"x" * 200_000,
+    b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+], ids=["long", "many", "endless", "path"])  # fmt: skip
+async def test_a_flood_of_headers_is_refused(server: str, head: bytes) -> None:
+    wire = await Wire.to(server)
+    await wire.say(head)
+    answer = await wire.answer()
+    assert answer == b"" or b" 431 " in answer  # a reset may overtake the answer when more was sent than read
+    async with httpx.AsyncClient(base_url=server) as client:
+        assert (await client.get("/v1/me")).status_code == 200
+
+
+@pytest.mark.parametrize("garbage", [b"\x00\xff\xfe\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
+async def test_what_is_not_http_is_told_so(server: str, garbage: bytes) -> None:
+    wire = await Wire.to(server)
+    await wire.say(garbage)
+    assert b" 400 " in await wire.answer()
+
+
+async def test_connections_are_bounded_and_come_back(server: str) -> None:
+    wires = [await Wire.to(server) for _ in range(LIMITS.max_connections)]
+    for wire in wires:
+        await wire.say(ASK + b"\r\n")
+        assert b" 200 " in await wire.reader.readline()
+    one_more = await Wire.to(server)
+    assert await one_more.status() == 503
+    for wire in wires:
+        wire.writer.close()
+
+    async def is_back() -> bool:
+        async with httpx.AsyncClient(base_url=server) as client:
+            return (await client.get("/v1/me")).status_code == 200
+
+    await eventually(is_back)
+
+
+async def test_requests_in_a_row_are_answered_in_order(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say((ASK + b"\r\n") * 5 + ASK + b"Connection: close\r\n\r\n")
+    assert (await wire.answer()).count(b"HTTP/1.1 200 ") == 6
