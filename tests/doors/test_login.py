@@ -78,7 +78,8 @@ async def test_a_wrong_token_is_told_so_and_soon_too_often(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("headers", [
-    {}, {"Origin": "http://evil.test"}, {"Origin": "null"}, {"Origin": ""}, {"Origin": "http://["}, {"Sec-Fetch-Site": "cross-site"},
+    {}, {"Origin": "http://evil.test"}, {"Origin": "null"}, {"Origin": ""}, {"Origin": "http://["},
+    {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://jobyard.test:81"},
     {**OWN, "Sec-Fetch-Site": "cross-site"},
 ])  # fmt: skip
