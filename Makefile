@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.jobyard-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test servers check soak bench
+.PHONY: help setup run demo test servers check soak bench
 
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -19,6 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(STAMP)    ## a running worker with the example app and the live view
+	@$(BIN)/python examples/demo.py
+
+demo: $(STAMP)   ## the same worker with a feeder and the live view in this terminal
 	@$(BIN)/python examples/demo.py
 
 check: $(STAMP)  ## ruff, mypy --strict, import-linter

@@ -8,7 +8,7 @@ import click
 from tests.house.repository import DOCS
 
 from jobyard.main.cli import cli
-from jobyard.main.settings import SETTINGS
+from jobyard.main.settings import SETTINGS, STORE_QUEUES
 
 COMMAND = "`python -m tests.house.make_docs`"
 WIDTH = 100
@@ -45,26 +45,70 @@ CONFIGURATION = """# Configuration
 
 Made by {command} from [`main/settings.py`](../src/jobyard/main/settings.py).
 
-A flag wins over its variable, a variable over the default. A `JOBYARD_` variable that is not in this list has no
-effect; the program says so, with a "did you mean".
+A flag wins over variables, a variable over the file, the file over the default. The file is `jobyard.yaml` in the
+current folder, or the one that `--config` names; it needs `pip install 'jobyard[server]'`. `jobyard check` says what is
+wrong with all of it, `jobyard config show --origin` where each value came from.
 
-| variable | flag | default | what it does |
-|---|---|---|---|
+| variable | in the file | flag | default | what it does |
+|---|---|---|---|---|
 {table}
 
-What a queue allows and keeps (`max_running`, `max_per_group`, `max_waiting`, `keep_completed`, …) is declared in the
-program with `yard.queue(…)` and written to the store when it opens; limits of groups are set at run time
-([command line](cli.md)).
+Every key of the file has a variable, also where another is named here: `JOBYARD_` and the parts of the key with two
+underscores between them, as in `JOBYARD_WORKER__CONCURRENCY`. Where both are set, the short one wins. A secret may
+come from a file: {secrets} with `_FILE` at their end name one. An unknown key is an error; an unknown `JOBYARD_`
+variable without two underscores is a warning; both with a "did you mean".
+
+## Queues
+
+What a queue allows and keeps is declared in the program with `yard.queue(…)`, or in the file, which wins; it is written
+to the store when it opens. Limits of groups are set at run time ([command line](cli.md)).
+
+```yaml
+store:
+  url: postgresql://jobyard@db/jobs
+  queues:
+    mail: redis://mail-redis:6379/0    # this queue lives in a store of its own
+queues:
+  "*":                                 # every queue that says nothing else, here or in the program
+    keep_completed: 1000
+  test-execution:
+    max_running: 100                   # empty or absent: no limit
+    max_per_group: 10
+    max_waiting: 10000
+    max_waiting_per_group: 1000
+    keep_completed: 100
+    keep_failed: 50
+    keep_seconds: 3600
+    max_attempts: 5                    # for handlers of this queue that do not say it themselves
+worker:
+  app: shop.jobs:yard
+  concurrency: 8
+  queues: [test-execution, mail]
+server:
+  host: 127.0.0.1
+  port: 8080
+log:
+  level: info,store=debug
+  format: json
+```
+
+As variables: `JOBYARD_QUEUES__TEST_EXECUTION__MAX_RUNNING=100`. The name of the queue is found as the file writes it,
+else it is taken in small letters; `JOBYARD_QUEUES__ALL__…` is `*`.
 """
 
 
 def configuration() -> str:
+    def code(text: str | None) -> str:
+        return f"`{text}`" if text else ""
+
     table = [
-        f"| `{setting.variable}` | {f'`{setting.flag}`' if setting.flag else ''} "
-        f"| {f'`{setting.default}`' if setting.default else ''} | {setting.doc} |"
-        for setting in SETTINGS
+        f"| {' | '.join(map(code, (each.variable, each.key, each.flag, each.default)))} | {each.doc} |"
+        for each in SETTINGS
     ]
-    return CONFIGURATION.format(command=COMMAND, table="\n".join(table))
+    secrets = ", ".join(
+        code(setting.variable) for setting in SETTINGS if setting.secret and setting is not STORE_QUEUES
+    )
+    return CONFIGURATION.format(command=COMMAND, table="\n".join(table), secrets=secrets)
 
 
 MADE = {DOCS / "cli.md": command_line, DOCS / "configuration.md": configuration}

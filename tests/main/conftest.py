@@ -10,7 +10,7 @@ import pytest
 from tests.support import Make
 
 from jobyard import Jobyard
-from jobyard.main.cli.logs import COMPONENTS
+from jobyard.main.levels import COMPONENTS
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -93,6 +93,7 @@ class Definition(Enqueue[P, R], Generic[C, P, R]):
     def __init__(self, yard: Jobyard, kind: Kind, options: Options, function: Callable[Concatenate[C, P], Any]) -> None:
         super().__init__(yard, kind, options)
         self._function = function
+        self.says_max_attempts = False  # else a configuration may
         functools.update_wrapper(self, function)
 
     def __call__(self, ctx: C, *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -7,65 +7,178 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from jobyard.domain.job import QueueSettings
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One environment variable, the flag that overrides it (if any), its default and what it does."""
+    """One environment variable, its key in jobyard.yaml and the flag that overrides both, its default, what it does."""
 
     variable: str
+    key: str = ""
     flag: str | None = None
     default: str = ""
+    secret: bool = False  # may also be read from a file that the variable with _FILE names; never shown
     doc: str
 
 
+CONFIG = Setting(
+    variable="JOBYARD_CONFIG",
+    flag="--config",
+    doc="The configuration file. Without it, jobyard.yaml in the current folder if there is one.",
+)
 STORE = Setting(
     variable="JOBYARD_STORE",
+    key="store.url",
     flag="--store",
     default="sqlite:///jobs.db",
+    secret=True,
     doc="Where the jobs live: sqlite:///relative.db, sqlite:////absolute.db, redis://host:6379/0 or "
     "postgresql://user@host/database. Wins over the app's own store.",
 )
+STORE_QUEUES = Setting(
+    variable="JOBYARD_STORE__QUEUES",
+    key="store.queues",
+    secret=True,
+    doc='Queues that live in stores of their own: {"mail": "redis://mail-redis:6379/0"}.',
+)
 APP = Setting(
     variable="JOBYARD_APP",
+    key="worker.app",
     flag="--app",
     doc="Your application as module:attribute, naming a Jobyard; looked for from the current folder.",
 )
 LOG_LEVEL = Setting(
     variable="LOG_LEVEL",
+    key="log.level",
     flag="--log-level",
     default="warning",
-    doc="debug, info, warning or error; for one component: info,store=debug. The worker starts at info.",
+    doc="debug, info, warning or error; for one component: info,store=debug. The worker and the server start at info.",
+)
+LOG_FORMAT = Setting(
+    variable="JOBYARD_LOG__FORMAT",
+    key="log.format",
+    flag="--log-format",
+    default="text",
+    doc="text, or json: one object per line, with the job's id where there is one.",
 )
 CONCURRENCY = Setting(
     variable="QUEUE_CONCURRENCY",
+    key="worker.concurrency",
     flag="--concurrency",
     default="2",
     doc="How many jobs one worker runs at a time.",
 )
+WORKER_QUEUES = Setting(
+    variable="JOBYARD_WORKER__QUEUES",
+    key="worker.queues",
+    doc="The queues that a worker takes from, with commas between them; all of them when empty.",
+)
 LEASE_SECONDS = Setting(
     variable="JOBYARD_LEASE_SECONDS",
+    key="worker.lease_seconds",
     flag="--lease-seconds",
     default=f"{DEFAULT_LEASE_SECONDS:g}",
     doc="After how many seconds without a sign of life a worker's jobs run elsewhere.",
 )
 SHUTDOWN_TIMEOUT = Setting(
     variable="JOBYARD_SHUTDOWN_TIMEOUT",
+    key="worker.shutdown_timeout",
     flag="--shutdown-timeout",
     default="30",
     doc="How many seconds a stopping worker lets its jobs finish before it hands them back.",
 )
+PROCESSES = Setting(
+    variable="JOBYARD_WORKER__PROCESSES",
+    key="worker.processes",
+    default="1",
+    doc="How many worker processes `jobyard up` keeps running.",
+)
+HOST = Setting(
+    variable="JOBYARD_SERVER__HOST",
+    key="server.host",
+    default="127.0.0.1",
+    doc="The address that the server listens on. Beyond loopback only once there is a token.",
+)
+PORT = Setting(
+    variable="PORT",
+    key="server.port",
+    default="8080",
+    doc="The port that the server listens on; 0 takes a free one.",
+)
+MAX_BODY_BYTES = Setting(
+    variable="JOBYARD_SERVER__MAX_BODY_BYTES",
+    key="server.max_body_bytes",
+    default="2097152",
+    doc="The largest request body that is read; a larger one is refused with 413.",
+)
+REQUESTS_PER_SECOND = Setting(
+    variable="JOBYARD_SERVER__REQUESTS_PER_SECOND",
+    key="server.requests_per_second",
+    default="500",
+    doc="How many requests a token may send, over a while; more are refused with 429.",
+)
+REQUEST_BURST = Setting(
+    variable="JOBYARD_SERVER__REQUEST_BURST",
+    key="server.request_burst",
+    default="1000",
+    doc="How many requests a token may send at once after a rest.",
+)
+HEADER_SECONDS = Setting(
+    variable="JOBYARD_SERVER__HEADER_SECONDS",
+    key="server.header_seconds",
+    default="10",
+    doc="How long a client may take to send the headers of a request, and how long an idle connection is kept.",
+)
+SERVER_SHUTDOWN = Setting(
+    variable="JOBYARD_SERVER__SHUTDOWN_TIMEOUT",
+    key="server.shutdown_timeout",
+    default="10",
+    doc="How many seconds a stopping server lets requests finish.",
+)
+TRACING = Setting(
+    variable="JOBYARD_TRACING__ENABLED",
+    key="tracing.enabled",
+    default="false",
+    doc="OpenTelemetry spans from enqueue to handler, by the tracer that the process has set up.",
+)
+MAX_ATTEMPTS = Setting(
+    variable="QUEUE_MAX_ATTEMPTS",
+    key="queues.*.max_attempts",
+    default="3",
+    doc="How often a job is tried in all, where neither its handler nor whoever hands it in says so.",
+)
+REMOVE_ON_COMPLETE = Setting(
+    variable="QUEUE_REMOVE_ON_COMPLETE",
+    key="queues.*.keep_completed",
+    default=f"{QueueSettings().keep_completed}",
+    doc="How many completed jobs each queue keeps that says nothing else; true keeps none, false all.",
+)
+REMOVE_ON_FAIL = Setting(
+    variable="QUEUE_REMOVE_ON_FAIL",
+    key="queues.*.keep_failed",
+    default=f"{QueueSettings().keep_failed}",
+    doc="The same for failed jobs.",
+)
+REDIS_HOST = Setting(
+    variable="REDIS_HOST",
+    doc="With REDIS_PORT and REDIS_DB: the store is redis://REDIS_HOST:REDIS_PORT/REDIS_DB where no URL is given.",
+)
+REDIS_PORT = Setting(variable="REDIS_PORT", default="6379", doc="See REDIS_HOST.")
+REDIS_DB = Setting(variable="REDIS_DB", default="0", doc="See REDIS_HOST.")
 REDIS_PASSWORD = Setting(
     variable="REDIS_PASSWORD",
+    secret=True,
     doc="For a redis:// store whose URL has no password; REDIS_PASSWORD_FILE names a file that holds it.",
 )
 POSTGRES_PASSWORD = Setting(
     variable="PGPASSWORD",
+    secret=True,
     doc="For a postgresql:// store whose URL has no password; PGPASSWORD_FILE names a file that holds it.",
 )
 NO_COLOR = Setting(variable="NO_COLOR", doc="Set to anything: no colour, also on a terminal.")
 DEMO_SECONDS = Setting(
-    variable="JOBYARD_DEMO_SECONDS", doc="The demo (`make run`) stops by itself after so many seconds."
+    variable="JOBYARD_DEMO_SECONDS", doc="The demo (`make demo`) stops by itself after so many seconds."
 )
 SOAK = Setting(variable="JOBYARD_SOAK", doc="Set to 1: the race and fault tests run with full counts (`make soak`).")
 TEST_SERVERS = tuple(
@@ -74,14 +187,33 @@ TEST_SERVERS = tuple(
 )
 
 SETTINGS = (
+    CONFIG,
     STORE,
-    APP,
-    LOG_LEVEL,
-    CONCURRENCY,
-    LEASE_SECONDS,
-    SHUTDOWN_TIMEOUT,
+    STORE_QUEUES,
+    REDIS_HOST,
+    REDIS_PORT,
+    REDIS_DB,
     REDIS_PASSWORD,
     POSTGRES_PASSWORD,
+    MAX_ATTEMPTS,
+    REMOVE_ON_COMPLETE,
+    REMOVE_ON_FAIL,
+    APP,
+    CONCURRENCY,
+    WORKER_QUEUES,
+    LEASE_SECONDS,
+    SHUTDOWN_TIMEOUT,
+    PROCESSES,
+    HOST,
+    PORT,
+    MAX_BODY_BYTES,
+    REQUESTS_PER_SECOND,
+    REQUEST_BURST,
+    HEADER_SECONDS,
+    SERVER_SHUTDOWN,
+    LOG_LEVEL,
+    LOG_FORMAT,
+    TRACING,
     NO_COLOR,
     DEMO_SECONDS,
     SOAK,
@@ -90,6 +222,8 @@ SETTINGS = (
 
 # Names that start like this are ours: one that we do not know is a typing mistake.
 OURS = "JOBYARD_"
+# Between the parts of a key, as in JOBYARD_WORKER__CONCURRENCY: those are read, and judged, by `main.config`.
+BETWEEN = "__"
 # Set by the shell completion that click installs.
 COMPLETION = "_COMPLETE"
 
@@ -100,10 +234,13 @@ def unknown_variables(environment: Mapping[str, str], settings: Iterable[Setting
     >>> unknown_variables({"JOBYARD_STOER": "x", "HOME": "/root", "JOBYARD_APP": "a:b"})
     ['There is no setting JOBYARD_STOER; it has no effect. Did you mean JOBYARD_STORE?']
     """
+    settings = list(settings)
     known = [setting.variable for setting in settings]
+    known += [f"{setting.variable}_FILE" for setting in settings if setting.secret]
     warnings = []
     for name in sorted(environment):
-        if name.startswith(OURS) and name not in known and not name.endswith(COMPLETION):
+        ours = name.startswith(OURS) and BETWEEN not in name
+        if ours and name not in known and not name.endswith(COMPLETION):
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             warnings.append(f"There is no setting {name}; it has no effect.{hint}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from jobyard.errors import UnknownStore, did_you_mean
+from jobyard.errors import ConfigurationError, UnknownStore, did_you_mean
 from jobyard.main.address import shown, split
 from jobyard.main.engines import postgres_store, redis_store
 from jobyard.ports.clock import Clock, SystemClock
@@ -64,3 +65,9 @@ def _sqlite(url: str, clock: Clock | None) -> Store:
             raise UnknownStore(f"{url}: synchronous is {', '.join(SYNCHRONOUS)}, not {value!r}.")
         synchronous = value
     return SqliteStore(path, clock, synchronous)
+
+
+def spread(store: Store, of_queues: Mapping[str, Store]) -> Store:
+    """Some queues on stores of their own, the others on the first."""
+    names = ", ".join(sorted(of_queues))
+    raise ConfigurationError(f"Queues on stores of their own ({names}) beside {store.url} are not possible yet.")

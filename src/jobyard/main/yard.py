@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
@@ -32,6 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_CONCURRENCY = 10_000
+EVERY_QUEUE = "*"
 
 
 class Jobyard:
@@ -52,7 +53,8 @@ class Jobyard:
         self.observer: Observer = observer or LogObserver()
         self.kinds = Kinds()
         self.definitions: dict[str, Definition[Any, Any, Any]] = {}
-        self._queues: dict[str, QueueSettings] = {}
+        self._queues: dict[str, dict[str, Any]] = {}
+        self._preferred: Mapping[str, Mapping[str, Any]] = {}
         self._depth = 0
         self._opening: asyncio.Task[None] | None = None
 
@@ -71,13 +73,41 @@ class Jobyard:
         max_per_group: int | None = None,
         max_waiting: int | None = None,
         max_waiting_per_group: int | None = None,
-        keep_completed: int = 100,
-        keep_failed: int = 50,
-        keep_seconds: float = 0.0,
+        keep_completed: int | None = None,
+        keep_failed: int | None = None,
+        keep_seconds: float | None = None,
     ) -> None:
-        """Declare a queue's settings; they are written when the yard is opened."""
-        given = {word: value for word, value in locals().items() if word not in ("self", "name")}
-        self._queues[options.name("queue", name)] = options.queue_settings(given)
+        """Declare a queue's settings; they are written when the yard is opened.
+
+        Not said: no limit; the last 100 completed and 50 failed jobs are kept, of whatever age.
+        """
+        words = {word: value for word, value in locals().items() if word not in ("self", "name")}
+        given = {word: value for word, value in words.items() if value is not None}
+        options.queue_settings(given)
+        self._queues[options.name("queue", name)] = given
+
+    def prefer(self, queues: Mapping[str, Mapping[str, Any]]) -> None:
+        """What a configuration says of queues: it wins over the program; `*` holds where neither says anything."""
+        self._preferred = queues
+        for definition in self.definitions.values():
+            if not definition.says_max_attempts:
+                every = queues.get(EVERY_QUEUE, {}).get("max_attempts", definition.defaults.max_attempts)
+                most = queues.get(definition.defaults.queue, {}).get("max_attempts", every)
+                definition.defaults = options.with_options(definition.defaults, {"max_attempts": most})
+
+    def _settings(self) -> dict[str, QueueSettings]:
+        """Of every queue that the program or its configuration speaks of."""
+        every = self._preferred.get(EVERY_QUEUE, {})
+        names = dict.fromkeys([*self._queues, *self._preferred])
+        if every.keys() - {"max_attempts"}:
+            names |= dict.fromkeys(definition.defaults.queue for definition in self.definitions.values())
+        settings: dict[str, QueueSettings] = {}
+        for name in names:
+            if name != EVERY_QUEUE:
+                words = {**every, **self._queues.get(name, {}), **self._preferred.get(name, {})}
+                words.pop("max_attempts", None)
+                settings[name] = options.queue_settings(words)
+        return settings
 
     def job(
         self,
@@ -86,7 +116,7 @@ class Jobyard:
         queue: str = "default",
         group: str | None = None,
         priority: int = 0,
-        max_attempts: int = 3,
+        max_attempts: int | None = None,
         timeout: float | None = None,
         backoff: BackoffLike | Callable[[int], float] | None = None,
         tags: tuple[str, ...] = (),
@@ -94,7 +124,8 @@ class Jobyard:
     ) -> Declare:
         """Declare a handler. Its name is the kind; its options are the defaults of its jobs.
 
-        A `transactional` one completes its jobs in database transactions of its own, with `ctx.complete`.
+        A job is tried 3 times in all unless something else is said. A `transactional` handler completes its jobs in
+        database transactions of its own, with `ctx.complete`.
         """
         words = {word: value for word, value in locals().items() if word not in ("self", "name", "transactional")}
         return Declare(self, name, words, transactional=transactional)
@@ -114,7 +145,7 @@ class Jobyard:
 
     async def _open_store(self) -> None:
         await self.store.open()
-        for name, settings in self._queues.items():
+        for name, settings in self._settings().items():
             await self.store.configure(name, settings)
 
     async def close(self) -> None:
@@ -266,5 +297,6 @@ class Declare:
         kind = Kind(name, function, retry_after, transactional=self._transactional)
         self._yard.kinds.add(kind)
         definition: Definition[Any, Any, Any] = Definition(self._yard, kind, chosen, function)
+        definition.says_max_attempts = self._words["max_attempts"] is not None
         self._yard.definitions[kind.name] = definition
         return definition

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from jobyard.main.cli.findings import report
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.settings import unknown_variables
+from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Finding, Level
 
 
 @click.command()
 @verb
 async def check(session: Session) -> None:
-    """Check the app and the settings before a deployment.
+    """Check configuration, app and store before a deployment.
 
-    Imports the app, lists its kinds and queues, opens its store and audits the counts. Exit code 1 when one of these
-    goes wrong.
+    Reads the configuration, imports the app, lists its kinds and queues, opens its store and audits the counts. Without
+    an app (a server that takes any kind) the rest is checked. Exit code 1 when one of these goes wrong.
 
     \b
     Example:
       jobyard --app shop.jobs:yard check
     """
-    yard = session.app()
-    findings = [Finding(Level.OK, "app", f"{session.app_name} is a Jobyard")]
+    if session.trouble:
+        report(session, [Finding(Level.FAIL, "configuration", each) for each in session.trouble])
+        return
+    findings = [Finding(Level.OK, "configuration", f"{session.found.file or 'no file'}; all values fit")]
     findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
-    kinds = {
-        name: {"queue": definition.defaults.queue, "parameters": list(definition.kind.names)}
-        for name, definition in sorted(yard.definitions.items())
-    }
-    for name, kind in kinds.items():
-        findings.append(Finding(Level.OK, "kind", f"{name}({', '.join(kind['parameters'])}) in queue {kind['queue']}"))
-    if not kinds:
-        findings.append(
-            Finding(
-                Level.WARN, "kind", "the app declares no handler", "decorate a function with @yard.job(), and import it"
-            )
-        )
+    if session.app_name is None:
+        findings.append(Finding(Level.WARN, "app", "no application is named", "name it with --app or JOBYARD_APP"))
+    yard = session.yard()
+    kinds = _kinds(yard)
+    if session.app_name is not None:
+        findings += _of_app(session.app_name, kinds)
     async with session.opened(yard):
         findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
         queues = await yard.queues()
@@ -49,3 +48,19 @@ async def check(session: Session) -> None:
     known = {queue.name for queue in queues}
     findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
     report(session, findings, {"kinds": kinds, "queues": sorted(known)})
+
+
+def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"queue": definition.defaults.queue, "parameters": list(definition.kind.names)}
+        for name, definition in sorted(yard.definitions.items())
+    }
+
+
+def _of_app(name: str, kinds: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+    yield Finding(Level.OK, "app", f"{name} is a Jobyard")
+    for kind, told in kinds.items():
+        yield Finding(Level.OK, "kind", f"{kind}({', '.join(told['parameters'])}) in queue {told['queue']}")
+    if not kinds:
+        cure = "decorate a function with @yard.job(), and import it"
+        yield Finding(Level.WARN, "kind", "the app declares no handler", cure)

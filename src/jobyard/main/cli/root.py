@@ -11,11 +11,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from jobyard.errors import JobyardError
-from jobyard.main.cli.logs import set_up_logs
+from jobyard.errors import ConfigurationError, JobyardError
 from jobyard.main.cli.render import echo
 from jobyard.main.cli.session import Session
-from jobyard.main.settings import APP, LOG_LEVEL, STORE, unknown_variables
+from jobyard.main.config import Configuration, Found, load
+from jobyard.main.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, STORE, unknown_variables
 
 log = logging.getLogger("jobyard.main")
 
@@ -44,11 +44,20 @@ class Root(click.Group):
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(importlib.metadata.version("jobyard"), prog_name="jobyard")
+@click.option("--config", metavar="FILE", envvar=CONFIG.variable, help=CONFIG.doc)
 @click.option("--store", metavar="URL", envvar=STORE.variable, default=STORE.default, help=STORE.doc, show_default=True)
 @click.option("--app", metavar="MODULE:ATTRIBUTE", envvar=APP.variable, help=APP.doc)
 @click.option("--log-level", metavar="LEVEL", envvar=LOG_LEVEL.variable, help=LOG_LEVEL.doc)
+@click.option(
+    "--log-format",
+    metavar="FORMAT",
+    envvar=LOG_FORMAT.variable,
+    default=LOG_FORMAT.default,
+    help=LOG_FORMAT.doc,
+    show_default=True,
+)
 @click.pass_context
-def cli(context: click.Context, store: str, app: str | None, log_level: str | None) -> None:
+def cli(context: click.Context, /, config: str | None, **flags: str | None) -> None:
     """Run, feed and operate a job queue.
 
     \b
@@ -58,9 +67,21 @@ def cli(context: click.Context, store: str, app: str | None, log_level: str | No
 
     Every command has --help with an example, and --json for programs. Without --app, commands work on the store alone.
     """
-    is_given = context.get_parameter_source("store") is not ParameterSource.DEFAULT
-    context.obj = Session(store, app or None, store_is_given=is_given, log_level=log_level)
-    set_up_logs(log_level)
+    given = {
+        setting.key: (str(setting.flag), flags[word])
+        for word, setting in {"store": STORE, "app": APP, "log_level": LOG_LEVEL, "log_format": LOG_FORMAT}.items()
+        if context.get_parameter_source(word) is ParameterSource.COMMANDLINE
+    }
+    try:
+        session = Session(load(os.environ, config or None, given))
+    except ConfigurationError as error:
+        if context.invoked_subcommand != "check":
+            raise
+        session = Session(Found(Configuration(), {}, None), str(error).splitlines())
+    context.obj = session
+    # Below the flags of a command and their variables stands what the file and longer variables say.
+    context.default_map = session.defaults()
+    session.set_up_logs()
     for warning in unknown_variables(os.environ):
         echo(f"warning: {warning}", err=True)
 
@@ -70,6 +91,7 @@ def _add_commands() -> None:
         bench,
         change,
         check,
+        config,
         dead,
         doctor,
         enqueue,
@@ -97,6 +119,7 @@ def _add_commands() -> None:
         running.workers,
         top.top,
         check.check,
+        config.config,
         doctor.doctor,
         migrate.migrate,
         bench.bench,

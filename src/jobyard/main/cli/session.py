@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,9 +15,12 @@ from rich.console import Console
 from jobyard.errors import ConfigurationError
 from jobyard.main.cli.app import load_app
 from jobyard.main.cli.document import as_json
+from jobyard.main.cli.logs import set_up_logs
 from jobyard.main.cli.present import require_database
 from jobyard.main.cli.render import echo, print_markup, visible
-from jobyard.main.stores import make_store
+from jobyard.main.config import Found
+from jobyard.main.settings import LOG_LEVEL
+from jobyard.main.stores import make_store, spread
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Store
 
@@ -26,11 +29,13 @@ T = TypeVar("T")
 
 
 class Session:
-    def __init__(self, store_url: str, app: str | None, *, store_is_given: bool, log_level: str | None) -> None:
-        self.store_url = store_url
-        self.app_name = app
-        self.store_is_given = store_is_given
-        self.log_level = log_level
+    def __init__(self, found: Found, trouble: Sequence[str] = ()) -> None:
+        self.found = found
+        self.trouble = trouble  # what is wrong with the configuration; only `jobyard check` goes on with some
+        self.configuration = found.configuration
+        self.store_url = self.configuration.store.url
+        self.app_name = self.configuration.worker.app
+        self.store_is_given = found.says("store", "url")
         self.as_json = False
         # Colour, width and NO_COLOR are rich's to judge; off a terminal it prints plain text.
         self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
@@ -39,19 +44,29 @@ class Session:
     def is_terminal(self) -> bool:
         return self.console.is_terminal
 
+    def yard(self) -> Jobyard:
+        """The application if one is named, else a yard that knows no kinds; not yet opened."""
+        if self.app_name is not None:
+            return self.app()
+        yard = Jobyard(store=self.store())
+        yard.prefer(self.configuration.queues)
+        return yard
+
     def app(self) -> Jobyard:
         """The application with its handlers, not yet opened."""
         if self.app_name is None:
             raise ConfigurationError(
                 "This command needs your application. Name it: jobyard --app module:attribute …, or set JOBYARD_APP."
             )
-        return load_app(self.app_name)
+        yard = load_app(self.app_name)
+        yard.prefer(self.configuration.queues)
+        return yard
 
     @asynccontextmanager
     async def opened(self, yard: Jobyard) -> AsyncIterator[None]:
         """The application on its own store, or on the one that was asked for; its queues are configured."""
-        if self.store_is_given:
-            async with yard.using(make_store(self.store_url)):
+        if self.app_name is not None and (self.store_is_given or self.configuration.store.queues):
+            async with yard.using(self._store(yard.store)):
                 yield
         else:
             async with yard:
@@ -59,8 +74,14 @@ class Session:
 
     def store(self) -> Store:
         if self.app_name is not None and not self.store_is_given:
-            return load_app(self.app_name).store
-        return make_store(self.store_url)
+            return self._store(load_app(self.app_name).store)
+        return self._store(None)
+
+    def _store(self, of_app: Store | None) -> Store:
+        """The app's own unless another was given; some queues may have stores of their own."""
+        store = make_store(self.store_url) if of_app is None or self.store_is_given else of_app
+        queues = self.configuration.store.queues
+        return store if not queues else spread(store, {queue: make_store(url) for queue, url in queues.items()})
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Jobyard]:
@@ -69,6 +90,17 @@ class Session:
         await require_database(store)
         async with Jobyard(store=store) as yard:
             yield yard
+
+    def set_up_logs(self, usual: str = LOG_LEVEL.default, *, everything: bool = False) -> None:
+        log = self.configuration.log
+        set_up_logs(log.level, usual, everything=everything, as_json=log.format == "json")
+
+    def defaults(self) -> dict[str, dict[str, Any]]:
+        """What the configuration says, by command and option."""
+        worker, server = self.configuration.worker, self.configuration.server
+        run = {word: getattr(worker, word) for word in ("concurrency", "queues", "lease_seconds", "shutdown_timeout")}
+        listen = {"host": server.host, "port": server.port}
+        return {"worker": run, "server": listen, "up": run | listen | {"processes": worker.processes}}
 
     def print_json(self, value: Any) -> None:
         echo(as_json(value))

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from jobyard.main.cli.logs import set_up_logs
 from jobyard.main.cli.session import Session, json_option
 from jobyard.main.settings import CONCURRENCY, LEASE_SECONDS, SHUTDOWN_TIMEOUT
 from jobyard.main.yard import Jobyard
@@ -68,7 +67,7 @@ def worker(
       jobyard --app shop.jobs:yard worker --concurrency 8 --queue mail
     """
     yard = session.app()
-    set_up_logs(session.log_level, "info", everything=True)
+    session.set_up_logs("info", everything=True)
     made = {
         "concurrency": concurrency,
         "queues": queues,
@@ -112,7 +111,11 @@ class Stop:
         self._asked.set()
 
     async def finished(self) -> None:
-        await self._asked.wait()
+        """Asked by a signal, or told from elsewhere (`jobyard.service.control`)."""
+        asked, over = self._loop.create_task(self._asked.wait()), self._loop.create_task(self._worker.stopped())
+        await asyncio.wait([asked, over], return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (asked, over):
+            waiting.cancel()
         await self._worker.stop()
         if self._hurry is not None:
             await self._hurry

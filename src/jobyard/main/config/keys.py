@@ -1,0 +1,210 @@
+"""Every key of the configuration: what its value may be, and how it is read from a variable's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from jobyard.errors import BadOption, did_you_mean
+from jobyard.main.address import yes_or_no
+from jobyard.main.levels import parse_levels
+from jobyard.main.yard import MAX_CONCURRENCY
+from jobyard.service import options
+
+MAX_PROCESSES = 1000
+MAX_BYTES = 1 << 30
+
+Path: TypeAlias = tuple[str, ...]
+# Given the name to complain about and a value: the value to use, or BadOption.
+Check: TypeAlias = Callable[[str, Any], Any]
+
+
+def _same(text: str) -> Any:
+    return text
+
+
+class Key(NamedTuple):
+    check: Check
+    from_text: Callable[[str], Any] = _same
+    secret: bool = False
+
+
+def number(text: str) -> Any:
+    """
+    >>> number("8"), number("0.5"), number("many")
+    (8, 0.5, 'many')
+    """
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def yes(text: str) -> Any:
+    try:
+        return yes_or_no(text)
+    except ValueError:
+        return text
+
+
+def document(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+def names(text: str) -> Any:
+    """
+    >>> names("mail, slow")
+    ['mail', 'slow']
+    """
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def whole(least: int, most: int) -> Key:
+    return Key(lambda name, value: options.whole(name, value, least, most), number)
+
+
+def _amount(name: str, value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= options.MAX_LIMIT:
+        raise BadOption(f"{name} must be a number above 0, not {value!r}.")
+    return float(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise BadOption(f"{name} must be text, not {value!r}.")
+    return value.strip()
+
+
+def _url(name: str, value: Any) -> str:
+    if not isinstance(value, str) or "://" not in value:
+        raise BadOption(f"{name} must be the URL of a store, such as sqlite:///jobs.db.")
+    return value.strip()
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise BadOption(f"{name} must be a list of names, not {value!r}.")
+    return tuple(options.name("queue", each) for each in value)
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadOption(f"{name} must be true or false, not {value!r}.")
+    return value
+
+
+def _level(name: str, value: Any) -> str:
+    parse_levels(_text(name, value), "info")
+    return str(value)
+
+
+def _one_of(*words: str) -> Check:
+    def check(name: str, value: Any) -> str:
+        if value not in words:
+            raise BadOption(f"{name} is {' or '.join(words)}, not {value!r}.{did_you_mean(str(value), words)}")
+        return str(value)
+
+    return check
+
+
+def _seconds(name: str, value: Any) -> float:
+    return float(options.seconds(name, value))
+
+
+def _positive(name: str, value: Any) -> float:
+    return float(options.positive(name, value))
+
+
+def _limit(name: str, value: Any) -> int | None:
+    return None if value is None else options.whole(name, value, 0, options.MAX_LIMIT)
+
+
+def _kept(name: str, value: Any) -> int:
+    """A number; or, as others say it, true (remove all) and false (remove none)."""
+    if isinstance(value, bool):
+        return 0 if value else options.MAX_LIMIT
+    return options.whole(name, value, 0, options.MAX_LIMIT)
+
+
+def _kept_text(text: str) -> Any:
+    """
+    >>> _kept_text("100"), _kept_text("1"), _kept_text("true")
+    (100, 1, True)
+    """
+    found = number(text)
+    return yes(text) if isinstance(found, str) else found
+
+
+SECTIONS: Mapping[str, Mapping[str, Key]] = {
+    "store": {"url": Key(_url, secret=True)},
+    "worker": {
+        "app": Key(_text),
+        "concurrency": whole(1, MAX_CONCURRENCY),
+        "queues": Key(_names, names),
+        "lease_seconds": Key(_positive, number),
+        "shutdown_timeout": Key(_seconds, number),
+        "processes": whole(1, MAX_PROCESSES),
+    },
+    "server": {
+        "host": Key(_text),
+        "port": whole(0, 65535),
+        "max_body_bytes": whole(1, MAX_BYTES),
+        "requests_per_second": Key(_amount, number),
+        "request_burst": whole(1, options.MAX_LIMIT),
+        "header_seconds": Key(_positive, number),
+        "shutdown_timeout": Key(_seconds, number),
+    },
+    "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
+    "tracing": {"enabled": Key(_boolean, yes)},
+}
+# What each name under `store.queues` and under `queues` may be followed by.
+STORE_OF_A_QUEUE = Key(_url, secret=True)
+QUEUE: Mapping[str, Key] = {
+    "max_running": Key(_limit, number),
+    "max_per_group": Key(_limit, number),
+    "max_waiting": Key(_limit, number),
+    "max_waiting_per_group": Key(_limit, number),
+    "keep_completed": Key(_kept, _kept_text),
+    "keep_failed": Key(_kept, _kept_text),
+    "keep_seconds": Key(_seconds, number),
+    "max_attempts": whole(1, options.MAX_ATTEMPTS),
+}
+TOP = (*SECTIONS, "queues")
+
+
+def find(path: Path) -> Key | Mapping[str, Any]:
+    """The key at a path, or what may stand below it; refuses what is not there, with the nearest word."""
+    match path:
+        case ():
+            return dict.fromkeys(TOP)
+        case ("queues",) | ("store", "queues"):
+            return {}
+        case ("store", "queues", name):
+            options.name("queue", name)
+            return STORE_OF_A_QUEUE
+        case ("queues", name):
+            options.name("queue", name)
+            return QUEUE
+        case ("queues", _, word):
+            return _in(QUEUE, word, "a queue")
+        case (section,):
+            if section not in SECTIONS:
+                raise BadOption(f"There is no section {section}.{did_you_mean(section, TOP)}")
+            return dict(SECTIONS[section]) | ({"queues": None} if section == "store" else {})
+        case (section, word):
+            return _in(SECTIONS.get(section, {}), word, section)
+    raise BadOption(f"There is no key {'.'.join(path)}.")
+
+
+def _in(keys: Mapping[str, Key], word: str, where: str) -> Key:
+    if word not in keys:
+        raise BadOption(f"There is no key {word} in {where}.{did_you_mean(word, keys)}")
+    return keys[word]

@@ -1,0 +1,55 @@
+"""The configuration as values: one Struct per section, with the defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.doors.http.door import ServerSettings
+
+
+class StoreSection(msgspec.Struct, frozen=True, kw_only=True):
+    url: str = "sqlite:///jobs.db"
+    queues: dict[str, str] = {}  # queues on stores of their own: name to URL
+
+
+class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
+    app: str | None = None
+    concurrency: int = 2
+    queues: tuple[str, ...] = ()  # empty: all
+    lease_seconds: float = DEFAULT_LEASE_SECONDS
+    shutdown_timeout: float = 30.0
+    processes: int = 1
+
+
+class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
+    host: str = "127.0.0.1"
+    port: int = 8080
+    max_body_bytes: int = ServerSettings().max_body_bytes
+    requests_per_second: float = ServerSettings().requests_per_second
+    request_burst: int = ServerSettings().request_burst
+    header_seconds: float = ServerSettings().header_seconds
+    shutdown_timeout: float = 10.0
+
+    def settings(self) -> ServerSettings:
+        return ServerSettings(**{name: getattr(self, name) for name in ServerSettings.__struct_fields__})
+
+
+class LogSection(msgspec.Struct, frozen=True, kw_only=True):
+    level: str | None = None  # None: as suits the command
+    format: str = "text"
+
+
+class TracingSection(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool = False
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    store: StoreSection = StoreSection()
+    queues: dict[str, dict[str, Any]] = {}  # by name: the words of `yard.queue`, and max_attempts
+    worker: WorkerSection = WorkerSection()
+    server: ServerSection = ServerSection()
+    log: LogSection = LogSection()
+    tracing: TracingSection = TracingSection()

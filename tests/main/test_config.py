@@ -1,0 +1,256 @@
+"""The configuration: file below environment below flags, and what is wrong with it in clear words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.house.make_docs import CONFIGURATION
+from tests.main.cli_support import Shop, shop
+
+from jobyard.domain.job import QueueSettings
+from jobyard.errors import ConfigurationError
+from jobyard.main.config import Configuration, load
+from jobyard.main.config.keys import QUEUE, SECTIONS
+from jobyard.main.settings import SETTINGS
+
+__all__ = ["shop"]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Writes jobyard.yaml into the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def text(content: str) -> Path:
+        path = tmp_path / "jobyard.yaml"
+        path.write_text(content, "utf-8")
+        return path
+
+    return text
+
+
+Write = Callable[[str], Path]
+
+
+def refusals(environment: dict[str, str] | None = None, **flags: Any) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(environment or {}, **flags)
+    return str(caught.value).splitlines()
+
+
+def test_every_key_has_its_place_its_check_and_its_setting() -> None:
+    fields = {field.name: field for field in msgspec.structs.fields(Configuration)}
+    assert list(fields) == ["store", "queues", "worker", "server", "log", "tracing"]
+    for section, keys in SECTIONS.items():
+        extra = {"queues"} if section == "store" else set()
+        assert set(keys) | extra == set(type(fields[section].default).__struct_fields__)
+    assert set(QUEUE) == {*QueueSettings.__struct_fields__, "max_attempts"}
+    told = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
+    assert told == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
+
+
+def test_the_told_defaults_are_the_real_ones() -> None:
+    defaults = msgspec.to_builtins(Configuration())
+    for setting in SETTINGS:
+        section, _, word = setting.key.partition(".")
+        if setting.key and section != "queues" and setting.key not in ("log.level", "store.queues"):
+            value = defaults[section][word]
+            shown = (
+                str(value).lower() if isinstance(value, bool) else f"{value:g}" if value.__class__ is float else value
+            )
+            assert (setting.key, setting.default or None) == (setting.key, str(shown) if shown else None)
+
+
+def test_without_a_file_and_without_yaml_all_is_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert load({}).configuration == Configuration()
+
+
+def test_a_file_without_yaml_says_what_to_install(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+    write("worker: {concurrency: 3}")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    [refusal] = refusals()
+    assert "pip install 'jobyard[server]'" in refusal
+
+
+def test_the_file_in_the_documents_is_read_whole(write: Write) -> None:
+    write(CONFIGURATION.split("```yaml\n")[1].split("```")[0])
+    told = load({}).configuration
+    assert told.store.queues == {"mail": "redis://mail-redis:6379/0"}
+    assert told.queues["*"] == {"keep_completed": 1000}
+    assert set(told.queues["test-execution"]) == set(QUEUE)
+    assert (told.worker.queues, told.worker.concurrency) == (("test-execution", "mail"), 8)
+    assert (told.log.level, told.log.format) == ("info,store=debug", "json")
+
+
+def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> None:
+    write("worker: {concurrency: 3, lease_seconds: 20, app: file:yard}\nlog: {level: error}\n")
+    environment = {"QUEUE_CONCURRENCY": "4", "JOBYARD_WORKER__CONCURRENCY": "5", "JOBYARD_WORKER__APP": "long:yard"}
+    found = load(environment, flags={"worker.app": ("--app", "flag:yard")})
+    assert found.configuration.worker.concurrency == 4
+    assert found.configuration.worker.lease_seconds == 20.0
+    assert found.configuration.worker.app == "flag:yard"
+    origins = {".".join(path): given.origin for path, given in found.given.items()}
+    assert origins == {
+        "worker.concurrency": "QUEUE_CONCURRENCY",
+        "worker.lease_seconds": "jobyard.yaml:1",
+        "worker.app": "--app",
+        "log.level": "jobyard.yaml:2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("wroker: {}", 'jobyard.yaml:1: There is no section wroker. Did you mean "worker"?'),
+        ("worker:\n  concurency: 3", 'jobyard.yaml:2: There is no key concurency in worker. Did you mean "con'),
+        ("queues:\n  mail:\n    max_runing: 1", 'jobyard.yaml:3: There is no key max_runing in a queue. Did you mean'),
+        ("worker:\n  concurrency: many", "jobyard.yaml:2: worker.concurrency must be a whole number from 1 to 10000"),
+        ("worker:\n\n  queues: mail", "jobyard.yaml:3: worker.queues must be a list of names, not 'mail'."),
+        ("log: {level: loud}", "jobyard.yaml:1: A log level is one of debug"),
+        ("log: {format: xml}", "jobyard.yaml:1: log.format is text or json, not 'xml'."),
+        ("tracing: {enabled: 1}", "jobyard.yaml:1: tracing.enabled must be true or false"),
+        ("server: {port: 70000}", "jobyard.yaml:1: server.port must be a whole number from 0 to 65535"),
+        ("server: {requests_per_second: 0}", "jobyard.yaml:1: server.requests_per_second must be a number above 0"),
+        ("worker: 3", "jobyard.yaml:1: worker must hold keys and values."),
+        ("- worker", "jobyard.yaml:1: The file must hold keys and values."),
+        ("worker:\n  app: a:b\n  app: c:d", "jobyard.yaml:3: worker.app is given twice."),
+        ("worker: [", "jobyard.yaml:1 is not YAML"),
+        ("worker: {a: !!python/name:os.system }", "There is no key a in worker"),
+        ("worker: {app: !!python/name:os.system }", "is not YAML"),
+        ("store: {url: 5}", "jobyard.yaml:1: store.url must be the URL of a store"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_the_file_is_told_with_its_line(write: Write, text: str, says: str) -> None:
+    write(text)
+    [refusal] = refusals()
+    assert says in refusal
+
+
+def test_everything_wrong_is_told_at_once(write: Write) -> None:
+    write("wroker: {}\nworker: {concurrency: 0}")
+    told = refusals({"JOBYARD_SERVER__PROT": "1", "PORT": "http", "JOBYARD_SERVER": "other", "JOBYARD_LOG__LEVEL": ""})
+    assert [each.partition(": ")[0] for each in told] == [
+        "jobyard.yaml:1", "JOBYARD_SERVER__PROT", "jobyard.yaml:2", "PORT",
+    ]  # fmt: skip
+    assert 'Did you mean "port"?' in told[1]
+
+
+def test_a_file_that_is_named_must_be_there(write: Write) -> None:
+    assert refusals(file="other.yaml") == ["There is no configuration file other.yaml."]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "worker:\n", "queues: {mail: }"])
+def test_a_file_may_say_nothing(write: Write, text: str) -> None:
+    write(text)
+    assert load({}).configuration == Configuration()
+
+
+def test_queues_from_the_environment(write: Write) -> None:
+    write("queues: {test-execution: {max_running: 3}}")
+    told = load(
+        {
+            "JOBYARD_QUEUES__TEST_EXECUTION__MAX_RUNNING": "7",
+            "JOBYARD_QUEUES__MAIL__KEEP_FAILED": "false",
+            "JOBYARD_QUEUES__ALL__KEEP_SECONDS": "1.5",
+            "QUEUE_REMOVE_ON_COMPLETE": "true",
+            "QUEUE_REMOVE_ON_FAIL": "20",
+            "QUEUE_MAX_ATTEMPTS": "9",
+            "JOBYARD_STORE__QUEUES": '{"mail": "redis://mail/0"}',
+            "JOBYARD_WORKER__QUEUES": "mail, slow",
+        }
+    ).configuration
+    assert told.queues == {
+        "test-execution": {"max_running": 7},
+        "mail": {"keep_failed": 1_000_000_000},
+        "*": {"keep_seconds": 1.5, "keep_completed": 0, "keep_failed": 20, "max_attempts": 9},
+    }
+    assert told.store.queues == {"mail": "redis://mail/0"}
+    assert told.worker.queues == ("mail", "slow")
+
+
+def test_the_names_of_redis_make_a_url_where_none_is_given(write: Write) -> None:
+    redis = {"REDIS_HOST": "cache", "REDIS_DB": "2"}
+    found = load(redis)
+    assert found.configuration.store.url == "redis://cache:6379/2"
+    assert found.given["store", "url"].origin == "REDIS_HOST, REDIS_DB"
+    assert load({"REDIS_PORT": "tcp://10.0.0.1:6379"}).configuration == Configuration()
+    assert "REDIS_PORT is a number" in refusals({**redis, "REDIS_PORT": "tcp://10.0.0.1:6379"})[0]
+    write("store: {url: 'sqlite:///file.db'}")
+    assert load(redis).configuration.store.url == "sqlite:///file.db"
+
+
+def test_secrets_come_from_files_and_nothing_else_does(write: Write, tmp_path: Path) -> None:
+    secret = tmp_path / "url"
+    secret.write_text("redis://:hidden@cache/0\n")
+    assert load({"JOBYARD_STORE_FILE": str(secret)}).configuration.store.url == "redis://:hidden@cache/0"
+    assert load({"JOBYARD_STORE__URL_FILE": str(secret)}).configuration.store.url == "redis://:hidden@cache/0"
+    assert "is no secret" in refusals({"JOBYARD_WORKER__APP_FILE": str(secret)})[0]
+    [gone] = refusals({"JOBYARD_STORE_FILE": "missing"})
+    assert "cannot be read" in gone
+    assert "hidden" not in "".join(refusals({"JOBYARD_STORE": "hidden"}))
+
+
+def test_show_says_where_each_value_came_from_and_no_secret(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("store: {url: 'redis://:hidden@cache/0'}\nqueues: {mail: {max_running: 2}}\n")
+    told = {each["key"]: (each["value"], each["origin"]) for each in shop.json("config", "show", "--origin")["values"]}
+    assert told["store.url"] == ("redis://cache/0", "jobyard.yaml:1")
+    assert told["queues.mail.max_running"] == (2, "jobyard.yaml:2")
+    assert told["worker.app"] == (shop.app, "JOBYARD_APP")
+    assert told["worker.concurrency"] == (2, "default")
+    assert told["log.level"] == ("warning", "default")
+    plain = shop.run("--log-level", "error", "config", "show", "--origin", QUEUE_CONCURRENCY="7").stdout.splitlines()
+    assert "worker.concurrency\t7\tQUEUE_CONCURRENCY" in plain
+    assert "log.level\terror\t--log-level" in plain
+    assert "hidden" not in "\n".join(plain)
+    assert "origin" not in shop.json("config", "show")["values"][0]
+
+
+def test_check_reports_what_is_wrong_and_other_commands_refuse(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("worker: {concurency: 3}\nserver: {prot: 1}\n")
+    result = shop.run("check", "--json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)["findings"]
+    assert [(each["level"], each["what"]) for each in told] == [("fail", "configuration")] * 2
+    refused = shop.run("queues")
+    assert refused.exit_code == 1
+    assert 'error: jobyard.yaml:1: There is no key concurency in worker. Did you mean "concurrency"?' in refused.stderr
+
+
+def test_check_goes_without_an_app(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("store: {url: 'sqlite:///own.db'}\nqueues: {mail: {max_running: 4}}\n")
+    result = shop.run("check", JOBYARD_APP="")
+    assert result.exit_code == 0, result.output
+    assert "ok   configuration: jobyard.yaml; all values fit" in result.stdout
+    assert "ok   queue: mail" in result.stdout
+
+
+def test_a_command_takes_its_defaults_from_the_file(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("worker: {queues: [other], concurrency: 3}\n")
+    mail, other = shop.enqueue("send", {"to": "a"}), shop.enqueue("send", {"to": "b"}, queue="other")
+    assert shop.run("worker", "--until-empty").exit_code == 0
+    assert shop.json("jobs", "show", mail)["state"] == "PENDING"
+    assert shop.json("jobs", "show", other)["state"] == "COMPLETED"
+    assert shop.run("worker", "--until-empty", "--queue", "mail").exit_code == 0
+    assert shop.json("jobs", "show", mail)["state"] == "COMPLETED"
+
+
+def test_the_configuration_of_a_queue_wins_over_the_program(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text(
+        "queues:\n  '*': {keep_completed: 7, max_attempts: 8, max_per_group: 9}\n  mail: {max_running: 4}\n"
+    )
+    job = shop.run("enqueue", "send", "to=a").stdout.strip()
+    assert shop.json("jobs", "show", job)["max_attempts"] == 8
+    job = shop.run("enqueue", "fail").stdout.strip()
+    assert shop.json("jobs", "show", job)["max_attempts"] == 1  # its handler says so
+    settings = {each["name"]: each["settings"] for each in shop.json("queues")["queues"]}
+    mail = settings["mail"]  # the program says max_running=10, max_per_group=2
+    assert (mail["max_running"], mail["max_per_group"], mail["keep_completed"]) == (4, 2, 7)
+    assert (settings["slow"]["max_per_group"], settings["slow"]["keep_completed"]) == (9, 7)
