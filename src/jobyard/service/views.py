@@ -22,7 +22,6 @@ from jobyard.service.wire import (
     LogLineView,
     ProgressView,
     QueueView,
-    SettingsRequest,
     SettingsView,
     StepView,
     WorkerView,
@@ -105,10 +104,10 @@ def timeline(job: Job) -> tuple[Happening, ...]:
             found.append((at, Happening(at=rfc3339(at), what=what, detail=detail)))
 
     add(job.created_at, "created")
-    if job.run_at > job.created_at:
-        add(job.run_at, "due")
     for error in job.errors:
         add(error.at, "attempt_ended", f"attempt {error.attempt}: {error.ending}: {error.message}")
+    if job.run_at > job.created_at:
+        add(job.run_at, "due")
     add(job.started_at, "started", f"attempt {job.attempt}" + (f" on {job.worker}" if job.worker else ""))
     add(job.finished_at, "finished", str(job.state) + (f": {job.reason}" if job.reason else ""))
     return tuple(happening for _, happening in sorted(found, key=lambda each: each[0]))
@@ -121,10 +120,6 @@ def explanation_view(explanation: Explanation) -> ExplanationView:
 
 def settings_view(settings: QueueSettings) -> SettingsView:
     return SettingsView(**_fields(settings))
-
-
-def queue_settings(request: SettingsRequest) -> QueueSettings:
-    return QueueSettings(**_fields(request))
 
 
 def queue_view(info: QueueInfo) -> QueueView:

@@ -286,15 +286,15 @@ class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsRequest(Incoming, frozen=True, kw_only=True):
-    """What a queue allows and keeps. What is not given goes back to its default; null means no limit."""
+    """What a queue allows and keeps. A limit that is not given, or null, is none; what is kept then stays as it is."""
 
     max_running: Limit | None = None
     max_per_group: Limit | None = None
     max_waiting: Limit | None = None
     max_waiting_per_group: Limit | None = None
-    keep_completed: Limit = 100
-    keep_failed: Limit = 50
-    keep_seconds: Seconds = 0.0
+    keep_completed: Limit | None = None
+    keep_failed: Limit | None = None
+    keep_seconds: Seconds | None = None
 
 
 class SettingsView(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,10 +65,14 @@ def query_of(params: QueryParams, shape: type[msgspec.Struct]) -> Any:
 
 
 async def body_of(request: Request, decoder: msgspec.json.Decoder[Any], most: int) -> Any:
-    kind = request.headers.get("content-type", "")
-    if kind.partition(";")[0].strip().lower() != "application/json":
+    kind = request.headers.get("content-type")
+    if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
         raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
     data = await read_body(request, most)
+    if kind is None:
+        if data:
+            raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
+        data = b"{}"  # nothing to say: a body whose fields are all optional may be left out
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:

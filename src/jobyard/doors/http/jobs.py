@@ -1,0 +1,195 @@
+"""Jobs: hand in, list, look at one, wait for its end, ask why it waits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from jobyard.domain.explain import explain
+from jobyard.domain.job import Job, State
+from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
+from jobyard.doors.http.problems import FieldError, HttpError, status_of
+from jobyard.doors.http.reach import Keep, job_in_reach, narrowed, require_job
+from jobyard.doors.http.route import Ask, Routes
+from jobyard.errors import BadInput, JobyardError
+from jobyard.ports.store import Filter, Page
+from jobyard.service.access import Permission, Principal
+from jobyard.service.submit import MAX_KEY, Prepared, Stored, prepare, store_many, store_one
+from jobyard.service.views import explanation_view, job_summary, job_view
+from jobyard.service.wire import (
+    MAX_WAIT_SECONDS,
+    Accepted,
+    BatchAnswer,
+    BatchItem,
+    BatchRequest,
+    ExplanationView,
+    JobFilter,
+    JobPage,
+    JobRequest,
+    JobView,
+)
+
+ROUTES = Routes("jobs")
+KEY = (
+    "Idempotency-Key",
+    "Names this request, for a day: repeated with the same key it makes no second job, and answers the first one.",
+)
+# A list that leaves out much of what the store finds looks at so many of its pages before it answers a short one.
+LOOKS = 10
+_encode = msgspec.json.Encoder().encode
+
+
+@ROUTES.add(
+    "POST",
+    "/v1/jobs",
+    Permission.SUBMIT,
+    "Hand in a job",
+    status=202,
+    body=JobRequest,
+    answer=Accepted,
+    headers=(KEY,),
+)
+async def submit_job(ask: Ask) -> Response:
+    prepared = prepare(ask.door.submit, ask.principal, ask.body, idempotency_key(ask))
+    require_scope(ask.principal, prepared)
+    stored = await store_one(ask.door.store, prepared)
+    job, found = prepared.job, stored.inserted
+    body = _encode(Accepted(id=found.id, kind=job.kind, queue=job.queue, created=found.created))
+    headers = {"Location": f"/v1/jobs/{found.id}"}
+    if stored.is_replay:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(body, 202, headers, "application/json")
+
+
+@ROUTES.add(
+    "POST",
+    "/v1/jobs/batch",
+    Permission.SUBMIT,
+    "Hand in many jobs; each is taken or refused by itself",
+    body=BatchRequest,
+    answer=BatchAnswer,
+    headers=(KEY,),
+)
+async def submit_batch(ask: Ask) -> BatchAnswer:
+    key = idempotency_key(ask)
+    items: dict[int, BatchItem] = {}
+    ready: dict[int, Prepared] = {}
+    for number, request in enumerate(ask.body.jobs):
+        try:
+            own_key = None if key is None else f"{key}/{number}"
+            prepared = prepare(ask.door.submit, ask.principal, request, own_key)
+            require_scope(ask.principal, prepared)
+            ready[number] = prepared
+        except (JobyardError, HttpError) as error:
+            items[number] = batch_item(error)
+    answers = await store_many(ask.door.store, list(ready.values()))
+    items.update({number: batch_item(stored) for number, stored in zip(ready, answers, strict=True)})
+    accepted = sum(item.id is not None for item in items.values())
+    return BatchAnswer(
+        accepted=accepted,
+        refused=len(items) - accepted,
+        items=tuple(items[number] for number in range(len(items))),
+    )
+
+
+def batch_item(answer: Stored | JobyardError | HttpError) -> BatchItem:
+    if isinstance(answer, HttpError):
+        return BatchItem(status=answer.status, code=answer.code, detail=answer.detail)
+    if isinstance(answer, JobyardError):
+        return BatchItem(status=status_of(answer), code=answer.code, detail=str(answer))
+    return BatchItem(status=202, id=answer.inserted.id, created=answer.inserted.created)
+
+
+def require_scope(principal: Principal, prepared: Prepared) -> None:
+    job = prepared.job
+    if not principal.reaches(job.queue, job.group):
+        where = f"queue {job.queue}" + (f", group {job.group}" if job.group else " without a group")
+        raise HttpError(403, "out_of_scope", f"This token may not hand in jobs for {where}.")
+
+
+def idempotency_key(ask: Ask) -> str | None:
+    """As plain text, or in quotes as the draft standard has it."""
+    given = ask.request.headers.get("idempotency-key")
+    if given is None:
+        return None
+    key = given.strip()
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if not 0 < len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
+        wrong = f"An Idempotency-Key is 1 to {MAX_KEY} printable ASCII characters."
+        raise HttpError(422, "bad_input", wrong, errors=(FieldError("Idempotency-Key", wrong),))
+    return key
+
+
+class Paged(JobFilter, frozen=True, kw_only=True):
+    """The conditions of a list, and which page of it."""
+
+    page_size: PageSize = 50
+    page_token: PageToken | None = None
+
+
+@ROUTES.add("GET", "/v1/jobs", Permission.READ, "List jobs, newest first", query=Paged, answer=JobPage)
+async def list_jobs(ask: Ask) -> Response:
+    return answer(ask, await job_page(ask))
+
+
+async def job_page(ask: Ask, states: tuple[State, ...] = ()) -> JobPage:
+    query: Paged = ask.query
+    where, keep = narrowed(ask.principal, query, states)
+    jobs, cursor = await look(ask, where, keep, query.page_size, position(query.page_token))
+    return JobPage(items=tuple(job_summary(job) for job in jobs), next_page_token=token(cursor))
+
+
+async def look(ask: Ask, where: Filter, keep: Keep, size: int, cursor: str | None) -> tuple[list[Job], str | None]:
+    """Up to `size` jobs that may be seen, from the store's pages."""
+    found: list[Job] = []
+    for _ in range(LOOKS):
+        page = await page_of(ask, where, size - len(found), cursor)
+        found += [job for job in page.jobs if keep(job)]
+        cursor = page.cursor
+        if cursor is None or len(found) >= size:
+            break
+    return found, cursor
+
+
+async def page_of(ask: Ask, where: Filter, size: int, cursor: str | None) -> Page:
+    try:
+        return await ask.door.store.find(where, size, cursor)
+    except BadInput:
+        if cursor is None:
+            raise
+        raise bad_token() from None
+
+
+class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+
+
+@ROUTES.add(
+    "GET",
+    "/v1/jobs/{id}",
+    Permission.READ,
+    "One job; with wait_seconds the answer comes when it has ended, or after the time",
+    query=WaitQuery,
+    answer=JobView,
+)
+async def get_job(ask: Ask) -> Response:
+    job = await job_in_reach(ask)
+    if ask.query.wait_seconds and not job.state.is_final:
+        ended = await ask.door.store.wait_for_end(job.id, ask.query.wait_seconds)
+        job = ended or await job_in_reach(ask)
+    headers = {} if job.state.is_final else {"Retry-After": "1"}
+    return Response(_encode(job_view(job)), 200, headers, "application/json")
+
+
+@ROUTES.add("GET", "/v1/jobs/{id}/explain", Permission.READ, "Why the job waits", answer=ExplanationView)
+async def explain_job(ask: Ask) -> ExplanationView:
+    job_id = await require_job(ask)
+    standing = await ask.door.store.standing(job_id)
+    if ask.principal.sees_own_jobs_only:
+        # What others run is not theirs to see.
+        standing = msgspec.structs.replace(standing, running_ids=())
+    return explanation_view(explain(standing))

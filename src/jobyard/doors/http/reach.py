@@ -1,0 +1,108 @@
+"""What is within reach: one's queues and groups, and a submitter's own jobs; the rest is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, State
+from jobyard.doors.http.problems import HttpError
+from jobyard.doors.http.route import Ask
+from jobyard.errors import JobNotFound
+from jobyard.ports.store import Filter, QueueInfo
+from jobyard.service.access import Principal
+from jobyard.service.audit import Audit
+from jobyard.service.views import SUBMITTED_BY, tag_of
+from jobyard.service.wire import JobFilter
+
+Keep: TypeAlias = Callable[[Job], bool]
+
+
+def is_confined(principal: Principal) -> bool:
+    return bool(principal.queues or principal.groups) or principal.sees_own_jobs_only
+
+
+def sees(principal: Principal, job: Job) -> bool:
+    return principal.reaches(job.queue, job.group) and (
+        not principal.sees_own_jobs_only or tag_of(principal) in job.tags
+    )
+
+
+def gone(job_id: str) -> JobNotFound:
+    return JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+
+
+async def job_in_reach(ask: Ask) -> Job:
+    job_id = ask.path["id"]
+    job = await ask.door.store.get(job_id)
+    if job is None or not sees(ask.principal, job):
+        raise gone(job_id)
+    return job
+
+
+async def require_job(ask: Ask) -> str:
+    """The id of the job that is asked for; whoever sees all jobs need not look first."""
+    if is_confined(ask.principal):
+        await job_in_reach(ask)
+    return str(ask.path["id"])
+
+
+async def queue_in_reach(ask: Ask, *, whole: bool = False) -> QueueInfo:
+    """The queue that is asked for; `whole`: a change to all of it is not for those who have some groups only."""
+    name = ask.path["queue"]
+    if not ask.principal.queues or name in ask.principal.queues:
+        for info in await ask.door.store.queues():
+            if info.name == name:
+                if whole and ask.principal.groups:
+                    raise HttpError(403, "not_allowed", "This token has some groups only, not the whole queue.")
+                return info
+    raise HttpError(404, "queue_not_found", f"There is no queue {name}.")
+
+
+async def group_in_reach(ask: Ask) -> tuple[str, str]:
+    queue, group = (await queue_in_reach(ask)).name, ask.path["group"]
+    if ask.principal.groups and group not in ask.principal.groups:
+        raise HttpError(404, "group_not_found", f"There is no group {group} in queue {queue}.")
+    return queue, group
+
+
+def narrowed(
+    principal: Principal, asked: JobFilter, states: tuple[State, ...] = (), ids: tuple[str, ...] | None = None
+) -> tuple[Filter, Keep]:
+    """What the store is asked for, and what is then left out of its answer because a filter holds one value of each."""
+    own = tag_of(principal) if principal.sees_own_jobs_only else None
+    tag = asked.tag
+    if tag is not None and tag.startswith(SUBMITTED_BY):
+        raise HttpError(422, "bad_input", f"Tags that begin with {SUBMITTED_BY} cannot be asked for.")
+    where = Filter(
+        ids=ids,
+        queue=asked.queue or _only(principal.queues),
+        group=asked.group or _only(principal.groups),
+        kind=asked.kind,
+        states=asked.state or states or None,
+        tag=own or tag,
+        text=asked.text,
+        created_after=_instant(asked.created_after),
+        created_before=_instant(asked.created_before),
+    )
+
+    def keep(job: Job) -> bool:
+        return sees(principal, job) and (tag is None or tag in job.tags) and (not states or job.state in states)
+
+    return where, keep
+
+
+def _only(names: tuple[str, ...]) -> str | None:
+    return names[0] if len(names) == 1 else None
+
+
+def _instant(moment: datetime | None) -> Instant | None:
+    return None if moment is None else round(moment.timestamp() * 1000)
+
+
+async def note(ask: Ask, action: str, target: str, **details: Any) -> None:
+    """Every change is written down: who, what, to what."""
+    told = {name: value for name, value in details.items() if value not in (None, "", ())}
+    await Audit(ask.door.store).record(ask.principal, action, target, told)
