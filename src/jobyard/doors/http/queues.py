@@ -1,0 +1,97 @@
+"""Queues: counts, settings, pause, resume, drain."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jobyard.domain.job import QueueSettings
+from jobyard.doors.http.problems import HttpError
+from jobyard.doors.http.reach import note, queue_in_reach
+from jobyard.doors.http.route import Ask, Routes
+from jobyard.service import options
+from jobyard.service.access import Permission
+from jobyard.service.views import queue_view
+from jobyard.service.wire import DrainAnswer, QueueList, QueueView, SettingsRequest
+
+ROUTES = Routes("queues")
+# What is kept of finished jobs is for administrators: others could make evidence go away.
+RETENTION = ("keep_completed", "keep_failed", "keep_seconds")
+
+
+@ROUTES.add("GET", "/v1/queues", Permission.READ, "All queues with their counts", answer=QueueList)
+async def list_queues(ask: Ask) -> QueueList:
+    own = ask.principal.queues
+    return QueueList(tuple(queue_view(info) for info in await ask.door.store.queues() if not own or info.name in own))
+
+
+@ROUTES.add("GET", "/v1/queues/{queue}", Permission.READ, "One queue", answer=QueueView)
+async def get_queue(ask: Ask) -> QueueView:
+    return queue_view(await queue_in_reach(ask))
+
+
+@ROUTES.add(
+    "PUT",
+    "/v1/queues/{queue}",
+    Permission.OPERATE,
+    "Create a queue, or replace its limits; what is kept of finished jobs is for administrators",
+    body=SettingsRequest,
+    answer=QueueView,
+)
+async def put_queue(ask: Ask) -> QueueView:
+    name = options.name("queue", ask.path["queue"])
+    try:
+        present = (await queue_in_reach(ask, whole=True)).settings
+    except HttpError as error:
+        if error.status != 404 or (ask.principal.queues and name not in ask.principal.queues):
+            raise
+        present = QueueSettings()
+    settings = merged(ask.body, present)
+    if not ask.principal.may(Permission.ADMINISTER) and retention(settings) != retention(present):
+        raise HttpError(403, "not_allowed", f"The role {ask.principal.role} may not change what a queue keeps.")
+    await ask.door.operate.configure(name, settings)
+    await note(ask, "queue.configure", name, **msgspec.to_builtins(settings))
+    return queue_view(await queue_in_reach(ask))
+
+
+def merged(request: SettingsRequest, present: QueueSettings) -> QueueSettings:
+    """Limits as they are given; what is kept stays as it is where nothing is said."""
+    kept = {
+        name: getattr(present, name) if getattr(request, name) is None else getattr(request, name) for name in RETENTION
+    }
+    limits = {name: getattr(request, name) for name in request.__struct_fields__ if name not in RETENTION}
+    return QueueSettings(**limits, **kept)
+
+
+def retention(settings: QueueSettings) -> tuple[float, ...]:
+    return tuple(getattr(settings, name) for name in RETENTION)
+
+
+async def pause(ask: Ask, *, paused: bool) -> QueueView:
+    name = (await queue_in_reach(ask, whole=True)).name
+    await ask.door.operate.pause(name, paused=paused)
+    await note(ask, "queue.pause" if paused else "queue.resume", name)
+    return queue_view(await queue_in_reach(ask))
+
+
+@ROUTES.add("POST", "/v1/queues/{queue}/pause", Permission.OPERATE, "Start no more jobs of the queue", answer=QueueView)
+async def pause_queue(ask: Ask) -> QueueView:
+    return await pause(ask, paused=True)
+
+
+@ROUTES.add("POST", "/v1/queues/{queue}/resume", Permission.OPERATE, "Start jobs of the queue again", answer=QueueView)
+async def resume_queue(ask: Ask) -> QueueView:
+    return await pause(ask, paused=False)
+
+
+@ROUTES.add(
+    "POST",
+    "/v1/queues/{queue}/drain",
+    Permission.OPERATE,
+    "Delete all waiting jobs of the queue; running ones go on",
+    answer=DrainAnswer,
+)
+async def drain_queue(ask: Ask) -> DrainAnswer:
+    name = (await queue_in_reach(ask, whole=True)).name
+    removed = await ask.door.operate.drain(name)
+    await note(ask, "queue.drain", name, removed=removed)
+    return DrainAnswer(removed)
