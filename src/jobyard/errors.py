@@ -11,6 +11,7 @@ JobyardError
 ├── ConfigurationError
 │   └── UnknownStore
 ├── JobNotFound
+├── WorkerNotFound
 ├── NotPossible
 ├── LeaseLost
 ├── ResultNotReady
@@ -97,6 +98,12 @@ class JobNotFound(JobyardError, LookupError):
     """No job with that id: never inserted, deleted, or removed by retention."""
 
     code = "job_not_found"
+
+
+class WorkerNotFound(JobyardError, LookupError):
+    """No live worker with that id: stopped, dead, or never there."""
+
+    code = "worker_not_found"
 
 
 class NotPossible(JobyardError):

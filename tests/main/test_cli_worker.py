@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
+
+from jobyard import Jobyard
 
 __all__ = ["shop"]
 
@@ -53,6 +56,23 @@ def test_settings_out_of_range_are_refused(
     result = shop.run("worker", *words, **environment)
     assert result.exit_code == 1
     assert says in result.stderr
+
+
+def test_a_worker_told_to_stop_from_elsewhere_ends_well(shop: Shop) -> None:
+    async def told(yard: Jobyard) -> bool:
+        for worker in await yard.store.workers():
+            await yard.operate.control_worker(worker.id, "stop")
+            return True
+        return False
+
+    with shop.start("worker", "--json") as worker:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not shop.do(told):
+            assert time.monotonic() < deadline
+            assert worker.poll() is None
+        output, errors = worker.communicate(timeout=PATIENCE_SECONDS)
+        assert worker.returncode == 0, errors
+        assert json.loads(output)["completed"] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -64,6 +64,13 @@ class WorkerStarted(msgspec.Struct, frozen=True):
     concurrency: int
 
 
+class WorkerQuiet(msgspec.Struct, frozen=True):
+    """It was told to take no more jobs; what runs goes on."""
+
+    worker: str
+    running: int
+
+
 class WorkerStopping(msgspec.Struct, frozen=True):
     worker: str
     running: int
@@ -85,6 +92,7 @@ Event: TypeAlias = (
     | StoreBack
     | LoopBlocked
     | WorkerStarted
+    | WorkerQuiet
     | WorkerStopping
     | WorkerStopped
 )

@@ -42,6 +42,8 @@ class LogObserver:
             case e.WorkerStarted(worker, queues, concurrency):
                 takes = ", ".join(queues) or "all queues"
                 worker_log.info("worker %s started: %s, %d at a time", worker, takes, concurrency)
+            case e.WorkerQuiet(worker, running):
+                worker_log.info("worker %s takes no more jobs, as it was told; %d go on", worker, running)
             case e.WorkerStopping(worker, running, grace):
                 worker_log.info("worker %s stops: %d jobs have up to %g s to finish", worker, running, grace)
             case e.WorkerStopped(worker, handed_back):

@@ -273,6 +273,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     completed: int = 0
     started_at: Instant = 0
     seen_at: Instant = 0
+    quiet: bool = False  # it was told to take no more jobs
 
 
 class Timekeeping(Protocol):

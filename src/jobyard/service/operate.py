@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadOption, JobNotFound, NotPossible, did_you_mean
 from jobyard.ports.store import Action, Changed, Filter, QueueInfo, Store
-from jobyard.service import options
+from jobyard.service import control, options
 from jobyard.service.read import Read
 
 # Ids per change: a bulk action is many short transactions, not one that stops the world.
@@ -90,6 +90,12 @@ class Operate:
         async for changed in self.matching(Action.DELETE, Filter(queue=queue, states=(State.PENDING,))):
             removed += len(changed.changed)
         return removed
+
+    async def control_worker(self, worker_id: str, what: str) -> None:
+        """Tell a worker to be "quiet" (it takes no more jobs) or to "stop" (as SIGTERM does)."""
+        if what not in list(control.Control):
+            raise BadOption(f'A worker can be told to be "quiet" or to "stop", not "{what}".')
+        await control.tell(self._store, worker_id, control.Control(what))
 
     async def known_queue(self, name: str) -> QueueInfo:
         known = {queue.name: queue for queue in await self._store.queues()}

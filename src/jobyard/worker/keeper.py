@@ -11,12 +11,14 @@ from typing import Protocol
 from jobyard.domain.events import Event, LeasesExpired, LoopBlocked, StoreTrouble
 from jobyard.domain.lease import Ended, LeaseKey, renewal_interval
 from jobyard.ports.store import Store, WorkerInfo
+from jobyard.service.control import Control, heard
 
 # Held leases are renewed at least this often, so that a cancel reaches a busy worker soon.
 RENEW_AT_LEAST_EVERY = 1.0
 BEATS_PER_LEASE = 3
 PRUNE_EVERY_SECONDS = 5.0
 BLOCKED_AFTER_SECONDS = 5.0
+LISTEN_EVERY_SECONDS = 1.0
 
 
 class Crew(Protocol):
@@ -29,11 +31,12 @@ class Crew(Protocol):
     def info(self) -> WorkerInfo: ...
     def lost(self, key: LeaseKey) -> None: ...
     def asked_to_stop(self, key: LeaseKey, reason: str) -> None: ...
+    def obey(self, control: Control) -> None: ...
     def observe(self, event: Event) -> None: ...
 
 
 class Keeper:
-    """Each round: renew what is held, say that the worker lives, clear away what dead workers left, prune."""
+    """Each round: renew what is held, listen, say that the worker lives, clear away what dead workers left, prune."""
 
     def __init__(self, crew: Crew, store: Store, lease_seconds: float, loop: asyncio.AbstractEventLoop) -> None:
         self._crew = crew
@@ -44,6 +47,7 @@ class Keeper:
         self._pinged_at: float | None = None  # when the loop was asked to turn and has not yet
         self._loop_turned = True
         self._blocked_reported = False
+        self._heard: Control | None = None
         self._next: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._main, name="jobyard-keeper", daemon=True)
@@ -77,6 +81,8 @@ class Keeper:
         self._watch_loop()
         began = time.monotonic()
         await self._try("renewing leases", lambda: self._renew(store))
+        if self._is_time("listen", LISTEN_EVERY_SECONDS):
+            await self._try("listening for what it is told", lambda: self._listen(store))
         if self._is_time("beat", self._lease_seconds / BEATS_PER_LEASE):
             await self._try("saying that it lives", lambda: store.beat(self._crew.info(), self._lease_seconds))
         if time.monotonic() - began > self._interval:
@@ -98,6 +104,13 @@ class Keeper:
             self._crew.lost(key)
         for key, reason in answer.cancelled:
             self._crew.asked_to_stop(key, reason)
+
+    async def _listen(self, store: Store) -> None:
+        control = await heard(store, self._crew.id, self._crew.info().started_at)
+        if control is not None and control is not self._heard:
+            self._heard = control
+            self._crew.obey(control)
+            self._next.pop("beat", None)  # so that everybody sees it soon
 
     async def _reclaim(self, store: Store) -> None:
         by_worker: dict[str, list[Ended]] = {}

@@ -1,13 +1,16 @@
-"""A store that is away: how long to wait before the next try, and what to say of it."""
+"""What goes wrong outside of jobs: a store that is away, how long to wait for it, and faults of our own."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable
 
 from jobyard.domain.events import Event, StoreBack, StoreTrouble
+
+log = logging.getLogger("jobyard.worker")
 
 RETRY_FIRST_SECONDS = 0.05
 RETRY_MOST_SECONDS = 5.0
@@ -35,3 +38,9 @@ class Trouble:
 
     def seconds(self) -> float:
         return 0.0 if self._since is None else time.monotonic() - self._since
+
+
+def tell_of_a_fault(main: asyncio.Task[None]) -> None:
+    """The claim loop ends when the worker stops, and never otherwise."""
+    if not main.cancelled() and main.exception() is not None:
+        log.critical("the claim loop ended by a fault; this worker takes no more jobs", exc_info=main.exception())

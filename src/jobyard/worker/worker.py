@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import socket
 import time
 from collections.abc import Collection, Sequence
@@ -15,6 +14,7 @@ from jobyard.domain.events import (
     JobStarted,
     LeaseLost,
     StoreTrouble,
+    WorkerQuiet,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
@@ -26,10 +26,12 @@ from jobyard.errors import NotPossible, StoreError
 from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Exchange, Store, WorkerInfo
+from jobyard.service.control import Control
+from jobyard.worker.identity import worker_name
 from jobyard.worker.keeper import Keeper
 from jobyard.worker.run import Run
 from jobyard.worker.trip import Order, Parcel, Trip, news
-from jobyard.worker.trouble import Trouble
+from jobyard.worker.trouble import Trouble, tell_of_a_fault
 
 log = logging.getLogger("jobyard.worker")
 
@@ -43,10 +45,6 @@ LOOK_AGAIN_SECONDS = 1.0
 PUT_OFF_SECONDS = 1.0
 # A worker that stops, past its grace, leaves a store that has been away for this long; the leases then run out.
 GIVE_UP_SECONDS = 10.0
-
-
-def worker_name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
 
 
 class Worker:
@@ -85,6 +83,8 @@ class Worker:
         self._shutdown: asyncio.Task[None] | None = None
         self._hungry = True  # there may be something to claim
         self._stopping = False
+        self._quiet = False
+        self._over = asyncio.Event()
         self._order: Order | None = None  # a claim that waits in the store for something to claim
         self._main: asyncio.Task[None] | None = None
         self._keeper: Keeper | None = None
@@ -104,7 +104,7 @@ class Worker:
             self._keeper = Keeper(self, self.store, self._lease_seconds, self._loop)
             self._keeper.start()
             self._main = self._loop.create_task(self._claim_loop())
-            self._main.add_done_callback(_tell_of_a_fault)
+            self._main.add_done_callback(tell_of_a_fault)
             self.observe(WorkerStarted(self.id, self._queues, self._concurrency))
 
     async def stop(self, timeout_seconds: float | None = None) -> None:
@@ -138,6 +138,11 @@ class Worker:
             hurry.cancel()
             await self._keeper.stop()
         self.observe(WorkerStopped(self.id, self._handed_back))
+        self._over.set()
+
+    async def stopped(self) -> None:
+        """Returns once the worker has stopped, whoever asked it to."""
+        await self._over.wait()
 
     async def __aenter__(self) -> Worker:
         await self.start()
@@ -152,7 +157,7 @@ class Worker:
         second: asyncio.Task[None] | None = None
         if self._overlaps:
             second = self._loop.create_task(self._second_lane())
-            second.add_done_callback(_tell_of_a_fault)
+            second.add_done_callback(tell_of_a_fault)
         while not self._stopping or self._runs or self._under_way or (self._has_left_overs() and not self._gives_up()):
             wanted = self._wanted()
             if self._may_leave(wanted):
@@ -178,7 +183,7 @@ class Worker:
                 self._wake.set()
 
     def _wanted(self) -> int:
-        return 0 if self._stopping else max(0, min(self._free_slots(), self._claim_at_once))
+        return 0 if self._stopping or self._quiet else max(0, min(self._free_slots(), self._claim_at_once))
 
     def _may_leave(self, wanted: int) -> bool:
         claims = wanted if self._hungry else 0
@@ -353,6 +358,7 @@ class Worker:
             running=len(self._runs),
             completed=self._completed,
             started_at=self._started_at,
+            quiet=self._quiet,
         )
 
     def lost(self, key: LeaseKey) -> None:
@@ -360,6 +366,14 @@ class Worker:
 
     def asked_to_stop(self, key: LeaseKey, reason: str) -> None:
         self._loop.call_soon_threadsafe(self._stop_run, key, reason)
+
+    def obey(self, control: Control) -> None:
+        if control is Control.STOP:
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.stop()))
+        elif not self._quiet:
+            self._quiet = True
+            self.observe(WorkerQuiet(self.id, len(self._runs)))
+            self._loop.call_soon_threadsafe(self._call_back_order)
 
     def observe(self, event: Event) -> None:
         try:
@@ -379,9 +393,3 @@ class Worker:
         run = self._runs.get(key)
         if run is not None:
             run.cancel(reason)
-
-
-def _tell_of_a_fault(main: asyncio.Task[None]) -> None:
-    """The claim loop ends when the worker stops, and never otherwise."""
-    if not main.cancelled() and main.exception() is not None:
-        log.critical("the claim loop ended by a fault; this worker takes no more jobs", exc_info=main.exception())

@@ -84,7 +84,7 @@ async def workers(session: Session) -> None:
     rows = (
         (
             escape(worker.id),
-            usage(worker.running, worker.concurrency),
+            usage(worker.running, worker.concurrency) + (" quiet" if worker.quiet else ""),
             number(worker.completed),
             age(worker.started_at, now),
             age(worker.seen_at, now),

@@ -1,0 +1,104 @@
+"""Workers that are told from elsewhere to take no more jobs, or to stop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support import Events, Watched, eventually
+
+from jobyard import Context, Jobyard, State
+from jobyard.domain import events as e
+from jobyard.errors import BadOption, WorkerNotFound
+from jobyard.ports.store import WorkerInfo
+from jobyard.service.control import COLLECTION
+from jobyard.worker.worker import Worker
+
+
+async def listed(yard: Jobyard, worker: Worker) -> WorkerInfo | None:
+    return next((info for info in await yard.store.workers() if info.id == worker.id), None)
+
+
+async def test_a_quiet_worker_finishes_what_it_has_and_takes_no_more(yard: Jobyard, events: Events) -> None:
+    gate, started = asyncio.Event(), asyncio.Event()
+
+    @yard.job()
+    async def work(ctx: Context) -> str:
+        started.set()
+        await gate.wait()
+        return "done"
+
+    first = await work.enqueue()
+    async with yard.worker(concurrency=2) as worker:
+        await started.wait()
+        info = await eventually(lambda: listed(yard, worker))
+        assert not info.quiet
+        await yard.operate.control_worker(worker.id, "quiet")
+
+        async def is_quiet() -> bool:
+            info = await listed(yard, worker)
+            return info is not None and info.quiet
+
+        await eventually(is_quiet)
+        second = await work.enqueue()
+        # Another worker takes what this one leaves: so it was claimable all the time.
+        gate.set()
+        assert await first.result(10) == "done"
+        assert (await second.job()).state is State.PENDING
+        async with yard.worker(queues=["default"], name="other"):
+            assert await second.result(10) == "done"
+        assert (await second.job()).worker == "other"
+        assert await is_quiet()
+    assert [event.worker for event in events.of(e.WorkerQuiet)] == [worker.id]
+
+
+async def test_a_worker_told_to_stop_lets_its_jobs_finish(yard: Jobyard, events: Events) -> None:
+    gate, started = asyncio.Event(), asyncio.Event()
+
+    @yard.job()
+    async def work(ctx: Context) -> str:
+        started.set()
+        await gate.wait()
+        return "done"
+
+    handle = await work.enqueue()
+    worker = yard.worker(concurrency=1)
+    await worker.start()
+    await started.wait()
+    await eventually(lambda: listed(yard, worker))
+    await yard.operate.control_worker(worker.id, "stop")
+    await eventually(lambda: events.of(e.WorkerStopping))
+    await yard.operate.control_worker(worker.id, "quiet")  # too late: it stops
+    gate.set()
+    await asyncio.wait_for(worker.stopped(), 10)
+    assert await handle.result(10) == "done"
+    assert await listed(yard, worker) is None
+    assert [event.handed_back for event in events.of(e.WorkerStopped)] == [0]
+    await worker.stop()  # safe twice
+
+
+async def test_a_later_worker_of_the_same_name_is_not_meant(yard: Jobyard, watched: Watched, events: Events) -> None:
+    @yard.job()
+    async def work(ctx: Context) -> int:
+        return 1
+
+    worker = yard.worker(name="same")
+    await worker.start()
+    await eventually(lambda: listed(yard, worker))
+    await yard.operate.control_worker("same", "stop")
+    await asyncio.wait_for(worker.stopped(), 10)
+    assert await yard.store.fetch(COLLECTION, "same") is not None
+    fetches = watched.calls["fetch"]
+    async with yard.worker(name="same"):
+        await eventually(lambda: watched.calls["fetch"] >= fetches + 2)  # it has looked, more than once
+        assert await (await work.enqueue()).result(10) == 1
+        assert len(events.of(e.WorkerStopping)) == 1
+
+
+async def test_who_is_not_there_cannot_be_told(yard: Jobyard) -> None:
+    with pytest.raises(WorkerNotFound, match="no live worker nobody") as caught:
+        await yard.operate.control_worker("nobody", "stop")
+    assert caught.value.code == "worker_not_found"
+    with pytest.raises(BadOption, match='"quiet" or to "stop"'):
+        await yard.operate.control_worker("nobody", "explode")
+    assert await yard.store.fetch_all(COLLECTION) == []
