@@ -60,8 +60,7 @@ def test_every_word_of_a_request_reaches_the_job() -> None:
     assert (job.kind, job.queue, job.group, job.priority) == ("mail", "letters", "acme", 7)
     assert (job.payload, job.private_payload) == (b'{"to":"you"}', b'{"password":"x"}')
     assert (job.delay_seconds, job.max_attempts, job.timeout_seconds) == (2.5, 9, 4)
-    assert isinstance(job.backoff, Fixed)
-    assert job.backoff.seconds == 3
+    assert job.backoff == Fixed(3.0)
     assert (job.unique, job.tags) == (Unique("k", UniqueScope.PERIOD, 5), ("a", "b"))
 
 

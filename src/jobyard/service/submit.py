@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -12,6 +12,7 @@ import msgspec
 import uuid_utils
 
 from jobyard.domain.job import NewJob, Unique, UniqueScope
+from jobyard.domain.retry import Backoff, Delays, Exponential, Fixed
 from jobyard.errors import BadInput, BadOption, IdempotencyKeyReused, JobyardError, NotPossible
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.ports.store import Inserted, Store
@@ -19,7 +20,7 @@ from jobyard.service import options
 from jobyard.service.access import Principal
 from jobyard.service.options import Options, with_options
 from jobyard.service.views import IDEMPOTENCY, SUBMITTED_BY, tag_of
-from jobyard.service.wire import JobRequest, KindView
+from jobyard.service.wire import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, KindView
 
 # How long a key is remembered.
 KEY_SECONDS = 86_400.0
@@ -34,8 +35,12 @@ _WORDS = {
     "run_at": "run_at",
     "max_attempts": "max_attempts",
     "timeout_seconds": "timeout",
-    "backoff": "backoff",
     "private_payload": "private",
+}
+_BACKOFFS: dict[type[msgspec.Struct], Callable[..., Backoff]] = {
+    FixedBackoff: Fixed,
+    ExponentialBackoff: Exponential,
+    DelaysBackoff: Delays,
 }
 
 
@@ -106,6 +111,9 @@ def words_of(request: JobRequest) -> dict[str, Any]:
         value = getattr(request, name)
         if value is not None:
             words[word] = value
+    if request.backoff is not None:
+        given = request.backoff
+        words["backoff"] = _BACKOFFS[type(given)](**msgspec.structs.asdict(given))
     if request.unique is not None:
         if request.unique.key.startswith(IDEMPOTENCY):
             raise BadOption(f"Unique keys that begin with {IDEMPOTENCY} are the server's own.")

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from jobyard.domain.job import Ending, State, UniqueScope
-from jobyard.domain.retry import Backoff, Delays, Exponential, Fixed
+from jobyard.domain.retry import Backoff
 from jobyard.ports.store import Action
 from jobyard.service.options import (
     MAX_ATTEMPTS,
@@ -48,16 +48,25 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 # Jobs, on their way in
 
 
-class FixedBackoff(Fixed, frozen=True, tag="fixed", tag_field="type", forbid_unknown_fields=True):
+class FixedBackoff(Incoming, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
     """The same wait each time."""
 
-
-class ExponentialBackoff(Exponential, frozen=True, tag="exponential", tag_field="type", forbid_unknown_fields=True):
-    """Doubling waits, capped, spread by the jitter."""
+    seconds: Seconds
 
 
-class DelaysBackoff(Delays, frozen=True, tag="delays", tag_field="type", forbid_unknown_fields=True):
+class ExponentialBackoff(Incoming, frozen=True, kw_only=True, tag="exponential", tag_field="type"):
+    """Growing waits, capped, spread by ±jitter so that failures do not return in step."""
+
+    base_seconds: Seconds = 2.0
+    factor: Annotated[float, Meta(ge=0, le=1000)] = 2.0
+    max_seconds: Seconds = 3600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+
+
+class DelaysBackoff(Incoming, frozen=True, kw_only=True, tag="delays", tag_field="type"):
     """A wait for each failure; the last one repeats."""
+
+    seconds: Annotated[tuple[Seconds, ...], Meta(min_length=1, max_length=100)]
 
 
 class UniqueRequest(Incoming, frozen=True, kw_only=True):

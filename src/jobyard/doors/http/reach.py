@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
+from jobyard.doors.http.audit import audited
 from jobyard.doors.http.problems import HttpError
 from jobyard.doors.http.route import Ask
 from jobyard.errors import JobNotFound
 from jobyard.ports.store import Filter, QueueInfo
 from jobyard.service.access import Principal
-from jobyard.service.audit import Audit
 from jobyard.service.views import SUBMITTED_BY, tag_of
 from jobyard.service.wire import JobFilter
 
@@ -105,4 +105,4 @@ def _instant(moment: datetime | None) -> Instant | None:
 async def note(ask: Ask, action: str, target: str, **details: Any) -> None:
     """Every change is written down: who, what, to what."""
     told = {name: value for name, value in details.items() if value not in (None, "", ())}
-    await Audit(ask.door.store).record(ask.principal, action, target, told)
+    await audited(ask, action, target, told)

@@ -1,0 +1,149 @@
+"""What cannot be taken is refused with a problem document that says where and why; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from tests.doors.scenes import api, ids
+
+JSON = {"Content-Type": "application/json"}
+DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+RATHER_DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 200 + b"]" * 200 + b"}}"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with api() as scene, scene.client("admin") as made:
+        yield made
+        assert await ids(made) == [], "nothing is written"
+
+
+def refused(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> None:
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert {"type", "title", "detail"} <= set(problem) | {"type"}
+    assert problem["detail"]
+    if pointer is not None:
+        assert pointer in [error["pointer"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/kind"),
+        ({"kind": "a", "qeue": "b"}, "/qeue"),
+        ({"kind": 1}, "/kind"),
+        ({"kind": ""}, "/kind"),
+        ({"kind": "x" * 201}, "/kind"),
+        ({"kind": "a", "payload": []}, "/payload"),
+        ({"kind": "a", "payload": None}, "/payload"),
+        ({"kind": "a", "priority": "1"}, "/priority"),
+        ({"kind": "a", "priority": True}, "/priority"),
+        ({"kind": "a", "priority": 10**30}, "/priority"),
+        ({"kind": "a", "delay_seconds": -1}, "/delay_seconds"),
+        ({"kind": "a", "run_at": "tomorrow"}, "/run_at"),
+        ({"kind": "a", "run_at": "2026-11-16T03:00:00"}, "/run_at"),
+        ({"kind": "a", "max_attempts": 0}, "/max_attempts"),
+        ({"kind": "a", "timeout_seconds": 0}, "/timeout_seconds"),
+        ({"kind": "a", "backoff": {"type": "wild"}}, "/backoff/type"),
+        ({"kind": "a", "backoff": {"type": "fixed", "seconds": 1, "more": 2}}, "/backoff/more"),
+        ({"kind": "a", "backoff": {"type": "fixed", "seconds": -1}}, "/backoff/seconds"),
+        ({"kind": "a", "backoff": {"type": "delays", "seconds": []}}, "/backoff/seconds"),
+        ({"kind": "a", "unique": {"key": "k", "scope": "sometimes"}}, "/unique/scope"),
+        ({"kind": "a", "tags": ["a", 1]}, "/tags/1"),
+        ({"kind": "a", "tags": ["a"] * 51}, "/tags"),
+    ],
+    ids=str,
+)
+async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient, body: dict[str, Any], pointer: str) -> None:
+    refused(await client.post("/v1/jobs", json=body), 422, "bad_input", pointer)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"kind": "a\n"}, "bad_option"),
+        ({"kind": "a", "delay_seconds": 1, "run_at": "2026-11-16T03:00:00Z"}, "bad_option"),
+        ({"kind": "a", "unique": {"key": "k", "scope": "period"}}, "bad_option"),
+    ],
+    ids=str,
+)
+async def test_what_fits_the_shape_and_means_nothing(
+    client: httpx.AsyncClient, body: dict[str, Any], code: str
+) -> None:
+    refused(await client.post("/v1/jobs", json=body), 422, code)
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "code"),
+    [
+        (b"", 400, "not_json"),
+        (b'{"kind":', 400, "not_json"),
+        (b'{"kind":"a"} more', 400, "not_json"),
+        (b'{"kind":"\xff\xfe"}', 400, "not_json"),
+        (b'{"kind":"a","payload":{"x":"\xff"}}', 400, "not_json"),
+        (b'{"kind":"\\ud800"}', 400, "not_json"),
+        (b'{"kind":"a","payload":{"x":NaN}}', 400, "not_json"),
+        (b"[]", 422, "bad_input"),
+        (b"null", 422, "bad_input"),
+        (DEEP, 400, "not_json"),
+        (RATHER_DEEP, 422, "payload_not_json"),
+        (b'{"kind":"a","payload":{"x":1e999}}', 422, "bad_input"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_what_is_not_the_json_that_is_wanted(
+    client: httpx.AsyncClient, data: bytes, status: int, code: str
+) -> None:
+    refused(await client.post("/v1/jobs", content=data, headers=JSON), status, code)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "json", ""])
+async def test_another_content_type(client: httpx.AsyncClient, kind: str) -> None:
+    answer = await client.post("/v1/jobs", content=b'{"kind":"a"}', headers={"Content-Type": kind} if kind else {})
+    refused(answer, 415, "not_json")
+
+
+async def test_a_body_that_is_too_large(client: httpx.AsyncClient) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            yield b"x" * 100_000
+
+    told = await client.post("/v1/jobs", content=b"x" * (3 << 20), headers=JSON)
+    refused(told, 413, "body_too_large")
+    refused(await client.post("/v1/jobs", content=chunks(), headers=JSON), 413, "body_too_large")
+    large = {"kind": "a", "payload": {"x": "x" * (1 << 20)}}
+    refused(await client.post("/v1/jobs", json=large), 413, "payload_too_large")
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer"),
+    [
+        ({"page_size": 0}, "page_size"),
+        ({"page_size": 1001}, "page_size"),
+        ({"page_size": "many"}, "page_size"),
+        ({"state": "DONE"}, "state/0"),
+        ({"created_after": "yesterday"}, "created_after"),
+        ({"qeue": "a"}, "qeue"),
+        ({"queue": ["a", "b"]}, "queue"),
+        ({"page_token": "nonsense"}, "page_token"),
+        ({"page_token": "YXh5eg"}, "page_token"),
+        ({"page_token": "é"}, "page_token"),
+    ],
+    ids=str,
+)
+async def test_a_query_that_does_not_fit(client: httpx.AsyncClient, params: dict[str, Any], pointer: str) -> None:
+    answer = await client.get("/v1/jobs", params=params)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_where_nothing_is(client: httpx.AsyncClient) -> None:
+    refused(await client.get("/v1/nothing"), 404, "no_such_page")
+    refused(await client.put("/v1/jobs", json={}), 405, "no_such_method")
+    refused(await client.get("/v1/jobs/nobody"), 404, "job_not_found")
+    refused(await client.get("/v1/jobs/nobody/explain"), 404, "job_not_found")
