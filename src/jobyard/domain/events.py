@@ -6,12 +6,19 @@ from typing import TypeAlias
 
 import msgspec
 
-from jobyard.domain.job import Ending, State
+from jobyard.domain.job import Ending, Progress, State
 from jobyard.domain.lease import Ended, Lease
 
 
 class JobStarted(msgspec.Struct, frozen=True):
     lease: Lease
+
+
+class JobReported(msgspec.Struct, frozen=True):
+    """A running attempt told how far it is, and the store took it."""
+
+    lease: Lease
+    progress: Progress
 
 
 class JobSettled(msgspec.Struct, frozen=True):
@@ -84,6 +91,7 @@ class WorkerStopped(msgspec.Struct, frozen=True):
 
 Event: TypeAlias = (
     JobStarted
+    | JobReported
     | JobSettled
     | SettlementRefused
     | LeaseLost

@@ -22,6 +22,8 @@ class LogObserver:
         match event:
             case e.JobStarted(lease):
                 worker_log.debug("%s %s started, attempt %d", lease.kind, lease.job_id, lease.attempt)
+            case e.JobReported(lease, progress):
+                worker_log.debug("%s %s: %g %% %s", lease.kind, lease.job_id, progress.percent, progress.message)
             case e.JobSettled():
                 self._settled(event)
             case e.SettlementRefused(lease, to):
@@ -39,6 +41,11 @@ class LogObserver:
                 store_log.warning("the store is back after %.1f s", seconds)
             case e.LoopBlocked(seconds):
                 worker_log.warning("the event loop has not turned for %.0f s: a handler blocks it", seconds)
+            case _:
+                self._of_the_worker(event)
+
+    def _of_the_worker(self, event: e.Event) -> None:
+        match event:
             case e.WorkerStarted(worker, queues, concurrency):
                 takes = ", ".join(queues) or "all queues"
                 worker_log.info("worker %s started: %s, %d at a time", worker, takes, concurrency)

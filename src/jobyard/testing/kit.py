@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobyard.domain.instant import FOREVER, Instant
-from jobyard.domain.job import Job, NewJob
+from jobyard.domain.job import Job, NewJob, Progress
 from jobyard.domain.lease import Lease
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadOption
@@ -169,6 +169,9 @@ class Crew:
     def finished(self, run: Run, transition: Transition | None) -> None:
         if transition is not None:
             self._outbox.append(Settlement(run.key, transition))
+
+    def reported(self, lease: Lease, progress: Progress) -> None:
+        """Nobody looks on."""
 
 
 class InlineStore(MemoryStore):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         def executor(self) -> Executor: ...
 
         def finished(self, run: Run, transition: Transition | None) -> None: ...
+        def reported(self, lease: Lease, progress: Progress) -> None: ...
 
 
 # A handler that was told to stop and does not is left behind after this long; its outcome no longer counts.
@@ -160,6 +161,8 @@ class Run:
         if refused:
             self.is_lost = True
             raise LeaseLost(f"Job {self.lease.job_id}: the lease was lost; what this attempt reports is refused.")
+        if progress is not None:
+            self._crew.reported(self.lease, progress)
 
     async def complete(self, result: bytes, transaction: Any) -> None:
         if self._settled or self.is_lost or self.is_stopping:

@@ -9,16 +9,9 @@ import socket
 import time
 from collections.abc import Collection, Sequence
 
-from jobyard.domain.events import (
-    Event,
-    JobStarted,
-    LeaseLost,
-    StoreTrouble,
-    WorkerQuiet,
-    WorkerStarted,
-    WorkerStopped,
-    WorkerStopping,
-)
+from jobyard.domain import events as e
+from jobyard.domain.events import Event
+from jobyard.domain.job import Progress
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, MAX_DEATHS, Lease, LeaseKey
 from jobyard.domain.outcome import Failed, Release, Snooze
 from jobyard.domain.state import Settlement, Transition, judge
@@ -105,7 +98,7 @@ class Worker:
             self._keeper.start()
             self._main = self._loop.create_task(self._claim_loop())
             self._main.add_done_callback(tell_of_a_fault)
-            self.observe(WorkerStarted(self.id, self._queues, self._concurrency))
+            self.observe(e.WorkerStarted(self.id, self._queues, self._concurrency))
 
     async def stop(self, timeout_seconds: float | None = None) -> None:
         """Take no more; let runs end for a while; then cancel them and hand them back.
@@ -124,7 +117,7 @@ class Worker:
         assert self._main is not None
         assert self._keeper is not None
         self._stopping = True
-        self.observe(WorkerStopping(self.id, len(self._runs), grace))
+        self.observe(e.WorkerStopping(self.id, len(self._runs), grace))
         self._call_back_order()
         self._wake.set()
         hurry = self._loop.create_task(self._hurry.wait())
@@ -137,7 +130,7 @@ class Worker:
         finally:
             hurry.cancel()
             await self._keeper.stop()
-        self.observe(WorkerStopped(self.id, self._handed_back))
+        self.observe(e.WorkerStopped(self.id, self._handed_back))
         self._over.set()
 
     async def stopped(self) -> None:
@@ -303,7 +296,7 @@ class Worker:
                 await self.store.exchange(self.id, back, self._queues, 0, self._lease_seconds)
             except Exception as error:
                 # The store is away: to run them is better than to let them run out.
-                self.observe(StoreTrouble("putting off jobs", error, 0.0))
+                self.observe(e.StoreTrouble("putting off jobs", error, 0.0))
                 return leases
         return [lease for lease in leases if lease not in put_off]
 
@@ -318,9 +311,13 @@ class Worker:
 
     def _begin(self, lease: Lease) -> None:
         if self._observer.wants_each_job:
-            self.observe(JobStarted(lease))
+            self.observe(e.JobStarted(lease))
         run = Run(self, lease, self._loop)
         self._runs[run.key] = run
+
+    def reported(self, lease: Lease, progress: Progress) -> None:
+        if self._observer.wants_each_job:
+            self.observe(e.JobReported(lease, progress))
 
     def finished(self, run: Run, transition: Transition | None) -> None:
         """A run says how it ended; None when it has nothing left to say."""
@@ -372,7 +369,7 @@ class Worker:
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.stop()))
         elif not self._quiet:
             self._quiet = True
-            self.observe(WorkerQuiet(self.id, len(self._runs)))
+            self.observe(e.WorkerQuiet(self.id, len(self._runs)))
             self._loop.call_soon_threadsafe(self._call_back_order)
 
     def observe(self, event: Event) -> None:
@@ -386,7 +383,7 @@ class Worker:
         run = self._runs.get(key)
         # A lease that is gone is also how a committed completion looks; what the handler does after it is its affair.
         if run is not None and not run.is_promised:
-            self.observe(LeaseLost(run.lease))
+            self.observe(e.LeaseLost(run.lease))
             run.lose()
 
     def _stop_run(self, key: LeaseKey, reason: str) -> None:
