@@ -12,6 +12,7 @@ JobyardError
 │   └── UnknownStore
 ├── JobNotFound
 ├── WorkerNotFound
+├── NotFound
 ├── NotPossible
 ├── LeaseLost
 ├── ResultNotReady
@@ -19,12 +20,16 @@ JobyardError
 │   ├── JobFailed
 │   ├── JobTimedOut
 │   └── JobWasCancelled
+├── NotLetIn
+├── NotAllowed
+├── TooManyRequests
 └── StoreError
     ├── NotADatabase
     ├── NewerSchema
     ├── StoreReadOnly
     ├── StoreFull
     └── StoreUnavailable
+        └── ServerUnavailable
 """
 
 from __future__ import annotations
@@ -106,6 +111,12 @@ class WorkerNotFound(JobyardError, LookupError):
     code = "worker_not_found"
 
 
+class NotFound(JobyardError, LookupError):
+    """A server has nothing by that name: a token, a group, a page."""
+
+    code = "not_found"
+
+
 class NotPossible(JobyardError):
     """The job's state does not allow that change, or this store cannot do it."""
 
@@ -148,6 +159,24 @@ class JobWasCancelled(JobEndedBadly):
     code = "job_was_cancelled"
 
 
+class NotLetIn(JobyardError):
+    """A server does not know who asks: no token, or one that is wrong, revoked or expired."""
+
+    code = "no_token"
+
+
+class NotAllowed(JobyardError):
+    """The token's role, queues or groups do not allow that."""
+
+    code = "not_allowed"
+
+
+class TooManyRequests(JobyardError):
+    """The token, or the address, asks a server too often."""
+
+    code = "too_many_requests"
+
+
 class StoreError(JobyardError):
     """The store could not do what was asked."""
 
@@ -182,6 +211,12 @@ class StoreUnavailable(StoreError):
     """The store does not answer: locked too long, gone, closed or cut off."""
 
     code = "store_unavailable"
+
+
+class ServerUnavailable(StoreUnavailable):
+    """The server does not answer, or not as a jobyard server does."""
+
+    code = "server_unavailable"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
