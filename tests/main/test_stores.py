@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from jobyard.errors import ConfigurationError, UnknownStore
-from jobyard.main.address import Address, secret
+from jobyard.main.address import Address
 from jobyard.main.stores import make_store
+from jobyard.service.secret import secret
 
 SECRET = "hunter2"
 

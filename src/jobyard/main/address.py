@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
-from jobyard.errors import ConfigurationError, UnknownStore, did_you_mean
+from jobyard.errors import UnknownStore, did_you_mean
+from jobyard.service.secret import secret
 
 T = TypeVar("T")
 
@@ -85,20 +85,6 @@ def shown(url: str) -> str:
         # Perhaps a password whose @ was forgotten.
         return f"{scheme}://…{'@…' if has_user else ''}"
     return f"{scheme}://{rest.partition('?')[0]}"
-
-
-def secret(variable: str, environment: Mapping[str, str]) -> str:
-    """From the variable, or from the file that the same variable with _FILE names."""
-    value = environment.get(variable, "")
-    path = environment.get(f"{variable}_FILE", "")
-    if value or not path:
-        return value
-    try:
-        return Path(path).read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"{variable}_FILE names {path}, which cannot be read: {getattr(error, 'strerror', None) or 'not text'}."
-        ) from error
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:

@@ -64,10 +64,10 @@ class Read:
         job = await self.end(job_id, timeout_seconds)
         if job.state is State.COMPLETED:
             return bytes(job.result) if job.result is not None else b"null"
-        raise _ENDS[job.state](f"Job {job_id} ({job.kind}) is {job.state}: {job.reason}")
+        raise ENDS[job.state](f"Job {job_id} ({job.kind}) is {job.state}: {job.reason}")
 
 
-_ENDS: dict[State, type[JobEndedBadly]] = {
+ENDS: dict[State, type[JobEndedBadly]] = {
     State.FAILED: JobFailed,
     State.TIMEOUT: JobTimedOut,
     State.CANCELLED: JobWasCancelled,
