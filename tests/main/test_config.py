@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from tests.house.make_docs import CONFIGURATION
 from tests.main.cli_support import Shop, shop
+from tests.support import python
 
 from jobyard.domain.job import QueueSettings
 from jobyard.errors import ConfigurationError
@@ -254,3 +255,18 @@ def test_the_configuration_of_a_queue_wins_over_the_program(shop: Shop) -> None:
     mail = settings["mail"]  # the program says max_running=10, max_per_group=2
     assert (mail["max_running"], mail["max_per_group"], mail["keep_completed"]) == (4, 2, 7)
     assert (settings["slow"]["max_per_group"], settings["slow"]["keep_completed"]) == (9, 7)
+
+
+def test_the_command_line_works_without_the_servers_packages(shop: Shop) -> None:
+    """They are an extra: whoever has no server must not need them."""
+    names = ("yaml", "fastapi", "starlette", "uvicorn", "httptools", "pythonjsonlogger", "httpx2")
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({names}))"
+    run = f"{hidden}; from jobyard.main.cli import main; sys.argv = ['jobyard', *sys.argv[1:]]; main()"
+    shop.enqueue("send", {"to": "a"})
+    words = ("-W", "error", "-c", run, "--app", shop.app)
+    assert python(*words, "worker", "--until-empty", cwd=shop.folder).returncode == 0
+    refused = python(*words, "server", cwd=shop.folder)
+    assert refused.returncode == 1
+    assert "pip install 'jobyard[server]'" in refused.stderr
+    refused = python(*words, "--log-format", "json", "queues", cwd=shop.folder)
+    assert "pip install 'jobyard[server]'" in refused.stderr

@@ -91,18 +91,21 @@ SHUTDOWN_TIMEOUT = Setting(
 PROCESSES = Setting(
     variable="JOBYARD_WORKER__PROCESSES",
     key="worker.processes",
+    flag="--processes",
     default="1",
     doc="How many worker processes `jobyard up` keeps running.",
 )
 HOST = Setting(
     variable="JOBYARD_SERVER__HOST",
     key="server.host",
+    flag="--host",
     default="127.0.0.1",
     doc="The address that the server listens on. Beyond loopback only once there is a token.",
 )
 PORT = Setting(
     variable="PORT",
     key="server.port",
+    flag="--port",
     default="8080",
     doc="The port that the server listens on; 0 takes a free one.",
 )
@@ -128,7 +131,7 @@ HEADER_SECONDS = Setting(
     variable="JOBYARD_SERVER__HEADER_SECONDS",
     key="server.header_seconds",
     default="10",
-    doc="How long a client may take to send the headers of a request, and how long an idle connection is kept.",
+    doc="How many seconds a client may take to send the headers of a request.",
 )
 SERVER_SHUTDOWN = Setting(
     variable="JOBYARD_SERVER__SHUTDOWN_TIMEOUT",

@@ -102,11 +102,14 @@ def _add_commands() -> None:
         migrate,
         queues,
         running,
+        server,
         top,
         worker,
     )
 
     for command in (
+        server.up,
+        server.server,
         worker.worker,
         enqueue.enqueue,
         jobs.jobs,

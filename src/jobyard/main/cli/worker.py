@@ -4,49 +4,69 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import Coroutine, Sequence
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import click
 
 from jobyard.main.cli.session import Session, json_option
 from jobyard.main.settings import CONCURRENCY, LEASE_SECONDS, SHUTDOWN_TIMEOUT
+from jobyard.main.supervise import SLACK_SECONDS
 from jobyard.main.yard import Jobyard
 from jobyard.worker.worker import Worker
 
 EMPTY_FOR_SECONDS = 0.2
 
 
+Command = Callable[..., Any]
+
+
+def worker_options(command: Command) -> Command:
+    for option in (
+        click.option(
+            "--shutdown-timeout",
+            type=float,
+            envvar=SHUTDOWN_TIMEOUT.variable,
+            default=SHUTDOWN_TIMEOUT.default,
+            help=SHUTDOWN_TIMEOUT.doc,
+            show_default=True,
+        ),
+        click.option(
+            "--lease-seconds",
+            type=float,
+            envvar=LEASE_SECONDS.variable,
+            default=LEASE_SECONDS.default,
+            help=LEASE_SECONDS.doc,
+            show_default=True,
+        ),
+        click.option(
+            "--queue", "queues", multiple=True, metavar="NAME", help="Take only this queue; repeatable.  [default: all]"
+        ),
+        click.option(
+            "--concurrency",
+            type=int,
+            envvar=CONCURRENCY.variable,
+            default=CONCURRENCY.default,
+            help=CONCURRENCY.doc,
+            show_default=True,
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.option(
-    "--concurrency",
-    type=int,
-    envvar=CONCURRENCY.variable,
-    default=CONCURRENCY.default,
-    help=CONCURRENCY.doc,
-    show_default=True,
-)
-@click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="Take only this queue; repeatable.  [default: all]"
-)
-@click.option(
-    "--lease-seconds",
-    type=float,
-    envvar=LEASE_SECONDS.variable,
-    default=LEASE_SECONDS.default,
-    help=LEASE_SECONDS.doc,
-    show_default=True,
-)
-@click.option(
-    "--shutdown-timeout",
-    type=float,
-    envvar=SHUTDOWN_TIMEOUT.variable,
-    default=SHUTDOWN_TIMEOUT.default,
-    help=SHUTDOWN_TIMEOUT.doc,
-    show_default=True,
-)
+@worker_options
 @click.option("--until-empty", is_flag=True, help="Exit once nothing runs and nothing is ready to start.")
+@click.option(
+    "--until-input-ends",
+    is_flag=True,
+    help="Stop, as by SIGTERM, when standard input ends: so a supervisor's end is its workers' too.",
+)
 @json_option
 @click.pass_obj
 def worker(
@@ -56,6 +76,7 @@ def worker(
     lease_seconds: float,
     shutdown_timeout: float,
     until_empty: bool,
+    until_input_ends: bool,
 ) -> None:
     """Run jobs of your application until stopped.
 
@@ -74,14 +95,18 @@ def worker(
         "lease_seconds": lease_seconds,
         "shutdown_timeout": shutdown_timeout,
     }
-    run_loop(_run(session, yard, made, until_empty=until_empty))
+    run_loop(_run(session, yard, made, until_empty=until_empty, until_input_ends=until_input_ends))
 
 
-async def _run(session: Session, yard: Jobyard, made: dict[str, Any], *, until_empty: bool) -> None:
+async def _run(
+    session: Session, yard: Jobyard, made: dict[str, Any], *, until_empty: bool, until_input_ends: bool
+) -> None:
     async with session.opened(yard):
         worker = yard.worker(**made)
         await worker.start()
         stop = Stop(worker)
+        if until_input_ends:
+            when_input_ends(stop.ask_once, made["shutdown_timeout"] + SLACK_SECONDS)
         if until_empty:
             watcher = asyncio.create_task(_stop_when_empty(yard, made["queues"], stop))
             await stop.finished()
@@ -110,6 +135,10 @@ class Stop:
             self._hurry = self._loop.create_task(self._worker.stop(0))
         self._asked.set()
 
+    def ask_once(self) -> None:
+        if not self._asked.is_set():
+            self.ask()
+
     async def finished(self) -> None:
         """Asked by a signal, or told from elsewhere (`jobyard.service.control`)."""
         asked, over = self._loop.create_task(self._asked.wait()), self._loop.create_task(self._worker.stopped())
@@ -119,6 +148,24 @@ class Stop:
         await self._worker.stop()
         if self._hurry is not None:
             await self._hurry
+
+
+def when_input_ends(stop: Callable[[], None], seconds: float) -> None:
+    """Whoever started us is gone. A process whose loop is stuck by then ends too: nobody is left who would kill it."""
+    loop = asyncio.get_running_loop()
+    pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # what handlers start must not hold our pipe
+    os.close(nothing)
+
+    def watch() -> None:
+        while os.read(pipe, 4096):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(stop)
+        time.sleep(seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="jobyard-parent", daemon=True).start()
 
 
 async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: Stop) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
-from jobyard.doors.http.door import ServerSettings
 
 
 class StoreSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,14 +26,11 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
-    max_body_bytes: int = ServerSettings().max_body_bytes
-    requests_per_second: float = ServerSettings().requests_per_second
-    request_burst: int = ServerSettings().request_burst
-    header_seconds: float = ServerSettings().header_seconds
+    max_body_bytes: int = 2 << 20
+    requests_per_second: float = 500.0
+    request_burst: int = 1000
+    header_seconds: float = 10.0
     shutdown_timeout: float = 10.0
-
-    def settings(self) -> ServerSettings:
-        return ServerSettings(**{name: getattr(self, name) for name in ServerSettings.__struct_fields__})
 
 
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):

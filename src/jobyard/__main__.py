@@ -1,0 +1,5 @@
+"""`python -m jobyard`: the command line."""
+
+from jobyard.main.cli import main
+
+main()

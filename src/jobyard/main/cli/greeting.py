@@ -1,0 +1,74 @@
+"""What a server says when it is up: where it is, the first token, and three things to try."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from jobyard.errors import JobyardError
+from jobyard.executors.python.kinds import Kind
+from jobyard.main.entry import Entry
+from jobyard.main.yard import Jobyard
+
+VARIABLE = "JOBYARD_TOKEN"
+SAMPLES: dict[Any, Any] = {str: "example", int: 1, float: 1.5, bool: True}
+
+
+def greeting(url: str, yard: Jobyard, entry: Entry, doing: str) -> Iterator[str]:
+    yield f"jobyard is up at {url} ({yard.store.url}; {doing}). Ctrl-C stops it."
+    if entry.is_open:
+        yield "Everybody on this machine may do everything here (--insecure)."
+    elif entry.first_token is not None:
+        yield "The first token, for an admin; it is shown this once:"
+        yield ""
+        yield f"  export {VARIABLE}={entry.first_token}"
+    else:
+        yield "Come in with a token; `jobyard tokens create NAME --role admin` makes one:"
+        yield ""
+        yield f"  export {VARIABLE}=…"
+    yield ""
+    yield "Then try, in another terminal:"
+    yield ""
+    for line in try_next(url, yard, is_open=entry.is_open):
+        yield f"  {line}"
+
+
+def try_next(url: str, yard: Jobyard, *, is_open: bool = False) -> list[str]:
+    """Commands that work as they are printed."""
+    who = "" if is_open else f' -H "Authorization: Bearer ${VARIABLE}"'
+    body = shlex.quote(msgspec.json.encode(sample_job(yard)).decode())
+    return [
+        f"curl -s {url}/v1/jobs{who} -H 'Content-Type: application/json' -d {body}",
+        f"curl -s '{url}/v1/jobs?page_size=3'{who}",
+        f"curl -s {url}/v1/queues{who}",
+    ]
+
+
+def sample_job(yard: Jobyard) -> dict[str, Any]:
+    """One that the first handler with simple parameters can run; any, where there is no application."""
+    for name, definition in yard.definitions.items():
+        payload = sample(definition.kind)
+        if payload is not None:
+            return {"kind": name, "payload": payload}
+    return {"kind": "example", "payload": {}}
+
+
+def sample(kind: Kind) -> dict[str, Any] | None:
+    """A payload made of the types of the parameters that have no default; None when that does not work."""
+    try:
+        hints = typing.get_type_hints(kind.function)
+        parameters = inspect.signature(kind.function).parameters
+        payload = {
+            name: SAMPLES[hints.get(name, str)]
+            for name in kind.names
+            if parameters[name].default is inspect.Parameter.empty
+        }
+        kind.encode(payload)
+    except (KeyError, NameError, TypeError, JobyardError):
+        return None
+    return payload
