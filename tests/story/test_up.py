@@ -1,0 +1,170 @@
+"""One command runs it all: what dies is replaced, what is told to stop stops well, and nobody is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+from tests.story.up import alive, starting, until
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+
+
+def test_a_killed_worker_is_replaced_and_its_job_goes_on(tmp_path: Path) -> None:
+    with starting(tmp_path, "up", "--lease-seconds", "1") as up:
+        up.greet()
+        job = up.enqueue("a")
+        [first] = until("it runs", lambda: up.runs("a"))
+        os.kill(first, signal.SIGKILL)
+        until("another process runs it", lambda: len(up.runs("a")) == 2)
+        up.marks.put("open-a")
+        until("it is completed", lambda: up.job(job)["state"] == "COMPLETED")
+        assert up.job(job)["result"] != first
+        assert up.job(job)["deaths"] == 1
+        assert f"(pid {first}) was ended by SIGKILL; another starts in" in up.said()
+        up.process.send_signal(signal.SIGTERM)
+        assert up.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_runs_may_finish(tmp_path: Path, number: signal.Signals) -> None:
+    with starting(tmp_path, "up") as up:
+        told = up.greet()
+        job = up.enqueue("a")
+        [worker] = until("it runs", lambda: up.runs("a"))
+        up.process.send_signal(number)
+        until("the worker stops", lambda: "have up to 30 s to finish" in up.said())
+        up.marks.put("open-a")
+        assert up.end() == 0
+        assert not alive(worker)
+        assert "Traceback" not in up.said()
+    with starting(tmp_path, "server", "--insecure") as again:
+        assert again.greet()["token"] is None
+        assert again.job(job)["state"] == "COMPLETED"
+        assert told["token"] is not None
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_the_rest_is_handed_back(tmp_path: Path, signals: int) -> None:
+    """After the time for finishing, or at once after a second signal."""
+    with starting(tmp_path, "up", "--shutdown-timeout", "0.3" if signals == 1 else "600") as up:
+        up.greet()
+        job = up.enqueue("a")
+        until("it runs", lambda: up.runs("a"))
+        up.process.send_signal(signal.SIGTERM)
+        until("the worker stops", lambda: "to finish" in up.said())
+        asked = time.monotonic()
+        if signals == 2:
+            up.process.send_signal(signal.SIGTERM)
+        assert up.end() == 0
+        assert time.monotonic() - asked < 10
+        assert "1 jobs handed back" in up.said()
+    with starting(tmp_path, "server", "--insecure") as again:
+        again.greet()
+        assert (again.job(job)["state"], again.job(job)["attempt"]) == ("PENDING", 0)
+
+
+def test_the_death_of_the_parent_ends_the_workers(tmp_path: Path) -> None:
+    with starting(tmp_path, "up", "--processes", "2", "--shutdown-timeout", "0.3") as up:
+        up.greet()
+        up.enqueue("a")
+        up.enqueue("b")
+        workers = until("both run", lambda: len(up.runs("a") + up.runs("b")) == 2 and up.runs("a") + up.runs("b"))
+        up.process.send_signal(signal.SIGKILL)
+        assert up.end() == -signal.SIGKILL
+        until("the workers end", lambda: not any(map(alive, workers)))
+        assert "handed back" in up.said()
+
+
+def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
+    with starting(tmp_path, "server") as up:
+        told = up.greet()
+        body = b'{"kind": "gate", "payload": {"name": "a"}}'
+        host, _, port = up.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as caller:
+            caller.sendall(
+                b"POST /v1/jobs HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+                b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
+                % (told["token"].encode(), len(body), body[:9])
+            )
+            # A second caller is served after the first was heard, so the first is inside.
+            assert up.client.get("/v1/queues").status_code == 200
+            up.process.send_signal(signal.SIGTERM)
+            until("it stops", lambda: "asked to stop" in up.said())
+            until("nobody else is let in", lambda: refuses(host, int(port)))
+            caller.sendall(body[9:])
+            answer = b""
+            while chunk := caller.recv(65536):
+                answer += chunk
+        assert answer.startswith(b"HTTP/1.1 202 ")
+        assert up.end() == 0
+
+
+def refuses(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("command", ["server", "up"])
+def test_a_port_in_use_is_an_error_before_anything_is_done(tmp_path: Path, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with starting(tmp_path, command, PORT=str(port)) as up:
+            assert up.end() == 1
+            assert up.said() == (
+                f"error: Port {port} of 127.0.0.1 is in use. Stop what listens there, or choose another with --port "
+                "(0 takes a free one).\n"
+            )
+    assert not (tmp_path / "jobs.db").exists()
+
+
+def test_beyond_this_machine_only_with_a_token(tmp_path: Path) -> None:
+    with starting(tmp_path, "server", "--host", "0.0.0.0") as up:
+        assert up.end() == 1
+        assert "jobyard tokens create" in up.said()
+    with starting(tmp_path, "server", "--host", "0.0.0.0", "--insecure") as up:
+        assert up.end() == 1
+        assert "loopback only" in up.said()
+    with starting(tmp_path, "server") as up:
+        told = up.greet()
+    with starting(tmp_path, "server", "--host", "0.0.0.0") as up:
+        assert up.greet()["token"] is None
+        assert up.client.get("/v1/queues").status_code == 401
+        known = {"Authorization": f"Bearer {told['token']}"}
+        assert up.client.get("/v1/queues", headers=known).status_code == 200
+
+
+def test_open_on_loopback_with_a_warning_and_without_an_app_for_any_kind(tmp_path: Path) -> None:
+    with starting(tmp_path, "server", "--insecure", app=False) as up:
+        up.greet()
+        assert "everybody on this machine may do everything" in up.said()
+        answer = up.client.post("/v1/jobs", json={"kind": "whatever", "payload": {}})
+        assert answer.status_code == 202
+        # A page of another site that has its name point here.
+        assert up.client.get("/v1/queues", headers={"Host": "evil.example"}).status_code == 403
+        up.process.send_signal(signal.SIGTERM)
+        assert up.end() == 0
+
+
+def test_with_an_app_a_job_that_it_cannot_run_is_refused(tmp_path: Path) -> None:
+    with starting(tmp_path, "server") as up:
+        up.greet()
+        answer = up.client.post("/v1/jobs", json={"kind": "gaet"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "unknown_kind")
+        answer = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"nam": "a"}})
+        assert (answer.status_code, answer.json()["code"]) == (422, "bad_input")
+        assert httpx.post(f"{up.url}/v1/jobs", json={"kind": "gate"}).status_code == 401
+
+
+def test_up_needs_an_app(tmp_path: Path) -> None:
+    with starting(tmp_path, "up", app=False) as up:
+        assert up.end() == 1
+        assert "needs your application" in up.said()

@@ -1,0 +1,125 @@
+"""`jobyard up` and `jobyard server` as processes, with an application in a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+from tests.story.marks import Marks
+from tests.story.sizes import PATIENCE_SECONDS
+from tests.support import ROOT
+
+JOBYARD = str(Path(sys.executable).parent / "jobyard")
+APP = """
+import os, pathlib
+from tests.story.marks import Marks
+from jobyard import Context, Jobyard
+
+yard = Jobyard("sqlite:///jobs.db")
+marks = Marks(pathlib.Path("marks"))
+
+@yard.job()
+async def gate(ctx: Context, name: str) -> int:
+    marks.put(f"started-{name}-{os.getpid()}")
+    await marks.wait(f"open-{name}")
+    return os.getpid()
+"""
+
+
+class Up:
+    """A running server: its address, the token that it printed, and a client that shows this token."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str], log: Path) -> None:
+        self.folder = folder
+        self.process = process
+        self.log = log
+        self.marks = Marks(folder / "marks")
+        self.url = ""
+        self.client = httpx.Client()
+
+    def greet(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if line == "}\n":
+                break
+        assert lines, self.said()
+        told: dict[str, Any] = json.loads("".join(lines))
+        self.url = told["url"]
+        headers = {} if told["token"] is None else {"Authorization": f"Bearer {told['token']}"}
+        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS)
+        return told
+
+    def said(self) -> str:
+        return self.log.read_text("utf-8")
+
+    def enqueue(self, name: str) -> str:
+        answer = self.client.post("/v1/jobs", json={"kind": "gate", "payload": {"name": name}})
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}").json()
+        return answer
+
+    def runs(self, name: str) -> list[int]:
+        """The processes that began this job, once each."""
+        return [int(path.name.rpartition("-")[2]) for path in self.marks.paths(f"started-{name}-")]
+
+    def end(self) -> int:
+        """Its exit code; by then its output has ended too."""
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+def alive(pid: int) -> bool:
+    """Not gone, and not merely waiting to be asked for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(what: str, holds: Any) -> Any:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        answer = holds()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def starting(folder: Path, *words: str, app: bool = True, **variables: str) -> Iterator[Up]:
+    """Nobody of it outlives the test: the workers end with whoever started them."""
+    (folder / "house.py").write_text(APP)
+    log = folder / "log.txt"
+    before = ("--app", "house:yard") if app else ("--store", "sqlite:///jobs.db")
+    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT), "PORT": "0", **variables}
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [JOBYARD, *before, *words, "--json"],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    up = Up(folder, process, log)
+    with process:
+        try:
+            yield up
+        finally:
+            up.client.close()
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
