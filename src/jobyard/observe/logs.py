@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from jobyard.domain import events as e
 from jobyard.domain.job import State
@@ -10,9 +11,16 @@ from jobyard.domain.job import State
 worker_log = logging.getLogger("jobyard.worker")
 store_log = logging.getLogger("jobyard.store")
 
+# An outage that goes on is spoken of again after this long.
+SAY_AGAIN_SECONDS = 10.0
+REMEMBERED_TROUBLES = 100
+
 
 class LogObserver:
     """Quiet while all is well: a job's life is DEBUG, what went wrong is WARNING or ERROR."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}  # what went wrong with the store, and when that was last said
 
     @property
     def wants_each_job(self) -> bool:
@@ -36,13 +44,25 @@ class LogObserver:
                     "worker %s stopped renewing its leases: %d jobs taken back (%s)", worker, len(ended), jobs
                 )
             case e.StoreTrouble(doing, error, seconds):
-                store_log.error("%s failed: %s (again in %.1f s)", doing, error, seconds)
+                # Many things fail for one reason: it is said once, then now and then, until the store is back.
+                level = logging.ERROR if self._is_news(str(error)) else logging.DEBUG
+                store_log.log(level, "%s failed: %s (again in %.1f s)", doing, error, seconds)
             case e.StoreBack(seconds):
+                self._said.clear()
                 store_log.warning("the store is back after %.1f s", seconds)
             case e.LoopBlocked(seconds):
                 worker_log.warning("the event loop has not turned for %.0f s: a handler blocks it", seconds)
             case _:
                 self._of_the_worker(event)
+
+    def _is_news(self, trouble: str) -> bool:
+        now = time.monotonic()
+        if now - self._said.get(trouble, -SAY_AGAIN_SECONDS) < SAY_AGAIN_SECONDS:
+            return False
+        if len(self._said) >= REMEMBERED_TROUBLES:
+            self._said.clear()
+        self._said[trouble] = now
+        return True
 
     def _of_the_worker(self, event: e.Event) -> None:
         match event:
