@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from jobyard.errors import BadOption, ConfigurationError
-from jobyard.main.address import secret
 from jobyard.main.config.file import Given, Trouble
 from jobyard.main.config.keys import SECTIONS, TOP, Key, Path, document, find
 from jobyard.main.settings import BETWEEN, COMPLETION, OURS, REDIS_DB, REDIS_HOST, REDIS_PORT, SETTINGS
+from jobyard.service.secret import secret
 
 FILE = "_FILE"
 SHORT: Mapping[str, Path] = {
