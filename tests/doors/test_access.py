@@ -16,7 +16,7 @@ from jobyard.testing.clock import ManualClock
 
 @pytest.fixture
 def scene() -> Scene:
-    return Scene(MemoryStore(ManualClock()), [tokens.routes, audit.routes])
+    return Scene(MemoryStore(ManualClock()), [tokens.ROUTES, audit.ROUTES])
 
 
 async def test_without_a_token_nobody_comes_in(scene: Scene) -> None:
@@ -147,7 +147,7 @@ async def test_the_audit_log_is_read_page_by_page(scene: Scene) -> None:
 
 async def test_a_token_that_asks_too_often_is_told_when_to_come_back() -> None:
     settings = ServerSettings(requests_per_second=0.5, request_burst=3)
-    scene = Scene(MemoryStore(ManualClock()), [tokens.routes], settings)
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES], settings)
     async with scene.client("viewer") as busy, scene.client("viewer") as other:
         assert [(await busy.get("/v1/me")).status_code for _ in range(3)] == [200, 200, 200]
         refused = await busy.get("/v1/me")

@@ -14,7 +14,7 @@ from jobyard.testing.clock import ManualClock
 
 
 def guarded(base: str = HERE, hosts: tuple[str, ...] | None = None) -> httpx.AsyncClient:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.routes, login.routes], gate=OpenGate())
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, login.ROUTES], gate=OpenGate())
     return httpx.AsyncClient(transport=httpx.ASGITransport(Guard(scene.app, hosts)), base_url=base)
 
 

@@ -15,7 +15,7 @@ from jobyard.service.audit import Audit
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
-ROUTES = [login.routes, tokens.routes, audit.routes]
+ROUTES = [login.ROUTES, tokens.ROUTES, audit.ROUTES]
 OWN = {"Origin": HERE}
 
 

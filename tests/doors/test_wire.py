@@ -24,7 +24,7 @@ ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.routes], gate=OpenGate())
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES], gate=OpenGate())
     async with serving(scene.app, LIMITS) as url:
         yield url
 

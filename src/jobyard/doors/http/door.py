@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from jobyard.doors.http.streams import Streams
 from jobyard.ports.store import Store
 from jobyard.service.access import OWNER, Principal
 from jobyard.service.operate import Operate
@@ -44,3 +46,5 @@ class Door:
         self.settings = settings or ServerSettings()
         self.read = Read(store)
         self.operate = Operate(store)
+        self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
+        self.streams = Streams(store, self.draining, getattr(gate, "holds", None))

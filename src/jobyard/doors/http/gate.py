@@ -37,6 +37,10 @@ class TokenGate:
                 raise too_many(seconds, "This token asks too often.")
         return principal
 
+    async def holds(self, principal_id: str) -> bool:
+        """Whether this token is still good: what stays open for it asks now and then."""
+        return await self.tokens.holder(principal_id) is not None
+
     async def _recognise(self, request: Request) -> Principal | None:
         given = request.headers.get("authorization")
         if given is not None:

@@ -22,7 +22,7 @@ from jobyard.doors.http.route import Ask, Routes
 from jobyard.service.audit import Audit
 from jobyard.service.sessions import csrf_token, csrf_token_fits
 
-routes = Routes("browser")
+ROUTES = Routes("browser")
 
 HOME = "/login"  # it shows who one is and where to go
 MAX_FORM_BYTES = 4096
@@ -73,7 +73,7 @@ input:focus-visible, button:focus-visible { outline: 3px solid Highlight; outlin
 """
 
 
-@routes.add("GET", "/login", None, "The login page for browsers.")
+@ROUTES.add("GET", "/login", None, "The login page for browsers.")
 async def login_page(ask: Ask) -> Response:
     session = session_of(ask.request)
     gate = ask.door.gate
@@ -84,12 +84,12 @@ async def login_page(ask: Ask) -> Response:
     return HTMLResponse(PAGE.format(title="Logged in", content=content))
 
 
-@routes.add("GET", "/login.css", None, "The style of the login page.")
+@ROUTES.add("GET", "/login.css", None, "The style of the login page.")
 async def login_style(ask: Ask) -> Response:
     return Response(STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
 
-@routes.add("POST", "/login", None, "Open a browser session with a token.", status=303)
+@ROUTES.add("POST", "/login", None, "Open a browser session with a token.", status=303)
 async def login(ask: Ask) -> Response:
     request, gate = ask.request, ask.door.gate
     require_own_page(request)
@@ -118,7 +118,7 @@ async def login(ask: Ask) -> Response:
     return answer
 
 
-@routes.add("POST", "/logout", None, "End the browser session.", status=303)
+@ROUTES.add("POST", "/logout", None, "End the browser session.", status=303)
 async def logout(ask: Ask) -> Response:
     request, gate = ask.request, ask.door.gate
     session = session_of(request)

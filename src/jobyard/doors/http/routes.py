@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import audit, login, tokens
+from jobyard.doors.http import audit, events, login, tokens
 from jobyard.doors.http.every import API
 from jobyard.doors.http.route import Routes
 
@@ -10,7 +10,8 @@ from jobyard.doors.http.route import Routes
 def all_routes() -> list[Routes]:
     return [
         *API,
-        tokens.routes,
-        audit.routes,
-        login.routes,
+        tokens.ROUTES,
+        audit.ROUTES,
+        login.ROUTES,
+        events.ROUTES,
     ]

@@ -13,23 +13,23 @@ from jobyard.service.sessions import csrf_token
 from jobyard.service.tokens import Tokens
 from jobyard.service.wire_access import Me, TokenCreated, TokenList, TokenRequest, me, token_created, token_view
 
-routes = Routes("access")
+ROUTES = Routes("access")
 
 
-@routes.add("GET", "/v1/me", Permission.READ, "Who you are here, and what you may do.", answer=Me)
+@ROUTES.add("GET", "/v1/me", Permission.READ, "Who you are here, and what you may do.", answer=Me)
 async def who_am_i(ask: Ask) -> Me:
     by_cookie = "authorization" not in ask.request.headers
     session = session_of(ask.request) if by_cookie else None
     return me(ask.principal, None if session is None else csrf_token(session))
 
 
-@routes.add("GET", "/v1/tokens", Permission.ADMINISTER, "All tokens, without their secrets.", answer=TokenList)
+@ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, "All tokens, without their secrets.", answer=TokenList)
 async def list_tokens(ask: Ask) -> TokenList:
     known = await tokens_of(ask).list()
     return TokenList(tuple(token_view(info) for info in known if covers(ask.principal, info.principal)))
 
 
-@routes.add(
+@ROUTES.add(
     "POST",
     "/v1/tokens",
     Permission.ADMINISTER,
@@ -50,7 +50,7 @@ async def create_token(ask: Ask) -> TokenCreated:
     return token_created(info, text)
 
 
-@routes.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, "Revoke a token; within a second.", status=204)
+@ROUTES.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, "Revoke a token; within a second.", status=204)
 async def revoke_token(ask: Ask) -> Response:
     tokens = tokens_of(ask)
     found = await tokens.holder(ask.path["token_id"])

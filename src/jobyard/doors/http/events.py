@@ -1,0 +1,183 @@
+"""Live events: a snapshot first, on every reconnect too, then what changes, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from jobyard.domain.job import Job
+from jobyard.doors.http.cloud import PING, RETRY, SNAPSHOT, CloudEvent, message
+from jobyard.doors.http.door import Door
+from jobyard.doors.http.listeners import Audience, Listener
+from jobyard.doors.http.protocol import ABORT
+from jobyard.doors.http.reach import job_in_reach, narrowed
+from jobyard.doors.http.route import Ask, Routes
+from jobyard.service.access import Permission
+from jobyard.service.views import job_summary, job_view, queue_view, tag_of
+from jobyard.service.wire import Incoming, JobFilter, Name
+
+ROUTES = Routes("events")
+PING_SECONDS = 15.0
+# A reader that takes nothing for so long is let go.
+SEND_SECONDS = 30.0
+NEWEST = 50
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # or nginx would keep events to itself
+]
+LAST_EVENT_ID = ("Last-Event-ID", "Sent by browsers when they reconnect; the snapshot makes up for what was missed.")
+
+Type: TypeAlias = Literal["enqueued", "started", "progress", "completed", "failed", "retrying", "cancelled", "queue"]
+
+
+class JobEventsQuery(Incoming, frozen=True, kw_only=True):
+    type: tuple[Type, ...] = ()
+
+
+class EventsQuery(JobEventsQuery, frozen=True, kw_only=True):
+    queue: Name | None = None
+    group: Name | None = None
+    kind: Name | None = None
+    job: Name | None = None
+
+
+@ROUTES.add(
+    "GET",
+    "/v1/events",
+    Permission.READ,
+    "What happens, as it happens (server-sent events)",
+    query=EventsQuery,
+    answer=CloudEvent,
+    headers=(LAST_EVENT_ID,),
+    stays_open=True,
+)
+async def all_events(ask: Ask) -> Response:
+    asked: EventsQuery = ask.query
+    if asked.job is not None:
+        ask.path["id"] = asked.job
+        return await stream_of_job(ask)
+    who = ask.principal
+    audience = Audience(
+        queue=asked.queue,
+        group=asked.group,
+        kind=asked.kind,
+        types=frozenset(asked.type),
+        queues=frozenset(who.queues),
+        groups=frozenset(who.groups),
+        own_tag=tag_of(who) if who.sees_own_jobs_only else None,
+    )
+    where, keep = narrowed(who, JobFilter(queue=asked.queue, group=asked.group, kind=asked.kind))
+
+    async def snapshot() -> Any:
+        queues = await ask.door.store.queues()
+        page = await ask.door.store.find(where, NEWEST)
+        return {
+            "queues": [queue_view(info) for info in queues if audience.wants_queue(info.name)],
+            "jobs": [job_summary(job) for job in page.jobs if keep(job)],
+        }
+
+    return await EventStream(ask.door, audience, who.id, snapshot).opened()
+
+
+@ROUTES.add(
+    "GET",
+    "/v1/jobs/{id}/events",
+    Permission.READ,
+    "What happens to one job, as it happens (server-sent events)",
+    query=JobEventsQuery,
+    answer=CloudEvent,
+    headers=(LAST_EVENT_ID,),
+    stays_open=True,
+)
+async def job_events(ask: Ask) -> Response:
+    return await stream_of_job(ask)
+
+
+async def stream_of_job(ask: Ask) -> Response:
+    await job_in_reach(ask)  # refused before the stream begins
+
+    async def snapshot() -> Any:
+        job = await job_in_reach(ask)
+        stream.watch(job)
+        return {"job": job_view(job)}
+
+    audience = Audience(job_id=ask.path["id"], types=frozenset(ask.query.type))
+    stream = EventStream(ask.door, audience, ask.principal.id, snapshot)
+    return await stream.opened()
+
+
+class EventStream(Response):
+    """An answer without end. Whoever does not keep up is cut off, so that nothing is kept for ever."""
+
+    def __init__(
+        self, door: Door, audience: Audience, principal_id: str, snapshot: Callable[[], Awaitable[Any]]
+    ) -> None:
+        super().__init__()
+        self._door = door
+        self._snapshot = snapshot
+        self._listener = Listener(audience, principal_id, self._cut_off)
+        self._watched: str | None = None
+        self._first = b""
+        self._abort: Callable[[], None] | None = None
+
+    def watch(self, job: Job) -> None:
+        self._door.streams.watch(job)
+        self._watched = job.id
+
+    async def opened(self) -> EventStream:
+        """Joined first, so that nothing is missed between the snapshot and what follows."""
+        streams, subject = self._door.streams, self._listener.audience.job_id or ""
+        await streams.join(self._listener)
+        try:
+            data = await self._snapshot()
+            now = await self._door.store.now()
+            self._first = RETRY + message(streams.next_id(), streams.source, SNAPSHOT, now, data, subject)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._abort = scope.get(ABORT)
+        gone = asyncio.ensure_future(self._until_gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            await self._flow(send)
+            if self._listener.was_dropped and self._abort is not None:
+                await asyncio.wait([gone], timeout=1.0)
+        finally:
+            gone.cancel()
+            self._close()
+
+    async def _flow(self, send: Send) -> None:
+        chunk: bytes | None = self._first
+        self._first = b""
+        while chunk is not None:
+            try:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send({"type": "http.response.body", "body": chunk or PING, "more_body": True})
+            except TimeoutError:
+                self._listener.drop()
+            chunk = await self._listener.next(PING_SECONDS)
+        if not self._listener.was_dropped:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _until_gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._listener.end()
+
+    def _cut_off(self) -> None:
+        if self._abort is not None:
+            self._abort()
+
+    def _close(self) -> None:
+        self._door.streams.leave(self._listener)
+        if self._watched is not None:
+            self._door.streams.unwatch(self._watched)
+            self._watched = None

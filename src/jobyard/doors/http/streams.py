@@ -1,0 +1,202 @@
+"""Everybody who listens, served by one look at the store: a thousand streams cost little more than one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from jobyard.domain.hint import Hint, What
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job
+from jobyard.doors.http.cloud import hint_message, queue_message
+from jobyard.doors.http.listeners import Audience, Listener
+from jobyard.errors import StoreError
+from jobyard.ports.store import QueueInfo, Store
+from jobyard.service.tail import Tail
+from jobyard.service.views import SUBMITTED_BY
+from jobyard.service.watch import AT_ONCE, JobWatch, QueueWatch, jobs_by_id
+
+log = logging.getLogger("jobyard.http")
+
+LOOK_EVERY_SECONDS = 0.05
+# The slower looks: at the queues, at the jobs that are watched, at the tokens of those who listen.
+LOOK_AROUND_SECONDS = 1.0
+# Workers notice within about a second that somebody listens; until then watched jobs are looked at each time.
+WARM_UP_SECONDS = 2.0
+WAIT_WHEN_AWAY_SECONDS = 1.0
+OWNERS_REMEMBERED = 10_000
+
+
+class Streams:
+    """`holds`: whether the token with this id is still good; without it nobody is asked again.
+
+    All streams end soon after `draining` is set.
+    """
+
+    def __init__(
+        self, store: Store, draining: asyncio.Event, holds: Callable[[str], Awaitable[bool]] | None = None
+    ) -> None:
+        self.source = f"jobyard/{secrets.token_hex(4)}"
+        self._store = store
+        self._draining = draining
+        self._holds = holds
+        self._tail = Tail(store, self.source.replace("/", "-"))
+        self._jobs = JobWatch(store)
+        self._queues = QueueWatch(store)
+        self._audiences: dict[Audience, set[Listener]] = {}
+        self._warm: dict[str, float] = {}  # watched jobs that are new, and until when
+        self._owners: OrderedDict[str, str | None] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+        self._beginning = asyncio.Lock()
+        self._is_away = False
+        self._last_id = 0
+        self._now: Instant = 0
+        self._around_at = 0.0
+
+    def __len__(self) -> int:
+        return sum(len(listeners) for listeners in self._audiences.values())
+
+    def next_id(self) -> int:
+        """Ascending; after a restart, and on another server, it goes on about where the clock is."""
+        self._last_id += 1
+        return self._last_id
+
+    async def join(self, listener: Listener) -> None:
+        """From now on everything is kept for it; whoever joins looks at the store after that."""
+        async with self._beginning:
+            if self._task is None:
+                await self._begin()
+                self._task = asyncio.get_running_loop().create_task(self._run())
+            self._audiences.setdefault(listener.audience, set()).add(listener)
+
+    def watch(self, job: Job) -> None:
+        """Look after this job, as it was just seen, until `unwatch`."""
+        self._jobs.add(job)
+        self._warm[job.id] = _loop_time() + WARM_UP_SECONDS
+
+    def unwatch(self, job_id: str) -> None:
+        self._jobs.remove(job_id)
+
+    def leave(self, listener: Listener) -> None:
+        listener.end()
+        listeners = self._audiences.get(listener.audience, set())
+        listeners.discard(listener)
+        if not listeners:
+            self._audiences.pop(listener.audience, None)
+
+    def end_all(self) -> None:
+        for listener in self._listeners():
+            listener.end()
+
+    def _listeners(self) -> list[Listener]:
+        return [listener for listeners in self._audiences.values() for listener in listeners]
+
+    # The loop, which runs while somebody listens
+
+    async def _begin(self) -> None:
+        await self._tail.begin()
+        await self._queues.look()  # whoever joins is shown them all anyway
+        self._now = await self._store.now()
+        self._last_id = max(self._last_id, self._now * 1000)
+
+    async def _run(self) -> None:
+        try:
+            while self._audiences:
+                await self._turn()
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+        except Exception:
+            log.exception("live events ended by a fault; the streams are closed")
+            self.end_all()
+        async with self._beginning:
+            with suppress(StoreError):
+                await self._tail.end()
+            self._task = None
+            if any(not listener.is_over for listener in self._listeners()):  # they joined meanwhile
+                self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _turn(self) -> None:
+        if self._draining.is_set():
+            self.end_all()
+            return
+        try:
+            if self._is_away:
+                await self._begin()
+                self._is_away = False
+                await self._tell([Hint(what=What.RESYNC)], [])
+            await self._tail.say_that_somebody_listens()
+            hints = [hint for hint in await self._tail.look() if self._jobs.is_news(hint)]
+            is_time = _loop_time() >= self._around_at
+            hints += await self._jobs.look(list(self._jobs.ids) if is_time else self._warm_ids())
+            await self._tell(hints, await self._look_around() if is_time else [])
+        except StoreError as error:
+            if not self._is_away:
+                log.warning("live events wait for the store: %s", error)
+            self._is_away = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._draining.wait(), WAIT_WHEN_AWAY_SECONDS)
+
+    def _warm_ids(self) -> list[str]:
+        now = _loop_time()
+        self._warm = {job_id: until for job_id, until in self._warm.items() if until > now}
+        return list(self._warm)
+
+    async def _look_around(self) -> list[QueueInfo]:
+        self._around_at = _loop_time() + LOOK_AROUND_SECONDS
+        self._now = await self._store.now()
+        await self._ask_for_tokens()
+        wanted = any(audience.wants_queues for audience in self._audiences)
+        return await self._queues.look() if wanted else []
+
+    async def _ask_for_tokens(self) -> None:
+        """Whoever is no longer let in hears no more."""
+        if self._holds is None:
+            return
+        good = {each: await self._holds(each) for each in {listener.principal_id for listener in self._listeners()}}
+        for listener in self._listeners():
+            if not good.get(listener.principal_id, True):
+                listener.end()
+
+    # Telling
+
+    async def _tell(self, hints: Sequence[Hint], queues: Sequence[QueueInfo]) -> None:
+        if not hints and not queues:
+            return
+        if any(audience.own_tag is not None for audience in self._audiences):
+            await self._learn_owners(hints)
+        told = [(hint, hint_message(self.next_id(), self.source, hint, self._now)) for hint in hints]
+        of_job: dict[str, list[tuple[Hint, bytes]]] = defaultdict(list)
+        for each in told:
+            of_job[each[0].job_id].append(each)
+        changed = [(info, queue_message(self.next_id(), self.source, info, self._now)) for info in queues]
+        for audience, listeners in list(self._audiences.items()):
+            # Those who watch one job are many: they are not asked about the others.
+            near = told if audience.job_id is None else [*of_job.get("", ()), *of_job.get(audience.job_id, ())]
+            parts = [text for hint, text in near if audience.wants(hint) and self._may_see(audience, hint)]
+            parts += [text for info, text in changed if audience.wants_queue(info.name)]
+            if parts:
+                chunk = b"".join(parts)
+                for listener in list(listeners):
+                    listener.offer(chunk)
+
+    def _may_see(self, audience: Audience, hint: Hint) -> bool:
+        return audience.own_tag is None or not hint.job_id or self._owners.get(hint.job_id) == audience.own_tag
+
+    async def _learn_owners(self, hints: Sequence[Hint]) -> None:
+        """A hint does not say whose job it is; the job does."""
+        unknown = list({hint.job_id for hint in hints if hint.job_id and hint.job_id not in self._owners})
+        for start in range(0, len(unknown), AT_ONCE):
+            some = unknown[start : start + AT_ONCE]
+            jobs = await jobs_by_id(self._store, some)
+            for job_id in some:
+                tags = jobs[job_id].tags if job_id in jobs else ()
+                self._owners[job_id] = next((tag for tag in tags if tag.startswith(SUBMITTED_BY)), None)
+        while len(self._owners) > OWNERS_REMEMBERED:
+            self._owners.popitem(last=False)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,260 @@
+"""Live events over a real connection: a snapshot first, then what changes, for those who may see it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from tests.doors.sse import listening
+from tests.doors.support import Scene, serving
+from tests.support import Watched, eventually
+
+from jobyard import Context, Jobyard
+from jobyard.domain.hint import COLLECTION, KEPT_SECONDS, LISTENERS, Hint, What, hint_key, pack
+from jobyard.domain.job import State
+from jobyard.doors.http import events, tokens
+from jobyard.errors import StoreUnavailable
+from jobyard.ports.clock import SystemClock
+from jobyard.ports.store import Action
+from jobyard.service.views import SUBMITTED_BY
+from jobyard.stores.memory import MemoryStore
+
+_counter = count()
+
+
+@pytest.fixture
+async def store() -> Watched:
+    return Watched(MemoryStore(SystemClock()))
+
+
+@pytest.fixture
+async def yard(store: Watched) -> AsyncIterator[Jobyard]:
+    yard = Jobyard(store=store.as_store())
+
+    @yard.job()
+    async def slow(ctx: Context) -> str:
+        for step in range(1, 4):
+            await ctx.progress(step * 25, f"step {step}")
+            await asyncio.sleep(0.12)
+        return "done"
+
+    @yard.job()
+    async def quick(ctx: Context) -> str:
+        return "done"
+
+    async with yard:
+        yield yard
+
+
+@pytest.fixture
+async def scene(store: Watched, yard: Jobyard) -> Scene:
+    return Scene(store.as_store(), [events.ROUTES, tokens.ROUTES])
+
+
+@pytest.fixture
+async def server(scene: Scene) -> AsyncIterator[str]:
+    async with serving(scene.app) as url:
+        yield url
+        scene.door.draining.set()
+
+
+async def client(scene: Scene, url: str, role: str = "viewer", **scope: Any) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {await scene.token(role, **scope)}"}
+    return httpx.AsyncClient(base_url=url, headers=headers)
+
+
+async def publish(scene: Scene, *hints: Hint) -> None:
+    """As a worker does it."""
+    key = hint_key(await scene.store.now(), "w1", next(_counter))
+    await scene.store.put(COLLECTION, key, pack(hints), expire_seconds=KEPT_SECONDS)
+
+
+def progress(job_id: str, percent: float, **more: Any) -> Hint:
+    told = {"kind": "slow", "queue": "default", "state": State.RUNNING, "attempt": 1, **more}
+    return Hint(what=What.PROGRESS, job_id=job_id, percent=percent, **told)
+
+
+async def test_a_job_is_shown_then_followed_to_its_end(scene: Scene, server: str, yard: Jobyard) -> None:
+    handle = await yard.enqueue("slow")
+    async with await client(scene, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        assert reader.answer.headers["content-type"].startswith("text/event-stream")
+        assert reader.answer.headers["x-accel-buffering"] == "no"
+        assert reader.lines[0].startswith("retry: ")
+        assert reader.events[0]["data"]["job"]["state"] == "PENDING"
+        async with yard.worker():
+            await eventually(lambda: reader.first("job.completed"))
+        assert reader.types()[0] == "snapshot"
+        assert reader.types()[1] == "job.started"
+        seen = [event["data"]["progress"]["percent"] for event in reader.events if "progress" in event["type"]]
+        assert seen == [25, 50, 75]
+        assert reader.ids == sorted(set(reader.ids))
+        event = reader.first("job.completed")
+        assert event is not None
+        assert event["subject"] == event["data"]["job_id"] == handle.id
+        assert event["specversion"] == "1.0"
+        assert event["data"]["state"] == "COMPLETED"
+        assert event["id"] == str(reader.ids[-1])
+
+
+async def test_progress_arrives_within_a_tenth_of_a_second(scene: Scene, server: str, yard: Jobyard) -> None:
+    handle = await yard.enqueue("slow")
+    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        took: list[float] = []
+        for percent in range(1, 8):
+            started = time.monotonic()
+            await publish(scene, progress(handle.id, percent))
+            await eventually(lambda percent=percent: reader.first(  # type: ignore[misc]
+                "job.progress", lambda data: data["progress"]["percent"] == percent))  # fmt: skip
+            took.append(time.monotonic() - started)
+        assert sorted(took)[len(took) // 2] < 0.1, took
+
+
+async def test_after_a_reconnect_the_snapshot_comes_first_again(scene: Scene, server: str, yard: Jobyard) -> None:
+    handle = await yard.enqueue("quick")
+    async with await client(scene, server) as http:
+        async with listening(http, f"/v1/jobs/{handle.id}/events") as reader:
+            await eventually(lambda: reader.first("snapshot"))
+            last = reader.ids[-1]
+        async with yard.worker():
+            await handle.result(10)
+        again = {"Last-Event-ID": str(last)}
+        async with listening(http, f"/v1/jobs/{handle.id}/events", headers=again) as reader:
+            await eventually(lambda: reader.first("snapshot"))
+            assert reader.events[0]["data"]["job"]["state"] == "COMPLETED"
+            assert reader.ids[0] > last
+
+
+async def test_the_whole_yard_shows_its_queues_and_newest_jobs(scene: Scene, server: str, yard: Jobyard) -> None:
+    handle = await yard.enqueue("quick", queue="builds")
+    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        shown = reader.events[0]["data"]
+        assert [job["id"] for job in shown["jobs"]] == [handle.id]
+        assert [(queue["name"], queue["waiting"]) for queue in shown["queues"]] == [("builds", 1)]
+        await yard.enqueue("quick", queue="builds")
+        changed = await eventually(lambda: reader.first("queue.changed", lambda data: data["waiting"] == 2))
+        assert changed["subject"] == "builds"
+
+
+@pytest.mark.parametrize("query, passes", [
+    ("", True), ("?queue=default", True), ("?queue=other", False), ("?group=g", True), ("?group=h", False),
+    ("?kind=slow", True), ("?kind=quick", False), ("?type=progress", True), ("?type=completed", False),
+    ("?type=completed&type=progress", True), ("?queue=default&kind=slow&group=g&type=progress", True),
+])  # fmt: skip
+async def test_filters(scene: Scene, server: str, query: str, passes: bool) -> None:
+    async with await client(scene, server) as http, listening(http, f"/v1/events{query}") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        await publish(scene, progress("j1", 1, group="g"), Hint(what=What.RESYNC))
+        await eventually(lambda: reader.first("resync"))
+        assert (reader.first("job.progress") is not None) is passes
+
+
+@pytest.mark.parametrize("bad", ["?typo=1", "?type=explosion", "?queue=", "?queue=a&queue=b"])
+async def test_a_wrong_filter_is_refused(scene: Scene, server: str, bad: str) -> None:
+    async with await client(scene, server) as http:
+        assert (await http.get(f"/v1/events{bad}")).status_code == 422
+
+
+async def test_scopes_hide_what_is_out_of_reach(scene: Scene, server: str, yard: Jobyard) -> None:
+    mine = await yard.enqueue("quick", queue="builds", group="acme")
+    other = await yard.enqueue("quick", queue="builds", group="evil")
+    elsewhere = await yard.enqueue("quick", queue="mail", group="acme")
+    async with (
+        await client(scene, server, queues=["builds"], groups=["acme"]) as http,
+        listening(http, "/v1/events") as reader,
+    ):
+        await eventually(lambda: reader.first("snapshot"))
+        assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [mine.id]
+        assert [queue["name"] for queue in reader.events[0]["data"]["queues"]] == ["builds"]
+        await publish(
+            scene,
+            progress(other.id, 1, queue="builds", group="evil"),
+            progress(elsewhere.id, 2, queue="mail", group="acme"),
+            progress(mine.id, 3, queue="builds", group="acme"),
+        )
+        await eventually(lambda: reader.first("job.progress"))
+        assert [event["subject"] for event in reader.events if "progress" in event["type"]] == [mine.id]
+        for hidden in (other, elsewhere):
+            assert (await http.get(f"/v1/jobs/{hidden.id}/events")).status_code == 404
+            assert (await http.get(f"/v1/events?job={hidden.id}")).status_code == 404
+
+
+async def test_a_submitter_hears_of_its_own_jobs_only(scene: Scene, server: str, yard: Jobyard) -> None:
+    info, text = await scene.tokens.create("ci", "submitter")
+    mine = await yard.enqueue("quick", tags=[f"{SUBMITTED_BY}{info.id}"])
+    other = await yard.enqueue("quick", tags=[f"{SUBMITTED_BY}000000000000"])
+    nobodys = await yard.enqueue("quick")
+    headers = {"Authorization": f"Bearer {text}"}
+    async with httpx.AsyncClient(base_url=server, headers=headers) as http, listening(http, "/v1/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [mine.id]
+        await publish(scene, progress(other.id, 1), progress(nobodys.id, 2), progress("gone", 3), progress(mine.id, 4))
+        await eventually(lambda: reader.first("job.progress"))
+        assert [event["subject"] for event in reader.events if "progress" in event["type"]] == [mine.id]
+        assert (await http.get(f"/v1/jobs/{other.id}/events")).status_code == 404
+        async with listening(http, f"/v1/jobs/{mine.id}/events") as own:
+            await eventually(lambda: own.first("snapshot"))
+
+
+async def test_nobody_without_a_token(server: str) -> None:
+    async with httpx.AsyncClient(base_url=server) as http:
+        assert (await http.get("/v1/events")).status_code == 401
+
+
+async def test_a_revoked_token_hears_no_more(scene: Scene, server: str) -> None:
+    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        for info in await scene.tokens.list():
+            await scene.tokens.revoke(info.id)
+        await eventually(lambda: reader.is_over)
+
+
+async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(scene: Scene, server: str, yard: Jobyard) -> None:
+    handle = await yard.enqueue("quick")
+    async with await client(scene, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        await yard.operate.one(Action.DELETE, handle.id)
+        event = await eventually(lambda: reader.first("resync"))
+        assert event["subject"] == handle.id
+
+
+async def test_streams_end_when_the_server_drains(scene: Scene, server: str) -> None:
+    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        scene.door.draining.set()
+        await eventually(lambda: reader.is_over, timeout=5)
+
+
+async def test_while_the_store_is_away_streams_stay_and_then_resync(scene: Scene, server: str, store: Watched) -> None:
+    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        store.failing = StoreUnavailable("gone")
+        assert (await http.get("/v1/events")).status_code == 503
+        await eventually(lambda: scene.door.streams._is_away)
+        store.failing = None
+        await eventually(lambda: reader.first("resync"))
+        assert not reader.is_over
+
+
+async def test_nothing_is_read_when_nobody_listens(scene: Scene, server: str, store: Watched) -> None:
+    async with await client(scene, server) as http:
+        async with listening(http, "/v1/events") as reader:
+            await eventually(lambda: reader.first("snapshot"))
+            assert len(await scene.store.fetch_all(LISTENERS)) == 1
+        await eventually(lambda: len(scene.door.streams) == 0)
+
+        async def nobody() -> bool:
+            return await scene.store.fetch_all(LISTENERS) == []
+
+        await eventually(nobody)
+        await eventually(lambda: scene.door.streams._task is None)
+        before = store.calls["fetch_all"]
+        await asyncio.sleep(0.2)  # four looks' time, in which there must be none
+        assert store.calls["fetch_all"] == before
