@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import changes, dead, groups, jobs, kinds, queues, workers
+from jobyard.doors.http import changes, dead, docs, groups, jobs, kinds, queues, workers
 
-# `changes` before `jobs`: a fixed word in a path goes before a name in the same place.
-API = (changes.ROUTES, jobs.ROUTES, dead.ROUTES, queues.ROUTES, groups.ROUTES, workers.ROUTES, kinds.ROUTES)
+API = (
+    jobs.ROUTES,
+    changes.ROUTES,
+    dead.ROUTES,
+    queues.ROUTES,
+    groups.ROUTES,
+    workers.ROUTES,
+    kinds.ROUTES,
+    docs.ROUTES,
+)

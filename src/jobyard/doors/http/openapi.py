@@ -8,37 +8,54 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from jobyard.doors.http.problems import MEDIA_TYPE, Problem
 from jobyard.doors.http.route import Route
 
 VERSION = version("jobyard")
+JSON = "application/json"
 REFERENCE = "#/components/schemas/{name}"
+ABOUT = (
+    "Jobs in, results out. Times are RFC 3339 UTC, durations carry their unit in the name, errors are problem "
+    "documents (RFC 9457) with a stable `code`. Unknown fields are refused; in answers ignore what is new to you."
+)
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 PROBLEMS = {
-    "400": "The body is not JSON.",
-    "401": "No token, or one that is not known.",
-    "403": "The role or the scope of the token does not allow it.",
-    "404": "There is no such thing.",
-    "409": "Its present state does not allow it.",
-    "413": "The body is too large.",
-    "415": "The body is not sent as JSON.",
-    "422": "Something in the request is wrong; `errors` points at it.",
-    "429": "Too many requests, or too many waiting jobs; see Retry-After.",
-    "503": "The store is not available now; see Retry-After.",
+    400: "The body is not JSON.",
+    401: "No token, or one that is not known.",
+    403: "The role or the scope of the token does not allow it.",
+    404: "There is no such thing, or it is out of the token's reach.",
+    409: "Its present state does not allow it.",
+    413: "The body is too large.",
+    415: "The body is not sent as JSON.",
+    422: "Something in the request is wrong; `errors` points at it.",
+    429: "Too many requests, or too many waiting jobs; see Retry-After.",
+    503: "The store is not available now; see Retry-After.",
 }
+RETRY_AFTER = {"description": "Seconds to wait before asking again.", "schema": {"type": "integer", "minimum": 1}}
 
 
-def operation_id(route: Route) -> str:
-    return route.handler.__name__
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})[route.method.lower()] = operation(route)
+    _, components = msgspec.json.schema_components(types_of(routes), ref_template=REFERENCE)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "jobyard", "version": VERSION, "description": ABOUT},
+        "paths": paths,
+        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
 
 
 def types_of(routes: Sequence[Route]) -> list[Any]:
     found: list[Any] = [Problem]
     for route in routes:
-        found += [each for each in (route.query, route.body, route.answer) if each is not None]
+        found += [each for each in (route.body, route.answer) if each is not None]
     return found
 
 
@@ -47,55 +64,110 @@ def schema_of(of: Any) -> dict[str, Any]:
     return schema
 
 
-def describe(route: Route) -> dict[str, Any]:
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+def operation(route: Route) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": parameters(route),
+        "responses": responses(route),
+        "security": [] if route.permission is None else [{"token": []}],
+    }
+    if route.permission is not None:
+        told["x-permission"] = str(route.permission)
+    if route.body is not None:
+        told["requestBody"] = {"required": needs_body(route), "content": {JSON: {"schema": schema_of(route.body)}}}
+    return told
+
+
+def needs_body(route: Route) -> bool:
+    """A body whose fields are all optional may be left out."""
+    try:
+        msgspec.json.decode(b"{}", type=route.body)
+    except msgspec.ValidationError:
+        return True
+    return False
+
+
+def parameters(route: Route) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(route.path)
     ]
-    parameters += [
+    found += [
         {"name": name, "in": "header", "required": False, "description": about, "schema": {"type": "string"}}
         for name, about in route.headers
     ]
-    if route.query is not None:
-        parameters += query_parameters(route.query)
-    told: dict[str, Any] = {"parameters": parameters, "responses": responses(route)}
-    if route.body is not None:
-        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema_of(route.body)}}}
-    told["security"] = [] if route.permission is None else [{"token": []}]
-    if route.permission is not None:
-        told["x-permission"] = str(route.permission)
-    return told
+    return found if route.query is None else found + query_parameters(route.query)
 
 
 def query_parameters(shape: type[msgspec.Struct]) -> list[dict[str, Any]]:
     _, components = msgspec.json.schema_components([shape], ref_template=REFERENCE)
-    properties: dict[str, Any] = components[shape.__name__]["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()]
+    required = components[shape.__name__].get("required", ())
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": without_null(resolved(schema, components)),
+        }
+        for name, schema in components[shape.__name__]["properties"].items()
+    ]
+
+
+def resolved(schema: Any, components: dict[str, Any]) -> Any:
+    """The types of a query stand in it, not beside it."""
+    if isinstance(schema, list):
+        return [resolved(each, components) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return resolved(components[schema["$ref"].rpartition("/")[2]], components)
+    return {name: resolved(value, components) for name, value in schema.items()}
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query has no null: what is not given is not there.
+
+    >>> without_null({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None})
+    {'type': 'string'}
+    """
+    found = {name: value for name, value in schema.items() if name != "default" or value not in (None, (), [])}
+    choices: list[dict[str, Any]] = [choice for choice in found.pop("anyOf", []) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        return choices[0] | found
+    return found | ({"anyOf": choices} if choices else {})
 
 
 def responses(route: Route) -> dict[str, Any]:
-    good: dict[str, Any] = {"description": "Done."}
-    if route.answer is not None:
-        kind = "text/event-stream" if route.stays_open else "application/json"
-        good["content"] = {kind: {"schema": {"type": "string"} if route.stays_open else schema_of(route.answer)}}
+    good: dict[str, Any] = {"description": "Done." if route.status != 202 else "Taken; it is done later."}
+    kind = "text/event-stream" if route.stays_open else route.media_type
+    if kind != JSON:
+        good["content"] = {kind: {"schema": {"type": "string"}}}
+    elif route.answer is not None:
+        good["content"] = {JSON: {"schema": schema_of(route.answer)}}
+    if route.status in (201, 202):
+        good["headers"] = {"Location": {"description": "Where it is found.", "schema": {"type": "string"}}}
     content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
     told: dict[str, Any] = {str(route.status): good}
-    for status, about in PROBLEMS.items():
-        told[status] = {"description": about, "content": content}
+    for status in statuses(route):
+        told[str(status)] = {"description": PROBLEMS[status], "content": content}
+        if status in (429, 503):
+            told[str(status)]["headers"] = {"Retry-After": RETRY_AFTER}
     return told
 
 
-def complete(app: FastAPI, routes: Sequence[Route]) -> None:
-    """FastAPI knows the paths; the types are ours to add."""
-
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            made = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0")
-            _, components = msgspec.json.schema_components(types_of(routes), ref_template=REFERENCE)
-            parts = made.setdefault("components", {})
-            parts["schemas"] = components
-            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            app.openapi_schema = made
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]  # as FastAPI's own documentation does it
+def statuses(route: Route) -> list[int]:
+    """The refusals that this route can give."""
+    found = set()
+    if route.permission is not None:
+        found |= {401, 403, 429, 503}
+    if route.body is not None:
+        found |= {400, 413, 415, 422}
+    if route.query is not None:
+        found.add(422)
+    if "{" in route.path:
+        found |= {404, 422}
+    if route.method != "GET" and "{" in route.path:
+        found.add(409)
+    return sorted(found)

@@ -48,6 +48,7 @@ class Route(NamedTuple):
     answer: Any = None  # a type that msgspec can write
     headers: tuple[tuple[str, str], ...] = ()  # request headers with a meaning here: name, what it does
     stays_open: bool = False  # an answer without end, such as a stream of events
+    media_type: str = "application/json"  # another: the answer is text of that kind
 
 
 class Routes:
@@ -70,9 +71,10 @@ class Routes:
         answer: Any = None,
         headers: tuple[tuple[str, str], ...] = (),
         stays_open: bool = False,
+        media_type: str = "application/json",
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
-            told = (summary, self.tag, status, query, body, answer, headers, stays_open)
+            told = (summary, self.tag, status, query, body, answer, headers, stays_open, media_type)
             self.all.append(Route(method, path, permission, handler, *told))
             return handler
 

@@ -1,0 +1,81 @@
+"""One way in for all: who asks, may they, is what they send in shape; then the handler; errors become problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from jobyard.doors.http.door import Door
+from jobyard.doors.http.parse import body_of, query_of
+from jobyard.doors.http.problems import HttpError, from_error, from_http_error, problem
+from jobyard.doors.http.route import Ask, Route
+from jobyard.errors import JobyardError
+from jobyard.service.access import Principal, Role
+
+JSON = "application/json"
+NOBODY = Principal(id="", name="", role=Role.VIEWER)
+UNKNOWN = {"WWW-Authenticate": "Bearer"}
+
+
+class Entrance:
+    """To one route."""
+
+    def __init__(self, door: Door, route: Route) -> None:
+        self._door = door
+        self._route = route
+        self._decoder = None if route.body is None else msgspec.json.Decoder(route.body)
+        self._encode = msgspec.json.Encoder().encode
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            return await self._enter(request)
+        except HttpError as error:
+            return from_http_error(error, request.url.path)
+        except JobyardError as error:
+            return from_error(error, request.url.path)
+        except ClientDisconnect:
+            return Response(status_code=499)
+
+    async def _enter(self, request: Request) -> Response:
+        door, route, principal = self._door, self._route, NOBODY
+        if route.permission is not None:
+            found = await door.gate.let_in(request)
+            if found is None:
+                return problem(401, "no_token", "Send a token: Authorization: Bearer jy_….", headers=UNKNOWN)
+            if not found.may(route.permission):
+                return problem(403, "not_allowed", f"The role {found.role} does not allow this.")
+            principal = found
+        query: Any = None if route.query is None else query_of(request.query_params, route.query)
+        body: Any = None
+        if self._decoder is not None:
+            body = await body_of(request, self._decoder, door.settings.max_body_bytes)
+        answer = await route.handler(Ask(door, request, principal, request.path_params, query, body))
+        if isinstance(answer, Response):
+            return answer
+        if answer is None:
+            return Response(status_code=204)
+        return Response(self._encode(answer), route.status, media_type=JSON)
+
+
+class Place:
+    """One path: an entrance for each method. A plain ASGI application, for the hot route passes here."""
+
+    def __init__(self, door: Door, routes: Sequence[Route]) -> None:
+        self._entrances = {route.method: Entrance(door, route) for route in routes}
+        if "GET" in self._entrances:
+            self._entrances.setdefault("HEAD", self._entrances["GET"])
+        self._allow = ", ".join(sorted(self._entrances))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        entrance = self._entrances.get(scope["method"])
+        if entrance is None:
+            said = f"Here one may {self._allow}."
+            response = problem(405, "no_such_method", said, headers={"Allow": self._allow})
+        else:
+            response = await entrance.answer(Request(scope, receive, send))
+        await response(scope, receive, send)
