@@ -1,1 +1,10 @@
 """A yard on a server: the same verbs, over HTTP."""
+
+from jobyard.client.blocking import BlockingClient, BlockingJob
+from jobyard.client.client import Client
+from jobyard.client.events import Event
+from jobyard.client.jobs import RemoteJob
+from jobyard.client.requests import job_request
+from jobyard.service.wire import JobFilter
+
+__all__ = ["BlockingClient", "BlockingJob", "Client", "Event", "JobFilter", "RemoteJob", "job_request"]

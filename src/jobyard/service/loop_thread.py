@@ -30,6 +30,16 @@ class LoopThread:
             raise
 
     def end(self) -> None:
+        """Whoever still waits is not left waiting: it is cancelled."""
+        self.wait(_cancel_the_rest())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()

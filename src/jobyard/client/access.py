@@ -1,0 +1,63 @@
+"""Tokens, the audit log, who one is, and how the server is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from jobyard.client.address import path
+from jobyard.client.transport import Transport, as_query
+from jobyard.service.access import Role
+from jobyard.service.tokens import checked_role
+from jobyard.service.wire_access import AuditPage, AuditView, Me, TokenCreated, TokenList, TokenRequest, TokenView
+
+
+class AccessVerbs:
+    _transport: Transport
+
+    async def me(self) -> Me:
+        """Who the token stands for, and what it may do."""
+        return await self._transport.call("GET", "/v1/me", Me)
+
+    async def tokens(self) -> tuple[TokenView, ...]:
+        return (await self._transport.call("GET", "/v1/tokens", TokenList)).items
+
+    async def create_token(
+        self,
+        name: str,
+        role: Role | str,
+        *,
+        queues: Sequence[str] = (),
+        groups: Sequence[str] = (),
+        expire_seconds: float | None = None,
+    ) -> TokenCreated:
+        """The token's text is in this answer and never again. Without queues or groups it reaches all of them."""
+        body = TokenRequest(
+            name=name,
+            role=checked_role(role),
+            queues=tuple(queues),
+            groups=tuple(groups),
+            expire_seconds=expire_seconds,
+        )
+        return await self._transport.call("POST", "/v1/tokens", TokenCreated, body=body)
+
+    async def revoke_token(self, token_id: str) -> None:
+        await self._transport.call("DELETE", path("v1", "tokens", token_id), type(None))
+
+    async def audit(self, *, page_size: int = 200) -> AsyncIterator[AuditView]:
+        """Who changed what, and when; oldest first."""
+        token: str | None = None
+        while True:
+            query = as_query({"page_size": page_size, "page_token": token})
+            page = await self._transport.call("GET", "/v1/audit", AuditPage, query=query)
+            for entry in page.items:
+                yield entry
+            if page.next_page_token is UNSET:
+                return
+            token = str(page.next_page_token)
+
+    async def health(self) -> dict[str, Any]:
+        """How the server and its store are."""
+        return await self._transport.call("GET", "/health", dict[str, Any])

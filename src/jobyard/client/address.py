@@ -1,0 +1,51 @@
+"""Where the server is and who asks: both checked before the first request, the token never shown."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote, urlsplit
+
+from jobyard.errors import ConfigurationError
+from jobyard.service.secret import secret
+
+TOKEN = "JOBYARD_TOKEN"  # noqa: S105  # the variable's name
+
+
+def checked_url(url: str) -> str:
+    """
+    >>> checked_url("http://localhost:8080/")
+    'http://localhost:8080'
+    >>> checked_url("jobs.example.org")
+    Traceback (most recent call last):
+      ...
+    jobyard.errors.ConfigurationError: A server's URL is http://host:port or https://host, not 'jobs.example.org'.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ConfigurationError(
+            "A server's URL is http://host:port or https://host; this one cannot be read."
+        ) from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError(f"A server's URL holds no user or password. Give the token as {TOKEN} instead.")
+    if parts.query or parts.fragment:
+        raise ConfigurationError("A server's URL ends before ? and #.")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"A server's URL is http://host:port or https://host, not {url!r}.")
+    return url.rstrip("/")
+
+
+def found_token(given: str | None) -> str | None:
+    token = (secret(TOKEN, os.environ) if given is None else given).strip()
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigurationError(f"The token holds something that no token holds. Is {TOKEN} the right text?")
+    return token or None
+
+
+def path(*parts: str) -> str:
+    """
+    >>> path("v1", "queues", "a/b c", "pause")
+    '/v1/queues/a%2Fb%20c/pause'
+    """
+    return "".join("/" + quote(part, safe="") for part in parts)

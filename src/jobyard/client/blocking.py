@@ -1,0 +1,158 @@
+"""The same verbs for synchronous programs: each waits for the asynchronous one, in a thread with a loop."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from jobyard.client.client import PATIENCE_SECONDS, TIMEOUT_SECONDS, Client
+from jobyard.client.jobs import RemoteJob
+from jobyard.errors import JobyardError
+from jobyard.service.loop_thread import LoopThread
+from jobyard.service.wire import JobRequest, JobView
+
+END = object()
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def waits(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[BlockingClient, P], T]:
+    @functools.wraps(verb)
+    def wait(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.wait(verb(self.client, *args, **kwargs))
+
+    return wait
+
+
+def walks(
+    verb: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[BlockingClient, P], Iterator[T]]:
+    @functools.wraps(verb)
+    def walk(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        found: Any = verb(self.client, *args, **kwargs)
+        try:
+            while (item := self.wait(_next(found))) is not END:
+                yield item
+        finally:
+            if self.is_open:
+                self.wait(_close(found))
+
+    return walk
+
+
+async def _next(found: Any) -> Any:
+    return await anext(found, END)
+
+
+async def _close(found: Any) -> None:
+    await found.aclose()
+
+
+class BlockingJob:
+    """A job on a server; see RemoteJob."""
+
+    def __init__(self, client: BlockingClient, job: RemoteJob) -> None:
+        self._client = client
+        self._job = job
+        self.id = job.id
+        self.created = job.created
+
+    def job(self) -> JobView:
+        return self._client.wait(self._job.job())
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._client.wait(self._job.result(timeout))
+
+    def cancel(self, reason: str = "") -> None:
+        self._client.wait(self._job.cancel(reason))
+
+    def signal(self, name: str, data: Any = None) -> bool:
+        return self._client.wait(self._job.signal(name, data))
+
+    def __repr__(self) -> str:
+        return f"<BlockingJob {self.id}>"
+
+
+class BlockingClient:
+    """`with BlockingClient("https://jobs.example.org") as client: client.enqueue("send_mail", {...}).result(60)`.
+
+    Any number of threads may use it at once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.client = Client(url, token, timeout=timeout, patience=patience)
+        self.is_open = False
+        self._thread = LoopThread("jobyard-client")
+
+    def wait(self, verb: Coroutine[Any, Any, T]) -> T:
+        return self._thread.wait(verb)
+
+    def __enter__(self) -> BlockingClient:
+        self._thread.start()
+        self.is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_open = False
+        try:
+            self.wait(self.client.close())
+        finally:
+            self._thread.end()
+
+    def __repr__(self) -> str:
+        return f"<BlockingClient {self.client.url}>"
+
+    def enqueue(self, kind: str, payload: Any = None, **options: Any) -> BlockingJob:
+        return BlockingJob(self, self.wait(self.client.enqueue(kind, payload, **options)))
+
+    def enqueue_many(self, jobs: list[JobRequest]) -> list[BlockingJob | JobyardError]:
+        found = self.wait(self.client.enqueue_many(jobs))
+        return [BlockingJob(self, each) if isinstance(each, RemoteJob) else each for each in found]
+
+    job = waits(Client.job)
+    result = waits(Client.result)
+    end = waits(Client.end)
+    page = waits(Client.page)
+    jobs = walks(Client.jobs)
+    dead_letters = walks(Client.dead_letters)
+    explain = waits(Client.explain)
+    cancel = waits(Client.cancel)
+    retry = waits(Client.retry)
+    run_now = waits(Client.run_now)
+    prioritise = waits(Client.prioritise)
+    delete = waits(Client.delete)
+    signal = waits(Client.signal)
+    change = waits(Client.change)
+    redrive = waits(Client.redrive)
+
+    queues = waits(Client.queues)
+    queue = waits(Client.queue)
+    configure = waits(Client.configure)
+    pause = waits(Client.pause)
+    resume = waits(Client.resume)
+    drain = waits(Client.drain)
+    groups = walks(Client.groups)
+    set_limit = waits(Client.set_limit)
+    remove_limit = waits(Client.remove_limit)
+    workers = waits(Client.workers)
+    quiet = waits(Client.quiet)
+    stop = waits(Client.stop)
+    kinds = waits(Client.kinds)
+
+    me = waits(Client.me)
+    tokens = waits(Client.tokens)
+    create_token = waits(Client.create_token)
+    revoke_token = waits(Client.revoke_token)
+    audit = walks(Client.audit)
+    health = waits(Client.health)
+
+    events = walks(Client.events)
+    job_events = walks(Client.job_events)

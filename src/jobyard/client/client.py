@@ -1,0 +1,46 @@
+"""A yard on a server, for asynchronous programs."""
+
+from __future__ import annotations
+
+from jobyard.client.access import AccessVerbs
+from jobyard.client.events import EventVerbs
+from jobyard.client.jobs import JobVerbs
+from jobyard.client.queues import QueueVerbs
+from jobyard.client.transport import Transport
+
+TIMEOUT_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
+
+
+class Client(JobVerbs, QueueVerbs, AccessVerbs, EventVerbs):
+    """`async with Client("https://jobs.example.org") as client: job = await client.enqueue("send_mail", {...})`.
+
+    The token comes from `token`, or from JOBYARD_TOKEN or JOBYARD_TOKEN_FILE. `timeout`: seconds for one request.
+    `patience`: for how many seconds in all a request that is safe to repeat is repeated while the server is away.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._transport = Transport(url, token, timeout, patience)
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client {self.url}>"

@@ -1,0 +1,258 @@
+"""Jobs from afar: hand in, look, wait, change."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from jobyard.client.address import path
+from jobyard.client.refusals import class_of
+from jobyard.client.requests import job_request
+from jobyard.client.transport import Transport, as_query
+from jobyard.domain.job import State
+from jobyard.errors import JobyardError, ResultNotReady
+from jobyard.ports.store import Action
+from jobyard.service.read import ENDS
+from jobyard.service.wire import (
+    MAX_BATCH,
+    MAX_IDS,
+    Accepted,
+    BatchAnswer,
+    BatchItem,
+    BatchRequest,
+    BulkAnswer,
+    BulkRequest,
+    ExplanationView,
+    JobFilter,
+    JobPage,
+    JobRequest,
+    JobSummary,
+    JobView,
+    PriorityRequest,
+    ReasonRequest,
+    RedriveRequest,
+    SignalAnswer,
+    SignalRequest,
+)
+
+# A wait is asked anew this often, so that a lost connection cannot make it endless.
+ASK_AGAIN_SECONDS = 30.0
+# Jobs that travel together; the server reads no more than its max_body_bytes.
+BATCH_BYTES = 1 << 20
+
+
+class RemoteJob:
+    """A job on a server. `created` is False when a unique key was held: `id` is then the holder's."""
+
+    def __init__(self, verbs: JobVerbs, job_id: str, *, created: bool = True) -> None:
+        self._verbs = verbs
+        self.id = job_id
+        self.created = created
+
+    async def job(self) -> JobView:
+        return await self._verbs.job(self.id)
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """The handler's result; raises JobFailed, JobTimedOut, JobWasCancelled or, after the time, ResultNotReady."""
+        return await self._verbs.result(self.id, timeout)
+
+    async def cancel(self, reason: str = "") -> None:
+        await self._verbs.cancel(self.id, reason)
+
+    async def signal(self, name: str, data: Any = None) -> bool:
+        return await self._verbs.signal(self.id, name, data)
+
+    def __repr__(self) -> str:
+        return f"<RemoteJob {self.id}>"
+
+
+class JobVerbs:
+    _transport: Transport
+
+    # Hand in
+
+    async def enqueue(self, kind: str, payload: Any = None, **options: Any) -> RemoteJob:
+        """One job, however often the request has to be sent: it carries an Idempotency-Key of its own."""
+        request = job_request(kind, payload, **options)
+        found = await self._transport.call("POST", "/v1/jobs", Accepted, body=request, key=new_key())
+        return RemoteJob(self, found.id, created=found.created)
+
+    async def enqueue_many(self, jobs: Iterable[JobRequest]) -> list[RemoteJob | JobyardError]:
+        """Each is taken or refused by itself; a refused one stands in the answer as its error."""
+        found: list[RemoteJob | JobyardError] = []
+        for batch in batches(jobs):
+            body = BatchRequest(jobs=tuple(batch))
+            answer = await self._transport.call("POST", "/v1/jobs/batch", BatchAnswer, body=body, key=new_key())
+            found += [self._taken(item) for item in answer.items]
+        return found
+
+    def _taken(self, item: BatchItem) -> RemoteJob | JobyardError:
+        if item.id is not None:
+            return RemoteJob(self, item.id, created=bool(item.created))
+        return class_of(item.code or "", item.status)(item.detail or "")
+
+    # Look
+
+    async def job(self, job_id: str) -> JobView:
+        return await self._transport.call("GET", path("v1", "jobs", job_id), JobView)
+
+    async def result(self, job_id: str, timeout: float | None = None) -> Any:
+        """Waits, also through a restart of the server, as long as its absence is shorter than the client's patience."""
+        job = await self.end(job_id, timeout)
+        if job.state is State.COMPLETED:
+            return job.result
+        raise ENDS[job.state](f"Job {job_id} ({job.kind}) is {job.state}: {job.reason}")
+
+    async def end(self, job_id: str, timeout: float | None = None) -> JobView:
+        """The job once it is final."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            wait = ASK_AGAIN_SECONDS if left is None else min(ASK_AGAIN_SECONDS, left)
+            job = await self._transport.call(
+                "GET",
+                path("v1", "jobs", job_id),
+                JobView,
+                query=as_query({"wait_seconds": f"{wait:.3f}"}),
+                wait_seconds=wait,
+                patience=self._transport.patience if left is None else min(left, self._transport.patience),
+            )
+            if job.state.is_final:
+                return job
+            if deadline is not None and time.monotonic() >= deadline:
+                raise ResultNotReady(f"Job {job_id} did not end within {timeout:g} s; it goes on.")
+
+    async def page(
+        self, where: JobFilter | None = None, *, page_size: int = 50, page_token: str | None = None
+    ) -> JobPage:
+        """Newest first. A page may be short, even empty, and still have a token: go on until there is none."""
+        return await self._page("/v1/jobs", where, page_size, page_token)
+
+    async def _page(self, at: str, where: JobFilter | None, page_size: int, page_token: str | None) -> JobPage:
+        query = conditions(where) + as_query({"page_size": page_size, "page_token": page_token})
+        return await self._transport.call("GET", at, JobPage, query=query)
+
+    async def jobs(self, where: JobFilter | None = None, *, page_size: int = 200) -> AsyncIterator[JobSummary]:
+        """All jobs that match, newest first, fetched page by page."""
+        async for job in self._walk("/v1/jobs", where, page_size):
+            yield job
+
+    async def dead_letters(self, where: JobFilter | None = None, *, page_size: int = 200) -> AsyncIterator[JobSummary]:
+        """Jobs that failed or timed out for good, newest first."""
+        async for job in self._walk("/v1/dead-letters", where, page_size):
+            yield job
+
+    async def _walk(self, at: str, where: JobFilter | None, page_size: int) -> AsyncIterator[JobSummary]:
+        token: str | None = None
+        while True:
+            page = await self._page(at, where, page_size, token)
+            for job in page.items:
+                yield job
+            if page.next_page_token is UNSET:
+                return
+            token = str(page.next_page_token)
+
+    async def explain(self, job_id: str) -> ExplanationView:
+        """Why the job waits."""
+        return await self._transport.call("GET", path("v1", "jobs", job_id, "explain"), ExplanationView)
+
+    # Change
+
+    async def cancel(self, job_id: str, reason: str = "") -> JobView:
+        """A waiting job ends now; a running one is asked to stop."""
+        return await self._change(job_id, "cancel", ReasonRequest(reason=reason))
+
+    async def retry(self, job_id: str) -> JobView:
+        return await self._change(job_id, "retry")
+
+    async def run_now(self, job_id: str) -> JobView:
+        return await self._change(job_id, "run-now")
+
+    async def prioritise(self, job_id: str, priority: int) -> JobView:
+        return await self._change(job_id, "prioritise", PriorityRequest(priority=priority))
+
+    async def delete(self, job_id: str) -> None:
+        await self._transport.call("DELETE", path("v1", "jobs", job_id), type(None))
+
+    async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
+        """Wake the job if it is parked on this signal, else have it remembered for when it parks."""
+        body = SignalRequest(name=name, data=data)
+        return (await self._transport.call("POST", path("v1", "jobs", job_id, "signal"), SignalAnswer, body=body)).woke
+
+    async def _change(self, job_id: str, word: str, body: Any = None) -> JobView:
+        return await self._transport.call("POST", path("v1", "jobs", job_id, word), JobView, body=body)
+
+    async def change(
+        self,
+        action: Action,
+        *,
+        ids: Sequence[str] | None = None,
+        where: JobFilter | None = None,
+        reason: str = "",
+        priority: int = 0,
+    ) -> BulkAnswer:
+        """Many jobs at once: those with these ids, or all that match; the server does it in short steps."""
+        words = {"action": action, "reason": reason, "priority": priority}
+        return await self._all_steps("/v1/jobs/actions", BulkRequest, words, ids, where)
+
+    async def redrive(self, *, ids: Sequence[str] | None = None, where: JobFilter | None = None) -> BulkAnswer:
+        """Try dead letters again."""
+        return await self._all_steps("/v1/dead-letters/redrive", RedriveRequest, {}, ids, where)
+
+    async def _all_steps(
+        self,
+        at: str,
+        shape: type[BulkRequest] | type[RedriveRequest],
+        words: dict[str, Any],
+        ids: Sequence[str] | None,
+        where: JobFilter | None,
+    ) -> BulkAnswer:
+        changed = unchanged = 0
+        for some in [None] if ids is None else [tuple(part) for part in parts(ids, MAX_IDS)]:
+            token: str | None = None
+            while True:
+                body = shape(ids=some, filter=where, page_token=token, **words)
+                answer = await self._transport.call("POST", at, BulkAnswer, body=body)
+                changed += answer.changed
+                unchanged += answer.unchanged
+                if answer.next_page_token is UNSET:
+                    break
+                token = str(answer.next_page_token)
+        return BulkAnswer(changed=changed, unchanged=unchanged)
+
+
+def conditions(where: JobFilter | None) -> list[tuple[str, str]]:
+    """
+    >>> conditions(JobFilter(queue="mail", state=(State.FAILED,)))
+    [('queue', 'mail'), ('state', 'FAILED')]
+    """
+    return [] if where is None else as_query(msgspec.to_builtins(where))
+
+
+def new_key() -> str:
+    return secrets.token_hex(16)
+
+
+def parts(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def batches(jobs: Iterable[JobRequest]) -> Iterator[list[JobRequest]]:
+    """In their order, cut where a batch has enough jobs or bytes."""
+    batch: list[JobRequest] = []
+    size = 0
+    for job in jobs:
+        length = len(msgspec.json.encode(job))
+        if batch and (len(batch) == MAX_BATCH or size + length > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(job)
+        size += length
+    if batch:
+        yield batch

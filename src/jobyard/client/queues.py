@@ -1,0 +1,105 @@
+"""Queues, groups, workers and kinds from afar."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from msgspec import UNSET
+
+from jobyard.client.address import path
+from jobyard.client.transport import Transport, as_query
+from jobyard.service.wire import (
+    DrainAnswer,
+    GroupPage,
+    GroupView,
+    KindList,
+    LimitRequest,
+    QueueList,
+    QueueView,
+    SettingsRequest,
+    WorkerList,
+    WorkerView,
+)
+
+
+class QueueVerbs:
+    _transport: Transport
+
+    async def queues(self) -> tuple[QueueView, ...]:
+        return (await self._transport.call("GET", "/v1/queues", QueueList)).items
+
+    async def queue(self, queue: str) -> QueueView:
+        return await self._transport.call("GET", path("v1", "queues", queue), QueueView)
+
+    async def configure(
+        self,
+        queue: str,
+        *,
+        max_running: int | None = None,
+        max_per_group: int | None = None,
+        max_waiting: int | None = None,
+        max_waiting_per_group: int | None = None,
+        keep_completed: int | None = None,
+        keep_failed: int | None = None,
+        keep_seconds: float | None = None,
+    ) -> QueueView:
+        """Create a queue, or replace its limits: one that is not given is none. What is kept then stays as it is."""
+        body = SettingsRequest(
+            max_running=max_running,
+            max_per_group=max_per_group,
+            max_waiting=max_waiting,
+            max_waiting_per_group=max_waiting_per_group,
+            keep_completed=keep_completed,
+            keep_failed=keep_failed,
+            keep_seconds=keep_seconds,
+        )
+        return await self._transport.call("PUT", path("v1", "queues", queue), QueueView, body=body)
+
+    async def pause(self, queue: str, group: str | None = None) -> None:
+        """Start no more jobs of the queue, or of one group; running ones go on."""
+        await self._pause(queue, group, "pause")
+
+    async def resume(self, queue: str, group: str | None = None) -> None:
+        await self._pause(queue, group, "resume")
+
+    async def _pause(self, queue: str, group: str | None, word: str) -> None:
+        of_group = [] if group is None else ["groups", group]
+        await self._transport.call("POST", path("v1", "queues", queue, *of_group, word), type(None))
+
+    async def drain(self, queue: str) -> int:
+        """Delete all waiting jobs of a queue; running ones go on. Answers how many."""
+        return (await self._transport.call("POST", path("v1", "queues", queue, "drain"), DrainAnswer)).removed
+
+    async def groups(self, queue: str, *, page_size: int = 200) -> AsyncIterator[GroupView]:
+        """Groups that have jobs, a limit or a pause, by name; the jobs without a group first."""
+        token: str | None = None
+        while True:
+            query = as_query({"page_size": page_size, "page_token": token})
+            page = await self._transport.call("GET", path("v1", "queues", queue, "groups"), GroupPage, query=query)
+            for group in page.items:
+                yield group
+            if page.next_page_token is UNSET:
+                return
+            token = str(page.next_page_token)
+
+    async def set_limit(self, queue: str, group: str, limit: int) -> None:
+        """Give a group its own limit: 0 blocks it, 1 makes it serial."""
+        at = path("v1", "queues", queue, "groups", group, "limit")
+        await self._transport.call("PUT", at, type(None), body=LimitRequest(limit=limit))
+
+    async def remove_limit(self, queue: str, group: str) -> None:
+        await self._transport.call("DELETE", path("v1", "queues", queue, "groups", group, "limit"), type(None))
+
+    async def workers(self) -> tuple[WorkerView, ...]:
+        return (await self._transport.call("GET", "/v1/workers", WorkerList)).items
+
+    async def quiet(self, worker_id: str) -> None:
+        """Have a worker take no more jobs; what runs goes on, and the worker stays."""
+        await self._transport.call("POST", path("v1", "workers", worker_id, "quiet"), type(None))
+
+    async def stop(self, worker_id: str) -> None:
+        """Have a worker stop, as SIGTERM does."""
+        await self._transport.call("POST", path("v1", "workers", worker_id, "stop"), type(None))
+
+    async def kinds(self) -> KindList:
+        return await self._transport.call("GET", "/v1/kinds", KindList)

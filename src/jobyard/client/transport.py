@@ -1,0 +1,202 @@
+"""One request: sent, repeated where that is safe, its answer read or its refusal raised."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from jobyard.client.address import checked_url, found_token
+from jobyard.client.refusals import refusal
+from jobyard.domain.instant import Instant
+from jobyard.errors import ConfigurationError, QueueFull, ServerUnavailable
+
+try:
+    import httpx2
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "jobyard.client needs the Python package httpx2, which is not installed. "
+        "Install it with: pip install 'jobyard[client]'"
+    ) from error
+
+T = TypeVar("T")
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
+CONNECTIONS = 100
+# The server says "Date" in whole seconds: a smaller difference between the clocks cannot be told from that.
+COARSE_MILLISECONDS = 2000
+# Nothing was sent yet, so nothing can have happened.
+UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+# The server, or what stands before it, is away for a while.
+AWAY = (502, 503, 504)
+
+Query = Sequence[tuple[str, str]]
+
+
+class Failure(NamedTuple):
+    error: Exception
+    may_repeat: bool
+    wait_seconds: float | None = None  # as the server wants it
+
+
+class Transport:
+    def __init__(self, url: str, token: str | None, timeout: float, patience: float) -> None:
+        self.url = checked_url(url)
+        self._token = found_token(token)
+        self._timeout = timeout
+        self.patience = patience
+        self._behind: Instant = 0  # how far our clock is behind the server's
+        self._client: httpx2.AsyncClient | None = None
+
+    def __repr__(self) -> str:
+        return f"<Transport {self.url}>"
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def now(self) -> Instant:
+        """By the server's clock, as far as its answers tell."""
+        return round(time.time() * 1000) + self._behind
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        *,
+        query: Query = (),
+        body: Any = None,
+        key: str | None = None,
+        wait_seconds: float = 0.0,
+        patience: float | None = None,
+    ) -> T:
+        """`key`: an Idempotency-Key, which makes it safe to send the same again. `wait_seconds`: the server may."""
+        request = self._request(method, path, query, body, key, wait_seconds)
+        is_safe = method == "GET" or key is not None
+        end = time.monotonic() + (self.patience if patience is None else patience)
+        for tries in itertools.count(1):
+            found = await self._once(request, is_safe=is_safe)
+            if isinstance(found, httpx2.Response):
+                return self._read(found, answer)
+            wait = pause(tries) if found.wait_seconds is None else found.wait_seconds + pause(1)
+            if not found.may_repeat or time.monotonic() + wait > end:
+                raise found.error
+            await asyncio.sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _request(
+        self, method: str, path: str, query: Query, body: Any, key: str | None, wait_seconds: float
+    ) -> dict[str, Any]:
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {} if key is None else {"Idempotency-Key": key}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        return {
+            "method": method,
+            "url": self.url + path,
+            "params": list(query) or None,
+            "content": content,
+            "headers": headers,
+            "timeout": httpx2.Timeout(self._timeout, read=self._timeout + wait_seconds),
+        }
+
+    async def _once(self, request: dict[str, Any], *, is_safe: bool) -> httpx2.Response | Failure:
+        try:
+            response = await self._http().request(**request)
+        except httpx2.TransportError as error:
+            return Failure(self._unavailable(error), is_safe or isinstance(error, UNSENT))
+        self._note_time(response)
+        if response.is_success:
+            return response
+        wrong = refusal(response.status_code, response.content, self.url)
+        # Too often means that nothing was done; a full queue is an answer, here as anywhere.
+        refused = response.status_code == 429 and not isinstance(wrong, QueueFull)
+        may_repeat = refused or (is_safe and response.status_code in AWAY)
+        return Failure(wrong, may_repeat, _seconds(response.headers.get("Retry-After")))
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Query, last_id: str, read_seconds: float) -> AsyncIterator[Any]:
+        """An open stream of server-sent events; raises what `call` would."""
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        timeout = httpx2.Timeout(self._timeout, read=read_seconds)
+        try:
+            async with self._http().stream(
+                "GET", self.url + path, params=list(query) or None, headers=headers, timeout=timeout
+            ) as response:
+                self._note_time(response)
+                if not response.is_success:
+                    raise refusal(response.status_code, await response.aread(), self.url)
+                yield httpx2.EventSource(response)
+        except httpx2.TransportError as error:
+            raise self._unavailable(error) from error
+
+    def _http(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+            limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+            self._client = httpx2.AsyncClient(headers=headers, limits=limits)
+        return self._client
+
+    def _read(self, response: httpx2.Response, answer: type[T]) -> T:
+        if answer is type(None):
+            return None
+        try:
+            return msgspec.json.decode(response.content, type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ServerUnavailable(
+                f"{self.url} answered something that a jobyard server of this version does not: {error}."
+            ) from error
+
+    def _unavailable(self, error: Exception) -> ServerUnavailable:
+        why = str(error) or type(error).__name__
+        found = ServerUnavailable(f"The server {self.url} does not answer: {why}.")
+        found.__cause__ = error
+        return found
+
+    def _note_time(self, response: httpx2.Response) -> None:
+        try:
+            there = parsedate_to_datetime(response.headers["Date"]).timestamp() * 1000
+        except (KeyError, ValueError, TypeError):
+            return
+        behind = round(there - time.time() * 1000)
+        self._behind = behind if abs(behind) > COARSE_MILLISECONDS else 0
+
+
+def pause(tries: int) -> float:
+    """Twice as long each time, somewhere between half of it and all: those who fail together do not return together."""
+    longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
+    return longest * random.uniform(0.5, 1.0)
+
+
+def _seconds(text: str | None) -> float | None:
+    """
+    >>> _seconds("2"), _seconds("Wed, 21 Oct 2026 07:28:00 GMT"), _seconds(None)
+    (2.0, None, None)
+    """
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def as_query(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is given, lists repeated.
+
+    >>> as_query({"queue": "mail", "group": None, "state": ["FAILED", "TIMEOUT"]})
+    [('queue', 'mail'), ('state', 'FAILED'), ('state', 'TIMEOUT')]
+    """
+    found: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, list | tuple):
+            found += [(name, str(each)) for each in value]
+        elif value is not None:
+            found.append((name, str(value)))
+    return found
