@@ -7,6 +7,8 @@ import time
 
 from jobyard.domain import events as e
 from jobyard.domain.job import State
+from jobyard.domain.lease import Lease
+from jobyard.observe.current import facts
 
 worker_log = logging.getLogger("jobyard.worker")
 store_log = logging.getLogger("jobyard.store")
@@ -29,15 +31,15 @@ class LogObserver:
     def observe(self, event: e.Event) -> None:
         match event:
             case e.JobStarted(lease):
-                worker_log.debug("%s %s started, attempt %d", lease.kind, lease.job_id, lease.attempt)
+                _about(lease, logging.DEBUG, "%s %s started, attempt %d", lease.attempt)
             case e.JobReported(lease, progress):
-                worker_log.debug("%s %s: %g %% %s", lease.kind, lease.job_id, progress.percent, progress.message)
+                _about(lease, logging.DEBUG, "%s %s: %g %% %s", progress.percent, progress.message)
             case e.JobSettled():
                 self._settled(event)
             case e.SettlementRefused(lease, to):
-                worker_log.warning("%s %s: %s refused, the lease was lost", lease.kind, lease.job_id, to)
+                _about(lease, logging.WARNING, "%s %s: %s refused, the lease was lost", to)
             case e.LeaseLost(lease):
-                worker_log.warning("%s %s: lease lost, stopping the run", lease.kind, lease.job_id)
+                _about(lease, logging.WARNING, "%s %s: lease lost, stopping the run")
             case e.LeasesExpired(worker, ended):
                 jobs = ", ".join(lease.job_id for lease in ended[:3]) + (", …" if len(ended) > 3 else "")
                 worker_log.warning(
@@ -79,16 +81,16 @@ class LogObserver:
     def _settled(self, event: e.JobSettled) -> None:
         lease = event.lease
         if event.ending is None:
-            worker_log.debug("%s %s is %s after %.3f s", lease.kind, lease.job_id, event.to, event.seconds)
+            _about(lease, logging.DEBUG, "%s %s is %s after %.3f s", event.to, event.seconds)
         elif event.to is State.PENDING:
-            worker_log.warning(
-                "%s %s: attempt %d of %d: %s (%s); it will run again",
-                lease.kind,
-                lease.job_id,
-                lease.attempt,
-                lease.max_attempts,
-                event.ending,
-                event.message,
-            )
+            tries = (lease.attempt, lease.max_attempts)
+            said = "%s %s: attempt %d of %d: %s (%s); it will run again"
+            _about(lease, logging.WARNING, said, *tries, event.ending, event.message)
         else:
-            worker_log.error("%s %s is %s: %s", lease.kind, lease.job_id, event.to, event.message)
+            _about(lease, logging.ERROR, "%s %s is %s: %s", event.to, event.message)
+
+
+def _about(lease: Lease, level: int, text: str, *more: object) -> None:
+    """A line that begins with the job's kind and id, and carries them for programs."""
+    if worker_log.isEnabledFor(level):
+        worker_log.log(level, text, lease.kind, lease.job_id, *more, extra=facts(lease))

@@ -12,6 +12,7 @@ from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Release, TimedOut
 from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import LeaseLost, NotPossible
+from jobyard.observe.current import current_lease
 from jobyard.ports.executor import Executor
 from jobyard.ports.store import HotPath, Report
 
@@ -78,6 +79,7 @@ class Run:
 
     async def _perform(self) -> None:
         self._begun = True
+        current_lease.set(self.lease)  # in the context of this task alone
         try:
             outcome = await self._crew.executor.perform(self)
         except asyncio.CancelledError:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
+from typing import Any
 
 from jobyard.domain.instant import rfc3339
 from jobyard.errors import ConfigurationError
 from jobyard.main.cli.render import echo
 from jobyard.main.levels import parse_levels
 from jobyard.main.settings import LOG_LEVEL
+from jobyard.observe.current import current_lease, facts
 
 PLAIN = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -40,6 +43,15 @@ class OurHandler(logging.Handler):
         echo(self.format(record), err=True)
 
 
+def trace_id() -> str:
+    """Of the span that this code runs in; empty where nobody traces."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return ""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else ""
+
+
 def json_formatter() -> logging.Formatter:
     """One object per line; what a record carries in `extra`, such as the job's id, is part of it."""
     try:
@@ -53,6 +65,15 @@ def json_formatter() -> logging.Formatter:
     class Formatter(JsonFormatter):
         def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
             return rfc3339(round(record.created * 1000))
+
+        def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
+            super().add_fields(log_data, record, message_dict)
+            lease = current_lease.get()
+            if lease is not None and "job_id" not in log_data:
+                log_data |= facts(lease)
+            trace = trace_id()
+            if trace:
+                log_data["trace_id"] = trace
 
     return Formatter(
         ("asctime", "levelname", "name", "message"),
