@@ -10,36 +10,11 @@ from jobyard.domain.hint import Hint, What
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.ports.store import QueueInfo
 from jobyard.service.views import queue_view
+from jobyard.service.wire_events import QUEUE_CHANGED, RESYNC, CloudEvent, JobNews, ProgressNews, job_event_type
 
-SNAPSHOT = "io.jobyard.snapshot.v1"
-QUEUE_CHANGED = "io.jobyard.queue.changed.v1"
-RESYNC = "io.jobyard.resync.v1"
 RETRY = b"retry: 2000\n\n"
 PING = b": ping\n\n"
 _encode = msgspec.json.Encoder().encode
-
-
-class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    specversion: str
-    id: str
-    source: str
-    type: str
-    time: str
-    subject: str = ""
-    data: Any = None
-
-
-class JobNews(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event tells of a job; the job itself tells more."""
-
-    job_id: str
-    kind: str
-    queue: str
-    group: str | None
-    state: str | None
-    attempt: int
-    reason: str | None = None
-    progress: Any = None
 
 
 def message(number: int, source: str, kind: str, at: Instant, data: Any = None, subject: str = "") -> bytes:
@@ -56,7 +31,7 @@ def hint_message(number: int, source: str, hint: Hint, now: Instant) -> bytes:
         return message(number, source, RESYNC, at, subject=hint.job_id)
     progress = None
     if hint.what is What.PROGRESS:
-        progress = {"percent": hint.percent, "message": hint.message or "", "data": hint.data}
+        progress = ProgressNews(percent=hint.percent, message=hint.message or "", data=hint.data)
     news = JobNews(
         job_id=hint.job_id,
         kind=hint.kind,
@@ -67,7 +42,7 @@ def hint_message(number: int, source: str, hint: Hint, now: Instant) -> bytes:
         reason=hint.reason,
         progress=progress,
     )
-    return message(number, source, f"io.jobyard.job.{hint.what}.v1", at, news, hint.job_id)
+    return message(number, source, job_event_type(hint.what), at, news, hint.job_id)
 
 
 def queue_message(number: int, source: str, info: QueueInfo, now: Instant) -> bytes:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobyard.domain.job import Job
-from jobyard.doors.http.cloud import PING, RETRY, SNAPSHOT, CloudEvent, message
+from jobyard.doors.http.cloud import PING, RETRY, message
 from jobyard.doors.http.door import Door
 from jobyard.doors.http.listeners import Audience, Listener
 from jobyard.doors.http.protocol import ABORT
@@ -19,6 +19,7 @@ from jobyard.doors.http.route import Ask, Routes
 from jobyard.service.access import Permission
 from jobyard.service.views import job_summary, job_view, queue_view, tag_of
 from jobyard.service.wire import Incoming, JobFilter, Name
+from jobyard.service.wire_events import SNAPSHOT, CloudEvent, JobSnapshot, Snapshot
 
 ROUTES = Routes("events")
 PING_SECONDS = 15.0
@@ -76,10 +77,10 @@ async def all_events(ask: Ask) -> Response:
     async def snapshot() -> Any:
         queues = await ask.door.store.queues()
         page = await ask.door.store.find(where, NEWEST)
-        return {
-            "queues": [queue_view(info) for info in queues if audience.wants_queue(info.name)],
-            "jobs": [job_summary(job) for job in page.jobs if keep(job)],
-        }
+        return Snapshot(
+            queues=tuple(queue_view(info) for info in queues if audience.wants_queue(info.name)),
+            jobs=tuple(job_summary(job) for job in page.jobs if keep(job)),
+        )
 
     return await EventStream(ask.door, audience, who.id, snapshot).opened()
 
@@ -104,7 +105,7 @@ async def stream_of_job(ask: Ask) -> Response:
     async def snapshot() -> Any:
         job = await job_in_reach(ask)
         stream.watch(job)
-        return {"job": job_view(job)}
+        return JobSnapshot(job_view(job))
 
     audience = Audience(job_id=ask.path["id"], types=frozenset(ask.query.type))
     stream = EventStream(ask.door, audience, ask.principal.id, snapshot)
