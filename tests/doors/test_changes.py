@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from tests.conformance.support import claim_one, settle
 from tests.doors.scenes import api, hand_in, ids
 from tests.doors.support import Scene
 
 from jobyard.domain.outcome import Failed, Park
+from jobyard.ports.store import WorkerInfo
 from jobyard.service.audit import Audit
 
 
@@ -60,7 +62,7 @@ async def test_many_by_ids_or_by_the_filter_of_the_list(scene: Scene) -> None:
     async with scene.client("operator") as client:
         made = [await hand_in(client, queue=queue) for queue in "aaabb"]
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [made[0], made[0], "nobody"]})
-        assert answer.json() == {"changed": 1, "unchanged": 0}
+        assert answer.json() == {"changed": 1, "unchanged": 0, "changed_ids": [made[0]], "unchanged_ids": []}
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "filter": {"queue": "a"}})
         assert answer.json() == {"changed": 2, "unchanged": 1}
         assert len(await ids(client, state="PENDING")) == 2
@@ -98,7 +100,7 @@ async def test_dead_letters_are_listed_and_redriven(scene: Scene) -> None:
         assert len(await ids(client, "/v1/dead-letters", group="b")) == 2
         assert await ids(client, "/v1/dead-letters", state="CANCELLED") == []
         path = "/v1/dead-letters/redrive"
-        assert (await client.post(path, json={"ids": [dead[0], cancelled]})).json() == {"changed": 1, "unchanged": 0}
+        assert (await client.post(path, json={"ids": [dead[0], cancelled]})).json()["changed_ids"] == [dead[0]]
         assert (await client.post(path, json={"filter": {"group": "b"}})).json() == {"changed": 2, "unchanged": 0}
         assert await ids(client, "/v1/dead-letters") == []
         assert set(await ids(client, state="PENDING")) == set(dead)
@@ -157,3 +159,24 @@ async def test_groups(scene: Scene) -> None:
 async def test_kinds_where_no_app_is_loaded(scene: Scene) -> None:
     async with scene.client("viewer") as client:
         assert (await client.get("/v1/kinds")).json() == {"items": [], "any_kind": True}
+
+
+async def test_workers_are_listed_and_told_to_be_quiet_or_to_stop(scene: Scene) -> None:
+    worker = WorkerInfo(id="w1", host="here", pid=7, queues=("mail",), concurrency=2)
+    await scene.store.beat(worker, 60)
+    await scene.store.beat(msgspec.structs.replace(worker, id="w2", queues=()), 60)
+    async with (
+        scene.client("operator") as client,
+        scene.client("operator", queues=["mail"]) as confined,
+        scene.client("operator", queues=["other"]) as other,
+    ):
+        [first, second] = (await client.get("/v1/workers")).json()["items"]
+        assert (first["id"], first["queues"], first["concurrency"], first["quiet"]) == ("w1", ["mail"], 2, False)
+        assert second["id"] == "w2"
+        assert [each["id"] for each in (await other.get("/v1/workers")).json()["items"]] == ["w2"]
+        assert (await client.post("/v1/workers/w2/quiet")).status_code == 204
+        assert (await confined.post("/v1/workers/w1/stop")).status_code == 204
+        assert (await confined.post("/v1/workers/w2/stop")).status_code == 403
+        assert (await other.post("/v1/workers/w1/stop")).json()["code"] == "worker_not_found"
+        assert (await client.post("/v1/workers/nobody/stop")).json()["code"] == "worker_not_found"
+    assert await written(scene) == [("worker.quiet", "w2"), ("worker.stop", "w1")]

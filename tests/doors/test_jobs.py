@@ -166,6 +166,15 @@ async def test_a_long_poll_answers_when_the_job_has_ended(scene: Scene) -> None:
         assert "retry-after" not in answer.headers
 
 
+async def test_a_long_poll_ends_when_the_server_stops(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        job_id = await hand_in(client)
+        waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait_seconds": 60}))
+        scene.door.draining.set()
+        answer = await asyncio.wait_for(waiting, 10)
+        assert (answer.json()["state"], answer.headers["retry-after"]) == ("PENDING", "1")
+
+
 async def test_why_a_job_waits(scene: Scene) -> None:
     await scene.store.configure("default", QueueSettings(max_per_group=1))
     async with scene.client("operator") as client, scene.client("submitter") as submitter:

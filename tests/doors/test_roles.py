@@ -57,6 +57,8 @@ TABLE = {
     "POST /v1/queues/{queue}/groups/{group}/pause": Row(OPERATORS),
     "POST /v1/queues/{queue}/groups/{group}/resume": Row(OPERATORS),
     "GET /v1/workers": Row(ALL),
+    "POST /v1/workers/{id}/quiet": Row(OPERATORS),
+    "POST /v1/workers/{id}/stop": Row(OPERATORS),
     "GET /v1/kinds": Row(ALL),
     "GET /v1/events": Row(ALL),
     "GET /v1/jobs/{id}/events": Row(ALL),

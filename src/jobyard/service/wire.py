@@ -259,6 +259,7 @@ class JobFilter(Incoming, frozen=True, kw_only=True):
     kind: Name | None = None
     state: tuple[State, ...] = ()
     tag: Name | None = None
+    unique_key: Name | None = None
     text: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)] | None = None  # in the payload, case ignored
     created_after: Moment | None = None
     created_before: Moment | None = None
@@ -288,6 +289,8 @@ class RedriveRequest(Incoming, frozen=True, kw_only=True):
 class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     unchanged: int  # found, but in a state that does not allow it
+    changed_ids: tuple[str, ...] | UnsetType = UNSET  # for a request by ids
+    unchanged_ids: tuple[str, ...] | UnsetType = UNSET
     next_page_token: str | UnsetType = UNSET  # more jobs match than one call changes
 
 
@@ -364,6 +367,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     running: int
     completed: int
+    quiet: bool  # it was told to take no more jobs
     started_at: Time
     seen_at: Time
 

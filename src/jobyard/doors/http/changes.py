@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+from msgspec import UNSET
 
 from jobyard.domain.job import State
 from jobyard.doors.http.jobs import page_of
@@ -13,7 +14,7 @@ from jobyard.doors.http.problems import FieldError, HttpError
 from jobyard.doors.http.reach import is_confined, narrowed, note, require_job
 from jobyard.doors.http.route import Ask, Routes
 from jobyard.executors.python.payload import to_json
-from jobyard.ports.store import Action
+from jobyard.ports.store import Action, Changed
 from jobyard.service.access import Permission
 from jobyard.service.operate import CHANGE_AT_ONCE
 from jobyard.service.views import job_view
@@ -122,8 +123,9 @@ async def change_matching(ask: Ask, request: BulkRequest, states: tuple[State, .
     if request.ids is not None and not states and not is_confined(ask.principal):
         # Whoever sees all jobs need not have them looked up first.
         ids = tuple(dict.fromkeys(request.ids))
-        answer = await ask.door.operate.many(request.action, ids, reason=request.reason, priority=request.priority)
-        done = BulkAnswer(changed=len(answer.changed), unchanged=len(answer.unchanged))
+        done = counted(
+            request, await ask.door.operate.many(request.action, ids, reason=request.reason, priority=request.priority)
+        )
     else:
         done = await walk(ask, request, states)
     told = {} if request.filter is None else msgspec.to_builtins(request.filter)
@@ -147,15 +149,26 @@ async def walk(ask: Ask, request: BulkRequest, states: tuple[State, ...]) -> Bul
     cursor = position(request.page_token)
     loop = asyncio.get_running_loop()
     end = loop.time() + BULK_SECONDS
-    changed = unchanged = looked_at = 0
+    done, looked_at = Changed((), ()), 0
     while True:
         page = await page_of(ask, where, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor)
         ids = [job.id for job in page.jobs if keep(job)]
         if ids:
-            answer = await ask.door.operate.many(request.action, ids, reason=request.reason, priority=request.priority)
-            changed += len(answer.changed)
-            unchanged += len(answer.unchanged)
+            more = await ask.door.operate.many(request.action, ids, reason=request.reason, priority=request.priority)
+            done = Changed(done.changed + more.changed, done.unchanged + more.unchanged)
         looked_at += len(page.jobs)
         cursor = page.cursor
         if cursor is None or looked_at >= request.limit or loop.time() > end:
-            return BulkAnswer(changed=changed, unchanged=unchanged, next_page_token=token(cursor))
+            return counted(request, done, cursor)
+
+
+def counted(request: BulkRequest, done: Changed, cursor: str | None = None) -> BulkAnswer:
+    """Whoever named jobs is told which; a filter may match too many for that."""
+    by_ids = request.ids is not None
+    return BulkAnswer(
+        changed=len(done.changed),
+        unchanged=len(done.unchanged),
+        changed_ids=done.changed if by_ids else UNSET,
+        unchanged_ids=done.unchanged if by_ids else UNSET,
+        next_page_token=token(cursor),
+    )

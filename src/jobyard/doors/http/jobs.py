@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import msgspec
@@ -179,10 +180,21 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def get_job(ask: Ask) -> Response:
     job = await job_in_reach(ask)
     if ask.query.wait_seconds and not job.state.is_final:
-        ended = await ask.door.store.wait_for_end(job.id, ask.query.wait_seconds)
-        job = ended or await job_in_reach(ask)
+        job = await end_of(ask, job.id) or await job_in_reach(ask)
     headers = {} if job.state.is_final else {"Retry-After": "1"}
     return Response(_encode(job_view(job)), 200, headers, "application/json")
+
+
+async def end_of(ask: Ask, job_id: str) -> Job | None:
+    """The job once it has ended; None after the time, or as soon as the server stops."""
+    ending = asyncio.ensure_future(ask.door.store.wait_for_end(job_id, ask.query.wait_seconds))
+    draining = asyncio.ensure_future(ask.door.draining.wait())
+    try:
+        await asyncio.wait((ending, draining), return_when=asyncio.FIRST_COMPLETED)
+        return await ending if ending.done() else None
+    finally:
+        ending.cancel()
+        draining.cancel()
 
 
 @ROUTES.add("GET", "/v1/jobs/{id}/explain", Permission.READ, "Why the job waits", answer=ExplanationView)

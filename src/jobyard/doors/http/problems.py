@@ -17,6 +17,7 @@ STATUS: dict[type[errors.JobyardError], int] = {
     errors.QueueFull: 429,
     errors.ConfigurationError: 500,
     errors.JobNotFound: 404,
+    errors.WorkerNotFound: 404,
     errors.NotPossible: 409,
     errors.LeaseLost: 409,
     errors.ResultNotReady: 504,

@@ -83,6 +83,7 @@ def narrowed(
         kind=asked.kind,
         states=asked.state or states or None,
         tag=own or tag,
+        unique_key=asked.unique_key,
         text=asked.text,
         created_after=_instant(asked.created_after),
         created_before=_instant(asked.created_before),
