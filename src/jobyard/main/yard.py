@@ -18,7 +18,9 @@ from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.main.blocking import Blocking
 from jobyard.main.definition import Call, Definition, Enqueue, Handle, declared
 from jobyard.main.stores import make_store
+from jobyard.observe.feed import Feed
 from jobyard.observe.logs import LogObserver
+from jobyard.observe.several import Several
 from jobyard.ports.clock import Clock
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, Store
@@ -26,6 +28,7 @@ from jobyard.service import options
 from jobyard.service.operate import Operate
 from jobyard.service.options import BackoffLike
 from jobyard.service.read import Read
+from jobyard.worker.identity import worker_name
 from jobyard.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -219,15 +222,18 @@ class Jobyard:
         options.whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
         options.positive("lease_seconds", lease_seconds)
         options.seconds("shutdown_timeout", shutdown_timeout)
+        name = name or worker_name()
+        feed = Feed(self.store, name)
         return Worker(
             self.store,
             PythonExecutor(self.kinds, self.max_payload_bytes),
-            self.observer,
+            Several(feed, self.observer),
             queues=[options.name("queue", queue) for queue in queues],
             concurrency=concurrency,
             lease_seconds=lease_seconds,
             shutdown_seconds=shutdown_timeout,
             name=name,
+            companions=[feed],
         )
 
     def _require_transactions(self) -> None:

@@ -16,3 +16,13 @@ class Observer(Protocol):
     def observe(self, event: Event) -> None:
         """Must be quick and must not raise; called from any thread."""
         ...
+
+
+class Companion(Protocol):
+    """Runs beside a worker, in its event loop: from before the first claim until after the last settlement."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        """Must not take long, nor raise; safe twice."""
+        ...

@@ -17,7 +17,7 @@ from jobyard.domain.outcome import Failed, Release, Snooze
 from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import NotPossible, StoreError
 from jobyard.ports.executor import Executor
-from jobyard.ports.observer import Observer
+from jobyard.ports.observer import Companion, Observer
 from jobyard.ports.store import Exchange, Store, WorkerInfo
 from jobyard.service.control import Control
 from jobyard.worker.identity import worker_name
@@ -52,11 +52,13 @@ class Worker:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         shutdown_seconds: float = 30.0,
         name: str | None = None,
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.id = name or worker_name()
         self.store = store
         self.executor = executor
         self._observer = observer
+        self._companions = companions
         self._queues = tuple(queues)
         self._concurrency = concurrency
         self._lease_seconds = lease_seconds
@@ -94,6 +96,8 @@ class Worker:
         if self._main is None:
             self._started_at = await self.store.now()
             self._loop = asyncio.get_running_loop()
+            for companion in self._companions:
+                await companion.start()
             self._keeper = Keeper(self, self.store, self._lease_seconds, self._loop)
             self._keeper.start()
             self._main = self._loop.create_task(self._claim_loop())
@@ -130,6 +134,8 @@ class Worker:
         finally:
             hurry.cancel()
             await self._keeper.stop()
+            for companion in self._companions:
+                await companion.stop()
         self.observe(e.WorkerStopped(self.id, self._handed_back))
         self._over.set()
 
@@ -223,8 +229,9 @@ class Worker:
                 await self._trouble.nap("exchanging jobs", error)
             return
         trip.batch, trip.wanted = [], 0
-        await self._take(answer, wanted)
+        # First what ended, then what begins: who follows a job hears it in that order.
         self._record(batch, answer)
+        await self._take(answer, wanted)
 
     async def _take(self, answer: Exchange, wanted: int) -> None:
         self.last_exchange = time.monotonic()

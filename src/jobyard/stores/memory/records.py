@@ -10,6 +10,8 @@ from jobyard.ports.clock import Clock
 from jobyard.ports.store import Entry, Record
 from jobyard.stores.memory.desk import Desk
 
+SWEEP_FIRST = 1000
+
 
 @dataclass(slots=True, frozen=True)
 class Document:
@@ -21,6 +23,7 @@ class RecordVerbs(Desk):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._collections: dict[str, dict[str, Document]] = {}
+        self._sweep_at: dict[str, int] = {}  # so many documents of a collection are worth a look for expired ones
         self._logs: dict[str, list[Entry]] = {}
 
     async def put(
@@ -34,6 +37,8 @@ class RecordVerbs(Desk):
             expires_at = FOREVER if expire_seconds is None else after(now, expire_seconds)
             documents = self._collections.setdefault(collection, {})
             documents[key] = Document(Record(key, version + 1, data), expires_at)
+            if len(documents) >= self._sweep_at.get(collection, SWEEP_FIRST):
+                self._sweep(collection, now)
             return version + 1
 
     async def fetch(self, collection: str, key: str) -> Record | None:
@@ -69,3 +74,9 @@ class RecordVerbs(Desk):
         """An expired document does not exist."""
         document = self._collections.get(collection, {}).get(key)
         return document.record if document is not None and now < document.expires_at else None
+
+    def _sweep(self, collection: str, now: Instant) -> None:
+        documents = self._collections[collection]
+        for key in [key for key, document in documents.items() if document.expires_at <= now]:
+            del documents[key]
+        self._sweep_at[collection] = max(SWEEP_FIRST, 2 * len(documents))

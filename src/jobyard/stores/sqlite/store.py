@@ -52,6 +52,7 @@ from jobyard.stores.sqlite.writer import Writer
 T = TypeVar("T")
 HAS_WORK, ANY_EXPIRED_LEASE, NEXT_DELAYED = sql("has_work"), sql("any_expired_lease"), sql("next_delayed")
 HAS_ANY_WORK, COUNT_CANCELS = sql("has_any_work"), sql("count_cancels")
+SHORT_LIVED_SECONDS = 60.0
 
 
 class Idle:
@@ -350,7 +351,11 @@ class SqliteStore:
     async def put(
         self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
     ) -> int | None:
-        return await self._write(lambda tx: records.put(tx, collection, key, data, expect, expire_seconds))
+        # What will be gone in a minute need not survive a power failure.
+        lasts = expire_seconds is None or expire_seconds > SHORT_LIVED_SECONDS
+        return await self._write(
+            lambda tx: records.put(tx, collection, key, data, expect, expire_seconds), durable=lasts
+        )
 
     async def fetch(self, collection: str, key: str) -> Record | None:
         now = self._clock.now()

@@ -1,0 +1,25 @@
+"""Several observers as one."""
+
+from __future__ import annotations
+
+from jobyard.domain import events as e
+from jobyard.ports.observer import Observer
+
+
+class Several:
+    """Each is told what it wants, in the given order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    @property
+    def wants_each_job(self) -> bool:
+        return any(observer.wants_each_job for observer in self._observers)
+
+    def observe(self, event: e.Event) -> None:
+        of_each_job = isinstance(event, e.JobStarted | e.JobReported) or (
+            isinstance(event, e.JobSettled) and event.ending is None
+        )
+        for observer in self._observers:
+            if not of_each_job or observer.wants_each_job:
+                observer.observe(event)
