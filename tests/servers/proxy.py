@@ -41,11 +41,12 @@ class Link:
 class Proxy:
     """Listens on a port of its own for as long as it lives, whatever the mode."""
 
-    def __init__(self, port: int, *, latency_seconds: float = 0.0) -> None:
+    def __init__(self, port: int, *, latency_seconds: float = 0.0, own_port: int = 0) -> None:
         self.mode = Mode.PASS
         self.latency_seconds = latency_seconds
         self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.refused = 0
+        self._listener = socket.create_server(("127.0.0.1", own_port), backlog=256)
         self.port = int(self._listener.getsockname()[1])
         self._links: set[Link] = set()
         self._lock = threading.Lock()
@@ -92,6 +93,7 @@ class Proxy:
             except OSError:
                 return
             if self.mode is Mode.REFUSE:
+                self.refused += 1
                 client.close()
                 continue
             threading.Thread(target=self._serve, args=(client,), daemon=True, name="proxy").start()

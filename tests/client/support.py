@@ -1,0 +1,53 @@
+"""A server on a free port with a SQLite store, a worker beside it, and clients that speak to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.doors.support import Scene, serving
+
+from jobyard import Context, Jobyard
+from jobyard.client import Client
+from jobyard.doors.http.routes import all_routes
+
+
+class Site:
+    def __init__(self, yard: Jobyard, url: str, scene: Scene) -> None:
+        self.yard = yard
+        self.url = url
+        self.scene = scene
+
+    async def token(self, role: str = "admin", **scope: Any) -> str:
+        return await self.scene.token(role, **scope)
+
+    @asynccontextmanager
+    async def client(self, role: str = "admin", *, url: str | None = None, **scope: Any) -> AsyncIterator[Client]:
+        async with Client(url or self.url, await self.token(role, **scope), patience=10) as client:
+            yield client
+
+
+def make_yard(folder: Path) -> Jobyard:
+    yard = Jobyard(f"sqlite:///{folder}/jobs.db")
+
+    @yard.job(queue="mail", max_attempts=1)
+    async def send(ctx: Context, to: str, copies: int = 1) -> dict[str, object]:
+        await ctx.progress(50, "half")
+        return {"to": to, "copies": copies}
+
+    @yard.job(queue="mail", max_attempts=1)
+    async def fail(ctx: Context) -> None:
+        raise ValueError("no way")
+
+    return yard
+
+
+@asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[Site]:
+    """The handlers are in the yard, which shares the store with the server."""
+    async with make_yard(folder) as yard:
+        scene = Scene(yard.store, all_routes())
+        async with serving(scene.app) as url:
+            yield Site(yard, url, scene)

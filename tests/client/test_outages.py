@@ -1,0 +1,152 @@
+"""Lost answers, lost connections, a server that is killed: one job, and whoever waits goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.client.support import Site, make_yard
+from tests.servers.proxy import Mode, Proxy
+from tests.support import ROOT, eventually
+
+from jobyard.client import Client, job_request
+from jobyard.errors import ServerUnavailable
+
+
+@contextlib.asynccontextmanager
+async def through_proxy(here: Site) -> AsyncIterator[tuple[Proxy, Client]]:
+    port = int(here.url.rpartition(":")[2])
+    with Proxy(port) as proxy:
+        async with here.client(url=proxy.through(here.url)) as client:
+            yield proxy, client
+
+
+async def test_one_job_although_the_first_answer_was_lost(here: Site) -> None:
+    async with through_proxy(here) as (proxy, client):
+        await client.me()
+        proxy.mode = Mode.HALF_OPEN
+        handing_in = asyncio.ensure_future(client.enqueue("send", {"to": "ann"}, queue="mail"))
+        [stored] = await eventually(lambda: jobs_of(here))
+        assert not handing_in.done()
+        proxy.cut()
+        proxy.mode = Mode.PASS
+        handle = await handing_in
+        assert handle.id == stored
+        assert await jobs_of(here) == [stored]
+
+
+async def test_one_batch_although_the_first_answer_was_lost(here: Site) -> None:
+    async with through_proxy(here) as (proxy, client):
+        await client.me()
+        proxy.mode = Mode.HALF_OPEN
+        jobs = [job_request("send", {"to": str(number)}) for number in range(3)]
+        handing_in = asyncio.ensure_future(client.enqueue_many(jobs))
+        await eventually(lambda: three_jobs(here))
+        proxy.cut()
+        proxy.mode = Mode.PASS
+        assert {each.id for each in await handing_in} == set(await jobs_of(here))  # type: ignore[union-attr]
+
+
+async def test_a_change_is_not_sent_twice(here: Site) -> None:
+    async with through_proxy(here) as (proxy, client):
+        handle = await client.enqueue("send", {"to": "ann"})
+        proxy.mode = Mode.HALF_OPEN
+        changing = asyncio.ensure_future(client.cancel(handle.id))
+        await eventually(lambda: is_final(here, handle.id))
+        proxy.cut()
+        proxy.mode = Mode.PASS
+        with pytest.raises(ServerUnavailable):
+            await changing
+
+
+async def test_reading_goes_on_through_refused_connections(here: Site) -> None:
+    async with through_proxy(here) as (proxy, client):
+        proxy.mode = Mode.REFUSE
+        asking = asyncio.ensure_future(client.queues())
+        await eventually(lambda: proxy.refused >= 2)
+        proxy.mode = Mode.PASS
+        assert await asking == ()
+
+
+async def test_a_change_that_was_never_sent_is_sent_when_the_server_is_there(here: Site) -> None:
+    port = free_port()
+    async with here.client(url=f"http://127.0.0.1:{port}") as client:
+        changing = asyncio.ensure_future(client.configure("mail", max_running=3))
+        assert (await asyncio.wait([changing], timeout=0.3))[1] == {changing}
+        with Proxy(int(here.url.rpartition(":")[2]), own_port=port):
+            assert (await changing).settings.max_running == 3
+
+
+async def test_a_server_that_is_not_there() -> None:
+    port = free_port()
+    async with Client(f"http://127.0.0.1:{port}", patience=0.3) as client:
+        with pytest.raises(ServerUnavailable, match=f"127.0.0.1:{port}"):
+            await client.queues()
+
+
+async def test_a_server_killed_and_started_again_while_the_client_waits(tmp_path: Path) -> None:
+    port = free_port()
+    async with make_yard(tmp_path) as yard:
+        first = start_server(tmp_path, port)
+        try:
+            async with Client(f"http://127.0.0.1:{port}", patience=60) as client:
+                handle = await client.enqueue("send", {"to": "ann"}, queue="mail")
+                heard: list[str] = []
+                listening = asyncio.ensure_future(listen(client, handle.id, heard))
+                waiting = asyncio.ensure_future(handle.result(90))
+                await eventually(lambda: heard == ["snapshot"], 30)
+                first.send_signal(signal.SIGKILL)
+                first.wait()
+                assert not waiting.done()
+                second = start_server(tmp_path, port)
+                try:
+                    await eventually(lambda: heard == ["snapshot", "snapshot"], 60)
+                    async with yard.worker():
+                        assert await waiting == {"to": "ann", "copies": 1}
+                    await eventually(lambda: heard[-1] == "completed", 30)
+                finally:
+                    second.kill()
+                    second.wait()
+                listening.cancel()
+        finally:
+            first.kill()
+            first.wait()
+        assert len((await yard.find()).jobs) == 1
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def start_server(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    words = ["--store", f"sqlite:///{folder}/jobs.db", "server", "--port", str(port), "--insecure"]
+    with (folder / "server.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, "-m", "jobyard", *words], cwd=ROOT, stdout=log, stderr=log)
+
+
+async def listen(client: Client, job_id: str, heard: list[str]) -> None:
+    async for event in client.job_events(job_id):
+        found = re.fullmatch(r"io\.jobyard\.(?:job\.)?(\w+)\.v1", event.type)
+        assert found is not None
+        heard.append(found[1])
+
+
+async def jobs_of(here: Site) -> list[str]:
+    return [job.id for job in (await here.yard.find()).jobs]
+
+
+async def three_jobs(here: Site) -> bool:
+    return len(await jobs_of(here)) == 3
+
+
+async def is_final(here: Site, job_id: str) -> bool:
+    return (await here.yard.get(job_id)).state.is_final

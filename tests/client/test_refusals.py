@@ -1,0 +1,136 @@
+"""What a server refuses is raised as the class that its code names; the token is never shown."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from tests.client.support import Site, make_yard
+from tests.doors.support import Scene, serving
+
+from jobyard import errors
+from jobyard.client import Client, job_request
+from jobyard.client.refusals import CLASSES, refusal
+from jobyard.doors.http.door import ServerSettings
+from jobyard.doors.http.problems import from_error
+from jobyard.doors.http.routes import all_routes
+from jobyard.errors import (
+    ConfigurationError,
+    JobyardError,
+    NotAllowed,
+    NotFound,
+    NotLetIn,
+    PayloadTooLarge,
+    QueueFull,
+    ServerUnavailable,
+    TooManyRequests,
+)
+
+EVERY = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, JobyardError)]
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.code)
+def test_every_error_comes_back_as_itself(kind: type[JobyardError]) -> None:
+    answer = from_error(kind("what happened, why, what to do"))
+    found = refusal(answer.status_code, bytes(answer.body), "http://here")
+    assert type(found) is kind
+    assert str(found) == "what happened, why, what to do"
+
+
+def test_codes_are_told_apart() -> None:
+    assert len({kind.code for kind in EVERY}) == len(EVERY)
+    assert set(CLASSES) >= {kind.code for kind in EVERY}
+
+
+async def test_nobody_and_somebody_who_may_not(here: Site) -> None:
+    async with Client(here.url) as nobody:
+        with pytest.raises(NotLetIn):
+            await nobody.me()
+    async with Client(here.url, "jy_000000000000_wrongwrongwrongwrongwrong") as wrong:
+        with pytest.raises(NotLetIn):
+            await wrong.me()
+    async with here.client("viewer") as viewer:
+        with pytest.raises(NotAllowed, match="viewer"):
+            await viewer.enqueue("send")
+    async with here.client("operator", queues=["mail"]) as confined:
+        with pytest.raises(NotAllowed):
+            await confined.enqueue("send", queue="other")
+
+
+async def test_what_does_not_fit(here: Site, client: Client) -> None:
+    await client.configure("small", max_waiting=1)
+    await client.enqueue("send", queue="small")
+    with pytest.raises(QueueFull):  # at once, as in this process
+        await client.enqueue("send", queue="small")
+    with pytest.raises(PayloadTooLarge):
+        await client.enqueue("send", {"x": "y" * (3 << 20)})
+    [refused] = await client.enqueue_many([job_request("send", {"x": "y" * (1 << 20)})])
+    assert isinstance(refused, PayloadTooLarge)
+    async with here.client(url=f"{here.url}/elsewhere") as lost:
+        with pytest.raises(NotFound):
+            await lost.me()
+
+
+async def test_asked_too_often_it_waits_and_goes_on(tmp_path: Path) -> None:
+    async with make_yard(tmp_path) as yard:
+        scene = Scene(yard.store, all_routes(), ServerSettings(requests_per_second=20, request_burst=2))
+        async with serving(scene.app) as url:
+            token = await scene.token()
+            async with Client(url, token, patience=20) as client:
+                await client.configure("mail")
+                for _ in range(4):  # beyond what it may at once
+                    await client.pause("mail")
+            async with Client(url, token, patience=0) as hasty:
+                with pytest.raises(TooManyRequests):
+                    for _ in range(30):
+                        await hasty.me()
+
+
+async def test_the_token_is_never_shown(
+    here: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = await here.token()
+    secret = token.rpartition("_")[2]
+    monkeypatch.setenv("JOBYARD_TOKEN", token)
+    with caplog.at_level(logging.DEBUG):
+        async with Client(here.url) as client:
+            assert (await client.me()).role == "admin"
+            shown = repr(client) + repr(client._transport) + repr(vars(client))
+            with pytest.raises(JobyardError) as raised:
+                await client.job("nothing")
+    assert caplog.text
+    assert secret not in shown + caplog.text + repr(raised.value)
+
+
+async def test_the_token_from_a_file(here: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(f"{await here.token('viewer')}\n")
+    monkeypatch.setenv("JOBYARD_TOKEN_FILE", str(tmp_path / "token"))
+    async with Client(here.url) as client:
+        assert (await client.me()).role == "viewer"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8080", "ftp://x", "http://", "http://user:hush@here", "http://here:99999", "http://here/?token=x"],
+)
+def test_urls_that_cannot_be_used(url: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Client(url)
+    assert "hush" not in str(raised.value)
+
+
+def test_tokens_that_cannot_be_sent() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Client("http://here", "hush\nX: y")
+    assert "hush" not in str(raised.value)
+
+
+async def test_another_kind_of_server() -> None:
+    async def app(scope: object, receive: object, send: object) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b"<html>"})  # type: ignore[operator]
+
+    async with serving(app) as url, Client(url) as client:
+        with pytest.raises(ServerUnavailable, match="jobyard server"):
+            await client.me()
