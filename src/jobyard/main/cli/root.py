@@ -103,6 +103,7 @@ def _add_commands() -> None:
         queues,
         running,
         server,
+        tokens,
         top,
         worker,
     )
@@ -121,6 +122,7 @@ def _add_commands() -> None:
         running.running,
         running.workers,
         top.top,
+        tokens.tokens,
         check.check,
         config.config,
         doctor.doctor,
