@@ -18,10 +18,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,postgres,server,client,tracing,bench,dev]'
 	@touch $@
 
-run: $(STAMP)    ## a running worker with the example app and the live view
-	@$(BIN)/python examples/demo.py
+run: $(STAMP)    ## the API server and a worker with the example app, on SQLite
+	@mkdir -p run && exec $(BIN)/jobyard --app examples.demo_app:yard up --concurrency 8
 
-demo: $(STAMP)   ## the same worker with a feeder and the live view in this terminal
+demo: $(STAMP)   ## the example app kept busy, and the live view in this terminal
 	@$(BIN)/python examples/demo.py
 
 check: $(STAMP)  ## ruff, mypy --strict, import-linter

@@ -1,4 +1,4 @@
-"""`make run`: a worker with the example app, a feeder so that there is something to see, and the live view."""
+"""`make demo`: a worker with the example app, a feeder so that there is something to see, and the live view."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ def greeting(url: str, yard: Jobyard, entry: Entry, doing: str) -> Iterator[str]
 
 
 def try_next(url: str, yard: Jobyard, *, is_open: bool = False) -> list[str]:
-    """Commands that work as they are printed."""
+    """Commands that work as they are printed: hand in a job, see how it went, watch what happens."""
     who = "" if is_open else f' -H "Authorization: Bearer ${VARIABLE}"'
     body = shlex.quote(msgspec.json.encode(sample_job(yard)).decode())
     return [
         f"curl -s {url}/v1/jobs{who} -H 'Content-Type: application/json' -d {body}",
         f"curl -s '{url}/v1/jobs?page_size=3'{who}",
-        f"curl -s {url}/v1/queues{who}",
+        f"curl -sN {url}/v1/events{who}",
     ]
 
 

@@ -1,0 +1,101 @@
+"""What the README shows of the server works as it is written, with what `make run` runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.house.repository import blocks
+from tests.story.up import until
+from tests.support import ROOT
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+
+SHOWN_PORT = 8080
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def run_command() -> str:
+    """The recipe, as make would hand it to the shell."""
+    answer = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return answer.stdout.splitlines()[-1]
+
+
+def shown_commands(port: int) -> list[str]:
+    [block] = [block for block in blocks(ROOT / "README.md") if block.mark == "tried"]
+    joined = block.text.replace("\\\n", " ").replace(f":{SHOWN_PORT}/", f":{port}/")
+    return [line for line in joined.splitlines() if not line.startswith("#")]
+
+
+@contextmanager
+def made_to_run(folder: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The process, and the lines that it printed until there was something to try."""
+    environment = {**os.environ, "PORT": str(port), "JOBYARD_STORE": f"sqlite:///{folder}/jobs.db"}
+    process = subprocess.Popen(
+        ["sh", "-c", run_command()], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            printed: list[str] = []
+            for line in process.stdout:
+                printed.append(line.rstrip("\n"))
+                if "/v1/events" in line:
+                    break
+            yield process, printed
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def shell(command: str, token: str) -> str:
+    environment = {**os.environ, "JOBYARD_TOKEN": token}
+    answer = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=30, check=True
+    )
+    return answer.stdout
+
+
+@contextmanager
+def watched(command: str, token: str, output: Path) -> Iterator[None]:
+    """A command that does not end by itself."""
+    with (
+        output.open("w") as file,
+        subprocess.Popen(
+            ["sh", "-c", f"exec {command}"], env={**os.environ, "JOBYARD_TOKEN": token}, stdout=file
+        ) as process,
+    ):
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_the_readmes_commands_work_as_written_and_so_do_the_printed_ones(tmp_path: Path) -> None:
+    port = free_port()
+    with made_to_run(tmp_path, port) as (process, printed):
+        assert f"http://127.0.0.1:{port}" in printed[0]
+        [token] = re.findall(r"export JOBYARD_TOKEN=(\S+)", "\n".join(printed))
+        to_try = [line.strip() for line in printed if line.strip().startswith("curl ")]
+        for number, (hand_in, look, watch) in enumerate((shown_commands(port), to_try)):
+            seen = tmp_path / f"events-{number}"
+            with watched(watch, token, seen):
+                until("the stream is open", lambda seen=seen: seen.read_text())
+                job = json.loads(shell(hand_in, token))
+                assert job["created"] is True
+                assert job["id"] in [each["id"] for each in json.loads(shell(look, token))["items"]]
+                until("it was seen", lambda seen=seen, job=job: job["id"] in seen.read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
