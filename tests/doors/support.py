@@ -17,6 +17,7 @@ from jobyard.doors.http.app import create_app
 from jobyard.doors.http.door import Door, Gate, ServerSettings
 from jobyard.doors.http.gate import TokenGate
 from jobyard.doors.http.guard import Guard
+from jobyard.doors.http.health import QuietServer
 from jobyard.doors.http.limits import uvicorn_options
 from jobyard.doors.http.protocol import WireLimits
 from jobyard.doors.http.route import Routes
@@ -56,10 +57,9 @@ async def serving(app: Any, limits: WireLimits | None = None) -> AsyncIterator[s
     """A real server on a free port of this machine; answers its address."""
     options = uvicorn_options(limits or WireLimits())
     config = uvicorn.Config(Guard(app), host="127.0.0.1", port=0, loop="none", **options)
-    server = uvicorn.Server(config)
+    server = QuietServer(config)
     listener = socket.create_server(("127.0.0.1", 0))
-    # Not `serve`, which would catch the signals of the tests.
-    task = asyncio.ensure_future(server._serve([listener]))
+    task = asyncio.ensure_future(server.serve([listener]))
     try:
         await eventually(lambda: server.started or task.done())
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"

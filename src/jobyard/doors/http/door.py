@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from jobyard.doors.http.scrape import Scrape
 from jobyard.doors.http.streams import Streams
+from jobyard.observe.metrics import Metrics
 from jobyard.ports.store import Store
 from jobyard.service.access import OWNER, Principal
+from jobyard.service.health import Health
 from jobyard.service.operate import Operate
 from jobyard.service.read import Read
 from jobyard.service.submit import MakeJob
@@ -47,4 +50,6 @@ class Door:
         self.read = Read(store)
         self.operate = Operate(store)
         self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
+        self.health = Health(store, self.draining.is_set)
+        self.scrape = Scrape(store, Metrics())
         self.streams = Streams(store, self.draining, getattr(gate, "holds", None))

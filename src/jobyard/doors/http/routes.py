@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import audit, events, login, tokens
+from jobyard.doors.http import audit, events, health, login, metrics, tokens
 from jobyard.doors.http.every import API
 from jobyard.doors.http.route import Routes
 
@@ -14,4 +14,6 @@ def all_routes() -> list[Routes]:
         audit.ROUTES,
         login.ROUTES,
         events.ROUTES,
+        health.ROUTES,
+        metrics.ROUTES,
     ]
