@@ -39,7 +39,7 @@ class Scene:
         self.tokens = Tokens(store)
         self.gate: Gate = gate or TokenGate(self.tokens, Sessions(store, self.tokens), settings)
         self.door = Door(store, AnyKind(), self.gate, settings)
-        self.app: FastAPI = create_app(self.door, routes)
+        self.app: FastAPI = create_app(self.door, routes, self.door.life)
 
     async def token(self, role: str = "admin", **scope: Any) -> str:
         return (await self.tokens.create(f"a {role}", role, **scope))[1]

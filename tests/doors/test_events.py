@@ -16,7 +16,7 @@ from tests.support import Watched, eventually
 
 from jobyard import Context, Jobyard
 from jobyard.domain.hint import COLLECTION, KEPT_SECONDS, LISTENERS, Hint, What, hint_key, pack
-from jobyard.domain.job import State
+from jobyard.domain.job import NewJob, State
 from jobyard.doors.http import events, tokens
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
@@ -201,6 +201,37 @@ async def test_a_submitter_hears_of_its_own_jobs_only(scene: Scene, server: str,
         assert (await http.get(f"/v1/jobs/{other.id}/events")).status_code == 404
         async with listening(http, f"/v1/jobs/{mine.id}/events") as own:
             await eventually(lambda: own.first("snapshot"))
+
+
+async def test_what_is_handed_in_is_told_to_those_who_listen(scene: Scene, server: str) -> None:
+    async with await client(scene, server) as http, listening(http, "/v1/events?type=enqueued") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+        await eventually(lambda: scene.door.feed.wants_each_job)
+        scene.door.enqueued(NewJob(id="j1", kind="mail", queue="q", group="g"))
+        event = await eventually(lambda: reader.first("job.enqueued"))
+        assert (event["subject"], event["data"]["queue"], event["data"]["state"]) == ("j1", "q", "PENDING")
+        assert b'jobyard_jobs_enqueued_total{kind="mail",queue="q"} 1.0' in await scene.door.scrape.text()
+
+
+async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server: str, yard: Jobyard) -> None:
+    """By its hints: after the first moments nobody looks at the job more than once a second."""
+    async with await client(scene, server) as http, yard.worker(), listening(http, "/v1/events") as reader:
+        await eventually(lambda: reader.first("snapshot"))
+
+        story = ["started", "progress", "progress", "progress", "completed"]
+        handles: list[str] = []
+
+        def told_of(job_id: str) -> list[str]:
+            return [event["type"].split(".")[3] for event in reader.events if event.get("subject") == job_id]
+
+        async def is_followed() -> bool:
+            """Hints begin within about a second; the jobs before that are not told of."""
+            handle = await yard.enqueue("slow")
+            handles.append(handle.id)
+            await handle.result(10)
+            return any(told_of(job_id) == story for job_id in handles)
+
+        await eventually(is_followed)
 
 
 async def test_nobody_without_a_token(server: str) -> None:

@@ -37,9 +37,10 @@ class Crew:
     def __init__(self, running: int = 0) -> None:
         self.last_exchange: float | None = None
         self.running = running
+        self.quiet = False
 
     def info(self) -> WorkerInfo:
-        return WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=2, running=self.running)
+        return WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=2, running=self.running, quiet=self.quiet)
 
 
 @pytest.fixture
@@ -123,6 +124,8 @@ async def test_a_worker_that_does_not_get_through_turns_it_red(store: Watched) -
     now.seconds += CLAIM_SECONDS + 1
     assert "has not got through" in (await watch.ready()).reason
     crew.running = 2  # it has no room, so it does not ask
+    assert (await watch.ready()).status == "ok"
+    crew.running, crew.quiet = 0, True  # it was told not to ask
     assert (await watch.ready()).status == "ok"
 
 

@@ -70,8 +70,8 @@ class Health:
 
     def _claiming(self, worker: Claiming) -> CheckView:
         info = worker.info()
-        if info.running >= info.concurrency:
-            return CheckView(name="claiming", ok=True)  # it has no room, so it does not ask
+        if info.running >= info.concurrency or info.quiet:
+            return CheckView(name="claiming", ok=True)  # it has no room, or was told to: so it does not ask
         last = worker.last_exchange
         if last is None:
             return CheckView(name="claiming", ok=False, reason="The worker has not asked for jobs yet.")

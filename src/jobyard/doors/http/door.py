@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from jobyard.domain.hint import Hint, What
+from jobyard.domain.job import NewJob, State
 from jobyard.doors.http.scrape import Scrape
 from jobyard.doors.http.streams import Streams
+from jobyard.observe.feed import Feed
 from jobyard.observe.metrics import Metrics
 from jobyard.ports.store import Store
 from jobyard.service.access import OWNER, Principal
@@ -53,3 +58,21 @@ class Door:
         self.health = Health(store, self.draining.is_set)
         self.scrape = Scrape(store, Metrics())
         self.streams = Streams(store, self.draining, getattr(gate, "holds", None))
+        self.feed = Feed(store, self.streams.name)
+
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator[None]:
+        """What runs as long as the server does."""
+        await self.feed.start()
+        try:
+            yield
+        finally:
+            await self.feed.stop()
+
+    def enqueued(self, job: NewJob) -> None:
+        """A job was stored through this door: count it, and tell whoever listens."""
+        self.scrape.metrics.enqueued(job.queue, job.kind)
+        if self.feed.wants_each_job:
+            what, state = What.ENQUEUED, State.PENDING
+            told = Hint(what=what, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)
+            self.feed.tell(told)

@@ -40,11 +40,12 @@ class Streams:
     def __init__(
         self, store: Store, draining: asyncio.Event, holds: Callable[[str], Awaitable[bool]] | None = None
     ) -> None:
-        self.source = f"jobyard/{secrets.token_hex(4)}"
+        self.name = f"server-{secrets.token_hex(4)}"
+        self.source = f"jobyard/{self.name}"
         self._store = store
         self._draining = draining
         self._holds = holds
-        self._tail = Tail(store, self.source.replace("/", "-"))
+        self._tail = Tail(store, self.name)
         self._jobs = JobWatch(store)
         self._queues = QueueWatch(store)
         self._audiences: dict[Audience, set[Listener]] = {}
