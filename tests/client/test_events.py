@@ -9,17 +9,17 @@ from tests.client.support import Site
 from tests.servers.proxy import Mode, Proxy
 from tests.support import eventually
 
-from jobyard.client import Client, Event
+from jobyard.client import Client, CloudEvent
 from jobyard.errors import JobNotFound, NotLetIn
 
 
-async def listen(client: Client, heard: list[Event]) -> None:
+async def listen(client: Client, heard: list[CloudEvent]) -> None:
     async for event in client.events(types=["enqueued", "completed"]):
         heard.append(event)  # noqa: PERF401  # one by one, as they come
 
 
 async def test_a_snapshot_then_what_happens(here: Site, client: Client) -> None:
-    heard: list[Event] = []
+    heard: list[CloudEvent] = []
     listening = asyncio.ensure_future(listen(client, heard))
     await eventually(lambda: heard)
     assert heard[0].type == "io.jobyard.snapshot.v1"
@@ -35,7 +35,7 @@ async def test_a_snapshot_then_what_happens(here: Site, client: Client) -> None:
 async def test_it_reconnects(here: Site) -> None:
     with Proxy(int(here.url.rpartition(":")[2])) as proxy:
         async with here.client(url=proxy.through(here.url)) as client:
-            heard: list[Event] = []
+            heard: list[CloudEvent] = []
             listening = asyncio.ensure_future(listen(client, heard))
             await eventually(lambda: len(heard) == 1)
             proxy.mode = Mode.REFUSE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from msgspec import UNSET
 
@@ -12,6 +11,7 @@ from jobyard.client.transport import Transport, as_query
 from jobyard.service.access import Role
 from jobyard.service.tokens import checked_role
 from jobyard.service.wire_access import AuditPage, AuditView, Me, TokenCreated, TokenList, TokenRequest, TokenView
+from jobyard.service.wire_events import HealthView
 
 
 class AccessVerbs:
@@ -58,6 +58,6 @@ class AccessVerbs:
                 return
             token = str(page.next_page_token)
 
-    async def health(self) -> dict[str, Any]:
-        """How the server and its store are."""
-        return await self._transport.call("GET", "/health", dict[str, Any])
+    async def health(self) -> HealthView:
+        """How the server and its store are; raises StoreUnavailable when they are not well."""
+        return await self._transport.call("GET", "/health", HealthView)

@@ -5,30 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import msgspec
 
 from jobyard.client.address import path
 from jobyard.client.transport import Query, Transport, as_query, pause
 from jobyard.errors import ServerUnavailable, StoreUnavailable, TooManyRequests
+from jobyard.service.wire_events import CloudEvent
 
 # The server says something every 15 s at the latest.
 SILENCE_SECONDS = 45.0
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """A CloudEvent. Each connection begins with a snapshot, so that nothing is missed for long."""
-
-    id: str
-    type: str  # io.jobyard.job.completed.v1, io.jobyard.queue.changed.v1, io.jobyard.snapshot.v1 …
-    time: str
-    source: str = ""
-    subject: str = ""  # the job's id or the queue's name
-    data: Any = None
-
-
-_decode = msgspec.json.Decoder(Event).decode
+_decode = msgspec.json.Decoder(CloudEvent).decode
 
 
 class EventVerbs:
@@ -41,18 +30,21 @@ class EventVerbs:
         group: str | None = None,
         kind: str | None = None,
         types: Sequence[str] = (),
-    ) -> AsyncIterator[Event]:
-        """What happens, as it happens, without end; of these queues and types only, if given."""
+    ) -> AsyncIterator[CloudEvent]:
+        """What happens, as it happens, without end; of this queue and these types only, if given.
+
+        Each connection begins with a snapshot, so that nothing is missed for long.
+        """
         query = as_query({"queue": queue, "group": group, "kind": kind, "type": list(types)})
         async for event in self._listen("/v1/events", query):
             yield event
 
-    async def job_events(self, job_id: str, *, types: Sequence[str] = ()) -> AsyncIterator[Event]:
+    async def job_events(self, job_id: str, *, types: Sequence[str] = ()) -> AsyncIterator[CloudEvent]:
         """What happens to one job."""
         async for event in self._listen(path("v1", "jobs", job_id, "events"), as_query({"type": list(types)})):
             yield event
 
-    async def _listen(self, at: str, query: Query) -> AsyncIterator[Event]:
+    async def _listen(self, at: str, query: Query) -> AsyncIterator[CloudEvent]:
         """Asks again when the stream ends; gives up when the server is away for longer than the client's patience."""
         last_id = ""
         tries = 0
@@ -72,7 +64,7 @@ class EventVerbs:
             await asyncio.sleep(pause(tries))
 
 
-def read_event(text: str) -> Event:
+def read_event(text: str) -> CloudEvent:
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

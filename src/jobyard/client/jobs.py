@@ -212,18 +212,29 @@ class JobVerbs:
         ids: Sequence[str] | None,
         where: JobFilter | None,
     ) -> BulkAnswer:
-        changed = unchanged = 0
+        steps: list[BulkAnswer] = []
         for some in [None] if ids is None else [tuple(part) for part in parts(ids, MAX_IDS)]:
             token: str | None = None
             while True:
                 body = shape(ids=some, filter=where, page_token=token, **words)
                 answer = await self._transport.call("POST", at, BulkAnswer, body=body)
-                changed += answer.changed
-                unchanged += answer.unchanged
+                steps.append(answer)
                 if answer.next_page_token is UNSET:
                     break
                 token = str(answer.next_page_token)
-        return BulkAnswer(changed=changed, unchanged=unchanged)
+        return together(steps, with_ids=ids is not None)
+
+
+def together(steps: Sequence[BulkAnswer], *, with_ids: bool) -> BulkAnswer:
+    """Which jobs were changed is told of those that were named by their ids."""
+    changed = tuple(job_id for step in steps if step.changed_ids for job_id in step.changed_ids)
+    unchanged = tuple(job_id for step in steps if step.unchanged_ids for job_id in step.unchanged_ids)
+    return BulkAnswer(
+        changed=sum(step.changed for step in steps),
+        unchanged=sum(step.unchanged for step in steps),
+        changed_ids=changed if with_ids else UNSET,
+        unchanged_ids=unchanged if with_ids else UNSET,
+    )
 
 
 def conditions(where: JobFilter | None) -> list[tuple[str, str]]:

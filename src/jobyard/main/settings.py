@@ -48,6 +48,19 @@ APP = Setting(
     flag="--app",
     doc="Your application as module:attribute, naming a Jobyard; looked for from the current folder.",
 )
+SERVER = Setting(
+    variable="JOBYARD_SERVER",
+    flag="--server",
+    doc="Work through this server (http://host:8080) instead of on the store; needs pip install 'jobyard[client]'.",
+)
+API_URL = Setting(
+    variable="API_URL", doc="The same as JOBYARD_SERVER, where that is not set and neither a store nor an app is named."
+)
+TOKEN = Setting(
+    variable="JOBYARD_TOKEN",
+    secret=True,
+    doc="Who one is at that server; `jobyard tokens create` makes them. JOBYARD_TOKEN_FILE names a file that holds it.",
+)
 LOG_LEVEL = Setting(
     variable="LOG_LEVEL",
     key="log.level",
@@ -202,6 +215,9 @@ SETTINGS = (
     REMOVE_ON_COMPLETE,
     REMOVE_ON_FAIL,
     APP,
+    SERVER,
+    API_URL,
+    TOKEN,
     CONCURRENCY,
     WORKER_QUEUES,
     LEASE_SECONDS,

@@ -33,9 +33,10 @@ async def doctor(session: Session) -> None:
     Example:
       jobyard --store sqlite:///jobs.db doctor
     """
+    session.require_store()
     findings: list[Finding] = []
     try:
-        async with session.operator() as yard:
+        async with session.operator(near=True) as yard:
             findings.append(Finding(Level.OK, "store", f"{yard.store.url} answers"))
             async for finding in _examine(yard):
                 findings.append(finding)  # noqa: PERF401  # what was found before an error must be shown

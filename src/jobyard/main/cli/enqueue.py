@@ -43,9 +43,8 @@ async def enqueue(
     if tags:
         given["tags"] = tags
     value = parse_payload(payload)
-    yard = session.app()
-    async with session.opened(yard):
-        handle = await yard.enqueue(kind, value, **given)
+    async with session.submitter() as submit:
+        handle = await submit(kind, value, **given)
         result = None if wait is None else await handle.result(wait)
     if session.as_json:
         answer = {"id": handle.id, "created": handle.created}

@@ -12,10 +12,11 @@ import click
 from click.core import ParameterSource
 
 from jobyard.errors import ConfigurationError, JobyardError
+from jobyard.main.cli.far import chosen_server
 from jobyard.main.cli.render import echo
 from jobyard.main.cli.session import Session
 from jobyard.main.config import Configuration, Found, load
-from jobyard.main.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, STORE, unknown_variables
+from jobyard.main.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, SERVER, STORE, unknown_variables
 
 log = logging.getLogger("jobyard.main")
 
@@ -46,6 +47,7 @@ class Root(click.Group):
 @click.version_option(importlib.metadata.version("jobyard"), prog_name="jobyard")
 @click.option("--config", metavar="FILE", envvar=CONFIG.variable, help=CONFIG.doc)
 @click.option("--store", metavar="URL", envvar=STORE.variable, default=STORE.default, help=STORE.doc, show_default=True)
+@click.option("--server", metavar="URL", envvar=SERVER.variable, help=SERVER.doc)
 @click.option("--app", metavar="MODULE:ATTRIBUTE", envvar=APP.variable, help=APP.doc)
 @click.option("--log-level", metavar="LEVEL", envvar=LOG_LEVEL.variable, help=LOG_LEVEL.doc)
 @click.option(
@@ -73,7 +75,8 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
         if context.get_parameter_source(word) is ParameterSource.COMMANDLINE
     }
     try:
-        session = Session(load(os.environ, config or None, given))
+        found = load(os.environ, config or None, given)
+        session = Session(found, far=chosen_server(context, found, os.environ))
     except ConfigurationError as error:
         if context.invoked_subcommand != "check":
             raise

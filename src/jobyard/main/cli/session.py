@@ -6,8 +6,8 @@ import asyncio
 import functools
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import click
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.console import Console
 from jobyard.errors import ConfigurationError
 from jobyard.main.cli.app import load_app
 from jobyard.main.cli.document import as_json
+from jobyard.main.cli.far import Far, StoreTokens, TokenDesk
 from jobyard.main.cli.logs import set_up_logs
 from jobyard.main.cli.present import require_database
 from jobyard.main.cli.render import echo, print_markup, visible
@@ -23,15 +24,40 @@ from jobyard.main.settings import LOG_LEVEL
 from jobyard.main.stores import make_store, spread
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Store
+from jobyard.service.audit import Audit
+from jobyard.service.tokens import Tokens
+
+if TYPE_CHECKING:
+    from jobyard.main.remote import ServerYard
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Submitted(Protocol):
+    """A job that was handed in."""
+
+    id: str
+    created: bool
+
+    async def result(self, timeout: float | None = None) -> Any: ...
+
+
+class Submit(Protocol):
+    def __call__(self, kind: str, payload: Any, **given: Any) -> Awaitable[Submitted]: ...
+
+
+def server_yard(url: str) -> ServerYard:
+    from jobyard.main.remote import ServerYard  # noqa: PLC0415  # its package is an extra
+
+    return ServerYard(url)
+
+
 class Session:
-    def __init__(self, found: Found, trouble: Sequence[str] = ()) -> None:
+    def __init__(self, found: Found, trouble: Sequence[str] = (), far: Far | None = None) -> None:
         self.found = found
         self.trouble = trouble  # what is wrong with the configuration; only `jobyard check` goes on with some
+        self.far = far  # the server that commands go through, if one was named
         self.configuration = found.configuration
         self.store_url = self.configuration.store.url
         self.app_name = self.configuration.worker.app
@@ -46,6 +72,7 @@ class Session:
 
     def yard(self) -> Jobyard:
         """The application if one is named, else a yard that knows no kinds; not yet opened."""
+        self.require_store()
         if self.app_name is not None:
             return self.app()
         yard = Jobyard(store=self.store())
@@ -54,6 +81,7 @@ class Session:
 
     def app(self) -> Jobyard:
         """The application with its handlers, not yet opened."""
+        self.require_store()
         if self.app_name is None:
             raise ConfigurationError(
                 "This command needs your application. Name it: jobyard --app module:attribute …, or set JOBYARD_APP."
@@ -72,7 +100,13 @@ class Session:
             async with yard:
                 yield
 
+    def require_store(self) -> None:
+        """For commands that no server can do."""
+        if self.far is not None and self.far.is_alone:
+            raise self.far.refusal(click.get_current_context().command_path)
+
     def store(self) -> Store:
+        self.require_store()
         if self.app_name is not None and not self.store_is_given:
             return self._store(load_app(self.app_name).store)
         return self._store(None)
@@ -84,12 +118,47 @@ class Session:
         return store if not queues else spread(store, {queue: make_store(url) for queue, url in queues.items()})
 
     @asynccontextmanager
-    async def operator(self) -> AsyncIterator[Jobyard]:
-        """A yard without an application's declarations: it reads and operates, and configures nothing."""
+    async def operator(self, *, near: bool = False) -> AsyncIterator[Jobyard]:
+        """A yard without an application's declarations: it reads and operates, and configures nothing.
+
+        `near`: on the store itself, also where a server is named.
+        """
+        if self.far is not None and not near:
+            async with server_yard(self.far.url) as far:
+                yield far
+            return
         store = self.store()
         await require_database(store)
         async with Jobyard(store=store) as yard:
             yield yard
+
+    @asynccontextmanager
+    async def submitter(self) -> AsyncIterator[Submit]:
+        """Hands in jobs by the name of their kind, which the application knows, here or at the server."""
+        if self.far is not None:
+            async with server_yard(self.far.url) as far:
+                yield far.hand_in
+            return
+        yard = self.app()
+        async with self.opened(yard):
+            yield yard.enqueue
+
+    @asynccontextmanager
+    async def tokens(self, *, makes_store: bool = False) -> AsyncIterator[TokenDesk]:
+        """`makes_store`: the first token may come before the first job."""
+        if self.far is not None:
+            from jobyard.main.remote import ServerTokens  # noqa: PLC0415  # its package is an extra
+
+            async with server_yard(self.far.url) as far:
+                yield ServerTokens(far.client)
+            return
+        async with AsyncExitStack() as stack:
+            if makes_store:
+                yard = self.yard()
+                await stack.enter_async_context(self.opened(yard))
+            else:
+                yard = await stack.enter_async_context(self.operator(near=True))
+            yield StoreTokens(Tokens(yard.store), Audit(yard.store))
 
     def set_up_logs(self, usual: str = LOG_LEVEL.default, *, everything: bool = False) -> None:
         log = self.configuration.log

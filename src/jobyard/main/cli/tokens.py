@@ -9,9 +9,7 @@ from jobyard.domain.instant import rfc3339
 from jobyard.errors import BadOption
 from jobyard.main.cli.render import print_table
 from jobyard.main.cli.session import Session, verb
-from jobyard.service.access import OWNER, Role
-from jobyard.service.audit import Audit
-from jobyard.service.tokens import Tokens
+from jobyard.service.access import Role
 
 
 @click.group()
@@ -56,11 +54,8 @@ async def create(
     Example:
       jobyard tokens create ci --role submitter --queue test-execution
     """
-    yard = session.yard()  # the first token may come before the first job
-    async with session.opened(yard):
-        info, text = await Tokens(yard.store).create(name, role, queues, groups, expire_seconds)
-        told = {"name": name, "role": role, "queues": list(queues), "groups": list(groups)}
-        await Audit(yard.store).record(OWNER, "token.create", info.id, told)
+    async with session.tokens(makes_store=True) as desk:
+        info, text = await desk.create(name, role, queues, groups, expire_seconds)
     if session.as_json:
         session.print_json({"token": text, "info": info})
         return
@@ -77,8 +72,8 @@ async def list_tokens(session: Session) -> None:
     Example:
       jobyard tokens list
     """
-    async with session.operator() as yard:
-        found = await Tokens(yard.store).list()
+    async with session.tokens() as desk:
+        found = await desk.list()
     if session.as_json:
         session.print_json({"tokens": found})
         return
@@ -109,15 +104,13 @@ async def revoke(session: Session, token_id: str, yes: bool) -> None:
     Example:
       jobyard tokens revoke 3f2a90c1d4e5 --yes
     """
-    async with session.operator() as yard:
-        known = {each.id: each for each in await Tokens(yard.store).list()}
+    async with session.tokens() as desk:
+        known = {each.id: each for each in await desk.list()}
         if token_id not in known:
             # Somebody may have pasted the whole token: it must not be repeated on a screen.
             raise BadOption("There is no token with that id; `jobyard tokens list` shows the ids.")
         session.confirm(f"Revoke the token {token_id} ({known[token_id].name}, {known[token_id].role})?", yes=yes)
-        revoked = await Tokens(yard.store).revoke(token_id)
-        if revoked:
-            await Audit(yard.store).record(OWNER, "token.revoke", token_id, {"name": known[token_id].name})
+        revoked = await desk.revoke(known[token_id])
     if session.as_json:
         session.print_json({"id": token_id, "revoked": revoked})
     else:
