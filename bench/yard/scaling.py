@@ -11,7 +11,7 @@ from bench.contender import Outcome
 from bench.yard.workload import LIMITED, QUEUE, Bench, run
 
 WORK_SECONDS = 200e-6
-CONCURRENCY = 100  # two workers fit under the limits, so that neither keeps jobs from the other
+CONCURRENCY = 400  # two workers fit under the limits, so that neither keeps jobs from the other
 LOOK_SECONDS = 0.02
 
 
