@@ -160,3 +160,14 @@ async def test_requests_in_a_row_are_answered_in_order(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say((ASK + b"\r\n") * 5 + ASK + b"Connection: close\r\n\r\n")
     assert (await wire.answer()).count(b"HTTP/1.1 200 ") == 6
+
+
+async def test_an_answer_does_not_wait_for_acknowledgements(server: str) -> None:
+    """Head and body are two writes: with Nagle's algorithm the second waits about 40 ms for a delayed ACK."""
+    took: list[float] = []
+    async with httpx.AsyncClient(base_url=server) as client:
+        for _ in range(30):
+            started = time.monotonic()
+            await client.get("/v1/me")
+            took.append(time.monotonic() - started)
+    assert sorted(took)[len(took) // 2] < 0.03, took

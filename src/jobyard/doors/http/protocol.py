@@ -7,6 +7,7 @@ size of its head; this adds them, and a way to drop a reader that takes no more.
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any, cast
 
 import msgspec
@@ -31,6 +32,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        wire = transport.get_extra_info("socket")
+        if wire is not None and wire.family in (socket.AF_INET, socket.AF_INET6):
+            # An answer is written in two pieces; the second must not wait until the first is acknowledged.
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = True
         self._head_bytes = 0
