@@ -46,10 +46,10 @@ async def doctor(session: Session) -> None:
 
 
 async def _examine(yard: Jobyard) -> AsyncIterator[Finding]:
-    found = await yard.store.examine()
-    if not any(finding.what == "writable" for finding in found):
-        # A store that knows by itself need not be tried.
-        yield await _writable(yard)
+    probe, found = await _writable(yard), await yard.store.examine()
+    if not any(finding.what == "writable" and finding.level is Level.FAIL for finding in found):
+        # Said once: a store that knows why it takes no writes also knows a cure.
+        yield probe
     for finding in found:
         yield finding
     problems = await yard.store.audit()
