@@ -37,7 +37,10 @@ def test_what_runs_may_finish(tmp_path: Path, number: signal.Signals) -> None:
         told = up.greet()
         job = up.enqueue("a")
         [worker] = until("it runs", lambda: up.runs("a"))
-        up.process.send_signal(number)
+        if number == signal.SIGINT:
+            up.interrupt()
+        else:
+            up.process.send_signal(number)
         until("the worker stops", lambda: "have up to 30 s to finish" in up.said())
         up.marks.put("open-a")
         assert up.end() == 0
@@ -105,6 +108,17 @@ def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
         assert up.end() == 0
 
 
+def test_open_streams_end_with_the_server(tmp_path: Path) -> None:
+    with starting(tmp_path, "server", JOBYARD_SERVER__SHUTDOWN_TIMEOUT="600") as up:
+        up.greet()
+        with up.client.stream("GET", "/v1/events") as stream:
+            lines = stream.iter_lines()
+            assert next(lines)
+            up.process.send_signal(signal.SIGTERM)
+            list(lines)  # to its end, which is a proper one: a broken stream would raise
+        assert up.end() == 0
+
+
 def refuses(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=1).close()
@@ -162,6 +176,12 @@ def test_with_an_app_a_job_that_it_cannot_run_is_refused(tmp_path: Path) -> None
         answer = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"nam": "a"}})
         assert (answer.status_code, answer.json()["code"]) == (422, "bad_input")
         assert httpx.post(f"{up.url}/v1/jobs", json={"kind": "gate"}).status_code == 401
+
+
+def test_up_needs_a_store_that_processes_share(tmp_path: Path) -> None:
+    with starting(tmp_path, "up", JOBYARD_STORE="memory://") as up:
+        assert up.end() == 1
+        assert "memory:// lives in one process" in up.said()
 
 
 def test_up_needs_an_app(tmp_path: Path) -> None:

@@ -76,6 +76,10 @@ class Up:
         """The processes that began this job, once each."""
         return [int(path.name.rpartition("-")[2]) for path in self.marks.paths(f"started-{name}-")]
 
+    def interrupt(self) -> None:
+        """As Ctrl-C does: the signal goes to every process of the group that the terminal knows."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
     def end(self) -> int:
         """Its exit code; by then its output has ended too."""
         return self.process.wait(PATIENCE_SECONDS)
@@ -114,6 +118,7 @@ def starting(folder: Path, *words: str, app: bool = True, **variables: str) -> I
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            start_new_session=True,
         )
     up = Up(folder, process, log)
     with process:

@@ -36,6 +36,8 @@ def greeting(url: str, yard: Jobyard, entry: Entry, doing: str) -> Iterator[str]
     yield ""
     for line in try_next(url, yard, is_open=entry.is_open):
         yield f"  {line}"
+    yield ""
+    yield f"The API, to read and to try: {url}/docs"
 
 
 def try_next(url: str, yard: Jobyard, *, is_open: bool = False) -> list[str]:

@@ -162,6 +162,11 @@ async def _run(
 
     section: ServerSection = session.configuration.server
     async with session.opened(yard):
+        if supervisor is not None and yard.store.url.startswith("memory:"):
+            raise ConfigurationError(
+                "memory:// lives in one process, and workers are others. Name a store that they share: --store "
+                "sqlite:///jobs.db"
+            )
         who = await entry(yard.store, listener, settings_of(section), insecure=insecure)
         if who.is_open:
             log.warning("started with --insecure: everybody on this machine may do everything")
