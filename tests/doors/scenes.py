@@ -9,17 +9,18 @@ from typing import Any
 import httpx2 as httpx
 from tests.doors.support import Scene
 
+from jobyard.doors.http.door import ServerSettings
 from jobyard.doors.http.every import API
 from jobyard.ports.clock import SystemClock
 from jobyard.stores.memory import MemoryStore
 
 
 @asynccontextmanager
-async def api() -> AsyncIterator[Scene]:
+async def api(settings: ServerSettings | None = None) -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     await store.open()
     try:
-        yield Scene(store, API)
+        yield Scene(store, API, settings)
     finally:
         await store.close()
 

@@ -128,6 +128,8 @@ async def test_a_body_that_is_too_large(client: httpx.AsyncClient) -> None:
         ({"page_size": "many"}, "page_size"),
         ({"state": "DONE"}, "state/0"),
         ({"created_after": "yesterday"}, "created_after"),
+        ({"created_after": "null"}, "created_after"),
+        ({"created_after": "0.5"}, "created_after"),
         ({"qeue": "a"}, "qeue"),
         ({"queue": ["a", "b"]}, "queue"),
         ({"page_token": "nonsense"}, "page_token"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from jobyard.doors.http.problems import MEDIA_TYPE, Problem
 from jobyard.doors.http.route import Route
+from jobyard.service.wire import Name
 
 VERSION = version("jobyard")
 JSON = "application/json"
@@ -32,6 +34,7 @@ PROBLEMS = {
     429: "Too many requests, or too many waiting jobs; see Retry-After.",
     503: "The store is not available now; see Retry-After.",
 }
+Header = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!#-~]([ -~]*[!#-~])?$")]
 RETRY_AFTER = {"description": "Seconds to wait before asking again.", "schema": {"type": "integer", "minimum": 1}}
 
 
@@ -39,6 +42,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})[route.method.lower()] = operation(route)
+    follow(routes, paths)
     _, components = msgspec.json.schema_components(types_of(routes), ref_template=REFERENCE)
     return {
         "openapi": "3.1.0",
@@ -50,6 +54,20 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def follow(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None:
+    """Where one may go from the answer to a new job: to everything that takes its id."""
+    taken = paths.get("/v1/jobs", {}).get("post", {}).get("responses", {}).get("202")
+    if taken is not None:
+        taken["links"] = {
+            route.handler.__name__: {
+                "operationId": route.handler.__name__,
+                "parameters": {"id": "$response.body#/id"},
+            }
+            for route in routes
+            if route.path.startswith("/v1/jobs/{id}")
+        }
 
 
 def types_of(routes: Sequence[Route]) -> list[Any]:
@@ -91,11 +109,11 @@ def needs_body(route: Route) -> bool:
 
 def parameters(route: Route) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "schema": schema_of(Name)}
         for name in _PARAMETER.findall(route.path)
     ]
     found += [
-        {"name": name, "in": "header", "required": False, "description": about, "schema": {"type": "string"}}
+        {"name": name, "in": "header", "required": False, "description": about, "schema": schema_of(Header)}
         for name, about in route.headers
     ]
     return found if route.query is None else found + query_parameters(route.query)

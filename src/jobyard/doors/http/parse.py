@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _PART = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+_DATE = re.compile(r"\d{4}-")
 _FIELD = re.compile(r"(?:unknown|required) field `([^`]+)`")
 
 
@@ -42,27 +44,47 @@ def refusal(error: msgspec.ValidationError, where: str = "body") -> HttpError:
     return HttpError(422, "bad_input", f"The {where} does not fit: {what}.", errors=(FieldError(at, f"{what}."),))
 
 
+@cache
+def kinds_of(shape: type[msgspec.Struct]) -> tuple[frozenset[str], frozenset[str]]:
+    """The parameters that may be given several times, and those that are times."""
+    told = msgspec.inspect.type_info(shape)
+    assert isinstance(told, msgspec.inspect.StructType)
+    lists, times = set(), set()
+    for field in told.fields:
+        choices = field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else (field.type,)
+        if any(isinstance(choice, msgspec.inspect.ListType | msgspec.inspect.VarTupleType) for choice in choices):
+            lists.add(field.encode_name)
+        if any(isinstance(choice, msgspec.inspect.DateTimeType) for choice in choices):
+            times.add(field.encode_name)
+    return frozenset(lists), frozenset(times)
+
+
 def query_of(params: QueryParams, shape: type[msgspec.Struct]) -> Any:
     """A parameter that may be given several times is a list in the shape; others may be given once."""
-    lists = {
-        field.encode_name
-        for field in msgspec.structs.fields(shape)
-        if getattr(field.type, "__origin__", None) in (list, tuple)
-    }
+    lists, times = kinds_of(shape)
     values: dict[str, Any] = {}
     for name, value in params.multi_items():
         if name in lists:
             values.setdefault(name, []).append(value)
         elif name in values:
-            raise HttpError(
-                422, "bad_input", f"{name} is given twice.", errors=(FieldError(name, "It may be given once."),)
-            )
+            raise wrong(name, "It may be given once.")
         else:
             values[name] = value
+    for name in times & set(values):
+        if not _DATE.match(values[name]):  # a plain number would be read as seconds since 1970
+            raise wrong(name, "A time is written like 2026-11-16T03:00:00Z.")
     try:
-        return msgspec.convert(values, shape, strict=False)
+        query = msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
         raise refusal(error, "query") from None
+    for name in values:
+        if getattr(query, name) is None:  # it read the word "null"
+            raise wrong(name, "It has no value.")
+    return query
+
+
+def wrong(name: str, why: str) -> HttpError:
+    return HttpError(422, "bad_input", f"The query does not fit: {name}: {why}", errors=(FieldError(name, why),))
 
 
 async def body_of(request: Request, decoder: msgspec.json.Decoder[Any], most: int) -> Any:
