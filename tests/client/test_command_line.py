@@ -1,0 +1,279 @@
+"""`jobyard --server` says and does what `jobyard` on the store itself says and does."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
+from tests.support import eventually
+
+from jobyard import Jobyard
+from jobyard.domain.job import Job, State
+from jobyard.ports.store import Filter
+
+__all__ = ["shop"]
+
+# What may differ between two looks: ages, and where a list goes on.
+AGE = re.compile(r"\b\d+(\.\d+)?(ms|s| min| h)\b|(?<=elapsed_seconds\": )[\d.]+| +(?=\bAGE)")
+CURSOR = re.compile(r"(?<=cursor )\S+|(?<=cursor\": )\"\S+\"")
+SEEN = re.compile(r"(?<=seen_at\": )\"\S+\"")
+
+
+class Far:
+    """The shop's store behind a server process of its own."""
+
+    def __init__(self, shop: Shop, url: str, token: str) -> None:
+        self.shop = shop
+        self.url = url
+        self.token = token
+
+    def run(self, *words: str, **environment: str) -> Result:
+        given = {"JOBYARD_APP": "", "JOBYARD_TOKEN": self.token} | environment
+        return self.shop.run("--server", self.url, *words, **given)
+
+
+@pytest.fixture
+def far(shop: Shop) -> Iterator[Far]:
+    token = shop.json("tokens", "create", "tests", "--role", "admin")["token"]
+    with shop.start("server", "--port", "0", "--json") as process:
+        assert process.stdout is not None
+        text = ""
+        while not text.endswith("}\n") and (line := process.stdout.readline()):
+            text += line
+        yield Far(shop, json.loads(text)["url"], token)
+        process.terminate()
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def told(result: Result) -> tuple[int, str, str]:
+    found = [result.stdout, result.stderr]
+    for pattern, mark in ((AGE, "AGE"), (CURSOR, "CURSOR"), (SEEN, "SEEN")):
+        found = [pattern.sub(mark, text) for text in found]
+    return result.exit_code, re.sub(r" +", " ", found[0]), found[1]
+
+
+def test_looking_is_the_same_near_and_far(shop: Shop, far: Far) -> None:
+    shop.run("limits", "set", "mail", "team-a", "5")
+    done = shop.enqueue("send", {"to": "ann", "copies": 3}, group="team-a", tags=["x"])
+    failed = shop.enqueue("fail")
+    shop.work_off()
+    waiting = shop.enqueue("send", {"to": "bob"}, group="team-b", priority=3, delay=3600, unique="key")
+    for number in range(4):
+        shop.enqueue("hang", group=f"team-{number}")
+    shop.run("queues", "pause", "slow")
+    shop.run("groups", "pause", "mail", "team-b")
+    looks = [
+        ("queues",),
+        ("queues", "list"),
+        ("groups", "list", "mail"),
+        ("groups", "list", "slow", "--limit", "2"),
+        ("groups", "list", "slow", "--limit", "2", "--after", "team-1"),
+        ("groups", "list", "mial"),
+        ("limits", "show", "mail"),
+        ("limits", "show", "mail", "team-a"),
+        ("jobs", "list"),
+        ("jobs", "list", "--limit", "3"),
+        ("jobs", "list", "--queue", "mail", "--state", "FAILED", "--state", "COMPLETED"),
+        ("jobs", "list", "--tag", "x", "--kind", "send"),
+        ("jobs", "list", "--text", "BOB", "--created-after", "2020-01-01"),
+        ("jobs", "list", "--created-before", "2020-01-01"),
+        ("jobs", "show", done),
+        ("jobs", "show", failed),
+        ("jobs", "show", waiting),
+        ("jobs", "show", "nothing"),
+        ("explain", done),
+        ("explain", waiting),
+        ("explain", "nothing"),
+        ("dead", "list"),
+        ("dead", "list", "--queue", "nothing"),
+        ("running",),
+        ("workers",),
+        ("tokens", "list"),
+    ]
+    for words in looks:
+        for more in ((), ("--json",)):
+            near, there = told(shop.run(*words, *more)), told(far.run(*words, *more))
+            assert near == there, words
+            is_wrong = "mial" in words or words in (("jobs", "show", "nothing"), ("explain", "nothing"))
+            assert near[0] == int(is_wrong), near
+
+
+def test_a_running_job_and_its_worker_look_the_same(shop: Shop, far: Far) -> None:
+    job_id = shop.enqueue("hang")
+    with shop.start("worker", "--concurrency", "2") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hanging\n"
+        shop.do(its_worker_is_busy)
+        for words in (
+            ("running",),
+            ("workers",),
+            ("running", "--json"),
+            ("workers", "--json"),
+            ("jobs", "show", job_id),
+        ):
+            assert told(shop.run(*words)) == told(far.run(*words)), words
+        near, there = json.loads(shop.run("top", "--json").stdout), json.loads(far.run("top", "--json").stdout)
+        assert there["running"] == near["running"]
+        assert there["queues"] == near["queues"]
+        assert "slow waiting=0" in far.run("top", "--once").stdout
+        assert far.run("jobs", "cancel", job_id).exit_code == 0
+        process.terminate()
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+
+async def its_worker_is_busy(yard: Jobyard) -> None:
+    async def look() -> bool:
+        return [worker.running for worker in await yard.store.workers()] == [1]
+
+    await eventually(look, PATIENCE_SECONDS)
+
+
+def test_changing_is_the_same_near_and_far(shop: Shop, far: Far) -> None:
+    """Each change is made to one job from here and to its twin from afar."""
+    twins = [[shop.enqueue("send", {"to": "ann"}, delay=3600) for _ in range(5)] for _ in range(2)]
+    changes = [
+        ("cancel", "0", "--reason", "enough"),
+        ("cancel", "0"),  # not possible any more
+        ("retry", "0"),
+        ("run-now", "1", "2"),
+        ("prioritise", "3", "--priority", "9"),
+        ("delete", "4", "1"),
+        ("delete", "4", "2", "nothing"),
+    ]
+    for words in changes:
+        for more in ((), ("--json",)) if words[0] == "prioritise" else ((),):
+            near, there = (
+                told(run("jobs", *[ids[int(word)] if word in "01234" else word for word in words], *more))
+                for run, ids in ((shop.run, twins[0]), (far.run, twins[1]))
+            )
+            assert [masked(part, twins[0]) for part in near] == [masked(part, twins[1]) for part in there], words
+    assert [states(shop, ids) for ids in twins] == [[(State.PENDING, 0), (State.PENDING, 9)]] * 2
+
+
+def masked(part: int | str, ids: list[str]) -> int | str:
+    for number, job_id in enumerate(ids):
+        part = part.replace(job_id, f"JOB {number}") if isinstance(part, str) else part
+    return part
+
+
+def states(shop: Shop, ids: list[str]) -> list[tuple[State, int]]:
+    async def look(yard: Jobyard) -> list[Job]:
+        return list((await yard.find(Filter(ids=tuple(ids)))).jobs)
+
+    return sorted((job.state, job.priority) for job in shop.do(look))
+
+
+def test_why_a_job_cannot_be_retried_is_said_from_afar(shop: Shop, far: Far) -> None:
+    shop.enqueue("fail", unique="key")
+    shop.work_off()
+    [dead] = shop.json("dead", "list")["jobs"]
+    holder = shop.enqueue("fail", unique="key")
+    near, there = told(shop.run("jobs", "retry", dead["id"])), told(far.run("jobs", "retry", dead["id"]))
+    assert near == there
+    assert holder in near[2]
+
+
+def test_all_that_match(shop: Shop, far: Far) -> None:
+    for _ in range(3):
+        shop.enqueue("fail")
+    shop.work_off()
+    assert far.run("dead", "redrive").exit_code == 2  # nobody to ask
+    assert far.run("dead", "redrive", "--yes").stdout == "Retried: 3 jobs.\n"
+    cancelled = far.run("jobs", "cancel", "--queue", "mail", "--all-matching", "--yes", "--json")
+    assert json.loads(cancelled.stdout) == {"matched": 3, "changed": 3, "unchanged": 0}
+    for _ in range(2):
+        shop.enqueue("send", {"to": "ann"})
+    assert far.run("queues", "drain", "mail", "--yes").stdout == "Deleted: 2 jobs.\n"
+
+
+def test_queues_groups_and_limits(shop: Shop, far: Far) -> None:
+    shop.enqueue("send", {"to": "ann"}, group="team-a")
+    for words in (
+        ("queues", "pause", "mail"),
+        ("queues", "resume", "mail"),
+        ("queues", "pause", "mial"),
+        ("groups", "pause", "mail", "team-a"),
+        ("groups", "resume", "mail", "team-a"),
+        ("limits", "set", "mail", "team-a", "1"),
+        ("limits", "set", "mail", "team-a", "-1"),
+        ("limits", "remove", "mail", "team-a"),
+    ):
+        for more in ((), ("--json",)):
+            assert told(shop.run(*words, *more)) == told(far.run(*words, *more)), words
+    far.run("limits", "set", "mail", "team-a", "0")
+    assert "blocked" in shop.run("groups", "list", "mail").stdout
+
+
+def test_enqueue_from_afar(shop: Shop, far: Far) -> None:
+    with shop.start("worker") as process:
+        assert json.loads(far.run("enqueue", "send", "to=ann", "copies=2", "--wait", "20").stdout) == {
+            "to": "ann",
+            "copies": 2,
+        }
+        process.terminate()
+        process.communicate(timeout=PATIENCE_SECONDS)
+    first = far.run("enqueue", "send", "to=ann", "--unique", "key", "--delay", "60", "--json")
+    answer = json.loads(first.stdout)
+    assert answer["created"] is True
+    again = far.run("enqueue", "send", "to=ann", "--unique", "key")
+    assert (again.stdout.strip(), "Nothing new" in again.stderr) == (answer["id"], True)
+    for words in (("snd", "to=a"), ("send", "whom=a"), ("send", "to=a", "--delay", "-1"), ("send", "{")):
+        near, there = told(shop.run("enqueue", *words)), told(far.run("enqueue", *words))
+        assert near == there, words
+        assert near[0] == 1
+
+
+def test_tokens_from_afar(shop: Shop, far: Far) -> None:
+    made = json.loads(far.run("tokens", "create", "ci", "--role", "viewer", "--json").stdout)
+    assert made["token"].startswith(f"jy_{made['info']['id']}_")
+    refused = far.run("queues", "pause", "mail", JOBYARD_TOKEN=made["token"])
+    assert (refused.exit_code, "viewer" in refused.stderr) == (1, True)
+    assert far.run("tokens", "revoke", made["info"]["id"], "--yes").exit_code == 0
+    assert made["info"]["id"] not in shop.run("tokens", "list").stdout
+    assert far.run("tokens", "revoke", made["info"]["id"], "--yes").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("worker",), ("migrate",), ("doctor",), ("check",), ("bench", "--this-store"), ("server",), ("up",)]
+)
+def test_commands_that_need_the_store_say_so(shop: Shop, words: tuple[str, ...]) -> None:
+    for flags, environment in ((("--server", "http://127.0.0.1:9"), {}), ((), {"API_URL": "http://127.0.0.1:9"})):
+        result = shop.run(*flags, *words, **({"JOBYARD_APP": ""} | environment))
+        assert result.exit_code == 1
+        assert "needs the store itself" in result.stderr
+        assert f"jobyard {words[0]}" in result.stderr or f"cli {words[0]}" in result.stderr
+
+
+def test_which_of_them_is_meant(shop: Shop, tmp_path: Path) -> None:
+    nobody = "http://127.0.0.1:9"
+    job_id = shop.enqueue("send", {"to": "ann"})
+    both = shop.run("--server", nobody, "--store", "sqlite:///shop.db", "queues")
+    assert (both.exit_code, "not both" in both.stderr) == (2, True)
+    assert shop.run("--store", "sqlite:///shop.db", "explain", job_id, JOBYARD_SERVER=nobody).exit_code == 0
+    assert shop.run("explain", job_id, API_URL=nobody).exit_code == 0  # an app is named, which has a store
+    assert shop.run("doctor", JOBYARD_SERVER=nobody).exit_code == 0  # on the app's store
+    bad = shop.run("--server", "localhost", "queues")
+    assert (bad.exit_code, "http://host:port" in bad.stderr) == (1, True)
+
+
+def test_a_server_that_is_away_is_one_line() -> None:
+    command = [sys.executable, "-c", PATIENT, "--server", "http://127.0.0.1:9", "queues"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert answer.returncode == 1
+    assert re.fullmatch(r"error: The server http://127.0.0.1:9 does not answer: .*\n", answer.stderr)
+
+
+PATIENT = """
+from jobyard.main import remote
+from jobyard.client import Client
+remote.Client = lambda url: Client(url, patience=0)
+from jobyard.main.cli import main
+main()
+"""
