@@ -33,7 +33,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = min(found, key=lambda each: each[0] is not socket.AF_INET)
-        return socket.create_server(address[:2], family=family, backlog=2048)
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
     except socket.gaierror as error:
         raise ConfigurationError(f"There is no address {host} to listen on: {error.strerror}.") from error
     except OSError as error:
@@ -43,6 +43,9 @@ def listen(host: str, port: int) -> socket.socket:
                 "(0 takes a free one)."
             ) from error
         raise ConfigurationError(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
+    # Inherited by what it accepts: an answer in two pieces must not wait for the other side's word about the first.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def url_of(listener: socket.socket) -> str:
