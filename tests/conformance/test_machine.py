@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.conformance.machine import StoreMachine
-from tests.conformance.stores import STORES
+from tests.conformance.stores import STORES, spread_of_one
 
 from jobyard.testing.clock import ManualClock
 
+MACHINES = STORES | {"spread": spread_of_one}
 SOAK = bool(os.environ.get("JOBYARD_SOAK"))
 COUNTS = settings(
     max_examples=600 if SOAK else 60,
@@ -22,14 +23,15 @@ COUNTS = settings(
     print_blob=True,
 )
 # The same code as for PostgreSQL, and each step is a trip more: a few histories show what a session must not keep.
+# A spread decides nothing itself: a few show that it hands everything on.
 FEWER = settings(COUNTS, max_examples=COUNTS.max_examples // 4)
 
 
 # Memory against itself proves nothing about memory; it proves that the machine runs and that the reference is steady.
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", MACHINES)
 # A pass takes seconds; the time is for shrinking, which would otherwise be cut off and hide what was found.
 @pytest.mark.timeout(7200 if SOAK else 600)
 def test_the_store_decides_as_the_reference_does(name: str, tmp_path: Path) -> None:
-    STORES[name](tmp_path, ManualClock())  # a missing server is told now, not within a history
-    machine = type(f"{name.title()}Machine", (StoreMachine,), {"make": staticmethod(STORES[name])})
-    run_state_machine_as_test(machine, settings=FEWER if name == "pgbouncer" else COUNTS)
+    MACHINES[name](tmp_path, ManualClock())  # a missing server is told now, not within a history
+    machine = type(f"{name.title()}Machine", (StoreMachine,), {"make": staticmethod(MACHINES[name])})
+    run_state_machine_as_test(machine, settings=FEWER if name in ("pgbouncer", "spread") else COUNTS)
