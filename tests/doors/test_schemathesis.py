@@ -1,0 +1,43 @@
+"""Schemathesis against our own description: what we answer is what we say, whatever comes, one by one and in a row."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tests.doors.scenes import api
+from tests.doors.support import serving
+from tests.support import ROOT
+
+from jobyard.doors.http.door import ServerSettings
+from jobyard.doors.http.gate import TokenGate
+from jobyard.doors.http.limits import Buckets
+
+# What fits the schema may still be refused: a page token that we never gave, both ids and a filter.
+NOT_TOLD_BY_A_SCHEMA = "positive_data_acceptance"
+UNHURRIED = ServerSettings(requests_per_second=1e9, request_burst=10**9)
+EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "8"
+
+
+async def test_the_api_is_as_described(tmp_path: Path) -> None:
+    async with api(UNHURRIED) as scene, serving(scene.app) as url:
+        assert isinstance(scene.gate, TokenGate)
+        scene.gate.failures = Buckets(1e9, 1e9)  # many wrong tokens are part of it
+        scene.door.draining.set()  # nobody should wait for jobs that nobody runs
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "schemathesis.cli", "run", f"{url}/openapi.json"),
+            *("--header", f"Authorization: Bearer {await scene.token('admin')}"),
+            *("--exclude-checks", NOT_TOLD_BY_A_SCHEMA),
+            *("--max-examples", EXAMPLES, "--seed", "1", "--generation-deterministic"),
+            *("--request-timeout", "30", "--no-color"),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said = (await process.communicate())[0].decode()
+    assert process.returncode == 0, said
+    assert "Stateful" in said
