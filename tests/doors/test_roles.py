@@ -71,6 +71,10 @@ TABLE = {
     "GET /docs": Row(ANYBODY),
     "GET /docs/docs.js": Row(ANYBODY),
     "GET /docs/docs.css": Row(ANYBODY),
+    "GET /livez": Row(ANYBODY),
+    "GET /readyz": Row(ANYBODY),
+    "GET /health": Row(ANYBODY),
+    "GET /metrics": Row(ALL - {Role.SUBMITTER}),  # it counts everybody's jobs
     "GET /login": Row(ANYBODY),
     "GET /login.css": Row(ANYBODY),
 }

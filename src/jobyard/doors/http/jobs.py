@@ -58,6 +58,8 @@ async def submit_job(ask: Ask) -> Response:
     require_scope(ask.principal, prepared)
     stored = await store_one(ask.door.store, prepared)
     job, found = prepared.job, stored.inserted
+    if found.created:
+        ask.door.enqueued(job)
     body = _encode(Accepted(id=found.id, kind=job.kind, queue=job.queue, created=found.created))
     headers = {"Location": f"/v1/jobs/{found.id}"}
     if stored.is_replay:
@@ -87,6 +89,9 @@ async def submit_batch(ask: Ask) -> BatchAnswer:
         except (JobyardError, HttpError) as error:
             items[number] = batch_item(error)
     answers = await store_many(ask.door.store, list(ready.values()))
+    for prepared, stored in zip(ready.values(), answers, strict=True):
+        if isinstance(stored, Stored) and stored.inserted.created:
+            ask.door.enqueued(prepared.job)
     items.update({number: batch_item(stored) for number, stored in zip(ready, answers, strict=True)})
     accepted = sum(item.id is not None for item in items.values())
     return BatchAnswer(
