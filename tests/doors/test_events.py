@@ -17,11 +17,11 @@ from tests.support import Watched, eventually
 from jobyard import Context, Jobyard
 from jobyard.domain.hint import COLLECTION, KEPT_SECONDS, LISTENERS, Hint, What, hint_key, pack
 from jobyard.domain.job import NewJob, State
+from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.doors.http import events, tokens
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Action
-from jobyard.service.views import SUBMITTED_BY
 from jobyard.stores.memory import MemoryStore
 
 _counter = count()
@@ -232,6 +232,14 @@ async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server:
             return any(told_of(job_id) == story for job_id in handles)
 
         await eventually(is_followed)
+
+
+async def test_whoever_asks_for_the_head_only_gets_that(scene: Scene, server: str) -> None:
+    async with await client(scene, server) as http:
+        answer = await http.head("/v1/events", timeout=5)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+    await eventually(lambda: len(scene.door.streams) == 0)
 
 
 async def test_nobody_without_a_token(server: str) -> None:

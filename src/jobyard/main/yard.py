@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from jobyard.domain.explain import Explanation
 from jobyard.domain.job import Job, QueueSettings
@@ -18,10 +18,12 @@ from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.main.blocking import Blocking
 from jobyard.main.definition import Call, Definition, Enqueue, Handle, declared
 from jobyard.main.stores import make_store
+from jobyard.main.tracing import make_tracing
 from jobyard.observe.feed import Feed
 from jobyard.observe.logs import LogObserver
 from jobyard.observe.several import Several
 from jobyard.ports.clock import Clock
+from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, Store
 from jobyard.service import options
@@ -30,6 +32,9 @@ from jobyard.service.options import BackoffLike
 from jobyard.service.read import Read
 from jobyard.worker.identity import worker_name
 from jobyard.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from jobyard.observe.tracing import Tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +56,7 @@ class Jobyard:
         store: Store | None = None,
     ) -> None:
         self.clock = clock  # the store's, if one was given
+        self._tracing: Tracing | None = None
         self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
         self.observer: Observer = observer or LogObserver()
@@ -62,9 +68,17 @@ class Jobyard:
         self._opening: asyncio.Task[None] | None = None
 
     def _use(self, store: Store) -> None:
-        self.store = store
+        self.store = store if self._tracing is None else self._tracing.store(store)
         self.read = Read(store)
         self.operate = Operate(store)
+
+    def trace(self, provider: Any = None, *, as_link: bool = False) -> None:
+        """Spans from enqueue to handler by OpenTelemetry, as the process has set it up, or by this provider.
+
+        With `as_link` a handler's span begins a trace of its own that points to the enqueue.
+        """
+        self._tracing = make_tracing(provider, as_link=as_link)
+        self._use(self.store)
 
     # Declare
 
@@ -224,9 +238,10 @@ class Jobyard:
         options.seconds("shutdown_timeout", shutdown_timeout)
         name = name or worker_name()
         feed = Feed(self.store, name)
+        executor: Executor = PythonExecutor(self.kinds, self.max_payload_bytes)
         return Worker(
             self.store,
-            PythonExecutor(self.kinds, self.max_payload_bytes),
+            executor if self._tracing is None else self._tracing.executor(executor, self.store),
             Several(feed, self.observer),
             queues=[options.name("queue", queue) for queue in queues],
             concurrency=concurrency,

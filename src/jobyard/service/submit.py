@@ -13,13 +13,14 @@ import uuid_utils
 
 from jobyard.domain.job import NewJob, Unique, UniqueScope
 from jobyard.domain.retry import Backoff, Delays, Exponential, Fixed
+from jobyard.domain.tags import is_reserved
 from jobyard.errors import BadInput, BadOption, IdempotencyKeyReused, JobyardError, NotPossible
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.ports.store import Inserted, Store
 from jobyard.service import options
 from jobyard.service.access import Principal
 from jobyard.service.options import Options, with_options
-from jobyard.service.views import IDEMPOTENCY, SUBMITTED_BY, tag_of
+from jobyard.service.views import IDEMPOTENCY, tag_of
 from jobyard.service.wire import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, KindView
 
 # How long a key is remembered.
@@ -119,11 +120,9 @@ def words_of(request: JobRequest) -> dict[str, Any]:
             raise BadOption(f"Unique keys that begin with {IDEMPOTENCY} are the server's own.")
         words["unique"] = Unique(request.unique.key, request.unique.scope, request.unique.period_seconds)
     if request.tags:
-        reserved = [tag for tag in request.tags if tag.startswith(SUBMITTED_BY)]
+        reserved = [tag for tag in request.tags if is_reserved(tag)]
         if reserved:
-            raise BadOption(
-                f"Tags that begin with {SUBMITTED_BY} are the server's own, so {reserved[0]} cannot be set."
-            )
+            raise BadOption(f"Tags that begin with by: or trace: are the server's own, so {reserved[0]} cannot be set.")
         words["tags"] = request.tags
     return words
 

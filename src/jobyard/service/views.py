@@ -9,6 +9,7 @@ import msgspec
 from jobyard.domain.explain import Explanation
 from jobyard.domain.instant import FOREVER, Instant, rfc3339
 from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.tags import SUBMITTED_BY, is_reserved
 from jobyard.ports.store import GroupInfo, QueueInfo, WorkerInfo
 from jobyard.service.access import Principal
 from jobyard.service.wire import (
@@ -27,8 +28,7 @@ from jobyard.service.wire import (
     WorkerView,
 )
 
-# Tags and unique keys that begin like this are the server's own: nobody else can set them, and nobody sees them.
-SUBMITTED_BY = "by:"
+# Unique keys that begin like this are the server's own: nobody else can set them, and nobody sees them.
 IDEMPOTENCY = "idempotency:"
 
 
@@ -70,7 +70,7 @@ def job_view(job: Job) -> JobView:
 
 def _facts(job: Job) -> dict[str, Any]:
     facts = {name: getattr(job, name) for name in _SAME}
-    facts["tags"] = tuple(tag for tag in job.tags if not tag.startswith(SUBMITTED_BY))
+    facts["tags"] = tuple(tag for tag in job.tags if not is_reserved(tag))
     facts["submitted_by"] = next(
         (tag.removeprefix(SUBMITTED_BY) for tag in job.tags if tag.startswith(SUBMITTED_BY)), None
     )

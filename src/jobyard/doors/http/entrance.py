@@ -66,6 +66,7 @@ class Place:
     """One path: an entrance for each method. A plain ASGI application, for the hot route passes here."""
 
     def __init__(self, door: Door, routes: Sequence[Route]) -> None:
+        self.path = routes[0].path  # as it was declared, for whoever names what happens here
         self._entrances = {route.method: Entrance(door, route) for route in routes}
         if "GET" in self._entrances:
             self._entrances.setdefault("HEAD", self._entrances["GET"])

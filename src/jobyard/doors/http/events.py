@@ -148,6 +148,8 @@ class EventStream(Response):
         gone = asyncio.ensure_future(self._until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            if scope["method"] == "HEAD":
+                self._listener.end()
             await self._flow(send)
             if self._listener.was_dropped and self._abort is not None:
                 await asyncio.wait([gone], timeout=1.0)

@@ -8,13 +8,14 @@ from typing import Any, TypeAlias
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
+from jobyard.domain.tags import is_reserved
 from jobyard.doors.http.audit import audited
 from jobyard.doors.http.problems import HttpError
 from jobyard.doors.http.route import Ask
 from jobyard.errors import JobNotFound
 from jobyard.ports.store import Filter, QueueInfo
 from jobyard.service.access import Principal
-from jobyard.service.views import SUBMITTED_BY, tag_of
+from jobyard.service.views import tag_of
 from jobyard.service.wire import JobFilter
 
 Keep: TypeAlias = Callable[[Job], bool]
@@ -74,8 +75,8 @@ def narrowed(
     """What the store is asked for, and what is then left out of its answer because a filter holds one value of each."""
     own = tag_of(principal) if principal.sees_own_jobs_only else None
     tag = asked.tag
-    if tag is not None and tag.startswith(SUBMITTED_BY):
-        raise HttpError(422, "bad_input", f"Tags that begin with {SUBMITTED_BY} cannot be asked for.")
+    if tag is not None and is_reserved(tag):
+        raise HttpError(422, "bad_input", "Tags that begin with by: or trace: cannot be asked for.")
     where = Filter(
         ids=ids,
         queue=asked.queue or _only(principal.queues),

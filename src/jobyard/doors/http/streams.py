@@ -12,12 +12,12 @@ from contextlib import suppress
 from jobyard.domain.hint import Hint, What
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
+from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.doors.http.cloud import hint_message, queue_message
 from jobyard.doors.http.listeners import Audience, Listener
 from jobyard.errors import StoreError
 from jobyard.ports.store import QueueInfo, Store
 from jobyard.service.tail import Tail
-from jobyard.service.views import SUBMITTED_BY
 from jobyard.service.watch import AT_ONCE, JobWatch, QueueWatch, jobs_by_id
 
 log = logging.getLogger("jobyard.http")

@@ -1,0 +1,15 @@
+"""Tags that are our own: nobody else can set them, and nobody sees them."""
+
+from __future__ import annotations
+
+SUBMITTED_BY = "by:"  # whose job it is, where that decides who sees it
+TRACE = "trace:"  # the trace that the job belongs to
+_RESERVED = (SUBMITTED_BY, TRACE)
+
+
+def is_reserved(tag: str) -> bool:
+    """
+    >>> is_reserved("by:3f2a"), is_reserved("bystander")
+    (True, False)
+    """
+    return tag.startswith(_RESERVED)
