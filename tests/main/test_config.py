@@ -270,3 +270,18 @@ def test_the_command_line_works_without_the_servers_packages(shop: Shop) -> None
     assert "pip install 'jobyard[server]'" in refused.stderr
     refused = python(*words, "--log-format", "json", "queues", cwd=shop.folder)
     assert "pip install 'jobyard[server]'" in refused.stderr
+
+
+def test_queues_live_in_the_stores_that_they_were_given(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("store:\n  queues: {mail: 'sqlite:///mail.db', post: 'sqlite:///mail.db'}\n")
+    mail = shop.run("enqueue", "send", "to=a").stdout.strip()
+    post = shop.run("enqueue", "send", "to=b", "--queue", "post").stdout.strip()
+    other = shop.run("enqueue", "send", "to=c", "--queue", "other").stdout.strip()
+    shop.work_off()
+    jobs = {job["id"]: (job["queue"], job["state"]) for job in shop.json("jobs", "list")["jobs"]}
+    assert jobs == {mail: ("mail", "COMPLETED"), post: ("post", "COMPLETED"), other: ("other", "COMPLETED")}
+    assert sorted(queue["name"] for queue in shop.json("queues")["queues"]) == ["mail", "other", "post"]
+    Path("jobyard.yaml").unlink()
+    assert [job["id"] for job in shop.json("--store", "sqlite:///shop.db", "jobs", "list")["jobs"]] == [other]
+    there = shop.json("--store", "sqlite:///mail.db", "jobs", "list")["jobs"]
+    assert {job["id"] for job in there} == {mail, post}

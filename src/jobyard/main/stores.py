@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from jobyard.errors import ConfigurationError, UnknownStore, did_you_mean
+from jobyard.errors import UnknownStore, did_you_mean
 from jobyard.main.address import shown, split
 from jobyard.main.engines import postgres_store, redis_store
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
+from jobyard.stores.spread import SpreadStore
 from jobyard.stores.sqlite import SqliteStore
 
 SCHEMES = ("sqlite", "redis", "rediss", "postgresql", "postgres", "memory")
@@ -67,7 +68,13 @@ def _sqlite(url: str, clock: Clock | None) -> Store:
     return SqliteStore(path, clock, synchronous)
 
 
-def spread(store: Store, of_queues: Mapping[str, Store]) -> Store:
-    """Some queues on stores of their own, the others on the first."""
-    names = ", ".join(sorted(of_queues))
-    raise ConfigurationError(f"Queues on stores of their own ({names}) beside {store.url} are not possible yet.")
+def spread(default: Store, urls: Mapping[str, str], url: str | None = None) -> Store:
+    """Some queues on stores of their own, the others on the default one, whose URL may be known too.
+
+    A store that is named for several queues is made once: two handles would show its jobs twice.
+    """
+    made = {} if url is None else {url: default}
+    for each in urls.values():
+        if each not in made:
+            made[each] = make_store(each)
+    return SpreadStore(default, {queue: made[each] for queue, each in urls.items()})

@@ -113,9 +113,10 @@ class Session:
 
     def _store(self, of_app: Store | None) -> Store:
         """The app's own unless another was given; some queues may have stores of their own."""
-        store = make_store(self.store_url) if of_app is None or self.store_is_given else of_app
+        own = None if self.store_is_given else of_app
+        store = make_store(self.store_url) if own is None else own
         queues = self.configuration.store.queues
-        return store if not queues else spread(store, {queue: make_store(url) for queue, url in queues.items()})
+        return store if not queues else spread(store, queues, self.store_url if own is None else None)
 
     @asynccontextmanager
     async def operator(self, *, near: bool = False) -> AsyncIterator[Jobyard]:
