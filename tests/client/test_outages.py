@@ -14,11 +14,15 @@ from pathlib import Path
 
 import pytest
 from tests.client.support import Site, make_yard
+from tests.doors.support import Scene, serving
 from tests.servers.proxy import Mode, Proxy
-from tests.support import ROOT, eventually
+from tests.support import ROOT, Watched, eventually
 
 from jobyard.client import Client, job_request
-from jobyard.errors import ServerUnavailable
+from jobyard.doors.http.routes import all_routes
+from jobyard.errors import ServerUnavailable, StoreUnavailable
+from jobyard.ports.clock import SystemClock
+from jobyard.stores.memory import MemoryStore
 
 
 @contextlib.asynccontextmanager
@@ -83,6 +87,25 @@ async def test_a_change_that_was_never_sent_is_sent_when_the_server_is_there(her
         assert (await asyncio.wait([changing], timeout=0.3))[1] == {changing}
         with Proxy(int(here.url.rpartition(":")[2]), own_port=port):
             assert (await changing).settings.max_running == 3
+
+
+async def test_a_store_that_is_away_for_a_while() -> None:
+    store = Watched(MemoryStore(SystemClock()))
+    await store.open()
+    scene = Scene(store.as_store(), all_routes())
+    async with serving(scene.app) as url, Client(url, await scene.token()) as client:
+        await client.configure("mail")
+        store.failing, store.failing_verbs = StoreUnavailable("it is away"), ("queues", "insert", "set_paused", "now")
+        looking = asyncio.ensure_future(client.queues())
+        handing_in = asyncio.ensure_future(client.enqueue("send"))
+        with pytest.raises(StoreUnavailable, match="it is away"):
+            await client.set_limit("mail", "team-a", 1)  # a change is not sent again
+        assert (await client.health()).status == "unavailable"
+        await eventually(lambda: store.calls["insert"] >= 2)
+        store.failing = None
+        assert [queue.name for queue in await looking] == ["mail"]
+        assert (await handing_in).id in {job.id async for job in client.jobs()}
+    await store.close()
 
 
 async def test_a_server_that_is_not_there() -> None:

@@ -193,6 +193,7 @@ async def test_tokens_audit_me_and_health(here: Site, client: Client) -> None:
     assert [entry.action async for entry in client.audit(page_size=1)] == ["token.create", "token.revoke"]
     with pytest.raises(BadOption, match="admin"):
         await client.create_token("x", "admim")
+    assert (await client.health()).status == "ok"
 
 
 async def test_what_is_wrong_is_said_before_it_travels() -> None:
@@ -205,3 +206,14 @@ async def test_what_is_wrong_is_said_before_it_travels() -> None:
             await nobody.enqueue("send", [1])
         with pytest.raises(BadOption, match="transaction"):
             await nobody.enqueue("send", transaction=object())
+
+
+@pytest.mark.parametrize("name", ["a b", "ä&?#%", "100%", "%2F", "a%2Fb", ";x=1", "+", "*", "'\"<>"])
+async def test_names_with_any_characters(here: Site, client: Client, name: str) -> None:
+    await client.enqueue("send", {"to": "ann"}, queue=name, group=name)
+    assert (await client.queue(name)).name == name
+    await client.set_limit(name, name, 3)
+    await client.pause(name, name)
+    [group] = [group async for group in client.groups(name)]
+    assert (group.name, group.limit, group.paused) == (name, 3, True)
+    assert [job.group async for job in client.jobs(JobFilter(queue=name, group=name))] == [name]

@@ -59,5 +59,5 @@ class AccessVerbs:
             token = str(page.next_page_token)
 
     async def health(self) -> HealthView:
-        """How the server and its store are; raises StoreUnavailable when they are not well."""
-        return await self._transport.call("GET", "/health", HealthView)
+        """How the server and its store are, also when they are not well."""
+        return await self._transport.call("GET", "/health", HealthView, also=(503,))

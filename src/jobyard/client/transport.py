@@ -78,13 +78,17 @@ class Transport:
         key: str | None = None,
         wait_seconds: float = 0.0,
         patience: float | None = None,
+        also: Sequence[int] = (),
     ) -> T:
-        """`key`: an Idempotency-Key, which makes it safe to send the same again. `wait_seconds`: the server may."""
+        """`key`: an Idempotency-Key, which makes it safe to send the same again. `wait_seconds`: the server may.
+
+        `also`: beside those of success, the statuses that come with such an answer.
+        """
         request = self._request(method, path, query, body, key, wait_seconds)
         is_safe = method == "GET" or key is not None
         end = time.monotonic() + (self.patience if patience is None else patience)
         for tries in itertools.count(1):
-            found = await self._once(request, is_safe=is_safe)
+            found = await self._once(request, is_safe=is_safe, also=also)
             if isinstance(found, httpx2.Response):
                 return self._read(found, answer)
             wait = pause(tries) if found.wait_seconds is None else found.wait_seconds + pause(1)
@@ -109,13 +113,13 @@ class Transport:
             "timeout": httpx2.Timeout(self._timeout, read=self._timeout + wait_seconds),
         }
 
-    async def _once(self, request: dict[str, Any], *, is_safe: bool) -> httpx2.Response | Failure:
+    async def _once(self, request: dict[str, Any], *, is_safe: bool, also: Sequence[int]) -> httpx2.Response | Failure:
         try:
             response = await self._http().request(**request)
         except httpx2.TransportError as error:
             return Failure(self._unavailable(error), is_safe or isinstance(error, UNSENT))
         self._note_time(response)
-        if response.is_success:
+        if response.is_success or response.status_code in also:
             return response
         wrong = refusal(response.status_code, response.content, self.url)
         # Too often means that nothing was done; a full queue is an answer, here as anywhere.
