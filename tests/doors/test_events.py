@@ -18,7 +18,7 @@ from jobyard import Context, Jobyard
 from jobyard.domain.hint import COLLECTION, KEPT_SECONDS, LISTENERS, Hint, What, hint_key, pack
 from jobyard.domain.job import NewJob, State
 from jobyard.domain.tags import SUBMITTED_BY
-from jobyard.doors.http import events, tokens
+from jobyard.doors.http import events, login, tokens
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Action
@@ -53,7 +53,7 @@ async def yard(store: Watched) -> AsyncIterator[Jobyard]:
 
 @pytest.fixture
 async def scene(store: Watched, yard: Jobyard) -> Scene:
-    return Scene(store.as_store(), [events.ROUTES, tokens.ROUTES])
+    return Scene(store.as_store(), [events.ROUTES, tokens.ROUTES, login.ROUTES])
 
 
 @pytest.fixture
@@ -245,6 +245,14 @@ async def test_whoever_asks_for_the_head_only_gets_that(scene: Scene, server: st
 async def test_nobody_without_a_token(server: str) -> None:
     async with httpx.AsyncClient(base_url=server) as http:
         assert (await http.get("/v1/events")).status_code == 401
+
+
+async def test_a_browser_comes_in_by_its_cookie(scene: Scene, server: str) -> None:
+    async with httpx.AsyncClient(base_url=server) as http:
+        form = {"token": await scene.token("viewer")}
+        assert (await http.post("/login", data=form, headers={"Origin": server})).status_code == 303
+        async with listening(http, "/v1/events") as reader:
+            await eventually(lambda: reader.first("snapshot"))
 
 
 async def test_a_revoked_token_hears_no_more(scene: Scene, server: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
+from tests.conformance.stores import STORES
 
 from jobyard import Context, Jobyard
 from jobyard.domain.hint import COLLECTION, LISTENER_SECONDS, LISTENERS, Hint, What, hint_key, pack
 from jobyard.domain.job import NewJob, Progress, State
-from jobyard.ports.store import Action, Report
+from jobyard.ports.store import Action, Report, Store
 from jobyard.service.tail import OVERLAP_MILLISECONDS, SAY_AGAIN_SECONDS, Tail
 from jobyard.service.watch import JobWatch, QueueWatch, hint_of
-from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
 
@@ -19,12 +22,15 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
+    store = STORES[request.param](tmp_path, clock)
+    await store.open()
+    yield store
+    await store.close()
 
 
-async def publish(store: MemoryStore, source: str, number: int, *jobs: str, late: int = 0) -> None:
+async def publish(store: Store, source: str, number: int, *jobs: str, late: int = 0) -> None:
     hints = tuple(Hint(what=What.STARTED, job_id=job) for job in jobs)
     await store.put(COLLECTION, hint_key(await store.now() - late, source, number), pack(hints), expire_seconds=15)
 
@@ -33,7 +39,7 @@ def ids(hints: list[Hint]) -> list[str]:
     return [hint.job_id for hint in hints]
 
 
-async def test_each_hint_is_read_once(store: MemoryStore, clock: ManualClock) -> None:
+async def test_each_hint_is_read_once(store: Store, clock: ManualClock) -> None:
     await publish(store, "w", 0, "before")
     tail = Tail(store, "t")
     await tail.begin()
@@ -47,7 +53,7 @@ async def test_each_hint_is_read_once(store: MemoryStore, clock: ManualClock) ->
     assert await tail.look() == []
 
 
-async def test_what_comes_a_little_late_is_read_too(store: MemoryStore, clock: ManualClock) -> None:
+async def test_what_comes_a_little_late_is_read_too(store: Store, clock: ManualClock) -> None:
     tail = Tail(store, "t")
     await tail.begin()
     clock.advance(10)
@@ -58,15 +64,16 @@ async def test_what_comes_a_little_late_is_read_too(store: MemoryStore, clock: M
     assert await tail.look() == []
 
 
-async def test_a_flood_is_read_to_its_end(store: MemoryStore) -> None:
+async def test_a_flood_is_read_to_its_end(store: Store) -> None:
     tail = Tail(store, "t")
     await tail.begin()
     for number in range(1200):
         await publish(store, "w", number, str(number))
     assert ids(await tail.look()) == [str(number) for number in range(1200)]
+    assert await tail.look() == []
 
 
-async def test_workers_are_told_that_somebody_listens(store: MemoryStore, clock: ManualClock) -> None:
+async def test_workers_are_told_that_somebody_listens(store: Store, clock: ManualClock) -> None:
     now = 0.0
     tail = Tail(store, "t", lambda: now)
     await tail.begin()
@@ -82,7 +89,7 @@ async def test_workers_are_told_that_somebody_listens(store: MemoryStore, clock:
     assert await store.fetch(LISTENERS, "t") is None
 
 
-async def job(store: MemoryStore, job_id: str) -> JobWatch:
+async def job(store: Store, job_id: str) -> JobWatch:
     watch = JobWatch(store)
     found = await store.get(job_id)
     assert found is not None
@@ -90,7 +97,7 @@ async def job(store: MemoryStore, job_id: str) -> JobWatch:
     return watch
 
 
-async def test_a_watched_job_tells_each_change_once(store: MemoryStore) -> None:
+async def test_a_watched_job_tells_each_change_once(store: Store) -> None:
     await store.insert([NewJob(id="j", kind="k")])
     watch = await job(store, "j")
     assert await watch.look(["j"]) == []
@@ -102,7 +109,7 @@ async def test_a_watched_job_tells_each_change_once(store: MemoryStore) -> None:
     assert await watch.look(["j"]) == []
 
 
-async def test_a_hint_that_is_older_than_what_is_known_is_no_news(store: MemoryStore) -> None:
+async def test_a_hint_that_is_older_than_what_is_known_is_no_news(store: Store) -> None:
     await store.insert([NewJob(id="j", kind="k")])
     watch = await job(store, "j")
     await store.exchange("w", [], ["default"], 1, 10)
@@ -118,7 +125,7 @@ async def test_a_hint_that_is_older_than_what_is_known_is_no_news(store: MemoryS
     assert watch.is_news(Hint(what=What.STARTED, job_id="another", state=State.RUNNING, attempt=1))
 
 
-async def _get(store: MemoryStore, job_id: str):  # type: ignore[no-untyped-def]
+async def _get(store: Store, job_id: str):  # type: ignore[no-untyped-def]
     found = await store.get(job_id)
     assert found is not None
     return found
@@ -151,7 +158,7 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
         assert not watch.ids
 
 
-async def test_queues_tell_what_changed(store: MemoryStore) -> None:
+async def test_queues_tell_what_changed(store: Store) -> None:
     watch = QueueWatch(store)
     await store.insert([NewJob(id="a", kind="k", queue="one"), NewJob(id="b", kind="k", queue="two")])
     assert [info.name for info in await watch.look()] == ["one", "two"]

@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,12 +53,20 @@ class _Kept(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Kept).decode
 
 
+class _Known(NamedTuple):
+    """A token as it was last read."""
+
+    until: float  # when it must be read again
+    secret_sha256: str
+    principal: Principal
+
+
 class Tokens:
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._known: dict[str, tuple[float, _Kept]] = {}  # by id: until when it may be believed
-        self._looking: dict[str, asyncio.Task[_Kept | None]] = {}
+        self._known: dict[str, _Known] = {}  # by id
+        self._looking: dict[str, asyncio.Task[_Known | None]] = {}
 
     async def create(
         self,
@@ -107,20 +116,20 @@ class Tokens:
         parts = _TEXT.fullmatch(text)
         if parts is None:
             return None
-        kept = await self._kept(parts.group(1))
-        if kept is None or not hmac.compare_digest(kept.secret_sha256, _hash(parts.group(2))):
+        known = await self._find(parts.group(1))
+        if known is None or not hmac.compare_digest(known.secret_sha256, _hash(parts.group(2))):
             return None
-        return kept.info.principal
+        return known.principal
 
     async def holder(self, token_id: str) -> Principal | None:
         """Whom the token with this id stands for, as long as it is valid."""
-        kept = await self._kept(token_id)
-        return None if kept is None else kept.info.principal
+        known = await self._find(token_id)
+        return None if known is None else known.principal
 
-    async def _kept(self, token_id: str) -> _Kept | None:
+    async def _find(self, token_id: str) -> _Known | None:
         known = self._known.get(token_id)
-        if known is not None and self._clock() < known[0]:
-            return known[1]
+        if known is not None and self._clock() < known.until:
+            return known
         # Requests that meet here share one look, and none of them can cancel it for the others.
         task = self._looking.get(token_id)
         if task is None:
@@ -129,7 +138,7 @@ class Tokens:
             task.add_done_callback(lambda _: self._looking.pop(token_id, None))
         return await asyncio.shield(task)
 
-    async def _look(self, token_id: str) -> _Kept | None:
+    async def _look(self, token_id: str) -> _Known | None:
         # Counted from before the look: what is read may be revoked while the answer travels.
         asked = self._clock()
         record = await self._store.fetch(COLLECTION, token_id)
@@ -137,8 +146,9 @@ class Tokens:
         if record is None:
             return None
         kept = _decode(record.data)
-        self._known[token_id] = (asked + REMEMBER_SECONDS, kept)
-        return kept
+        known = _Known(asked + REMEMBER_SECONDS, kept.secret_sha256, kept.info.principal)
+        self._known[token_id] = known
+        return known
 
 
 def checked_role(value: Role | str) -> Role:
