@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.conformance.stores import WEAKER
 from tests.conformance.support import insert, new, settlement
 from tests.story.engines import place
-from tests.support import Watched, eventually
+from tests.support import ROOT, Watched, eventually
 
 from jobyard import Context, Jobyard
 from jobyard.domain.job import QueueSettings, State
@@ -256,3 +257,8 @@ async def test_a_worker_serves_all_stores(tmp_path: Path, first: str, second: st
                 assert await long.result(20) == 1
             assert [info.completed for info in await yard.queues()] == [20, 21]
             assert await yard.store.audit() == []
+
+
+def test_what_it_leaves_out_of_the_suite_is_still_there() -> None:
+    suite = "".join(path.read_text("utf-8") for path in (ROOT / "tests/conformance/suite").glob("*.py"))
+    assert [name for name in WEAKER["spread"] if f"async def {name}(" not in suite] == []

@@ -139,6 +139,10 @@ class HotPath(Protocol):
         ...
 
 
+# Jobs are created in the order of their sequences, but for a clock that was set back by no more than this.
+CLOCK_SET_BACK = 3_600_000
+
+
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """All conditions must hold; None means any. Newest first.
 
@@ -163,6 +167,10 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         'zoë'
         """
         return (self.text or "").encode("utf-8", "surrogatepass").lower()
+
+    def is_past(self, created_at: Instant) -> bool:
+        """Whether whatever was inserted before a job of that time is too old, too."""
+        return self.created_after is not None and created_at < self.created_after - CLOCK_SET_BACK
 
     def fits(self, created_at: Instant, payload: bytes) -> bool:
         """The conditions that no index answers."""
@@ -274,6 +282,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant = 0
     seen_at: Instant = 0
     quiet: bool = False  # it was told to take no more jobs
+
+    def takes(self, queue: str) -> bool:
+        return not self.quiet and (not self.queues or queue in self.queues)
 
 
 class Timekeeping(Protocol):

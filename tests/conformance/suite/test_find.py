@@ -10,6 +10,14 @@ from jobyard.domain.outcome import Done
 from jobyard.ports.store import Filter, Store
 from jobyard.testing.clock import ManualClock
 
+# How many rows each store looks at per call.
+ROWS = (
+    "jobyard.stores.memory.people.ROWS_PER_FIND",
+    "jobyard.stores.sqlite.people.LOOKED_AT_MOST",
+    "jobyard.stores.redis.people.LOOKED_PER_TRIP",
+    "jobyard.stores.redis.people.LOOKED_AT_MOST",
+    "jobyard.stores.postgres.finding.LOOKED_AT_MOST",
+)
 # How much payload each store reads per call when it looks for a text.
 SEARCHES = (
     "jobyard.stores.memory.people.BYTES_PER_FIND",
@@ -174,3 +182,24 @@ async def test_by_when_it_was_created(store: Store, clock: ManualClock) -> None:
     assert await ids(created_after=-(1 << 80), created_before=1 << 80) == [third, second, first]
     [job] = await find_all(store, Filter(created_after=moment, group="a", text="A", states=(State.PENDING,)))
     assert job.id == second
+
+
+async def test_what_is_far_too_old_is_not_walked(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await insert(store, *(new(group="g") for _ in range(30)))
+    clock.advance(3 * 3600)
+    moment = await store.now()
+    late = await insert(store, new(group="g"), new(group="g"))
+    for setting in ROWS:
+        monkeypatch.setattr(setting, 3)
+    for where in (Filter(created_after=moment), Filter(created_after=moment, group="g"), Filter(created_after=0)):
+        found: list[str] = []
+        cursor: str | None = None
+        pages = 0
+        while pages == 0 or cursor is not None:
+            page = await store.find(where, 10, cursor)
+            found += [job.id for job in page.jobs]
+            cursor, pages = page.cursor, pages + 1
+        assert (found[:2], len(found)) == (late[::-1], 32 if where.created_after == 0 else 2)
+        assert (pages <= 3) == (where.created_after != 0)

@@ -180,6 +180,8 @@ async def test_standing_counts_the_workers_that_take_the_queue(store: Store, clo
     for worker_id, queues in (("any", ()), ("this", ("other", "default")), ("other", ("other",))):
         info = WorkerInfo(id=worker_id, host="h", pid=1, queues=queues, concurrency=1)
         await store.beat(info, 60 if worker_id == "any" else 30)
+    quiet = WorkerInfo(id="quiet", host="h", pid=1, queues=(), concurrency=1, quiet=True)
+    await store.beat(quiet, 60)
     assert (await store.standing(job_id)).workers == 2
     clock.advance(30)
     assert (await store.standing(job_id)).workers == 1

@@ -39,6 +39,8 @@ class PeopleVerbs(TimekeepingVerbs):
             jobs: list[Job] = []
             searched = 0
             for looked_at, entry in enumerate(rows, start=1):
+                if where.is_past(entry.created_at):
+                    break
                 if _matches(where, entry):
                     searched += len(entry.new.payload) if where.text is not None else 0
                     if where.fits(entry.created_at, entry.new.payload):

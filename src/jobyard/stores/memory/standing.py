@@ -33,7 +33,7 @@ def standing(shelf: Shelf, entry: Entry, now: Instant, workers: Sequence[WorkerI
         groups_ahead=min(groups_ahead, MOST_COUNTED),
         counts_capped=max(ahead, groups_ahead) > MOST_COUNTED,
         running_ids=_running_ids(shelf, line.queue, group),
-        workers=sum(1 for worker in workers if not worker.queues or line.queue.name in worker.queues),
+        workers=sum(worker.takes(line.queue.name) for worker in workers),
     )
 
 

@@ -55,13 +55,14 @@ async def find(
     if rows and len(rows) == limit:
         return Page(found, str(rows[-1][1]))
     # Not enough matched: is that all there is, or has the walk been long enough for one call?
-    far = await connection.fetchrow(
-        statements.qualify(f"SELECT min(s), {enough} FROM ({walk}) walked"),  # noqa: S608
-        before,
-        *narrow,
-    )
+    query = f"""
+        SELECT far.last, far.enough, (SELECT j.created_at FROM {{schema}}.jobyard_job j WHERE j.sequence = far.last)
+        FROM (SELECT min(s) AS last, {enough} AS enough FROM ({walk}) walked) far"""  # noqa: S608
+    far = await connection.fetchrow(statements.qualify(query), before, *narrow)
     assert far is not None
-    return Page(found, str(far[0]) if far[1] else None)
+    last, is_enough, created_at = far
+    is_over = not is_enough or (created_at is not None and where.is_past(created_at))
+    return Page(found, None if is_over else str(last))
 
 
 def walk_of(source: str, where: Filter) -> tuple[str, str]:

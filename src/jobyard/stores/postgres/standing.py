@@ -59,5 +59,5 @@ async def standing(connection: Connection, statements: Statements, clock: Instan
         groups_ahead=min(cap, line),
         counts_capped=max(ahead, line) > cap,
         running_ids=tuple(row[0] for row in holders),
-        workers=sum(not worker.queues or job.queue in worker.queues for worker in live),
+        workers=sum(worker.takes(job.queue) for worker in live),
     )

@@ -10,7 +10,7 @@ from jobyard.domain.admission import Group, Queue
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadInput, JobNotFound, NotPossible
-from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
+from jobyard.ports.store import CLOCK_SET_BACK, Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.stores.redis.packing import CODES, STATES, milliseconds, queue_from, queue_name, text, unpack
 from jobyard.stores.redis.records import alive
 from jobyard.stores.redis.scripts import command
@@ -79,7 +79,7 @@ def _where(where: Filter) -> dict[str, Any]:
     """What the server looks at; the other conditions are checked here."""
     found: dict[str, Any] = {"looked": LOOKED_PER_TRIP, "searched": SEARCHED_PER_TRIP}
     if where.created_after is not None:
-        found["after"] = float(where.created_after)
+        found |= {"after": float(where.created_after), "past": float(where.created_after - CLOCK_SET_BACK)}
     if where.created_before is not None:
         found["before_time"] = float(where.created_before)
     if where.text is not None:
@@ -109,7 +109,7 @@ def _matches(where: Filter, job: Job) -> bool:
         and (where.tag is None or where.tag in job.tags)
         and (where.unique_key is None or job.unique_key == where.unique_key)
         and (where.ids is None or job.id in where.ids)
-        and where.fits(job.created_at, bytes(job.payload))
+        and (where.text is None or where.fits(job.created_at, bytes(job.payload)))
     )
 
 
@@ -227,7 +227,7 @@ async def standing(server: Server, job_id: str) -> Standing:
         groups_ahead=min(groups_ahead, COUNTED_AT_MOST),
         counts_capped=max(ahead, groups_ahead) > COUNTED_AT_MOST,
         running_ids=tuple(unpack(record)[4].id for record in holders),
-        workers=sum(not worker.queues or job.queue in worker.queues for worker in alive(beats, now)),
+        workers=sum(worker.takes(job.queue) for worker in alive(beats, now)),
     )
 
 

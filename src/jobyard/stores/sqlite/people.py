@@ -123,6 +123,8 @@ def find(connection: Connection, where: Filter, limit: int, cursor: str | None) 
     for (sequence,) in connection.execute(query, (*parameters, before, LOOKED_AT_MOST)):
         looked, last = looked + 1, sequence
         row = connection.execute(SEE_BY_SEQUENCE, (sequence,)).fetchone()
+        if row is not None and where.is_past(row[13]):
+            return Page(tuple(jobs), None)
         if row is None or not matches(where, row):
             continue
         if where.fits(row[13], row[6]):
@@ -262,5 +264,5 @@ def standing(connection: Connection, job_id: str, now: Instant) -> Standing:
         groups_ahead=min(cap, line),
         counts_capped=max(ahead, line) > cap,
         running_ids=tuple(job_id for (job_id,) in holders),
-        workers=sum(not w.queues or job.queue in w.queues for w in workers(connection, now)),
+        workers=sum(worker.takes(job.queue) for worker in workers(connection, now)),
     )

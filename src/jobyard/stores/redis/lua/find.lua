@@ -1,9 +1,10 @@
 -- Jobs by descending sequence, looking at a bounded number of them.
--- asks: before, rows, looked, searched (most of each), and any of: queue, group, states (set), after and before_time (created),
+-- asks: before, rows, looked, searched (most of each), and any of: queue, group, states (set),
+--   after and before_time (created), past (nothing created before that is worth a look),
 --   needle (in lower case; what else the record says may match it too, so the client looks again), and where to look:
 --   ids, index (a name), shelves (leases, done); else everything, block by block
 -- answers { last sequence looked at or -1 when there are no more, rows (see `see`) }
-local names, rows, looked, searched
+local names, rows, looked, searched, is_past
 
 local function state_of(queue, seq)
   local done = has(queue, 'done') and call('HGET', queue.key .. 'done', seq)
@@ -16,10 +17,14 @@ end
 -- Whether the job's own record fits; reading it is what costs.
 local function record_fits(queue, seq)
   local value = call('HGET', queue.key .. 'jobs', seq) or ''
-  if value == '' or ask.group and select(3, header(value)) ~= ask.group then
+  if value == '' then
     return false
   end
   local created = unpack_bytes('>d', value)
+  is_past = ask.past and created < ask.past
+  if ask.group and select(3, header(value)) ~= ask.group then
+    return false
+  end
   if ask.after and created < ask.after or ask.before_time and created >= ask.before_time then
     return false
   end
@@ -42,6 +47,9 @@ local function look(candidates)
       local fits = not ask.states or ask.states[tostring(state_of(queue, seq))]
       if fits and (ask.group or ask.needle or ask.after or ask.before_time) then
         fits = record_fits(queue, seq)
+        if is_past then
+          return -1
+        end
       end
       if fits then
         rows[#rows + 1] = see(queue, seq, false)
