@@ -123,8 +123,12 @@ def test_a_running_job_and_its_worker_look_the_same(shop: Shop, far: Far) -> Non
         assert there["running"] == near["running"]
         assert there["queues"] == near["queues"]
         assert "slow waiting=0" in far.run("top", "--once").stdout
+        [worker] = near["workers"]
+        for run in (shop.run, far.run):
+            assert run("workers", "quiet", worker["id"]).stdout == f"Worker {worker['id']} is told to be quiet.\n"
+        assert told(shop.run("workers", "stop", "nobody")) == told(far.run("workers", "stop", "nobody"))
         assert far.run("jobs", "cancel", job_id).exit_code == 0
-        process.terminate()
+        assert json.loads(far.run("workers", "stop", worker["id"], "--json").stdout)["told"] == "stop"
         process.communicate(timeout=PATIENCE_SECONDS)
 
 

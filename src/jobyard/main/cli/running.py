@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from jobyard.domain.job import State
 from jobyard.main.cli.render import age, name, number, print_table, progress, usage
-from jobyard.main.cli.session import Session, verb
+from jobyard.main.cli.session import Session, json_option, verb
 from jobyard.ports.store import Filter
 
 
@@ -66,15 +66,8 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
     print_table(session.console, headings, rows, "Nothing runs.")
 
 
-@click.command()
 @verb
-async def workers(session: Session) -> None:
-    """List the live workers and what they take.
-
-    \b
-    Example:
-      jobyard workers
-    """
+async def _list(session: Session) -> None:
     async with session.operator() as yard:
         found = await yard.store.workers()
         now = await yard.store.now()
@@ -94,3 +87,61 @@ async def workers(session: Session) -> None:
     )
     headings = ("~worker", "running", ">completed", ">up", ">seen", "~queues")
     print_table(session.console, headings, rows, "No live worker. Start one: jobyard --app module:attribute worker")
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def workers(context: click.Context) -> None:
+    """List the live workers; tell one to be quiet or to stop.
+
+    \b
+    Example:
+      jobyard workers
+      jobyard workers stop host-4711-3f2a90
+    """
+    if context.invoked_subcommand is None:
+        _list()
+
+
+workers.command(
+    "list", help="List the live workers and what they take.\n\n\b\nExample:\n  jobyard workers list --json"
+)(_list)
+
+
+@workers.command()
+@click.argument("worker_id", metavar="WORKER")
+@verb
+async def quiet(session: Session, worker_id: str) -> None:
+    """Have a worker take no more jobs.
+
+    What runs goes on, and the worker stays; it hears it within about a second.
+
+    \b
+    Example:
+      jobyard workers quiet host-4711-3f2a90
+    """
+    await _tell(session, worker_id, "quiet")
+
+
+@workers.command()
+@click.argument("worker_id", metavar="WORKER")
+@verb
+async def stop(session: Session, worker_id: str) -> None:
+    """Have a worker stop, as SIGTERM does.
+
+    It takes no more jobs, lets what runs finish, and ends; `jobyard up` starts a new one in its place.
+
+    \b
+    Example:
+      jobyard workers stop host-4711-3f2a90
+    """
+    await _tell(session, worker_id, "stop")
+
+
+async def _tell(session: Session, worker_id: str, what: str) -> None:
+    async with session.operator() as yard:
+        await yard.operate.control_worker(worker_id, what)
+    if session.as_json:
+        session.print_json({"worker": worker_id, "told": what})
+    session.say(f"Worker {worker_id} is told to {'be quiet' if what == 'quiet' else 'stop'}.")
