@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from urllib.parse import quote
 
+import httpx2 as httpx
 import msgspec
 import pytest
 from tests.conformance.support import claim_one, settle
 from tests.doors.scenes import api, hand_in, ids
-from tests.doors.support import Scene
+from tests.doors.support import Scene, serving
 
 from jobyard.domain.outcome import Failed, Park
 from jobyard.ports.store import WorkerInfo
@@ -154,6 +156,17 @@ async def test_groups(scene: Scene) -> None:
         assert (await client.put("/v1/queues/nowhere/groups/a/limit", json={"limit": 1})).status_code == 404
     groups = [each for each in await written(scene) if each[0].startswith("group")]
     assert groups == [(f"group.{what}", "mail/acme") for what in ("limit", "pause", "unlimit", "resume")]
+
+
+@pytest.mark.parametrize("group", ["org/repository", "/", "a%2Fb", "ä ?#&+;", ".."])
+async def test_any_name_can_stand_in_a_path(scene: Scene, group: str) -> None:
+    async with scene.client("operator") as client, serving(scene.app) as url:
+        await client.put("/v1/queues/run%2Fners", json={})
+        path = f"{url}/v1/queues/run%2fners/groups/{quote(group, safe='')}/limit".replace("..", "%2E%2E")
+        async with httpx.AsyncClient(headers=client.headers) as other:
+            assert (await other.put(path, json={"limit": 3})).status_code == 204
+        [only] = await scene.store.groups("run/ners")
+        assert (only.name, only.limit) == (group, 3)
 
 
 async def test_kinds_where_no_app_is_loaded(scene: Scene) -> None:

@@ -15,7 +15,7 @@ from starlette.routing import Route as Path
 
 from jobyard.doors.http import openapi
 from jobyard.doors.http.door import Door
-from jobyard.doors.http.entrance import Place
+from jobyard.doors.http.entrance import Place, Slashes
 from jobyard.doors.http.problems import problem
 from jobyard.doors.http.route import Route, Routes
 
@@ -36,6 +36,7 @@ def create_app(door: Door, routes: Sequence[Routes], lifespan: Lifespan | None =
     for path, here in by_path(every).items():
         # Not as FastAPI's own routes: those look for dependencies that ours do not have, and it shows.
         app.router.routes.append(Path(path, Place(door, here)))
+    app.add_middleware(Slashes)
     app.state.routes = every
     app.openapi = cache(lambda: openapi.document(every))  # type: ignore[method-assign]  # as FastAPI documents it
     app.add_exception_handler(HTTPException, refused)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jobyard.doors.http.door import Door
 from jobyard.doors.http.parse import body_of, query_of
@@ -54,12 +55,36 @@ class Entrance:
         body: Any = None
         if self._decoder is not None:
             body = await body_of(request, self._decoder, door.settings.max_body_bytes)
-        answer = await route.handler(Ask(door, request, principal, request.path_params, query, body))
+        answer = await route.handler(Ask(door, request, principal, names_in(request), query, body))
         if isinstance(answer, Response):
             return answer
         if answer is None:
             return Response(status_code=204)
         return Response(self._encode(answer), route.status, media_type=JSON)
+
+
+# No name can hold it, so it can stand for a slash inside one.
+SLASH = "\x1f"
+
+
+def names_in(request: Request) -> dict[str, str]:
+    """The names in the path, with their own slashes."""
+    names: dict[str, str] = request.path_params
+    return {name: value.replace(SLASH, "/") for name, value in names.items()} if names else names
+
+
+class Slashes:
+    """Around the routes: a slash that was sent as %2F belongs to a name ("org/repository") and divides no path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope.get("raw_path") or b""
+        if b"%2F" in raw or b"%2f" in raw:
+            marked = raw.replace(b"%2F", b"%1F").replace(b"%2f", b"%1F")
+            scope = {**scope, "path": unquote(marked.decode("latin-1"))}
+        await self._app(scope, receive, send)
 
 
 class Place:
