@@ -78,11 +78,13 @@ async def _writable(yard: Jobyard) -> Finding:
 def _workers(queues: list[QueueInfo], workers: list[WorkerInfo]) -> Iterator[Finding]:
     if workers:
         slots = sum(worker.concurrency for worker in workers)
-        yield Finding(Level.OK, "workers", f"{len(workers)} alive with {slots} slots")
+        quiet = sum(worker.quiet for worker in workers)
+        but = f", {quiet} of them quiet" if quiet else ""
+        yield Finding(Level.OK, "workers", f"{len(workers)} alive with {slots} slots{but}")
     else:
         yield Finding(Level.WARN, "workers", "none alive", "start one: jobyard --app module:attribute worker")
     for queue in queues:
-        is_taken = any(not worker.queues or queue.name in worker.queues for worker in workers)
+        is_taken = any(worker.takes(queue.name) for worker in workers)
         if queue.waiting and workers and not is_taken:
             yield Finding(
                 Level.WARN,
