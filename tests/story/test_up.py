@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
@@ -176,6 +177,24 @@ def test_with_an_app_a_job_that_it_cannot_run_is_refused(tmp_path: Path) -> None
         answer = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"nam": "a"}})
         assert (answer.status_code, answer.json()["code"]) == (422, "bad_input")
         assert httpx.post(f"{up.url}/v1/jobs", json={"kind": "gate"}).status_code == 401
+
+
+def test_one_trace_goes_from_the_caller_to_the_handler(tmp_path: Path) -> None:
+    """Through the server and the worker, each of which writes its spans to the output that they share."""
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    with starting(tmp_path, "up", JOBYARD_TRACING__ENABLED="true", OTEL_TRACES_EXPORTER="console") as up:
+        up.greet()
+        up.marks.put("open-a")
+        caller = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        answer = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"name": "a"}}, headers=caller)
+        until("it is done", lambda: up.job(answer.json()["id"])["state"] == "COMPLETED")
+        up.process.send_signal(signal.SIGTERM)
+        assert up.process.stdout is not None
+        printed = up.process.stdout.read()
+        assert up.end() == 0
+    names = re.findall(rf'"name": "([^"]+)",\s+"context": {{\s+"trace_id": "0x{trace}"', printed)
+    assert {"POST /v1/jobs", "send default", "process default"} <= set(names)
+    assert {"jobyard-server", "jobyard-worker"} <= set(re.findall(r'"service.name": "([^"]+)"', printed))
 
 
 def test_up_needs_a_store_that_processes_share(tmp_path: Path) -> None:

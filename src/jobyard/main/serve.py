@@ -9,9 +9,10 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from jobyard.doors.http.app import create_app
 from jobyard.doors.http.door import Door, ServerSettings
@@ -78,10 +79,18 @@ class Uvicorn(uvicorn.Server):
 class Server:
     """`run` until `stop`: no more connections, streams end, requests finish; `hurry` does not wait for them."""
 
-    def __init__(self, store: Store, make: MakeJob, entry: Entry, section: ServerSection) -> None:
+    def __init__(
+        self,
+        store: Store,
+        make: MakeJob,
+        entry: Entry,
+        section: ServerSection,
+        around: Callable[[ASGIApp], ASGIApp] | None = None,
+    ) -> None:
         settings = settings_of(section)
         self.door = Door(store, make, entry.gate, settings)
-        app = Guard(create_app(self.door, all_routes()), LOOPBACK_NAMES if entry.is_open else None)
+        inner = create_app(self.door, all_routes())
+        app = Guard(inner if around is None else around(inner), LOOPBACK_NAMES if entry.is_open else None)
         options = uvicorn_options(WireLimits(header_seconds=settings.header_seconds))
         config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)
         self._uvicorn = Uvicorn(config)

@@ -156,7 +156,14 @@ TRACING = Setting(
     variable="JOBYARD_TRACING__ENABLED",
     key="tracing.enabled",
     default="false",
-    doc="OpenTelemetry spans from enqueue to handler, by the tracer that the process has set up.",
+    doc="OpenTelemetry spans from request and enqueue to handler; OTEL_TRACES_EXPORTER (otlp, console, none) and its "
+    "like say where they go.",
+)
+TRACING_AS_LINK = Setting(
+    variable="JOBYARD_TRACING__AS_LINK",
+    key="tracing.as_link",
+    default="false",
+    doc="A handler's span begins a trace of its own that points to the enqueue, instead of continuing that one.",
 )
 MAX_ATTEMPTS = Setting(
     variable="QUEUE_MAX_ATTEMPTS",
@@ -233,6 +240,7 @@ SETTINGS = (
     LOG_LEVEL,
     LOG_FORMAT,
     TRACING,
+    TRACING_AS_LINK,
     NO_COLOR,
     DEMO_SECONDS,
     SOAK,

@@ -19,6 +19,7 @@ from jobyard.main.cli.worker import run_loop, worker_options
 from jobyard.main.config.shape import ServerSection
 from jobyard.main.settings import CONFIG, HOST, PORT, PROCESSES, SETTINGS
 from jobyard.main.supervise import Supervisor
+from jobyard.main.tracing import make_tracing
 from jobyard.main.yard import Jobyard
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ async def _run(
         who = await entry(yard.store, listener, settings_of(section), insecure=insecure)
         if who.is_open:
             log.warning("started with --insecure: everybody on this machine may do everything")
-        server = Server(yard.store, make_job(yard, has_app=session.app_name is not None), who, section)
+        make = make_job(yard, has_app=session.app_name is not None)
+        server = Server(yard.store, make, who, section, request_spans(session))
         signals = Signals(server, supervisor)
         running = [asyncio.ensure_future(server.run(listener))]
         if supervisor is not None:
@@ -192,6 +194,15 @@ async def _run(
         signals.stop()
         await asyncio.gather(*running)
     log.info("stopped")
+
+
+def request_spans(session: Session) -> Callable[[Any], Any] | None:
+    tracing = session.configuration.tracing
+    if not tracing.enabled:
+        return None
+    from jobyard.doors.http.traced import Traced  # noqa: PLC0415  # an extra
+
+    return lambda app: Traced(app, make_tracing(as_link=tracing.as_link))
 
 
 class Signals:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import click
@@ -22,6 +22,7 @@ from jobyard.main.cli.render import echo, print_markup, visible
 from jobyard.main.config import Found
 from jobyard.main.settings import LOG_LEVEL
 from jobyard.main.stores import make_store, spread
+from jobyard.main.tracing import set_up_sdk
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Store
 from jobyard.service.audit import Audit
@@ -93,12 +94,28 @@ class Session:
     @asynccontextmanager
     async def opened(self, yard: Jobyard) -> AsyncIterator[None]:
         """The application on its own store, or on the one that was asked for; its queues are configured."""
-        if self.app_name is not None and (self.store_is_given or self.configuration.store.queues):
-            async with yard.using(self._store(yard.store)):
-                yield
-        else:
-            async with yard:
-                yield
+        with self._traced(yard):
+            if self.app_name is not None and (self.store_is_given or self.configuration.store.queues):
+                async with yard.using(self._store(yard.store)):
+                    yield
+            else:
+                async with yard:
+                    yield
+
+    @contextmanager
+    def _traced(self, yard: Jobyard) -> Iterator[None]:
+        """Spans as the configuration says; all of them are sent before this ends."""
+        tracing = self.configuration.tracing
+        if not tracing.enabled:
+            yield
+            return
+        name = click.get_current_context().info_name
+        end = set_up_sdk("jobyard-server" if name == "up" else f"jobyard-{name}")
+        yard.trace(as_link=tracing.as_link)
+        try:
+            yield
+        finally:
+            end()
 
     def require_store(self) -> None:
         """For commands that no server can do."""

@@ -163,7 +163,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "shutdown_timeout": Key(_seconds, number),
     },
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
-    "tracing": {"enabled": Key(_boolean, yes)},
+    "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},
 }
 # What each name under `store.queues` and under `queues` may be followed by.
 STORE_OF_A_QUEUE = Key(_url, secret=True)

@@ -40,6 +40,7 @@ class LogSection(msgspec.Struct, frozen=True, kw_only=True):
 
 class TracingSection(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = False
+    as_link: bool = False
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
