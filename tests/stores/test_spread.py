@@ -137,6 +137,16 @@ async def test_what_one_store_took_while_another_failed_is_not_refused_later(sce
     assert [info.completed for info in await scene.store.queues()] == [1, 1]
 
 
+async def test_what_was_settled_is_told_though_nothing_can_be_claimed(scene: Scene) -> None:
+    await insert(scene.store, new(queue="mail"))
+    [lease] = (await scene.store.exchange("w", [], (), 5, 15)).leases
+    scene.main.failing = StoreUnavailable("away")
+    answer = await scene.store.exchange("w", [settlement(lease, Done())], (), 5, 15)
+    assert (answer.refused, answer.leases) == ((), ())
+    with pytest.raises(StoreUnavailable):
+        await scene.claim()
+
+
 async def test_a_refused_insert_takes_back_what_the_other_store_took(scene: Scene) -> None:
     await scene.store.configure("mail", QueueSettings(max_waiting=1))
     jobs = [new(), new(queue="mail"), new(queue="mail")]

@@ -59,7 +59,13 @@ class HotPathVerbs(Claiming):
             )
             return _joined([(part, answer)], unknown)
         answers = await self._settle_all(worker, settled, lease_seconds)
-        answers += await self._claim(worker, asked, wanted, lease_seconds)
+        try:
+            if wanted > 0 or not answers:
+                answers += await self._claim(worker, asked, wanted, lease_seconds)
+        except Exception:
+            # What was settled must be told; a store that is away will be away at the next claim, too.
+            if not answers:
+                raise
         if until is None or settlements or not asked or any(answer.leases for _, answer in answers):
             return _joined(answers, unknown)
         await self._first_work(asked, until)
