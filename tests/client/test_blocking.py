@@ -86,6 +86,17 @@ async def test_closing_leaves_nobody_waiting(here: Site) -> None:
     assert await asyncio.to_thread(ended.wait, 10)
 
 
+def test_not_opened_it_says_so_instead_of_waiting_for_ever() -> None:
+    client = BlockingClient("http://127.0.0.1:9")
+    with pytest.raises(RuntimeError, match="with"):
+        client.me()
+    client.open()
+    client.close()
+    client.close()
+    with pytest.raises(RuntimeError, match="with"):
+        list(client.jobs())
+
+
 def test_without_its_package_it_says_what_to_install(tmp_path_factory: pytest.TempPathFactory) -> None:
     code = "import sys; sys.modules['httpx2'] = None\nimport jobyard.client"
     answer = python("-c", code, cwd=tmp_path_factory.mktemp("none"))

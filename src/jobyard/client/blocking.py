@@ -35,7 +35,7 @@ def walks(
             while (item := self.wait(_next(found))) is not END:
                 yield item
         finally:
-            if self.is_open:
+            if self._thread.is_running:
                 self.wait(_close(found))
 
     return walk
@@ -77,7 +77,7 @@ class BlockingJob:
 class BlockingClient:
     """`with BlockingClient("https://jobs.example.org") as client: client.enqueue("send_mail", {...}).result(60)`.
 
-    Any number of threads may use it at once.
+    Any number of threads may use it at once. Without `with`: `open()` and `close()`.
     """
 
     def __init__(
@@ -89,23 +89,28 @@ class BlockingClient:
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self.client = Client(url, token, timeout=timeout, patience=patience)
-        self.is_open = False
         self._thread = LoopThread("jobyard-client")
 
     def wait(self, verb: Coroutine[Any, Any, T]) -> T:
         return self._thread.wait(verb)
 
-    def __enter__(self) -> BlockingClient:
+    def open(self) -> None:
         self._thread.start()
-        self.is_open = True
+
+    def close(self) -> None:
+        """Whoever still waits in another thread gets a CancelledError. Safe twice."""
+        if self._thread.is_running:
+            try:
+                self.wait(self.client.close())
+            finally:
+                self._thread.end()
+
+    def __enter__(self) -> BlockingClient:
+        self.open()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.is_open = False
-        try:
-            self.wait(self.client.close())
-        finally:
-            self._thread.end()
+        self.close()
 
     def __repr__(self) -> str:
         return f"<BlockingClient {self.client.url}>"
