@@ -225,6 +225,16 @@ async def test_each_finding_and_migration_names_its_store(scene: Scene) -> None:
     assert all(scene.store.url in migration.name for migration in await scene.store.migrations())
 
 
+async def test_a_store_that_cannot_be_asked_is_a_finding_beside_the_others(scene: Scene) -> None:
+    scene.mail.failing = StoreUnavailable("away")
+    findings = await scene.store.examine()
+    assert [finding.says for finding in findings if finding.what == "store of memory://"] == ["away"]
+    assert any(scene.store.url in finding.what for finding in findings)
+    scene.main.failing = StoreUnavailable("away, too")
+    with pytest.raises(StoreUnavailable, match="too"):
+        await scene.store.examine()
+
+
 async def test_jobs_from_before_the_queue_had_a_store_of_its_own(scene: Scene) -> None:
     [left] = await insert(scene.main.as_store(), new(queue="mail"))
     assert await scene.store.queues() == []

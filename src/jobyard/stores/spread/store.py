@@ -9,6 +9,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
+from jobyard.errors import StoreError
 from jobyard.ports.store import Entry, Finding, Inserted, Level, Migration, Record, Store, WorkerInfo
 from jobyard.stores.spread.hot_path import HotPathVerbs
 from jobyard.stores.spread.parts import Part, each
@@ -125,5 +126,11 @@ class SpreadStore(HotPathVerbs, PeopleVerbs):
 
 
 async def _examined(part: Part) -> list[Finding]:
-    findings = await part.store.examine()
+    try:
+        findings = await part.store.examine()
+    except StoreError as error:
+        if not part.label:
+            raise
+        names = ", ".join(part.queues)
+        findings = [Finding(Level.FAIL, "store", str(error), f"until it is back, nothing of {names} runs")]
     return [msgspec.structs.replace(finding, what=f"{finding.what} of {part.store.url}") for finding in findings]
