@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.client.support import Site, make_yard
@@ -12,6 +15,7 @@ from tests.doors.support import Scene, serving
 from jobyard import errors
 from jobyard.client import Client, job_request
 from jobyard.client.refusals import CLASSES, refusal
+from jobyard.client.transport import pause
 from jobyard.doors.http.door import ServerSettings
 from jobyard.doors.http.problems import from_error
 from jobyard.doors.http.routes import all_routes
@@ -24,6 +28,7 @@ from jobyard.errors import (
     PayloadTooLarge,
     QueueFull,
     ServerUnavailable,
+    StoreUnavailable,
     TooManyRequests,
 )
 
@@ -61,8 +66,9 @@ async def test_nobody_and_somebody_who_may_not(here: Site) -> None:
 async def test_what_does_not_fit(here: Site, client: Client) -> None:
     await client.configure("small", max_waiting=1)
     await client.enqueue("send", queue="small")
-    with pytest.raises(QueueFull):  # at once, as in this process
-        await client.enqueue("send", queue="small")
+    async with asyncio.timeout(5):  # at once, as in this process: not after the client's patience
+        with pytest.raises(QueueFull):
+            await client.enqueue("send", queue="small")
     with pytest.raises(PayloadTooLarge):
         await client.enqueue("send", {"x": "y" * (3 << 20)})
     [refused] = await client.enqueue_many([job_request("send", {"x": "y" * (1 << 20)})])
@@ -85,6 +91,46 @@ async def test_asked_too_often_it_waits_and_goes_on(tmp_path: Path) -> None:
                 with pytest.raises(TooManyRequests):
                     for _ in range(30):
                         await hasty.me()
+
+
+class Scripted:
+    """A server that answers with these statuses, one after the other, and wants a second between them."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.asked_at: list[float] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.asked_at.append(time.monotonic())
+        headers = [(b"content-type", b"application/json"), (b"retry-after", b"1")]
+        await send({"type": "http.response.start", "status": self.statuses.pop(0), "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"items": [], "code": "x"}'})
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_it_waits_as_long_as_it_is_told(status: int) -> None:
+    server = Scripted(status, 200)
+    async with serving(server) as url, Client(url, patience=10) as client:
+        assert await client.queues() == ()
+    first, second = server.asked_at
+    assert second - first >= 1
+
+
+async def test_it_does_not_wait_longer_than_it_has_patience() -> None:
+    server = Scripted(503, 200)
+    async with serving(server) as url, Client(url, patience=0.5) as client:
+        with pytest.raises(StoreUnavailable):
+            await client.queues()
+    assert len(server.asked_at) == 1
+
+
+def test_pauses_grow_and_are_spread() -> None:
+    for tries, longest in ((1, 0.1), (2, 0.2), (4, 0.8), (100, 5.0)):
+        found = {pause(tries) for _ in range(100)}
+        assert len(found) > 1
+        assert longest / 2 <= min(found) <= max(found) <= longest
 
 
 async def test_the_token_is_never_shown(
@@ -127,9 +173,9 @@ def test_tokens_that_cannot_be_sent() -> None:
 
 
 async def test_another_kind_of_server() -> None:
-    async def app(scope: object, receive: object, send: object) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b"<html>"})  # type: ignore[operator]
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+        await send({"type": "http.response.body", "body": b"<html>"})
 
     async with serving(app) as url, Client(url) as client:
         with pytest.raises(ServerUnavailable, match="jobyard server"):

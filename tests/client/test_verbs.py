@@ -208,7 +208,7 @@ async def test_what_is_wrong_is_said_before_it_travels() -> None:
             await nobody.enqueue("send", transaction=object())
 
 
-@pytest.mark.parametrize("name", ["a b", "ä&?#%", "100%", "%2F", "a%2Fb", ";x=1", "+", "*", "'\"<>"])
+@pytest.mark.parametrize("name", ["org/repo", "a b", "ä&?#%", "100%", "%2F", "a%2Fb", ";x=1", "+", "*", "'\"<>"])
 async def test_names_with_any_characters(here: Site, client: Client, name: str) -> None:
     await client.enqueue("send", {"to": "ann"}, queue=name, group=name)
     assert (await client.queue(name)).name == name
