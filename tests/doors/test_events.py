@@ -102,6 +102,32 @@ async def test_a_job_is_shown_then_followed_to_its_end(scene: Scene, server: str
         assert event["id"] == str(reader.ids[-1])
 
 
+async def test_who_watches_the_whole_hears_of_jobs_that_others_watch(scene: Scene, server: str, yard: Jobyard) -> None:
+    """A job's own stream has seen how far it is; that must not keep the same news from everybody else."""
+    handle = await yard.enqueue("quick")
+    await scene.store.exchange("w", [], ["default"], 1, 60)
+    async with await client(scene, server) as http, listening(http, "/v1/events") as whole:
+        await eventually(lambda: whole.first("snapshot"))
+        async with listening(http, f"/v1/jobs/{handle.id}/events") as one:
+            await eventually(lambda: one.first("snapshot"))
+            running: dict[str, Any] = {"job_id": handle.id, "queue": "default", "state": State.RUNNING, "attempt": 1}
+            await publish(
+                scene,
+                Hint(what=What.STARTED, **running),
+                progress(handle.id, 10),
+                progress("another", 1),
+                Hint(what=What.RESYNC),
+            )
+            for reader in (whole, one):
+                await eventually(lambda reader=reader: reader.first("resync"))  # type: ignore[misc]
+                await eventually(lambda reader=reader: reader.first("job.progress"))  # type: ignore[misc]
+            assert whole.types().count("job.started") == 1
+            assert one.types().count("job.started") == 0  # its snapshot said so
+            assert (whole.types().count("job.progress"), one.types().count("job.progress")) == (2, 1)
+            for reader in (whole, one):
+                assert reader.ids == sorted(set(reader.ids))
+
+
 async def test_progress_arrives_within_a_tenth_of_a_second(scene: Scene, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("slow")
     async with await client(scene, server) as http, listening(http, "/v1/events") as reader:

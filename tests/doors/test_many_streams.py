@@ -18,6 +18,7 @@ from jobyard.domain.job import State
 from jobyard.doors.http import events
 from jobyard.doors.http.door import OpenGate
 from jobyard.doors.http.listeners import MAX_BEHIND_BYTES, Audience, Listener
+from jobyard.doors.http.streams import News
 from jobyard.ports.clock import SystemClock
 from jobyard.stores.memory import MemoryStore
 
@@ -47,13 +48,13 @@ async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on() -> N
         sent = 0
         while len(streams) == 2:  # fills the buffers of both ends, and then what is kept for it
             assert sent < 100_000, "it was never let go"
-            await streams._tell([hint(number) for number in range(sent, sent + 100)], [])
+            await streams._tell([News(hint(number)) for number in range(sent, sent + 100)])
             sent += 100
             await asyncio.sleep(0)
             await eventually(lambda sent=sent: len(reader.events) > sent or reader.is_over)  # type: ignore[misc]
         assert sent * 500 > MAX_BEHIND_BYTES
         assert not reader.is_over
-        await streams._tell([hint(sent)], [])
+        await streams._tell([News(hint(sent))])
         await eventually(lambda: reader.first("job.progress", lambda data: data["job_id"] == f"j{sent}"))
         stuck.close()
         scene.door.draining.set()

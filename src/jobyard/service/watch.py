@@ -51,7 +51,7 @@ class JobWatch:
         return self._watchers.keys()
 
     def is_news(self, hint: Hint) -> bool:
-        """Whether a hint says more than is known; remembers it. Of jobs that nobody watches everything is news."""
+        """Whether a hint says more of a watched job than is known; remembers it."""
         mark = self._marks.get(hint.job_id)
         if mark is None or hint.state is None:
             return True

@@ -134,10 +134,11 @@ class EventStream(Response):
         """Joined first, so that nothing is missed between the snapshot and what follows."""
         streams, subject = self._door.streams, self._listener.audience.job_id or ""
         await streams.join(self._listener)
+        number = streams.next_id()  # taken now: what comes while the store is read follows with higher ones
         try:
             data = await self._snapshot()
             now = await self._door.store.now()
-            self._first = RETRY + message(streams.next_id(), streams.source, SNAPSHOT, now, data, subject)
+            self._first = RETRY + message(number, streams.source, SNAPSHOT, now, data, subject)
         except BaseException:
             self._close()
             raise

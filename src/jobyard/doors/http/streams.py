@@ -8,6 +8,8 @@ import secrets
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from operator import attrgetter
+from typing import NamedTuple
 
 from jobyard.domain.hint import Hint, What
 from jobyard.domain.instant import Instant
@@ -29,6 +31,21 @@ LOOK_AROUND_SECONDS = 1.0
 WARM_UP_SECONDS = 2.0
 WAIT_WHEN_AWAY_SECONDS = 1.0
 OWNERS_REMEMBERED = 10_000
+_number = attrgetter("number")
+
+
+class News(NamedTuple):
+    """Who watches one job has seen how far it is, and hears what is new to it; others hear what they are told."""
+
+    hint: Hint
+    is_told: bool = True  # by somebody; else it was seen by a look at a job that is watched
+    is_new: bool = True  # to those who watch that job
+
+
+class Told(NamedTuple):
+    number: int
+    hint: Hint
+    text: bytes
 
 
 class Streams:
@@ -127,12 +144,13 @@ class Streams:
             if self._is_away:
                 await self._begin()
                 self._is_away = False
-                await self._tell([Hint(what=What.RESYNC)], [])
+                await self._tell([News(Hint(what=What.RESYNC))])
             await self._tail.say_that_somebody_listens()
-            hints = [hint for hint in await self._tail.look() if self._jobs.is_news(hint)]
             is_time = _loop_time() >= self._around_at
-            hints += await self._jobs.look(list(self._jobs.ids) if is_time else self._warm_ids())
-            await self._tell(hints, await self._look_around() if is_time else [])
+            news = [News(hint, is_new=self._jobs.is_news(hint)) for hint in await self._tail.look()]
+            seen = await self._jobs.look(list(self._jobs.ids) if is_time else self._warm_ids())
+            news += [News(hint, is_told=False) for hint in seen]
+            await self._tell(news, await self._look_around() if is_time else [])
         except StoreError as error:
             if not self._is_away:
                 log.warning("live events wait for the store: %s", error)
@@ -163,27 +181,36 @@ class Streams:
 
     # Telling
 
-    async def _tell(self, hints: Sequence[Hint], queues: Sequence[QueueInfo]) -> None:
-        if not hints and not queues:
+    async def _tell(self, news: Sequence[News], queues: Sequence[QueueInfo] = ()) -> None:
+        if not news and not queues:
             return
         if any(audience.own_tag is not None for audience in self._audiences):
-            await self._learn_owners(hints)
-        told = [(hint, hint_message(self.next_id(), self.source, hint, self._now)) for hint in hints]
-        of_job: dict[str, list[tuple[Hint, bytes]]] = defaultdict(list)
-        for each in told:
-            of_job[each[0].job_id].append(each)
-        changed = [(info, queue_message(self.next_id(), self.source, info, self._now)) for info in queues]
+            await self._learn_owners([each.hint for each in news])
+        whole: list[Told] = []
+        for_all: list[Told] = []
+        of_job: dict[str, list[Told]] = defaultdict(list)
+        for each in news:
+            number = self.next_id()
+            told = Told(number, each.hint, hint_message(number, self.source, each.hint, self._now))
+            if each.is_told:
+                whole.append(told)
+            if not each.hint.job_id:
+                for_all.append(told)
+            elif each.is_new:
+                of_job[each.hint.job_id].append(told)
+        changed = [(info.name, queue_message(self.next_id(), self.source, info, self._now)) for info in queues]
         for audience, listeners in list(self._audiences.items()):
-            # Those who watch one job are many: they are not asked about the others.
-            near = told if audience.job_id is None else [*of_job.get("", ()), *of_job.get(audience.job_id, ())]
-            parts = [text for hint, text in near if audience.wants(hint) and self._may_see(audience, hint)]
-            parts += [text for info, text in changed if audience.wants_queue(info.name)]
+            near = whole if audience.job_id is None else [*for_all, *of_job.get(audience.job_id, ())]
+            parts = [each.text for each in sorted(near, key=_number) if self._is_for(audience, each.hint)]
+            parts += [text for name, text in changed if audience.wants_queue(name)]
             if parts:
                 chunk = b"".join(parts)
                 for listener in list(listeners):
                     listener.offer(chunk)
 
-    def _may_see(self, audience: Audience, hint: Hint) -> bool:
+    def _is_for(self, audience: Audience, hint: Hint) -> bool:
+        if not audience.wants(hint):
+            return False
         return audience.own_tag is None or not hint.job_id or self._owners.get(hint.job_id) == audience.own_tag
 
     async def _learn_owners(self, hints: Sequence[Hint]) -> None:
