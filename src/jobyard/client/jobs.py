@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from msgspec import UNSET
 from jobyard.client.address import path
 from jobyard.client.refusals import class_of
 from jobyard.client.requests import job_request
-from jobyard.client.transport import Transport, as_query
+from jobyard.client.transport import Transport, as_query, pause
 from jobyard.domain.job import State
 from jobyard.errors import JobyardError, ResultNotReady
 from jobyard.ports.store import Action
@@ -111,8 +112,10 @@ class JobVerbs:
     async def end(self, job_id: str, timeout: float | None = None) -> JobView:
         """The job once it is final."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        early = 0
         while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            asked_at = time.monotonic()
+            left = None if deadline is None else max(0.0, deadline - asked_at)
             wait = ASK_AGAIN_SECONDS if left is None else min(ASK_AGAIN_SECONDS, left)
             job = await self._transport.call(
                 "GET",
@@ -124,8 +127,13 @@ class JobVerbs:
             )
             if job.state.is_final:
                 return job
-            if deadline is not None and time.monotonic() >= deadline:
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
                 raise ResultNotReady(f"Job {job_id} did not end within {timeout:g} s; it goes on.")
+            # A server that is about to stop lets nobody wait, and is asked again until it is gone.
+            early = early + 1 if now - asked_at < wait / 2 else 0
+            if early:
+                await asyncio.sleep(pause(early) if deadline is None else min(pause(early), deadline - now))
 
     async def page(
         self, where: JobFilter | None = None, *, page_size: int = 50, page_token: str | None = None
