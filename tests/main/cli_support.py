@@ -175,6 +175,6 @@ class Terminal:
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for variable in ("JOBYARD_STORE", "JOBYARD_APP", "LOG_LEVEL", "QUEUE_CONCURRENCY"):
+    for variable in ("JOBYARD_STORE", "JOBYARD_APP", "JOBYARD_SERVER", "API_URL", "LOG_LEVEL", "QUEUE_CONCURRENCY"):
         monkeypatch.delenv(variable, raising=False)
     return Shop(tmp_path)

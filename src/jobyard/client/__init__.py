@@ -4,7 +4,18 @@ from jobyard.client.blocking import BlockingClient, BlockingJob
 from jobyard.client.client import Client
 from jobyard.client.jobs import RemoteJob
 from jobyard.client.requests import job_request
-from jobyard.service.wire import JobFilter
+from jobyard.service.wire import JobFilter, JobRequest, JobSummary, JobView
 from jobyard.service.wire_events import CloudEvent
 
-__all__ = ["BlockingClient", "BlockingJob", "Client", "CloudEvent", "JobFilter", "RemoteJob", "job_request"]
+__all__ = [
+    "BlockingClient",
+    "BlockingJob",
+    "Client",
+    "CloudEvent",
+    "JobFilter",
+    "JobRequest",
+    "JobSummary",
+    "JobView",
+    "RemoteJob",
+    "job_request",
+]
