@@ -101,6 +101,19 @@ async def test_a_token_revoked_here_stops_at_once(tokens: Tokens) -> None:
     assert not await tokens.revoke(info.id)
 
 
+async def test_who_was_just_let_in_is_remembered_for_a_second(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
+    info, text = await tokens.create("ci", Role.ADMIN)
+    assert tokens.remembered(text.encode()) is None
+    principal = await tokens.authenticate(text)
+    assert tokens.remembered(text.encode()) == principal
+    assert tokens.remembered(text.encode() + b"x") is None
+    seconds.now += REMEMBER_SECONDS
+    assert tokens.remembered(text.encode()) is None
+    assert await tokens.authenticate(text)
+    assert await tokens.revoke(info.id)
+    assert tokens.remembered(text.encode()) is None
+
+
 async def test_a_token_ends_by_the_stores_clock(tokens: Tokens, clock: ManualClock, seconds: Seconds) -> None:
     info, text = await tokens.create("ci", Role.ADMIN, expire_seconds=60)
     assert info.expires_at == info.created_at + 60_000
