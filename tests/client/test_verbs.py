@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from tests.client.support import Site
 from tests.support import eventually
 
 from jobyard.client import Client, JobFilter, RemoteJob, job_request
+from jobyard.client.transport import AT_ONCE
 from jobyard.domain.job import State, Unique, UniqueScope
 from jobyard.errors import (
     BadInput,
@@ -33,6 +35,20 @@ async def test_a_job_is_handed_in_done_and_its_result_awaited(here: Site, client
     job = await handle.job()
     assert (job.state, job.queue, job.payload, job.attempt) == (State.COMPLETED, "mail", {"to": "ann"}, 1)
     assert [each.what for each in job.timeline][-1] == "finished"
+
+
+async def test_more_wait_for_their_results_than_there_are_connections_for_it(here: Site) -> None:
+    async with Client(here.url, await here.token(), timeout=1, patience=3) as client:
+        found = await client.enqueue_many(
+            job_request("send", {"to": str(number)}, queue="mail") for number in range(AT_ONCE + 30)
+        )
+        handles = [each for each in found if isinstance(each, RemoteJob)]
+        waiting = [asyncio.ensure_future(handle.result(60)) for handle in handles]
+        await eventually(lambda: not client._transport.may_wait)
+        assert (await client.queue("mail")).waiting == len(handles)  # others are served meanwhile
+        async with here.yard.worker(concurrency=10):
+            results = await asyncio.gather(*waiting)
+    assert [result["to"] for result in results] == [str(number) for number in range(AT_ONCE + 30)]
 
 
 async def test_every_option_arrives(here: Site, client: Client) -> None:

@@ -117,23 +117,28 @@ class JobVerbs:
             asked_at = time.monotonic()
             left = None if deadline is None else max(0.0, deadline - asked_at)
             wait = ASK_AGAIN_SECONDS if left is None else min(ASK_AGAIN_SECONDS, left)
-            job = await self._transport.call(
-                "GET",
-                path("v1", "jobs", job_id),
-                JobView,
-                query=as_query({"wait_seconds": f"{wait:.3f}"}),
-                wait_seconds=wait,
-                patience=self._transport.patience if left is None else min(left, self._transport.patience),
-            )
+            job = await self._when_final(job_id, wait if self._transport.may_wait else 0.0, left)
             if job.state.is_final:
                 return job
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise ResultNotReady(f"Job {job_id} did not end within {timeout:g} s; it goes on.")
-            # A server that is about to stop lets nobody wait, and is asked again until it is gone.
+            # Too many wait already; or the server is about to stop, lets nobody wait, and is asked until it is gone.
             early = early + 1 if now - asked_at < wait / 2 else 0
             if early:
                 await asyncio.sleep(pause(early) if deadline is None else min(pause(early), deadline - now))
+
+    async def _when_final(self, job_id: str, wait: float, left: float | None) -> JobView:
+        """The job as it is at its end, or after the wait."""
+        most = self._transport.patience
+        return await self._transport.call(
+            "GET",
+            path("v1", "jobs", job_id),
+            JobView,
+            query=as_query({"wait_seconds": f"{wait:.3f}"}),
+            wait_seconds=wait,
+            patience=most if left is None else min(left, most),
+        )
 
     async def page(
         self, where: JobFilter | None = None, *, page_size: int = 50, page_token: str | None = None

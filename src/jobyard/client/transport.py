@@ -29,7 +29,8 @@ except ModuleNotFoundError as error:
 T = TypeVar("T")
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
-CONNECTIONS = 100
+# Requests at once, and beside them those that the server lets wait; streams are as many as the program opens.
+AT_ONCE = 100
 # The server says "Date" in whole seconds: a smaller difference between the clocks cannot be told from that.
 COARSE_MILLISECONDS = 2000
 # Nothing was sent yet, so nothing can have happened.
@@ -54,6 +55,7 @@ class Transport:
         self.patience = patience
         self._behind: Instant = 0  # how far our clock is behind the server's
         self._client: httpx2.AsyncClient | None = None
+        self._short, self._long = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE)
 
     def __repr__(self) -> str:
         return f"<Transport {self.url}>"
@@ -62,6 +64,11 @@ class Transport:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether one more request may be such that the server lets it wait."""
+        return not self._long.locked()
 
     def now(self) -> Instant:
         """By the server's clock, as far as its answers tell."""
@@ -88,7 +95,8 @@ class Transport:
         is_safe = method == "GET" or key is not None
         end = time.monotonic() + (self.patience if patience is None else patience)
         for tries in itertools.count(1):
-            found = await self._once(request, is_safe=is_safe, also=also)
+            async with self._long if wait_seconds else self._short:
+                found = await self._once(request, is_safe=is_safe, also=also)
             if isinstance(found, httpx2.Response):
                 return self._read(found, answer)
             wait = pause(tries) if found.wait_seconds is None else found.wait_seconds + pause(1)
@@ -148,7 +156,7 @@ class Transport:
     def _http(self) -> httpx2.AsyncClient:
         if self._client is None:
             headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-            limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=AT_ONCE)
             self._client = httpx2.AsyncClient(headers=headers, limits=limits)
         return self._client
 
