@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ import pytest
 from tests.doors.support import Scene, serving
 from tests.support import eventually
 
-from jobyard.doors.http import tokens
+from jobyard.doors.http import events, tokens
 from jobyard.doors.http.door import OpenGate
 from jobyard.doors.http.protocol import WireLimits
 from jobyard.stores.memory import MemoryStore
@@ -24,9 +25,10 @@ ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES], gate=OpenGate())
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES], gate=OpenGate())
     async with serving(scene.app, LIMITS) as url:
         yield url
+        scene.door.draining.set()
 
 
 class Wire:
@@ -130,6 +132,66 @@ async def test_a_flood_of_headers_is_refused(server: str, head: bytes) -> None:
     assert answer == b"" or b" 431 " in answer  # a reset may overtake the answer when more was sent than read
     async with httpx.AsyncClient(base_url=server) as client:
         assert (await client.get("/v1/me")).status_code == 200
+
+
+async def test_blank_lines_do_not_buy_time(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK + b"\r\n")
+    assert b" 200 " in await wire.reader.readline()
+
+    async def drip() -> None:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(500):
+                await wire.say(b"\r\n")
+                await asyncio.sleep(0.02)
+
+    dripping = asyncio.ensure_future(drip())
+    started = time.monotonic()
+    await wire.answer()
+    assert time.monotonic() - started < 5
+    dripping.cancel()
+
+
+async def test_a_large_body_is_not_taken_for_a_large_head(server: str) -> None:
+    wire = await Wire.to(server)
+    body = b'{"name": "' + b"x" * 20_000 + b'", "role": "viewer"}'
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    await wire.say(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert await wire.status() == 422  # a name of 20,000 letters
+
+
+async def test_a_body_that_came_in_pieces_is_over_when_it_is_over(server: str) -> None:
+    wire = await Wire.to(server)
+    body = b'{"name": "x", "role": "viewer"}'
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    await wire.say(head % len(body) + body[:5])
+    await asyncio.sleep(0.05)
+    await wire.say(body[5:])
+    assert b" 201 " in await wire.reader.readline()
+    with pytest.raises(TimeoutError):  # idle now, for longer than a body may take
+        await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.body_seconds * 2)
+    await wire.say(ASK + b"Connection: close\r\n\r\n")
+    assert b" 200 " in await wire.answer()
+
+
+async def test_blank_lines_do_not_cut_an_answer_off(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b" 200 " in await wire.reader.readline()
+    await wire.reader.readuntil(b"snapshot")
+    await wire.say(b"\r\n")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.header_seconds * 2)
+    assert not wire.reader.at_eof()
+    wire.writer.close()
+
+
+async def test_a_flood_after_the_body_is_refused(server: str) -> None:
+    wire = await Wire.to(server)
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    await wire.say(head + b"\r\n0\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(100)))
+    answer = await wire.answer()
+    assert answer == b"" or b" 431 " in answer
 
 
 @pytest.mark.parametrize("garbage", [b"\x00\xff\xfe\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])

@@ -17,6 +17,7 @@ from jobyard.doors.http.problems import MEDIA_TYPE, TITLES, Problem
 
 # Where a handler finds how to cut the connection off, with what is still in its buffer.
 ABORT = "jobyard.abort"
+IDLE, HEAD, BODY = "idle", "head", "body"  # how far a request has come
 
 
 class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,8 @@ class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitedProtocol(HttpToolsProtocol):
+    """A request that comes whole in one piece, as most do, needs no timer and next to no counting."""
+
     limits = WireLimits()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -36,9 +39,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if wire is not None and wire.family in (socket.AF_INET, socket.AF_INET6):
             # An answer is written in two pieces; the second must not wait until the first is acknowledged.
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = 0  # which one of this connection
+        self._stage = IDLE
+        self._head_bytes = 0  # of a head that is not complete yet
         self._timer: asyncio.TimerHandle | None = None
-        self._in_head = True
-        self._head_bytes = 0
+        self._timed = (0, IDLE)  # what the timer is for
         self._refusal: tuple[int, str, str] | None = None
         if len(self.connections) > self.limits.max_connections:
             self._refuse(503, "too_many_connections", "This server holds as many connections as it can.")
@@ -52,37 +57,45 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self.transport.is_closing():
             return  # an answer is on its way; nothing more is read
-        if self._in_head:
-            if self._timer is None:
-                self._expect(self.limits.header_seconds)
+        if self._stage is not BODY:
             self._head_bytes += len(data)
+        before = (self._request, self._stage)
         super().data_received(data)
-        # A head that is not complete yet was only counted as it came.
-        if self._in_head and self._head_bytes > self.limits.max_header_bytes:
-            self._refuse_head()
+        if self._refusal is None:
+            self._judge(is_empty=before == (self._request, IDLE) and self._stage is IDLE)
+
+    def _judge(self, *, is_empty: bool) -> None:
+        """What came is read: is it within its size, and how long may the rest take?"""
+        is_large = self._stage is HEAD and self._head_bytes > self.limits.max_header_bytes
+        # Headers may also come after the body.
+        if is_large or (self._stage is BODY and len(self.headers) > self.limits.max_headers):
+            self._refuse(431, "headers_too_large", self._most())
+        elif is_empty:
+            if self._timer is None:  # blank lines are no request, but no idleness either
+                self._expect(self.limits.header_seconds)
+        elif self._timed != (self._request, self._stage):
+            self._timed = (self._request, self._stage)
+            times = {IDLE: None, HEAD: self.limits.header_seconds, BODY: self.limits.body_seconds}
+            self._expect(times[self._stage])
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_size = 0
+        self._request += 1
+        self._stage = HEAD
         cast(dict[str, Any], self.scope)[ABORT] = self.transport.abort
 
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._count(len(name) + len(value) + 4)
-
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._head_bytes = 0
-        self._expect(self.limits.body_seconds)
+        size, self._head_bytes = self._head_bytes, 0
+        if size > self.limits.max_header_bytes:  # perhaps only because of the body that came with it
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.limits.max_header_bytes or len(self.headers) > self.limits.max_headers:
+            self._refusal = (431, "headers_too_large", self._most())
+            raise ValueError(self._most())  # ends the parsing, and comes back as send_400_response
+        self._stage = BODY
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head = True
-        self._expect(None)
+        self._stage = IDLE
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -92,17 +105,8 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._answer(*self._refusal)
 
-    def _count(self, size: int) -> None:
-        self._head_size += size
-        if self._head_size > self.limits.max_header_bytes or len(self.headers) > self.limits.max_headers:
-            self._refusal = (431, "headers_too_large", self._most())
-            raise ValueError(self._most())  # ends the parsing, and comes back as send_400_response
-
     def _most(self) -> str:
         return f"A request has at most {self.limits.max_headers} headers of {self.limits.max_header_bytes:,} bytes."
-
-    def _refuse_head(self) -> None:
-        self._refuse(431, "headers_too_large", self._most())
 
     def _expect(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -113,8 +117,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer = None
         if self.transport.is_closing():
             return
-        if self._in_head and self._head_bytes == 0:
-            self.transport.close()  # nothing was asked, so nothing is answered
+        if self._stage is IDLE:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()  # nothing was asked, so nothing is answered
         elif self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # an answer has begun; another one would be taken for a part of it
         else:
