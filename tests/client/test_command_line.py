@@ -276,8 +276,7 @@ def test_a_server_that_is_away_is_one_line() -> None:
 
 PATIENT = """
 from jobyard.main import remote
-from jobyard.client import Client
-remote.Client = lambda url: Client(url, patience=0)
+remote.PATIENCE_SECONDS = 0
 from jobyard.main.cli import main
 main()
 """

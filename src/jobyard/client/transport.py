@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -125,7 +126,8 @@ class Transport:
         try:
             response = await self._http().request(**request)
         except httpx2.TransportError as error:
-            return Failure(self._unavailable(error), is_safe or isinstance(error, UNSENT))
+            may_repeat = (is_safe or isinstance(error, UNSENT)) and not is_untrusted(error)
+            return Failure(self._unavailable(error), may_repeat)
         self._note_time(response)
         if response.is_success or response.status_code in also:
             return response
@@ -183,6 +185,14 @@ class Transport:
             return
         behind = round(there - time.time() * 1000)
         self._behind = behind if abs(behind) > COARSE_MILLISECONDS else 0
+
+
+def is_untrusted(error: BaseException) -> bool:
+    """Whether the server's certificate is not one that we trust, which does not change by itself."""
+    below: BaseException | None = error
+    while below is not None and not isinstance(below, ssl.SSLCertVerificationError):
+        below = below.__cause__ or below.__context__
+    return below is not None
 
 
 def pause(tries: int) -> float:

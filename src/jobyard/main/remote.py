@@ -14,12 +14,15 @@ from jobyard.service.operate import Operate
 from jobyard.service.tokens import TokenInfo
 from jobyard.service.wire_access import TokenView
 
+# Somebody sits before it.
+PATIENCE_SECONDS = 5.0
+
 
 class ServerYard(Jobyard):
     """It knows no kinds: the server does."""
 
     def __init__(self, url: str) -> None:
-        self.client = Client(url)
+        self.client = Client(url, patience=PATIENCE_SECONDS)
         self._far = ServerStore(self.client)
         super().__init__(store=self._far)
         self.operate = ServerOperate(self._far)
