@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import time
 
@@ -118,3 +119,10 @@ def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:
         assert shop.json("running", "--queue", "mail")["running"] == []
         cancelled = shop.run("jobs", "cancel", job["id"], "--reason", "enough")
         assert cancelled.exit_code == 0
+
+
+def test_a_health_port_in_use_is_an_error(shop: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = shop.run("worker", "--health-port", str(taken.getsockname()[1]))
+    assert result.exit_code == 1
+    assert "Choose another with --health-port." in result.stderr

@@ -126,6 +126,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> N
         ("worker: [", "jobyard.yaml:1 is not YAML"),
         ("worker: {a: !!python/name:os.system }", "There is no key a in worker"),
         ("worker: {app: !!python/name:os.system }", "is not YAML"),
+        ("worker: {app: 2026-99-99}", "jobyard.yaml:1: worker.app cannot be read; write it in quotation marks."),
         ("store: {url: 5}", "jobyard.yaml:1: store.url must be the URL of a store"),
     ],
 )  # fmt: skip

@@ -53,7 +53,7 @@ async def supervised(
     folder: Path, how: str = "obeys", count: int = 1, seconds: float = 60.0
 ) -> AsyncIterator[tuple[Supervisor, asyncio.Task[None]]]:
     supervisor = Supervisor(
-        [sys.executable, "-c", CHILD, str(folder), how], os.environ, count, shutdown_seconds=seconds
+        lambda _: [sys.executable, "-c", CHILD, str(folder), how], os.environ, count, shutdown_seconds=seconds
     )
     running = asyncio.create_task(supervisor.run())
     try:
@@ -117,7 +117,7 @@ async def test_one_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_a_command_that_cannot_start_is_an_error() -> None:
-    supervisor = Supervisor(["/no/such/program"], os.environ, 2, shutdown_seconds=1)
+    supervisor = Supervisor(lambda _: ["/no/such/program"], os.environ, 2, shutdown_seconds=1)
     began = time.monotonic()
     with pytest.raises(FileNotFoundError):
         await supervisor.run()

@@ -203,6 +203,46 @@ def test_up_needs_a_store_that_processes_share(tmp_path: Path) -> None:
         assert "memory:// lives in one process" in up.said()
 
 
+@pytest.mark.parametrize("words", [("--concurrency", "0"), ("--lease-seconds", "0"), ("--shutdown-timeout", "-1")])
+def test_what_no_worker_can_use_is_refused_at_once(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with starting(tmp_path, "up", *words) as up:
+        assert up.end() == 1
+        assert up.said().startswith("error: ")
+        assert len(up.said().splitlines()) == 1
+
+
+def test_each_worker_tells_of_its_health_on_a_port_of_its_own(tmp_path: Path) -> None:
+    first = free_ports(2)
+    with starting(tmp_path, "up", "--processes", "2", JOBYARD_WORKER__HEALTH_PORT=str(first)) as up:
+        up.greet()
+        for port in (first, first + 1):
+            until("the worker is ready", lambda port=port: answers(f"http://127.0.0.1:{port}/readyz"))
+        up.marks.put("open-a")
+        job = up.enqueue("a")
+        until("it is done", lambda: up.job(job)["state"] == "COMPLETED")
+        finished = 'jobyard_jobs_finished_total{kind="gate",queue="default",state="COMPLETED"} 1.0'
+        texts = [httpx.get(f"http://127.0.0.1:{port}/metrics").text for port in (first, first + 1)]
+        assert sorted(finished in text for text in texts) == [False, True]
+        up.process.send_signal(signal.SIGTERM)
+        assert up.end() == 0
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def free_ports(count: int) -> int:
+    """The first of so many in a row."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port = int(first.getsockname()[1])
+            if all(refuses("127.0.0.1", port + more) for more in range(1, count)):
+                return port
+
+
 def test_up_needs_an_app(tmp_path: Path) -> None:
     with starting(tmp_path, "up", app=False) as up:
         assert up.end() == 1

@@ -89,7 +89,7 @@ class Server:
     ) -> None:
         settings = settings_of(section)
         self.door = Door(store, make, entry.gate, settings)
-        inner = create_app(self.door, all_routes())
+        inner = create_app(self.door, all_routes(), self.door.life)
         app = Guard(inner if around is None else around(inner), LOOPBACK_NAMES if entry.is_open else None)
         options = uvicorn_options(WireLimits(header_seconds=settings.header_seconds))
         config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)

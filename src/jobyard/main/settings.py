@@ -108,6 +108,20 @@ PROCESSES = Setting(
     default="1",
     doc="How many worker processes `jobyard up` keeps running.",
 )
+HEALTH_HOST = Setting(
+    variable="JOBYARD_WORKER__HEALTH_HOST",
+    key="worker.health_host",
+    flag="--health-host",
+    default="127.0.0.1",
+    doc="The address of --health-port; there are no tokens, so let only your own machines reach it.",
+)
+HEALTH_PORT = Setting(
+    variable="JOBYARD_WORKER__HEALTH_PORT",
+    key="worker.health_port",
+    flag="--health-port",
+    doc="A worker serves its /livez, /readyz, /health and /metrics on this port; the second of `jobyard up` on the "
+    "next one, and so on. Without it, none.",
+)
 HOST = Setting(
     variable="JOBYARD_SERVER__HOST",
     key="server.host",
@@ -230,6 +244,8 @@ SETTINGS = (
     LEASE_SECONDS,
     SHUTDOWN_TIMEOUT,
     PROCESSES,
+    HEALTH_HOST,
+    HEALTH_PORT,
     HOST,
     PORT,
     MAX_BODY_BYTES,

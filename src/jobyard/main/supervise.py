@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 log = logging.getLogger("jobyard.main")
 
@@ -32,8 +32,14 @@ class Supervisor:
     input: when we are gone, however we went, that ends, and so do they (`jobyard worker --until-input-ends`)."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], count: int, *, shutdown_seconds: float
+        self,
+        command: Callable[[int], Sequence[str]],
+        environment: Mapping[str, str],
+        count: int,
+        *,
+        shutdown_seconds: float,
     ) -> None:
+        """`command` is told the number of the process, from 1."""
         self._command = command
         self._environment = dict(environment)
         self._count = count
@@ -90,7 +96,7 @@ class Supervisor:
 
     async def _start(self, number: int) -> Process:
         process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, env=self._environment, start_new_session=True
+            *self._command(number), stdin=PIPE, env=self._environment, start_new_session=True
         )
         self._processes[number] = process
         log.info("worker process %d started, pid %d", number, process.pid)

@@ -31,6 +31,7 @@ from jobyard.service.tokens import Tokens
 if TYPE_CHECKING:
     from jobyard.main.remote import ServerYard
 
+WORKER_OPTIONS = ("concurrency", "queues", "lease_seconds", "shutdown_timeout", "health_host")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -185,7 +186,9 @@ class Session:
     def defaults(self) -> dict[str, dict[str, Any]]:
         """What the configuration says, by command and option."""
         worker, server = self.configuration.worker, self.configuration.server
-        run = {word: getattr(worker, word) for word in ("concurrency", "queues", "lease_seconds", "shutdown_timeout")}
+        run = {word: getattr(worker, word) for word in WORKER_OPTIONS}
+        if worker.health_port is not None:
+            run["health_port"] = worker.health_port
         listen = {"host": server.host, "port": server.port}
         return {"worker": run, "server": listen, "up": run | listen | {"processes": worker.processes}}
 

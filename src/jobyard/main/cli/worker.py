@@ -9,15 +9,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobyard.errors import ConfigurationError
 from jobyard.main.cli.session import Session, json_option
-from jobyard.main.settings import CONCURRENCY, LEASE_SECONDS, SHUTDOWN_TIMEOUT
+from jobyard.main.settings import CONCURRENCY, HEALTH_HOST, HEALTH_PORT, LEASE_SECONDS, SHUTDOWN_TIMEOUT
 from jobyard.main.supervise import SLACK_SECONDS
 from jobyard.main.yard import Jobyard
 from jobyard.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from jobyard.main.worker_health import WorkerHealth
 
 EMPTY_FOR_SECONDS = 0.2
 
@@ -27,6 +31,14 @@ Command = Callable[..., Any]
 
 def worker_options(command: Command) -> Command:
     for option in (
+        click.option(
+            "--health-host",
+            envvar=HEALTH_HOST.variable,
+            default=HEALTH_HOST.default,
+            help=HEALTH_HOST.doc,
+            show_default=True,
+        ),
+        click.option("--health-port", type=click.IntRange(1, 65535), envvar=HEALTH_PORT.variable, help=HEALTH_PORT.doc),
         click.option(
             "--shutdown-timeout",
             type=float,
@@ -75,6 +87,8 @@ def worker(
     queues: tuple[str, ...],
     lease_seconds: float,
     shutdown_timeout: float,
+    health_host: str,
+    health_port: int | None,
     until_empty: bool,
     until_input_ends: bool,
 ) -> None:
@@ -95,16 +109,32 @@ def worker(
         "lease_seconds": lease_seconds,
         "shutdown_timeout": shutdown_timeout,
     }
-    run_loop(_run(session, yard, made, until_empty=until_empty, until_input_ends=until_input_ends))
+    health = None if health_port is None else watched(yard, health_host, health_port)
+    run_loop(_run(session, yard, made, health, until_empty=until_empty, until_input_ends=until_input_ends))
+
+
+def watched(yard: Jobyard, host: str, port: int) -> WorkerHealth:
+    require_packages("Health")
+    from jobyard.main.worker_health import WorkerHealth  # noqa: PLC0415  # its packages are an extra
+
+    return WorkerHealth(yard, host, port)
 
 
 async def _run(
-    session: Session, yard: Jobyard, made: dict[str, Any], *, until_empty: bool, until_input_ends: bool
+    session: Session,
+    yard: Jobyard,
+    made: dict[str, Any],
+    health: WorkerHealth | None,
+    *,
+    until_empty: bool,
+    until_input_ends: bool,
 ) -> None:
-    async with session.opened(yard):
+    async with session.opened(yard), contextlib.AsyncExitStack() as beside:
         worker = yard.worker(**made)
-        await worker.start()
         stop = Stop(worker)
+        if health is not None:
+            await beside.enter_async_context(health.serving(worker, stop.is_asked))
+        await worker.start()
         if until_input_ends:
             when_input_ends(stop.ask_once, made["shutdown_timeout"] + SLACK_SECONDS)
         if until_empty:
@@ -135,8 +165,11 @@ class Stop:
             self._hurry = self._loop.create_task(self._worker.stop(0))
         self._asked.set()
 
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
     def ask_once(self) -> None:
-        if not self._asked.is_set():
+        if not self.is_asked():
             self.ask()
 
     async def finished(self) -> None:
@@ -177,6 +210,19 @@ async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: Stop) -> 
         # Work that waits is the worker's to take; asking again at once would only take its time.
         await asyncio.sleep(EMPTY_FOR_SECONDS)
     stop.ask()
+
+
+def require_packages(what: str) -> None:
+    try:
+        import fastapi  # noqa: F401, PLC0415
+        import httptools  # noqa: F401, PLC0415
+        import prometheus_client  # noqa: F401, PLC0415
+        import uvicorn  # noqa: F401, PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{what} needs the Python package {error.name}, which is not installed. "
+            "Install it with: pip install 'jobyard[server]'"
+        ) from error
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -71,12 +71,18 @@ class _Reader:
             self.trouble.append(Trouble(origin, str(error)))
             return
         if isinstance(known, Key):
-            self.given.append(Given(path, self._loader.construct_object(node, deep=True), origin))
+            self._add(path, node, origin)
         elif node.id == "mapping":
             for word, below in self._below(path, node):
                 self.read((*path, word), below)
         elif not (node.id == "scalar" and node.value in ("", "null", "~")):
             self.trouble.append(Trouble(origin, f"{'.'.join(path) or 'The file'} must hold keys and values."))
+
+    def _add(self, path: Path, node: Any, origin: str) -> None:
+        try:
+            self.given.append(Given(path, self._loader.construct_object(node, deep=True), origin))
+        except (ValueError, TypeError, OverflowError):  # such as a date that does not exist
+            self.trouble.append(Trouble(origin, f"{'.'.join(path)} cannot be read; write it in quotation marks."))
 
     def _below(self, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
         self._loader.flatten_mapping(node)

@@ -152,6 +152,8 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "lease_seconds": Key(_positive, number),
         "shutdown_timeout": Key(_seconds, number),
         "processes": whole(1, MAX_PROCESSES),
+        "health_host": Key(_text),
+        "health_port": whole(1, 65535),
     },
     "server": {
         "host": Key(_text),

@@ -21,6 +21,8 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = DEFAULT_LEASE_SECONDS
     shutdown_timeout: float = 30.0
     processes: int = 1
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None  # None: it serves no health
 
 
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):

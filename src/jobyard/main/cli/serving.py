@@ -1,0 +1,129 @@
+"""A server from its start to its end: opened, announced, told to stop, and stopped with its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobyard.errors import ConfigurationError
+from jobyard.main.cli.session import Session
+from jobyard.main.cli.worker import require_packages, run_loop
+from jobyard.main.supervise import Supervisor
+from jobyard.main.tracing import make_tracing
+from jobyard.main.yard import Jobyard
+
+if TYPE_CHECKING:
+    from jobyard.main.entry import Entry
+    from jobyard.main.serve import Server
+
+log = logging.getLogger("jobyard.server")
+
+
+class Crew(NamedTuple):
+    """The workers of `jobyard up`."""
+
+    supervisor: Supervisor
+    options: dict[str, Any]  # of each of them
+    shown: str
+
+
+def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew | None = None) -> None:
+    yard = session.yard()
+    session.set_up_logs("info", everything=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    require_packages("The server")
+    from jobyard.main.serve import listen  # noqa: PLC0415  # its packages are an extra
+
+    with listen(host, port) as listener:
+        run_loop(_run(session, yard, listener, crew, insecure=insecure))
+
+
+async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: Crew | None, *, insecure: bool) -> None:
+    from jobyard.main.entry import entry  # noqa: PLC0415
+    from jobyard.main.handing_in import make_job  # noqa: PLC0415
+    from jobyard.main.serve import Server, settings_of  # noqa: PLC0415
+
+    section = session.configuration.server
+    async with session.opened(yard):
+        if crew is not None:
+            require_fit(yard, crew)
+        who = await entry(yard.store, listener, settings_of(section), insecure=insecure)
+        if who.is_open:
+            log.warning("started with --insecure: everybody on this machine may do everything")
+        make = make_job(yard, has_app=session.app_name is not None)
+        server = Server(yard.store, make, who, section, request_spans(session))
+        signals = Signals(server, None if crew is None else crew.supervisor)
+        running = [asyncio.ensure_future(server.run(listener))]
+        if crew is not None:
+            running.append(asyncio.ensure_future(crew.supervisor.run()))
+        ready = asyncio.ensure_future(server.ready.wait())
+        await asyncio.wait([ready, *running], return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            announce(session, yard, listener, who, "API only" if crew is None else crew.shown)
+        ready.cancel()
+        # Whichever ends first by itself, by a fault, takes the other with it.
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        signals.stop()
+        await asyncio.gather(*running)
+    log.info("stopped")
+
+
+def require_fit(yard: Jobyard, crew: Crew) -> None:
+    """With what no worker can use, each process would end as soon as it starts."""
+    if yard.store.url.startswith("memory:"):
+        raise ConfigurationError(
+            "memory:// lives in one process, and workers are others. Name a store that they share: "
+            "--store sqlite:///jobs.db"
+        )
+    yard.worker(**crew.options)
+
+
+def announce(session: Session, yard: Jobyard, listener: socket.socket, who: Entry, doing: str) -> None:
+    from jobyard.main.cli.greeting import greeting, try_next  # noqa: PLC0415
+    from jobyard.main.serve import url_of  # noqa: PLC0415
+
+    url = url_of(listener)
+    if session.as_json:
+        session.print_json({"url": url, "token": who.first_token, "try": try_next(url, yard, is_open=who.is_open)})
+    for line in greeting(url, yard, who, doing):
+        session.say(line)
+    sys.stdout.flush()
+
+
+def request_spans(session: Session) -> Callable[[Any], Any] | None:
+    tracing = session.configuration.tracing
+    if not tracing.enabled:
+        return None
+    from jobyard.doors.http.traced import Traced  # noqa: PLC0415  # an extra
+
+    return lambda app: Traced(app, make_tracing(as_link=tracing.as_link))
+
+
+class Signals:
+    """First signal: drain. Second: at once."""
+
+    def __init__(self, server: Server, supervisor: Supervisor | None) -> None:
+        self._parts: list[Server | Supervisor] = [server] if supervisor is None else [server, supervisor]
+        self._asked = False
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ask)
+
+    def _ask(self) -> None:
+        if self._asked:
+            log.warning("asked twice: ending at once")
+            for part in self._parts:
+                part.hurry()
+        else:
+            log.info("asked to stop: no more connections, what runs may finish")
+            self.stop()
+
+    def stop(self) -> None:
+        self._asked = True
+        for part in self._parts:
+            part.stop()

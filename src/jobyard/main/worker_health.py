@@ -1,0 +1,40 @@
+"""A worker's own health and metrics, for whoever watches this process: no tokens, so a port that only they reach."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from jobyard.doors.http.health import serving_health
+from jobyard.doors.http.scrape import Scrape
+from jobyard.errors import ConfigurationError
+from jobyard.main.yard import Jobyard
+from jobyard.observe.metrics import Metrics
+from jobyard.observe.several import Several
+from jobyard.service.health import Health
+from jobyard.worker.worker import Worker
+
+
+class WorkerHealth:
+    """Made before the worker, whose events it counts; serves once there is one."""
+
+    def __init__(self, yard: Jobyard, host: str, port: int) -> None:
+        self._yard = yard
+        self._host = host
+        self._port = port
+        self._metrics = Metrics()
+        yard.observer = Several(yard.observer, self._metrics)
+
+    @asynccontextmanager
+    async def serving(self, worker: Worker, is_stopping: Callable[[], bool]) -> AsyncIterator[None]:
+        health = Health(self._yard.store, is_stopping, worker)
+        scrape = Scrape(self._yard.store, self._metrics)
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(serving_health(health, scrape, self._host, self._port))
+            except OSError as error:
+                raise ConfigurationError(
+                    f"Health cannot be served on {self._host}, port {self._port}: {error.strerror}. "
+                    "Choose another with --health-port."
+                ) from error
+            yield
