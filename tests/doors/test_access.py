@@ -88,6 +88,8 @@ async def test_the_life_of_a_token(scene: Scene) -> None:
             ("token.revoke", token_id),
         ]
         assert entries[0]["name"] == "a admin"
+        assert entries[0]["details"]["queues"] == ["builds"]
+        assert entries[0]["details"]["expires_at"] == shown["expires_at"]
 
 
 async def test_no_secret_is_ever_logged_or_written_to_the_audit_log(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SUBMITTED_BY = "by:"  # whose job it is, where that decides who sees it
+SUBMITTED_BY = "by:"  # the token that handed it in
 TRACE = "trace:"  # the trace that the job belongs to
 _RESERVED = (SUBMITTED_BY, TRACE)
 

@@ -33,7 +33,7 @@ IDEMPOTENCY = "idempotency:"
 
 
 def tag_of(principal: Principal) -> str:
-    """What marks the jobs of a submitter."""
+    """What marks the jobs that somebody handed in."""
     return SUBMITTED_BY + principal.id
 
 

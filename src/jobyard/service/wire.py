@@ -185,7 +185,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     unique_key: str | None
     tags: tuple[str, ...]
-    submitted_by: str | None  # the token of a submitter
+    submitted_by: str | None  # the id of the token that handed it in over HTTP
     created_at: Time
     run_at: Time | None  # null: not by itself
     started_at: Time | None

@@ -30,6 +30,8 @@ from jobyard.service.wire import (
 )
 
 ROUTES = Routes("jobs")
+# The audit log names so many jobs of a change by ids.
+NAMED = 20
 # One call works no longer than this; the rest is for the next.
 BULK_SECONDS = 10.0
 NOTHING = JobFilter()
@@ -128,8 +130,16 @@ async def change_matching(ask: Ask, request: BulkRequest, states: tuple[State, .
         )
     else:
         done = await walk(ask, request, states)
-    told = {} if request.filter is None else msgspec.to_builtins(request.filter)
-    await note(ask, f"jobs.{request.action}", "", changed=done.changed, reason=request.reason, filter=told or None)
+    await note(
+        ask,
+        f"jobs.{request.action}",
+        "",
+        changed=done.changed,
+        reason=request.reason,
+        filter=None if request.filter is None else msgspec.to_builtins(request.filter) or None,
+        ids=None if request.ids is None else list(request.ids[:NAMED]),
+        ids_given=None if request.ids is None else len(request.ids),
+    )
     return done
 
 

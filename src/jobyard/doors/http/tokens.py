@@ -46,7 +46,9 @@ async def create_token(ask: Ask) -> TokenCreated:
     info, text = await tokens_of(ask).create(
         wanted.name, wanted.role, wanted.queues, wanted.groups, wanted.expire_seconds
     )
-    await audited(ask, "token.create", info.id, {"name": info.name, "role": info.role, "expires_at": info.expires_at})
+    view = token_view(info)
+    told = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}
+    await audited(ask, "token.create", info.id, {**told, "expires_at": view.expires_at})
     return token_created(info, text)
 
 
