@@ -37,6 +37,7 @@ class Benchmark(StrEnum):
     SUSTAINED = "sustained"  # a long backlog in ten windows, with memory
     INSERT = "insert"  # many jobs at once
     ENQUEUE = "enqueue"  # one job per call, awaited
+    HTTP = "http"  # one job per request over 64 kept connections, a server in a process of its own
     LATENCY = "latency"  # idle worker: enqueue to first line of the handler
 
     @property

@@ -35,6 +35,7 @@ SQLITE_TARGETS = (
         at_least=0.5,
     ),
     Target("enqueue: 50 callers over one", "sqlite/jobyard/enqueue-50", "sqlite/jobyard/enqueue-1", at_least=5),
+    Target("POST /v1/jobs: over a bare FastAPI route", "sqlite/jobyard/http", "sqlite/fastapi/http", at_least=0.6),
     Target(
         "idle latency p50, inside one process",
         "sqlite/jobyard/latency-inside",
@@ -49,6 +50,7 @@ SQLITE_TARGETS = (
         at_most=5,
         unit="ms",
     ),
+    Target("POST /v1/jobs, 64 connections: p99", "sqlite/jobyard/http", figure="p99_ms", unit="ms"),
     # For information: the same race without a bound, and where a peer promises less and is quicker for it.
     Target("drain, limits on: over huey, both synchronous off", "sqlite/jobyard/drain-off", "sqlite/huey/drain-off"),
     Target(

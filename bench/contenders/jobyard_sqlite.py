@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
 from bench.sqlite import checkpoint
-from bench.yard import draining, inserting, latency
+from bench.yard import draining, http, inserting, latency
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
 
@@ -40,6 +40,10 @@ def _insert(order: Order, *, chunk: int | None) -> Outcome:
 
 def _enqueue(order: Order, *, callers: int) -> Outcome:
     return inserting.enqueue(_url(order), order.jobs, callers)
+
+
+def _post(order: Order) -> Outcome:
+    return http.post(_url(order), order.jobs)
 
 
 def _latency_inside(order: Order) -> Outcome:
@@ -130,6 +134,15 @@ CONTENDER = Contender(
             guarantee=PROMISE,
             measure=partial(_enqueue, callers=50),
             share=0.5,
+        ),
+        Case(
+            name="http",
+            benchmark=Benchmark.HTTP,
+            title="jobyard, POST /v1/jobs",
+            durability=Durability.POWER_SAFE,
+            guarantee=PROMISE,
+            measure=_post,
+            share=0.2,
         ),
         Case(
             name="latency-inside",

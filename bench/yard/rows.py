@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.contender import Benchmark, Case, Durability, Order, Outcome
 from bench.servers import settle
-from bench.yard import draining, inserting, latency, scaling
+from bench.yard import draining, http, inserting, latency, scaling
 from bench.yard.slow_line import slowed
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
@@ -42,6 +42,10 @@ def _enqueue(order: Order, *, callers: int) -> Outcome:
     return inserting.enqueue(order.url, order.jobs, callers)
 
 
+def _post(order: Order) -> Outcome:
+    return http.post(order.url, order.jobs)
+
+
 def _latency(order: Order) -> Outcome:
     return latency.inside(order.url, order.jobs, PAUSE_SECONDS)
 
@@ -73,5 +77,6 @@ def rows(durability: Durability) -> tuple[Case, ...]:
         row("insert", Benchmark.INSERT, "chunks of 1,000", _insert),
         row("enqueue-1", enqueue, "one caller", partial(_enqueue, callers=1), share=0.04),
         row("enqueue-50", enqueue, "50 callers at once", partial(_enqueue, callers=50), share=0.3),
+        row("http", Benchmark.HTTP, "POST /v1/jobs", _post, share=0.2),
         row("latency", Benchmark.LATENCY, "inside one process", _latency, at_most=200),
     )
