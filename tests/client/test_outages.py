@@ -18,7 +18,7 @@ from tests.doors.support import Scene, serving
 from tests.servers.proxy import Mode, Proxy
 from tests.support import ROOT, Watched, eventually
 
-from jobyard.client import Client, job_request
+from jobyard.client import Client, RemoteJob, job_request
 from jobyard.doors.http.routes import all_routes
 from jobyard.errors import ResultNotReady, ServerUnavailable, StoreUnavailable
 from jobyard.ports.clock import SystemClock
@@ -43,7 +43,7 @@ async def test_one_job_although_the_first_answer_was_lost(here: Site) -> None:
         proxy.cut()
         proxy.mode = Mode.PASS
         handle = await handing_in
-        assert handle.id == stored
+        assert (handle.id, handle.created) == (stored, True)
         assert await jobs_of(here) == [stored]
 
 
@@ -56,7 +56,9 @@ async def test_one_batch_although_the_first_answer_was_lost(here: Site) -> None:
         await eventually(lambda: three_jobs(here))
         proxy.cut()
         proxy.mode = Mode.PASS
-        assert {each.id for each in await handing_in} == set(await jobs_of(here))  # type: ignore[union-attr]
+        found = [each for each in await handing_in if isinstance(each, RemoteJob)]
+        assert {each.id for each in found} == set(await jobs_of(here))
+        assert all(each.created for each in found)
 
 
 async def test_a_change_is_not_sent_twice(here: Site) -> None:

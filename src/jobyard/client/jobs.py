@@ -81,7 +81,7 @@ class JobVerbs:
         """One job, however often the request has to be sent: it carries an Idempotency-Key of its own."""
         request = job_request(kind, payload, **options)
         found = await self._transport.call("POST", "/v1/jobs", Accepted, body=request, key=new_key())
-        return RemoteJob(self, found.id, created=found.created)
+        return RemoteJob(self, found.id, created=is_new(request, found.created))
 
     async def enqueue_many(self, jobs: Iterable[JobRequest]) -> list[RemoteJob | JobyardError]:
         """Each is taken or refused by itself; a refused one stands in the answer as its error."""
@@ -89,12 +89,12 @@ class JobVerbs:
         for batch in batches(jobs):
             body = BatchRequest(jobs=tuple(batch))
             answer = await self._transport.call("POST", "/v1/jobs/batch", BatchAnswer, body=body, key=new_key())
-            found += [self._taken(item) for item in answer.items]
+            found += [self._taken(*each) for each in zip(batch, answer.items, strict=True)]
         return found
 
-    def _taken(self, item: BatchItem) -> RemoteJob | JobyardError:
+    def _taken(self, request: JobRequest, item: BatchItem) -> RemoteJob | JobyardError:
         if item.id is not None:
-            return RemoteJob(self, item.id, created=bool(item.created))
+            return RemoteJob(self, item.id, created=is_new(request, bool(item.created)))
         return class_of(item.code or "", item.status)(item.detail or "")
 
     # Look
@@ -256,6 +256,11 @@ def conditions(where: JobFilter | None) -> list[tuple[str, str]]:
     [('queue', 'mail'), ('state', 'FAILED')]
     """
     return [] if where is None else as_query(msgspec.to_builtins(where))
+
+
+def is_new(request: JobRequest, created: bool) -> bool:
+    """Without a unique key the only job that can be met is the one that this very request has made, sent before."""
+    return created or request.unique is None
 
 
 def new_key() -> str:

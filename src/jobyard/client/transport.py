@@ -16,6 +16,7 @@ import msgspec
 
 from jobyard.client.address import checked_url, found_token
 from jobyard.client.refusals import refusal
+from jobyard.client.trace import trace_headers
 from jobyard.domain.instant import Instant
 from jobyard.errors import ConfigurationError, QueueFull, ServerUnavailable
 
@@ -110,7 +111,9 @@ class Transport:
         self, method: str, path: str, query: Query, body: Any, key: str | None, wait_seconds: float
     ) -> dict[str, Any]:
         content = None if body is None else msgspec.json.encode(body)
-        headers = {} if key is None else {"Idempotency-Key": key}
+        headers = trace_headers()
+        if key is not None:
+            headers["Idempotency-Key"] = key
         if content is not None:
             headers["Content-Type"] = "application/json"
         return {
