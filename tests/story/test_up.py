@@ -11,13 +11,15 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.up import alive, starting, until
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
-def test_a_killed_worker_is_replaced_and_its_job_goes_on(tmp_path: Path) -> None:
-    with starting(tmp_path, "up", "--lease-seconds", "1") as up:
+@on_every_store
+def test_a_killed_worker_is_replaced_and_its_job_goes_on(tmp_path: Path, engine: str, url: str) -> None:
+    with starting(tmp_path, "up", "--lease-seconds", "1", JOBYARD_STORE=url) as up:
         up.greet()
         job = up.enqueue("a")
         [first] = until("it runs", lambda: up.runs("a"))
