@@ -22,8 +22,8 @@ log = logging.getLogger("jobyard.feed")
 LISTEN_EVERY_SECONDS = 1.0
 # The first hint leaves at once; those that come within this time after it leave together.
 PUBLISH_EVERY_SECONDS = 0.025
-# Hints that wait to leave. What is beyond is dropped: a thousand jobs in a blink are not followed one by one.
-MOST_HINTS = 200
+# Hints that wait to leave, 4,000 a second. What is beyond is dropped: nobody follows so many, and the queue must not wait.
+MOST_HINTS = 100
 # A reader that is told so looks at the store anew, which costs more than a hint.
 RESYNC_EVERY_SECONDS = 1.0
 STOP_SECONDS = 2.0
