@@ -13,8 +13,9 @@ from tests.servers import PostgresServer
 from tests.stores.postgres_support import connection, schema, store
 from tests.support import eventually
 
+from jobyard.domain.job import QueueSettings
 from jobyard.domain.outcome import Done
-from jobyard.errors import NotPossible
+from jobyard.errors import NotPossible, StoreUnavailable
 from jobyard.main.stores import make_store
 from jobyard.stores.postgres import PostgresStore
 
@@ -104,3 +105,26 @@ async def test_a_transaction_that_has_failed_is_named(store: PostgresStore, conn
     with pytest.raises(NotPossible, match="has failed already"):
         await store.insert([new()], connection)
     await transaction.rollback()
+
+
+async def test_what_a_lost_answer_gave_goes_back_at_once(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.configure("q", QueueSettings(max_running=2))
+    await store.insert([new(queue="q"), new(queue="q")])
+    trip = store._trip
+
+    async def lost(*arguments: Any) -> Any:
+        await trip(*arguments)
+        raise StoreUnavailable("the network forgot the answer")
+
+    monkeypatch.setattr(store, "_trip", lost)
+    with pytest.raises(StoreUnavailable):
+        await store.exchange("w", [], ["q"], 2, LEASE_SECONDS)
+    monkeypatch.undo()
+    assert [queue.running for queue in await store.queues()] == [2]
+    answer = await store.exchange("w", [], ["q"], 2, LEASE_SECONDS)
+    assert [(lease.attempt, lease.deaths) for lease in answer.leases] == [(1, 0), (1, 0)]
+    assert answer.refused == ()
+    # What is known is not touched afterwards.
+    again = await store.exchange("w", [settlement(lease, Done()) for lease in answer.leases], ["q"], 2, LEASE_SECONDS)
+    assert (again.leases, again.refused) == ((), ())
+    assert await store.audit() == []

@@ -21,6 +21,7 @@ from jobyard.stores.postgres.columns import (
 )
 from jobyard.stores.postgres.desk import Desk
 from jobyard.stores.postgres.inserting import Coach
+from jobyard.stores.postgres.lost import Lost
 from jobyard.stores.postgres.ordering import Order, Orders
 from jobyard.stores.postgres.own import driver_connection, fingerprint
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
@@ -73,6 +74,7 @@ class InsertVerbs(Desk):
         super().__init__(*arguments, **options)
         self._origins = Origins()
         self._orders = Orders()
+        self._lost = Lost()
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         if not jobs:
@@ -114,6 +116,9 @@ class InsertVerbs(Desk):
             if answers is None:
                 answers, rows = await self._insert_and_claim(jobs, now, claim)
                 order.give(self._received(rows, NOTHING_TO_SETTLE, token))
+        except BaseException:
+            self._lost.note(order.worker, token)
+            raise
         finally:
             order.give(None)
         claimed = order.answer.result() if order.answer.done() and not order.answer.cancelled() else None

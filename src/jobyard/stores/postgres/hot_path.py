@@ -9,7 +9,7 @@ import msgspec
 
 from jobyard.domain.job import Job, NewJob
 from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey
-from jobyard.domain.state import Settlement, bury
+from jobyard.domain.state import RELEASED, Settlement, bury
 from jobyard.errors import LeaseLost, NotPossible, StoreError
 from jobyard.ports.store import Exchange, Extended, Report
 from jobyard.stores.postgres.arriving import InsertVerbs, new_token
@@ -50,11 +50,19 @@ class HotPathVerbs(InsertVerbs):
     async def _exchange_now(
         self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
     ) -> Exchange:
-        cargo, token = Cargo(settlements, self._family.ends.awaited), new_token()
+        unheard = await self._unheard(worker)
+        cargo, token = Cargo([*settlements, *unheard], self._family.ends.awaited), new_token()
         now, lease = self._now(), milliseconds(lease_seconds)
         arguments = [now, worker, token, list(dict.fromkeys(queues)), max(0, wanted), lease, *cargo.arguments(), None]
-        rows = await self._settle_and_claim(cargo, arguments)
+        try:
+            rows = await self._settle_and_claim(cargo, arguments)
+        except BaseException:
+            self._lost.note(worker, token)
+            raise
         answer = self._received(rows, cargo, token)
+        if unheard and answer.refused:
+            ours = {settlement.key for settlement in unheard}
+            answer = msgspec.structs.replace(answer, refused=tuple(key for key in answer.refused if key not in ours))
         if settlements:
             self._some_ended()
             if len(answer.leases) == wanted or cargo.brings_back:
@@ -63,6 +71,14 @@ class HotPathVerbs(InsertVerbs):
         if self._parts is not None:
             self._parts.broom.count(len(settlements) + len(answer.leases))
         return answer
+
+    async def _unheard(self, worker: str) -> list[Settlement]:
+        """What answers that were lost gave this worker goes back as it came; else it would hold slots for long."""
+        tokens = self._lost.of(worker)
+        if not tokens:
+            return []
+        rows = await self._rows("lost_leases", worker, tokens)
+        return [Settlement(LeaseKey(*row), RELEASED) for row in rows]
 
     async def _settle_and_claim(self, cargo: Cargo, arguments: list[Any]) -> list[Any]:
         origin = self._origins.of(cargo.tokens())

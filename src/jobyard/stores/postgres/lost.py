@@ -1,0 +1,29 @@
+"""Exchanges whose answer never came: what they may have claimed is handed back, not kept until the leases run out."""
+
+from __future__ import annotations
+
+import time
+
+from jobyard.domain.lease import UNSEEN_SECONDS
+
+
+class Lost:
+    """By worker, for as long as such leases would be renewed; a late commit must be found, too."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, dict[str, float]] = {}
+
+    def note(self, worker: str, token: str) -> None:
+        self._tokens.setdefault(worker, {})[token] = time.monotonic()
+
+    def of(self, worker: str) -> list[str]:
+        tokens = self._tokens.get(worker)
+        if not tokens:
+            return []
+        now = time.monotonic()
+        recent = {token: since for token, since in tokens.items() if now - since < UNSEEN_SECONDS}
+        if recent:
+            self._tokens[worker] = recent
+        else:
+            del self._tokens[worker]
+        return list(recent)
