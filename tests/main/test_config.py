@@ -208,6 +208,7 @@ def test_show_says_where_each_value_came_from_and_no_secret(shop: Shop) -> None:
     assert told["worker.app"] == (shop.app, "JOBYARD_APP")
     assert told["worker.concurrency"] == (2, "default")
     assert told["log.level"] == ("warning", "default")
+    assert told["queues.*.keep_completed"] == (100, "default")
     plain = shop.run("--log-level", "error", "config", "show", "--origin", QUEUE_CONCURRENCY="7").stdout.splitlines()
     assert "worker.concurrency\t7\tQUEUE_CONCURRENCY" in plain
     assert "log.level\terror\t--log-level" in plain

@@ -13,7 +13,7 @@ from jobyard.main.address import shown
 from jobyard.main.cli.render import print_table
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.config import Found
-from jobyard.main.config.keys import Key, Path, find
+from jobyard.main.config.keys import Key, Path, find, number
 from jobyard.main.settings import LOG_LEVEL, SETTINGS
 
 DEFAULT = "default"
@@ -73,7 +73,7 @@ def every_value(found: Found) -> Iterator[Value]:
         path = tuple(setting.key.split(".")) if setting.key else ()
         if path and path != ("store", "queues") and path not in found.given:
             section = told.get(path[0], {})
-            default = setting.default if setting is LOG_LEVEL or path[0] == "queues" else section.get(path[1])
+            default = number(setting.default) if setting is LOG_LEVEL or path[0] == "queues" else section.get(path[1])
             yield Value(setting.key, masked(path, default), DEFAULT)
         elif path in found.given:
             yield _given(found, path)
