@@ -111,6 +111,7 @@ def test_jobs_are_made_as_their_handler_declares(yard: Jobyard) -> None:
     job = make("send", {"to": "a", "copies": 1}, {"priority": 3}, "an-id")
     assert (job.id, job.queue, job.max_attempts, job.timeout_seconds, job.priority) == ("an-id", "mail", 7, 20, 3)
     assert make("send", {"to": "a", "copies": 1}, {}).id != make("send", {"to": "a", "copies": 1}, {}).id
+    assert make("send", {"to": "a", "copies": 1}, {"private": {"key": 1}}).private_payload == b'{"key":1}'
     with pytest.raises(UnknownKind, match="Did you mean"):
         make("sent", {}, {})
     for payload in ({"to": 1, "copies": 1}, {"to": "a"}, {"to": "a", "copies": 1, "more": 1}):

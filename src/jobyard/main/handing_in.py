@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from jobyard.domain.job import NewJob
-from jobyard.main.definition import Enqueue
+from jobyard.executors.python.payload import to_json
+from jobyard.main.ids import new_id
 from jobyard.main.yard import Jobyard
 from jobyard.service.options import with_options
 from jobyard.service.submit import AnyKind, MakeJob
@@ -21,11 +20,11 @@ class OfApp:
         self._yard = yard
 
     def __call__(self, kind: str, payload: Any, words: dict[str, Any], job_id: str | None = None) -> NewJob:
-        self._yard.kinds.get(kind)
-        definition = self._yard.definitions[kind]
-        chosen = with_options(definition.defaults, words) if words else definition.defaults
-        job = Enqueue[Any, Any](self._yard, definition.kind, chosen).call_with(payload).new_job
-        return job if job_id is None else msgspec.structs.replace(job, id=job_id)
+        found = self._yard.kinds.get(kind)
+        defaults = self._yard.definitions[kind].defaults
+        chosen, most = with_options(defaults, words) if words else defaults, self._yard.max_payload_bytes
+        private = None if chosen.private is None else to_json(chosen.private, "private payload", most)
+        return chosen.new_job(job_id or new_id(), kind, found.encode(payload, most), private)
 
     def kinds(self) -> tuple[KindView, ...] | None:
         return tuple(
