@@ -22,7 +22,7 @@ log = logging.getLogger("jobyard.feed")
 LISTEN_EVERY_SECONDS = 1.0
 # The first hint leaves at once; those that come within this time after it leave together.
 PUBLISH_EVERY_SECONDS = 0.025
-# Hints that wait to leave, 4,000 a second. What is beyond is dropped: nobody follows so many, and the queue must not wait.
+# Hints that wait to leave: 4,000 a second. More than that nobody follows, and the queue must not wait for them.
 MOST_HINTS = 100
 # A reader that is told so looks at the store anew, which costs more than a hint.
 RESYNC_EVERY_SECONDS = 1.0
