@@ -112,7 +112,6 @@ async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
     store = watched.as_store()
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
     async with Jobyard(store=store, observer=Events()) as yard:
-
         # Without a pause the next attempt may start before the answer about this one is here: hints are no history.
         @yard.job(max_attempts=2, backoff=0.3, group="g")
         async def shaky(ctx: Context) -> None:
