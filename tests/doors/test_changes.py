@@ -91,6 +91,17 @@ async def test_a_bulk_change_without_a_clear_choice_is_refused(scene: Scene, cho
         assert await ids(client) == [job_id]
 
 
+async def test_many_are_prioritised_only_by_a_priority(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        job_id = await hand_in(client, priority=4)
+        refused = await client.post("/v1/jobs/actions", json={"action": "prioritise", "ids": [job_id]})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/priority")
+        assert (await client.get(f"/v1/jobs/{job_id}")).json()["priority"] == 4
+        order = {"action": "prioritise", "priority": 0, "ids": [job_id]}
+        assert (await client.post("/v1/jobs/actions", json=order)).json()["changed"] == 1
+        assert (await client.get(f"/v1/jobs/{job_id}")).json()["priority"] == 0
+
+
 async def test_dead_letters_are_listed_and_redriven(scene: Scene) -> None:
     async with scene.client("operator") as client:
         dead = [await hand_in(client, group=group) for group in ("a", "b", "b")]

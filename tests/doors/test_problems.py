@@ -9,6 +9,9 @@ import httpx2 as httpx
 import pytest
 from tests.doors.scenes import api, ids
 
+from jobyard import Context, Jobyard
+from jobyard.main.handing_in import make_job
+
 JSON = {"Content-Type": "application/json"}
 DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
 RATHER_DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 200 + b"]" * 200 + b"}}"
@@ -64,18 +67,51 @@ async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient, body: d
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("body", "status", "pointers"),
     [
-        ({"kind": "a\n"}, "bad_option"),
-        ({"kind": "a", "delay_seconds": 1, "run_at": "2026-11-16T03:00:00Z"}, "bad_option"),
-        ({"kind": "a", "unique": {"key": "k", "scope": "period"}}, "bad_option"),
+        ({"kind": "a\n"}, 422, ["/kind"]),
+        ({"kind": "a", "delay_seconds": 1, "run_at": "2026-11-16T03:00:00Z"}, 422, ["/delay_seconds", "/run_at"]),
+        ({"kind": "a", "unique": {"key": "k", "scope": "period"}}, 422, ["/unique"]),
+        ({"kind": "a", "unique": {"key": "idempotency:x"}}, 422, ["/unique/key"]),
+        ({"kind": "a", "queue": "b\n", "tags": ["c\n"]}, 422, ["/queue", "/tags"]),
+        ({"kind": "a", "tags": ["good", "by:me"]}, 422, ["/tags/1"]),
+        ({"kind": "a", "payload": {"x": "x" * (1 << 20)}}, 413, ["/payload"]),
+        ({"kind": "a", "private_payload": {"x": "x" * (1 << 20)}}, 413, ["/private_payload"]),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+async def test_what_fits_the_shape_and_means_nothing(
+    client: httpx.AsyncClient, body: dict[str, Any], status: int, pointers: list[str]
+) -> None:
+    answer = await client.post("/v1/jobs", json=body)
+    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (status, pointers)
+    [item] = (await client.post("/v1/jobs/batch", json={"jobs": [body]})).json()["items"]
+    assert (item["status"], [error["pointer"] for error in item["errors"]]) == (
+        status,
+        [f"/jobs/0{pointer}" for pointer in pointers],
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "pointer"),
+    [
+        ({"kind": "run_siute", "payload": {"suite": "a"}}, "unknown_kind", "/kind"),
+        ({"kind": "run_suite", "payload": {"suite": 5}}, "bad_input", "/payload/suite"),
+        ({"kind": "run_suite", "payload": {}}, "bad_input", "/payload/suite"),
+        ({"kind": "run_suite", "payload": {"suite": "a", "siute": "b"}}, "bad_input", "/payload/siute"),
     ],
     ids=str,
 )
-async def test_what_fits_the_shape_and_means_nothing(
-    client: httpx.AsyncClient, body: dict[str, Any], code: str
-) -> None:
-    refused(await client.post("/v1/jobs", json=body), 422, code)
+async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], code: str, pointer: str) -> None:
+    yard = Jobyard("memory://")
+
+    @yard.job()
+    async def run_suite(ctx: Context, suite: str) -> None: ...
+
+    async with api() as scene, scene.client("admin") as client:
+        scene.door.submit = make_job(yard, has_app=True)
+        refused(await client.post("/v1/jobs", json=body), 422, code, pointer)
+        assert await ids(client) == []
 
 
 @pytest.mark.parametrize(

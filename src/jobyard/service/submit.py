@@ -38,6 +38,8 @@ _WORDS = {
     "timeout_seconds": "timeout",
     "private_payload": "private",
 }
+# And the other way round: which field of a request an option comes from.
+FIELDS = {word: name for name, word in _WORDS.items()} | {word: word for word in ("backoff", "unique", "tags")}
 _BACKOFFS: dict[type[msgspec.Struct], Callable[..., Backoff]] = {
     FixedBackoff: Fixed,
     ExponentialBackoff: Exponential,

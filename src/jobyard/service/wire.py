@@ -108,6 +108,11 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     created: bool
 
 
+class Wrong(msgspec.Struct, frozen=True):
+    pointer: str  # into the whole request
+    detail: str
+
+
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one job of a batch: its id, or why it was refused."""
 
@@ -116,6 +121,7 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: bool | None = None
     code: str | None = None
     detail: str | None = None
+    errors: tuple[Wrong, ...] = ()
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,7 +278,7 @@ class BulkRequest(Incoming, frozen=True, kw_only=True):
     ids: Ids | None = None
     filter: JobFilter | None = None
     reason: Reason = ""
-    priority: Priority = 0
+    priority: Priority | None = None  # for `prioritise`
     limit: Annotated[int, Meta(ge=1, le=MAX_BULK)] = 10_000
     page_token: str | None = None
 

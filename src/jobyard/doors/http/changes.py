@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -126,7 +127,8 @@ async def change_matching(ask: Ask, request: BulkRequest, states: tuple[State, .
         # Whoever sees all jobs need not have them looked up first.
         ids = tuple(dict.fromkeys(request.ids))
         done = counted(
-            request, await ask.door.operate.many(request.action, ids, reason=request.reason, priority=request.priority)
+            request,
+            await ask.door.operate.many(request.action, ids, reason=request.reason, priority=request.priority or 0),
         )
     else:
         done = await walk(ask, request, states)
@@ -143,11 +145,19 @@ async def change_matching(ask: Ask, request: BulkRequest, states: tuple[State, .
     return done
 
 
+async def apply(ask: Ask, request: BulkRequest, ids: Sequence[str]) -> Changed:
+    priority = request.priority or 0
+    return await ask.door.operate.many(request.action, ids, reason=request.reason, priority=priority)
+
+
 def require_choice(request: BulkRequest) -> None:
     """An empty filter would be every job: too easily meant otherwise."""
     if (request.ids is None) == (request.filter is None):
         wrong = "Give ids or filter, one of them."
         raise HttpError(422, "bad_input", wrong, errors=(FieldError("/ids", wrong), FieldError("/filter", wrong)))
+    if request.action is Action.PRIORITISE and request.priority is None:
+        wrong = "Which priority? It must be given."
+        raise HttpError(422, "bad_input", wrong, errors=(FieldError("/priority", wrong),))
     if request.filter == NOTHING:
         wrong = "The filter needs a condition; for every job list all states."
         raise HttpError(422, "bad_input", wrong, errors=(FieldError("/filter", wrong),))
@@ -164,7 +174,9 @@ async def walk(ask: Ask, request: BulkRequest, states: tuple[State, ...]) -> Bul
         page = await page_of(ask, where, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor)
         ids = [job.id for job in page.jobs if keep(job)]
         if ids:
-            more = await ask.door.operate.many(request.action, ids, reason=request.reason, priority=request.priority)
+            more = await ask.door.operate.many(
+                request.action, ids, reason=request.reason, priority=request.priority or 0
+            )
             done = Changed(done.changed + more.changed, done.unchanged + more.unchanged)
         looked_at += len(page.jobs)
         cursor = page.cursor

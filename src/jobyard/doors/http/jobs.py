@@ -12,6 +12,7 @@ from starlette.responses import Response
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
 from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
+from jobyard.doors.http.pointing import pointed
 from jobyard.doors.http.problems import FieldError, HttpError, status_of
 from jobyard.doors.http.reach import Keep, job_in_reach, narrowed, require_job
 from jobyard.doors.http.route import Ask, Routes
@@ -31,6 +32,7 @@ from jobyard.service.wire import (
     JobPage,
     JobRequest,
     JobView,
+    Wrong,
 )
 
 ROUTES = Routes("jobs")
@@ -54,7 +56,11 @@ _encode = msgspec.json.Encoder().encode
     headers=(KEY,),
 )
 async def submit_job(ask: Ask) -> Response:
-    prepared = prepare(ask.door.submit, ask.principal, ask.body, idempotency_key(ask))
+    key = idempotency_key(ask)
+    try:
+        prepared = prepare(ask.door.submit, ask.principal, ask.body, key)
+    except BadInput as error:
+        raise pointed(error, ask.body) from None
     require_scope(ask.principal, prepared)
     stored = await store_one(ask.door.store, prepared)
     job, found = prepared.job, stored.inserted
@@ -86,6 +92,8 @@ async def submit_batch(ask: Ask) -> BatchAnswer:
             prepared = prepare(ask.door.submit, ask.principal, request, own_key)
             require_scope(ask.principal, prepared)
             ready[number] = prepared
+        except BadInput as error:
+            items[number] = batch_item(pointed(error, request, f"/jobs/{number}"))
         except (JobyardError, HttpError) as error:
             items[number] = batch_item(error)
     answers = await store_many(ask.door.store, list(ready.values()))
@@ -103,7 +111,8 @@ async def submit_batch(ask: Ask) -> BatchAnswer:
 
 def batch_item(answer: Stored | JobyardError | HttpError) -> BatchItem:
     if isinstance(answer, HttpError):
-        return BatchItem(status=answer.status, code=answer.code, detail=answer.detail)
+        errors = tuple(Wrong(each.pointer, each.detail) for each in answer.errors)
+        return BatchItem(status=answer.status, code=answer.code, detail=answer.detail, errors=errors)
     if isinstance(answer, JobyardError):
         return BatchItem(status=status_of(answer), code=answer.code, detail=str(answer))
     return BatchItem(status=202, id=answer.inserted.id, created=answer.inserted.created)
