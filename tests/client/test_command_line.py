@@ -69,7 +69,9 @@ def test_looking_is_the_same_near_and_far(shop: Shop, far: Far) -> None:
         shop.enqueue("hang", group=f"team-{number}")
     shop.run("queues", "pause", "slow")
     shop.run("groups", "pause", "mail", "team-b")
+    handed_in = json.loads(far.run("enqueue", "send", "to=ann", "--tag", "x", "--json").stdout)["id"]
     looks = [
+        ("jobs", "show", handed_in),
         ("queues",),
         ("queues", "list"),
         ("groups", "list", "mail"),

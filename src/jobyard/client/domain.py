@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jobyard.domain.explain import Cause, Explanation
 from jobyard.domain.instant import FOREVER, Instant, instant, rfc3339
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, QueueSettings, State, Step
+from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.ports.store import Filter, GroupInfo, QueueInfo, WorkerInfo
 from jobyard.service.wire import ExplanationView, GroupView, JobSummary, JobView, QueueView, WorkerView
 
@@ -38,6 +39,8 @@ def time(text: str | None) -> Instant | None:
 def job_of(view: RawSummary | RawJob) -> Job:
     facts = {name: getattr(view, name) for name in _SAME}
     facts["payload"] = view.payload.copy()
+    if view.submitted_by is not None:
+        facts["tags"] = (*view.tags, SUBMITTED_BY + view.submitted_by)
     has_result = bytes(view.result) != NULL or view.state is State.COMPLETED
     facts["result"] = view.result.copy() if has_result else None
     facts["run_at"] = FOREVER if view.run_at is None else instant(view.run_at)

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.instant import FOREVER, rfc3339
+from jobyard.domain.job import Job
 from jobyard.domain.retry import Delays, Exponential, Fixed
+from jobyard.main.cli.marks import as_seen
 
 # JSON may hold them as they are, and a terminal may obey them.
 UNESCAPED = re.compile(r"[\x7f-\x9f]")
@@ -38,14 +40,20 @@ def document(value: Any) -> Any:
             return value  # goes in as it is: decoding could fail on what is nested deep
         case Fixed() | Exponential() | Delays():
             return msgspec.to_builtins(value)
+        case Job():
+            return _fields(as_seen(value))
         case msgspec.Struct():
-            return {name: _field(name, getattr(value, name)) for name in value.__struct_fields__}
+            return _fields(value)
         case Mapping():
             return {key: document(item) for key, item in value.items()}
         case list() | tuple():
             return [document(item) for item in value]
         case _:
             return value
+
+
+def _fields(value: msgspec.Struct) -> dict[str, Any]:
+    return {name: _field(name, getattr(value, name)) for name in value.__struct_fields__}
 
 
 def _field(name: str, value: Any) -> Any:

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State
+from jobyard.main.cli.marks import as_seen
 from jobyard.main.cli.render import duration, name, print_markup, progress, state, visible, when
 
 STEP_MARKS = {"passed": "[green]✓[/]", "failed": "[red]✗[/]", "running": "[cyan]…[/]"}
@@ -17,6 +18,7 @@ LINE_COLOURS = {"warning": "yellow", "error": "red", "debug": "dim"}
 
 
 def show_job(console: Console, job: Job, now: Instant) -> None:
+    job = as_seen(job)
     for part in (_facts(job), _steps(job), _log(job), _errors(job), _timeline(job, now)):
         for line in part:
             print_markup(console, line)
