@@ -18,6 +18,7 @@ from jobyard.domain.job import State
 from jobyard.doors.http import events
 from jobyard.doors.http.door import OpenGate
 from jobyard.doors.http.listeners import MAX_BEHIND_BYTES, Audience, Listener
+from jobyard.doors.http.ration import BYTES_PER_SECOND, Ration
 from jobyard.doors.http.streams import News
 from jobyard.ports.clock import SystemClock
 from jobyard.stores.memory import MemoryStore
@@ -69,6 +70,28 @@ async def test_what_is_kept_for_a_reader_is_bounded() -> None:
     assert listener.was_dropped
     assert not listener._chunks
     assert await listener.next(1) is None
+
+
+def test_a_flood_is_cut_and_then_sampled() -> None:
+    ration, text = Ration(0.0), b"x" * 400
+    sent: list[int] = []
+    for tick in range(200):  # ten seconds of 8,000 events each
+        sent.append(len(ration.cut([text] * 400, streams=1000, now=tick * 0.05)))
+        assert not ration.settle()
+    share = BYTES_PER_SECOND / 1000
+    assert 0.5 * share * 10 < sum(sent) * 400 < 1.5 * share * 10
+    assert sum(1 for number in sent if number) < 30  # few large pieces
+    assert ration.cut([], 1000, 11.0) == []
+    assert ration.settle()
+    assert not ration.settle()
+    assert len(ration.cut([text] * 10, 1000, 11.0)) == 10
+
+
+def test_who_is_alone_is_sent_everything() -> None:
+    ration, text = Ration(0.0), b"x" * 400
+    for tick in range(1, 200):
+        assert len(ration.cut([text] * 400, streams=1, now=tick * 0.05)) == 400
+    assert not ration.is_cut
 
 
 async def test_two_hundred_streams_while_jobs_flow() -> None:

@@ -17,6 +17,7 @@ from jobyard.domain.job import Job
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.doors.http.cloud import hint_message, queue_message
 from jobyard.doors.http.listeners import Audience, Listener
+from jobyard.doors.http.ration import Ration
 from jobyard.errors import StoreError
 from jobyard.ports.store import QueueInfo, Store
 from jobyard.service.tail import Tail
@@ -68,6 +69,7 @@ class Streams:
         self._audiences: dict[Audience, set[Listener]] = {}
         self._warm: dict[str, float] = {}  # watched jobs that are new, and until when
         self._owners: OrderedDict[str, str | None] = OrderedDict()
+        self._rations: dict[Audience, Ration] = {}
         self._task: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
         self._is_away = False
@@ -105,6 +107,7 @@ class Streams:
         listeners.discard(listener)
         if not listeners:
             self._audiences.pop(listener.audience, None)
+            self._rations.pop(listener.audience, None)
 
     def end_all(self) -> None:
         for listener in self._listeners():
@@ -182,7 +185,7 @@ class Streams:
     # Telling
 
     async def _tell(self, news: Sequence[News], queues: Sequence[QueueInfo] = ()) -> None:
-        if not news and not queues:
+        if not news and not queues and not any(ration.is_cut for ration in self._rations.values()):
             return
         if any(audience.own_tag is not None for audience in self._audiences):
             await self._learn_owners([each.hint for each in news])
@@ -199,14 +202,25 @@ class Streams:
             elif each.is_new:
                 of_job[each.hint.job_id].append(told)
         changed = [(info.name, queue_message(self.next_id(), self.source, info, self._now)) for info in queues]
+        streams = len(self)
         for audience, listeners in list(self._audiences.items()):
             near = whole if audience.job_id is None else [*for_all, *of_job.get(audience.job_id, ())]
             parts = [each.text for each in sorted(near, key=_number) if self._is_for(audience, each.hint)]
+            if audience.job_id is None:
+                parts = self._rationed(audience, parts, streams)
             parts += [text for name, text in changed if audience.wants_queue(name)]
             if parts:
                 chunk = b"".join(parts)
                 for listener in list(listeners):
                     listener.offer(chunk)
+
+    def _rationed(self, audience: Audience, parts: list[bytes], streams: int) -> list[bytes]:
+        now = _loop_time()
+        ration = self._rations.setdefault(audience, Ration(now))
+        kept = ration.cut(parts, streams, now)
+        if ration.settle():
+            kept.append(hint_message(self.next_id(), self.source, Hint(what=What.RESYNC), self._now))
+        return kept
 
     def _is_for(self, audience: Audience, hint: Hint) -> bool:
         if not audience.wants(hint):
