@@ -130,7 +130,9 @@ async def test_queues(scene: Scene) -> None:
         changed = await admin.put("/v1/queues/mail", json={"keep_completed": 7})
         assert changed.json()["settings"]["keep_completed"] == 7
         kept = (await client.put("/v1/queues/mail", json={"max_waiting": 9})).json()["settings"]
-        assert (kept["keep_completed"], kept["max_waiting"], kept["max_running"]) == (7, 9, None)
+        assert (kept["keep_completed"], kept["max_waiting"], kept["max_running"]) == (7, 9, 3)
+        lifted = (await client.put("/v1/queues/mail", json={"max_running": None})).json()["settings"]
+        assert (lifted["max_waiting"], lifted["max_running"]) == (9, None)
         await hand_in(client, queue="mail")
         assert (await client.post("/v1/queues/mail/pause")).json()["paused"] is True
         assert (await client.post("/v1/queues/mail/resume")).json()["paused"] is False
@@ -140,7 +142,7 @@ async def test_queues(scene: Scene) -> None:
         assert (await client.post("/v1/queues/mail/drain")).json() == {"removed": 1}
         assert (await client.post("/v1/queues/nowhere/drain")).status_code == 404
     actions = [action for action, _ in await written(scene)]
-    assert actions == ["queue.configure"] * 3 + ["queue.pause", "queue.resume", "queue.drain"]
+    assert actions == ["queue.configure"] * 4 + ["queue.pause", "queue.resume", "queue.drain"]
 
 
 async def test_groups(scene: Scene) -> None:

@@ -139,6 +139,8 @@ async def test_a_list_is_filtered_and_paged(scene: Scene) -> None:
         assert await ids(viewer, queue="a") == [made[1], made[0]]
         assert await ids(viewer, group="acme") == [made[0]]
         assert await ids(viewer, kind="call") == [made[1]]
+        assert await ids(viewer, id=[made[0], made[2], "nobody"], page_size=1) == [made[2], made[0]]
+        assert (await viewer.get("/v1/jobs", params={"id": ["x"] * 101})).status_code == 422
         assert await ids(viewer, tag="red") == [made[2], made[0]]
         assert await ids(viewer, text="ZüRICH") == [made[0]]
         assert await ids(viewer, state=["COMPLETED", "PENDING"]) == made[::-1]

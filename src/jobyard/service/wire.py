@@ -304,15 +304,15 @@ class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsRequest(Incoming, frozen=True, kw_only=True):
-    """What a queue allows and keeps. A limit that is not given, or null, is none; what is kept then stays as it is."""
+    """What a queue allows and keeps. What is not given stays, also a `keep_…` of null; a limit of null is none."""
 
-    max_running: Limit | None = None
-    max_per_group: Limit | None = None
-    max_waiting: Limit | None = None
-    max_waiting_per_group: Limit | None = None
-    keep_completed: Limit | None = None
-    keep_failed: Limit | None = None
-    keep_seconds: Seconds | None = None
+    max_running: Limit | UnsetType | None = UNSET
+    max_per_group: Limit | UnsetType | None = UNSET
+    max_waiting: Limit | UnsetType | None = UNSET
+    max_waiting_per_group: Limit | UnsetType | None = UNSET
+    keep_completed: Limit | UnsetType | None = UNSET
+    keep_failed: Limit | UnsetType | None = UNSET
+    keep_seconds: Seconds | UnsetType | None = UNSET
 
 
 class SettingsView(msgspec.Struct, frozen=True, kw_only=True):

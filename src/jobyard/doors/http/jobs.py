@@ -12,6 +12,7 @@ from starlette.responses import Response
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
 from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
+from jobyard.doors.http.parse import wrong
 from jobyard.doors.http.pointing import pointed
 from jobyard.doors.http.problems import FieldError, HttpError, status_of
 from jobyard.doors.http.reach import Keep, job_in_reach, narrowed, require_job
@@ -32,6 +33,7 @@ from jobyard.service.wire import (
     JobPage,
     JobRequest,
     JobView,
+    Name,
     Wrong,
 )
 
@@ -42,6 +44,7 @@ KEY = (
 )
 # A list that leaves out much of what the store finds looks at so many of its pages before it answers a short one.
 LOOKS = 10
+MOST_IDS = 100
 _encode = msgspec.json.Encoder().encode
 
 
@@ -142,6 +145,7 @@ def idempotency_key(ask: Ask) -> str | None:
 class Paged(JobFilter, frozen=True, kw_only=True):
     """The conditions of a list, and which page of it."""
 
+    id: tuple[Name, ...] = ()  # only these; may be repeated
     page_size: PageSize = 50
     page_token: PageToken | None = None
 
@@ -153,7 +157,9 @@ async def list_jobs(ask: Ask) -> Response:
 
 async def job_page(ask: Ask, states: tuple[State, ...] = ()) -> JobPage:
     query: Paged = ask.query
-    where, keep = narrowed(ask.principal, query, states)
+    if len(query.id) > MOST_IDS:
+        raise wrong("id", f"It may be given {MOST_IDS} times.")
+    where, keep = narrowed(ask.principal, query, states, query.id or None)
     jobs, cursor = await look(ask, where, keep, query.page_size, position(query.page_token))
     return JobPage(items=tuple(job_summary(job) for job in jobs), next_page_token=token(cursor))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
 
 from jobyard.domain.job import QueueSettings
 from jobyard.doors.http.problems import HttpError
@@ -33,7 +34,7 @@ async def get_queue(ask: Ask) -> QueueView:
     "PUT",
     "/v1/queues/{queue}",
     Permission.OPERATE,
-    "Create a queue, or replace its limits; what is kept of finished jobs is for administrators",
+    "Create a queue, or change what is given of its limits; what is kept of finished jobs is for administrators",
     body=SettingsRequest,
     answer=QueueView,
 )
@@ -54,12 +55,13 @@ async def put_queue(ask: Ask) -> QueueView:
 
 
 def merged(request: SettingsRequest, present: QueueSettings) -> QueueSettings:
-    """Limits as they are given; what is kept stays as it is where nothing is said."""
-    kept = {
-        name: getattr(present, name) if getattr(request, name) is None else getattr(request, name) for name in RETENTION
-    }
-    limits = {name: getattr(request, name) for name in request.__struct_fields__ if name not in RETENTION}
-    return QueueSettings(**limits, **kept)
+    """What is given, and the rest as it is: a new limit must not lift the others."""
+    changes = {}
+    for name in request.__struct_fields__:
+        value = getattr(request, name)
+        if value is not UNSET and not (value is None and name in RETENTION):
+            changes[name] = value
+    return msgspec.structs.replace(present, **changes)
 
 
 def retention(settings: QueueSettings) -> tuple[float, ...]:
