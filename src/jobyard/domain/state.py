@@ -60,7 +60,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
 
 
 _DONE_NULL = Transition(to=State.COMPLETED, result=b"null")
-RELEASED = Transition(to=State.PENDING, counted=False)
+_RELEASED = Transition(to=State.PENDING, counted=False)
 
 
 def judge(lease: Lease, outcome: Outcome, roll: float = 0.5, worker: str | None = None) -> Transition:
@@ -93,7 +93,7 @@ def judge(lease: Lease, outcome: Outcome, roll: float = 0.5, worker: str | None 
         case Park(signal, seconds):
             return Transition(to=State.PENDING, counted=False, signal=signal, park_seconds=seconds)
         case Release():
-            return RELEASED
+            return _RELEASED
 
 
 def _again_or(final: State, lease: Lease, error: AttemptError, after: float | None, roll: float) -> Transition:

@@ -9,7 +9,7 @@ import msgspec
 
 from jobyard.domain.job import Job, NewJob
 from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey
-from jobyard.domain.state import RELEASED, Settlement, bury
+from jobyard.domain.state import Settlement, bury
 from jobyard.errors import LeaseLost, NotPossible, StoreError
 from jobyard.ports.store import Exchange, Extended, Report
 from jobyard.stores.postgres.arriving import InsertVerbs, new_token
@@ -73,12 +73,18 @@ class HotPathVerbs(InsertVerbs):
         return answer
 
     async def _unheard(self, worker: str) -> list[Settlement]:
-        """What answers that were lost gave this worker goes back as it came; else it would hold slots for long."""
+        """What answers that were lost gave this worker ends now as when its leases run out: slots come free."""
         tokens = self._lost.of(worker)
         if not tokens:
             return []
         rows = await self._rows("lost_leases", worker, tokens)
-        return [Settlement(LeaseKey(*row), RELEASED) for row in rows]
+        return [
+            Settlement(
+                LeaseKey(job_id, sequence, token),
+                bury(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel),
+            )
+            for job_id, sequence, token, attempt, deaths, cancel in rows
+        ]
 
     async def _settle_and_claim(self, cargo: Cargo, arguments: list[Any]) -> list[Any]:
         origin = self._origins.of(cargo.tokens())

@@ -1,4 +1,4 @@
-"""Exchanges whose answer never came: what they may have claimed is handed back, not kept until the leases run out."""
+"""Exchanges whose answer never came: what they may have claimed is ended soon, not kept until the leases run out."""
 
 from __future__ import annotations
 
