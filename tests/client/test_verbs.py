@@ -165,6 +165,8 @@ async def test_changes_to_many_and_dead_letters(here: Site, client: Client) -> N
 async def test_queues_groups_and_limits(here: Site, client: Client) -> None:
     made = await client.configure("mail", max_running=5, max_per_group=2, keep_failed=7)
     assert (made.settings.max_running, made.settings.keep_failed) == (5, 7)
+    changed = await client.configure("mail", max_running=None)
+    assert (changed.settings.max_running, changed.settings.max_per_group, changed.settings.keep_failed) == (None, 2, 7)
     for number in range(3):
         await client.enqueue("send", {"to": "ann"}, queue="mail", group=f"team-{number}")
     assert (await client.queue("mail")).waiting == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from jobyard.client.address import path
 from jobyard.client.transport import Transport, as_query
@@ -35,15 +35,15 @@ class QueueVerbs:
         self,
         queue: str,
         *,
-        max_running: int | None = None,
-        max_per_group: int | None = None,
-        max_waiting: int | None = None,
-        max_waiting_per_group: int | None = None,
-        keep_completed: int | None = None,
-        keep_failed: int | None = None,
-        keep_seconds: float | None = None,
+        max_running: int | UnsetType | None = UNSET,
+        max_per_group: int | UnsetType | None = UNSET,
+        max_waiting: int | UnsetType | None = UNSET,
+        max_waiting_per_group: int | UnsetType | None = UNSET,
+        keep_completed: int | UnsetType = UNSET,
+        keep_failed: int | UnsetType = UNSET,
+        keep_seconds: float | UnsetType = UNSET,
     ) -> QueueView:
-        """Create a queue, or replace its limits: one that is not given is none. What is kept then stays as it is."""
+        """Create a queue, or change its settings. What is not given stays as it is; a limit of None is none."""
         body = SettingsRequest(
             max_running=max_running,
             max_per_group=max_per_group,
