@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
+from jobyard.doors.http.entrance import Quick
 from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
 from jobyard.doors.http.parse import wrong
 from jobyard.doors.http.pointing import pointed
@@ -45,6 +46,7 @@ KEY = (
 # A list that leaves out much of what the store finds looks at so many of its pages before it answers a short one.
 LOOKS = 10
 MOST_IDS = 100
+REPLAYED = (b"idempotency-replayed", b"true")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -70,10 +72,8 @@ async def submit_job(ask: Ask) -> Response:
     if found.created:
         ask.door.enqueued(job)
     body = _encode(Accepted(id=found.id, kind=job.kind, queue=job.queue, created=found.created))
-    headers = {"Location": f"/v1/jobs/{found.id}"}
-    if stored.is_replay:
-        headers["Idempotency-Replayed"] = "true"
-    return Response(body, 202, headers, "application/json")
+    where = (b"location", f"/v1/jobs/{found.id}".encode())
+    return Quick(body, 202, where, REPLAYED) if stored.is_replay else Quick(body, 202, where)
 
 
 @ROUTES.add(
