@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import cast
 
@@ -21,6 +22,7 @@ from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Migration, Store, WorkerInfo
 from jobyard.service.health import ASK_EVERY_SECONDS, CLAIM_SECONDS, STORE_SECONDS, Health
 from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
 
 
 class Now:
@@ -127,6 +129,27 @@ async def test_a_worker_that_does_not_get_through_turns_it_red(store: Watched) -
     assert (await watch.ready()).status == "ok"
     crew.running, crew.quiet = 0, True  # it was told not to ask
     assert (await watch.ready()).status == "ok"
+
+
+async def test_where_workers_belong_to_it_their_silence_turns_it_red() -> None:
+    clock, now = ManualClock(), Now()
+    store = MemoryStore(clock)
+    watch = Health(store, lambda: False, clock=now)
+    assert (await watch.ready()).status == "ok"
+    watch.needs_workers = True
+    now.seconds += ASK_EVERY_SECONDS
+    assert (await watch.ready()).reason == "No worker of this machine has been heard of lately."
+    stranger = WorkerInfo(id="s", host="elsewhere", pid=1, queues=(), concurrency=2)
+    await store.beat(stranger, 12)
+    now.seconds += ASK_EVERY_SECONDS
+    assert (await watch.ready()).status == "unavailable"
+    await store.beat(WorkerInfo(id="w", host=socket.gethostname(), pid=2, queues=(), concurrency=2), 12)
+    now.seconds += ASK_EVERY_SECONDS
+    told = await watch.ready()
+    assert (told.status, told.checks[-1].name) == ("ok", "workers")
+    clock.advance(12)  # it was stopped, or hangs
+    now.seconds += ASK_EVERY_SECONDS
+    assert (await watch.ready()).status == "unavailable"
 
 
 async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -38,6 +39,7 @@ class Health:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.worker = worker  # the one in this process, if there is one
+        self.needs_workers = False  # it was started together with workers, as processes of their own
         self._store = store
         self._is_draining = is_draining
         self._clock = clock
@@ -85,11 +87,13 @@ class Health:
     async def _of_store(self) -> tuple[CheckView, ...]:
         async with self._asking:
             if self._asked is None or self._clock() - self._asked[0] >= ASK_EVERY_SECONDS:
-                found = (
+                found = [
                     await self._try("store", "The store does not answer", self._answers()),
                     await self._try("migrations", "The store's schema cannot be read", self._is_migrated()),
-                )
-                self._asked = (self._clock(), found)
+                ]
+                if self.needs_workers:
+                    found.append(await self._try("workers", "The workers are not known", self._are_alive()))
+                self._asked = (self._clock(), tuple(found))
             return self._asked[1]
 
     async def _try(self, name: str, says: str, question: Awaitable[str]) -> CheckView:
@@ -106,6 +110,13 @@ class Health:
     async def _answers(self) -> str:
         await self._store.now()
         return ""
+
+    async def _are_alive(self) -> str:
+        """Workers say that they live every few seconds; one that hangs or cannot reach the store does not."""
+        host = socket.gethostname()
+        if any(info.host == host for info in await self._store.workers()):
+            return ""
+        return "No worker of this machine has been heard of lately."
 
     async def _is_migrated(self) -> str:
         if self._migrated_at is not None and self._clock() - self._migrated_at < MIGRATIONS_AGAIN_SECONDS:

@@ -57,6 +57,7 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
             log.warning("started with --insecure: everybody on this machine may do everything")
         make = make_job(yard, has_app=session.app_name is not None)
         server = Server(yard.store, make, who, section, request_spans(session))
+        server.door.health.needs_workers = crew is not None
         signals = Signals(server, None if crew is None else crew.supervisor)
         running = [asyncio.ensure_future(server.run(listener))]
         if crew is not None:
