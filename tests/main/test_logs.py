@@ -78,6 +78,14 @@ def test_a_line_inside_a_span_carries_its_trace() -> None:
     assert told["trace_id"] == trace.format_trace_id(span.get_span_context().trace_id)
 
 
+def test_why_a_program_ends_is_an_object_too(shop: Shop) -> None:
+    result = shop.run("--log-format", "json", "worker", JOBYARD_STORE="sqlit:///a.db", JOBYARD_STROE="x")
+    assert result.exit_code == 1
+    warned, refused = (json.loads(line) for line in result.stderr.splitlines())
+    assert (warned["level"], refused["level"]) == ("WARNING", "CRITICAL")
+    assert 'Did you mean "sqlite"?' in refused["message"]
+
+
 def test_a_text_line_stays_as_it_was(shop: Shop) -> None:
     shop.enqueue("fail")
     result = shop.run("worker", "--until-empty")

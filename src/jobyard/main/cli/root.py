@@ -22,10 +22,21 @@ log = logging.getLogger("jobyard.main")
 
 
 class Refused(click.ClickException):
-    """One clear line and exit code 1."""
+    """One clear line and exit code 1; an object where the logs are objects, as they share their stream."""
+
+    def __init__(self, message: str, context: click.Context) -> None:
+        super().__init__(message)
+        self._as_json = logs_are_json(context)
 
     def show(self, file: Any = None) -> None:
-        echo(f"error: {self.format_message()}", file=file, err=file is None)
+        if self._as_json:
+            log.critical(self.format_message())  # whatever the level: it is why the program ends
+        else:
+            echo(f"error: {self.format_message()}", file=file, err=file is None)
+
+
+def logs_are_json(context: click.Context) -> bool:
+    return isinstance(context.obj, Session) and context.obj.configuration.log.format == "json"
 
 
 class Root(click.Group):
@@ -33,14 +44,15 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except JobyardError as error:
-            raise Refused(str(error)) from error
+            raise Refused(str(error), ctx) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
             log.debug("unexpected error", exc_info=error)
-            raise Refused(f"unexpected {type(error).__name__}: {error} (--log-level debug shows where)") from error
+            says = f"unexpected {type(error).__name__}: {error} (--log-level debug shows where)"
+            raise Refused(says, ctx) from error
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -86,7 +98,10 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
     context.default_map = session.defaults()
     session.set_up_logs()
     for warning in unknown_variables(os.environ):
-        echo(f"warning: {warning}", err=True)
+        if logs_are_json(context):
+            log.warning(warning)
+        else:
+            echo(f"warning: {warning}", err=True)
 
 
 def _add_commands() -> None:
