@@ -160,6 +160,12 @@ async def test_changes_to_many_and_dead_letters(here: Site, client: Client) -> N
     assert (await client.change(Action.DELETE, where=JobFilter(queue="mail"))).changed == 3
     with pytest.raises(BadInput):
         await client.change(Action.DELETE)
+    assert (await client.retry(other.id)).state is State.PENDING
+    assert (await client.change(Action.PRIORITISE, ids=[other.id], priority=4)).changed_ids == (other.id,)
+    assert (await client.change(Action.PRIORITISE, ids=[other.id], priority=0)).changed == 1
+    assert (await client.job(other.id)).priority == 0
+    with pytest.raises(BadInput, match="priority"):
+        await client.change(Action.PRIORITISE, ids=[other.id])
 
 
 async def test_queues_groups_and_limits(here: Site, client: Client) -> None:

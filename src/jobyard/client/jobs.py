@@ -207,7 +207,7 @@ class JobVerbs:
         ids: Sequence[str] | None = None,
         where: JobFilter | None = None,
         reason: str = "",
-        priority: int = 0,
+        priority: int | None = None,
     ) -> BulkAnswer:
         """Many jobs at once: those with these ids, or all that match; the server does it in short steps."""
         words = {"action": action, "reason": reason, "priority": priority}
