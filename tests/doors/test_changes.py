@@ -122,16 +122,16 @@ async def test_dead_letters_are_listed_and_redriven(scene: Scene) -> None:
 async def test_queues(scene: Scene) -> None:
     async with scene.client("operator") as client, scene.client("admin") as admin:
         assert (await client.get("/v1/queues/mail")).json()["code"] == "queue_not_found"
-        made = await client.put("/v1/queues/mail", json={"max_running": 3})
+        made = await client.patch("/v1/queues/mail", json={"max_running": 3})
         assert made.json()["settings"]["max_running"] == 3
         assert made.json()["settings"]["keep_completed"] == 100
-        refused = await client.put("/v1/queues/mail", json={"keep_completed": 0})
+        refused = await client.patch("/v1/queues/mail", json={"keep_completed": 0})
         assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
-        changed = await admin.put("/v1/queues/mail", json={"keep_completed": 7})
+        changed = await admin.patch("/v1/queues/mail", json={"keep_completed": 7})
         assert changed.json()["settings"]["keep_completed"] == 7
-        kept = (await client.put("/v1/queues/mail", json={"max_waiting": 9})).json()["settings"]
+        kept = (await client.patch("/v1/queues/mail", json={"max_waiting": 9})).json()["settings"]
         assert (kept["keep_completed"], kept["max_waiting"], kept["max_running"]) == (7, 9, 3)
-        lifted = (await client.put("/v1/queues/mail", json={"max_running": None})).json()["settings"]
+        lifted = (await client.patch("/v1/queues/mail", json={"max_running": None})).json()["settings"]
         assert (lifted["max_waiting"], lifted["max_running"]) == (9, None)
         await hand_in(client, queue="mail")
         assert (await client.post("/v1/queues/mail/pause")).json()["paused"] is True
@@ -147,7 +147,7 @@ async def test_queues(scene: Scene) -> None:
 
 async def test_groups(scene: Scene) -> None:
     async with scene.client("operator") as client:
-        await client.put("/v1/queues/mail", json={"max_per_group": 10})
+        await client.patch("/v1/queues/mail", json={"max_per_group": 10})
         path = "/v1/queues/mail/groups"
         assert (await client.put(f"{path}/acme/limit", json={"limit": 2})).status_code == 204
         assert (await client.post(f"{path}/acme/pause")).status_code == 204
@@ -174,7 +174,7 @@ async def test_groups(scene: Scene) -> None:
 @pytest.mark.parametrize("group", ["org/repository", "/", "a%2Fb", "ä ?#&+;", ".."])
 async def test_any_name_can_stand_in_a_path(scene: Scene, group: str) -> None:
     async with scene.client("operator") as client, serving(scene.app) as url:
-        await client.put("/v1/queues/run%2Fners", json={})
+        await client.patch("/v1/queues/run%2Fners", json={})
         path = f"{url}/v1/queues/run%2fners/groups/{quote(group, safe='')}/limit".replace("..", "%2E%2E")
         async with httpx.AsyncClient(headers=client.headers) as other:
             assert (await other.put(path, json={"limit": 3})).status_code == 204

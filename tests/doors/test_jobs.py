@@ -12,7 +12,7 @@ from tests.conformance.support import claim_one, settle
 from tests.doors.scenes import api, hand_in, ids
 from tests.doors.support import Scene
 
-from jobyard.domain.job import LogLine, Progress, QueueSettings, Step
+from jobyard.domain.job import Job, LogLine, Progress, QueueSettings, Step
 from jobyard.domain.outcome import Done, Failed
 from jobyard.ports.store import Report
 
@@ -166,6 +166,26 @@ async def test_a_long_poll_answers_when_the_job_has_ended(scene: Scene) -> None:
         answer = await asyncio.wait_for(waiting, 10)
         assert (answer.json()["state"], answer.json()["result"]) == ("COMPLETED", 7)
         assert "retry-after" not in answer.headers
+
+
+async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for_end, began = scene.store.wait_for_end, asyncio.Event()
+
+    async def watched(job_id: str, timeout_seconds: float) -> Job | None:
+        began.set()
+        return await wait_for_end(job_id, timeout_seconds)
+
+    monkeypatch.setattr(scene.store, "wait_for_end", watched)
+    async with scene.client("operator") as client, scene.client("viewer") as viewer:
+        job_id = await hand_in(client)
+        [info] = [info for info in await scene.tokens.list() if info.role == "viewer"]
+        waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait_seconds": 60}))
+        await asyncio.wait_for(began.wait(), 10)
+        await scene.tokens.revoke(info.id)
+        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        assert (await asyncio.wait_for(waiting, 10)).status_code == 401
 
 
 async def test_a_long_poll_ends_when_the_server_stops(scene: Scene) -> None:

@@ -26,7 +26,7 @@ OF_ONE_JOB = [
 ]
 OF_ONE_QUEUE = [
     ("GET", "", None),
-    ("PUT", "", {}),
+    ("PATCH", "", {}),
     ("POST", "/pause", None),
     ("POST", "/resume", None),
     ("POST", "/drain", None),
@@ -118,8 +118,8 @@ async def test_a_queue_out_of_scope_is_not_there(scene: Scene, method: str, path
 async def test_whoever_has_some_groups_cannot_change_the_whole_queue(scene: Scene) -> None:
     async with scene.client("admin") as admin, scene.client("operator", groups=["acme"]) as confined:
         await hand_in(admin, queue="mail", group="acme")
-        for method, path in (("PUT", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/drain")):
-            answer = await confined.request(method, f"/v1/queues/mail{path}", json={} if method == "PUT" else None)
+        for method, path in (("PATCH", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/drain")):
+            answer = await confined.request(method, f"/v1/queues/mail{path}", json={} if method == "PATCH" else None)
             assert answer.status_code == 403
         assert (await confined.post("/v1/queues/mail/groups/acme/pause")).status_code == 204
         assert (await confined.post("/v1/queues/mail/groups/other/pause")).json()["code"] == "group_not_found"

@@ -47,7 +47,7 @@ TABLE = {
     "POST /v1/dead-letters/redrive": Row(OPERATORS, {"ids": ["a"]}),
     "GET /v1/queues": Row(ALL),
     "GET /v1/queues/{queue}": Row(ALL),
-    "PUT /v1/queues/{queue}": Row(OPERATORS, {}),
+    "PATCH /v1/queues/{queue}": Row(OPERATORS, {}),
     "POST /v1/queues/{queue}/pause": Row(OPERATORS),
     "POST /v1/queues/{queue}/resume": Row(OPERATORS),
     "POST /v1/queues/{queue}/drain": Row(OPERATORS),

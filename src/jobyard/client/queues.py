@@ -53,7 +53,7 @@ class QueueVerbs:
             keep_failed=keep_failed,
             keep_seconds=keep_seconds,
         )
-        return await self._transport.call("PUT", path("v1", "queues", queue), QueueView, body=body)
+        return await self._transport.call("PATCH", path("v1", "queues", queue), QueueView, body=body)
 
     async def pause(self, queue: str, group: str | None = None) -> None:
         """Start no more jobs of the queue, or of one group; running ones go on."""

@@ -304,7 +304,7 @@ class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsRequest(Incoming, frozen=True, kw_only=True):
-    """What a queue allows and keeps. What is not given stays, also a `keep_…` of null; a limit of null is none."""
+    """What a queue allows and keeps. What is not given stays as it is; a limit of null is none."""
 
     max_running: Limit | UnsetType | None = UNSET
     max_per_group: Limit | UnsetType | None = UNSET

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
-from jobyard.doors.http.entrance import Quick
+from jobyard.doors.http.entrance import UNKNOWN, Quick
 from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
 from jobyard.doors.http.parse import wrong
 from jobyard.doors.http.pointing import pointed
@@ -200,9 +200,20 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def get_job(ask: Ask) -> Response:
     job = await job_in_reach(ask)
     if ask.query.wait_seconds and not job.state.is_final:
-        job = await end_of(ask, job.id) or await job_in_reach(ask)
+        ended = await end_of(ask, job.id)
+        await still_let_in(ask)
+        job = ended or await job_in_reach(ask)
+        if not await ask.door.still_lets_in(ask.principal):
+            raise HttpError(401, "no_token", "This token was revoked while the answer was waited for.")
     headers = {} if job.state.is_final else {"Retry-After": "1"}
     return Response(_encode(job_view(job)), 200, headers, "application/json")
+
+
+async def still_let_in(ask: Ask) -> None:
+    """A token may have been revoked while its holder waited."""
+    holds = getattr(ask.door.gate, "holds", None)
+    if holds is not None and not await holds(ask.principal.id):
+        raise HttpError(401, "no_token", "The token was revoked meanwhile.", headers=UNKNOWN)
 
 
 async def end_of(ask: Ask, job_id: str) -> Job | None:

@@ -31,14 +31,14 @@ async def get_queue(ask: Ask) -> QueueView:
 
 
 @ROUTES.add(
-    "PUT",
+    "PATCH",
     "/v1/queues/{queue}",
     Permission.OPERATE,
     "Create a queue, or change what is given of its limits; what is kept of finished jobs is for administrators",
     body=SettingsRequest,
     answer=QueueView,
 )
-async def put_queue(ask: Ask) -> QueueView:
+async def change_queue(ask: Ask) -> QueueView:
     name = options.name("queue", ask.path["queue"])
     try:
         present = (await queue_in_reach(ask, whole=True)).settings
@@ -56,12 +56,8 @@ async def put_queue(ask: Ask) -> QueueView:
 
 def merged(request: SettingsRequest, present: QueueSettings) -> QueueSettings:
     """What is given, and the rest as it is: a new limit must not lift the others."""
-    changes = {}
-    for name in request.__struct_fields__:
-        value = getattr(request, name)
-        if value is not UNSET and not (value is None and name in RETENTION):
-            changes[name] = value
-    return msgspec.structs.replace(present, **changes)
+    given = {name: getattr(request, name) for name in request.__struct_fields__}
+    return msgspec.structs.replace(present, **{name: value for name, value in given.items() if value is not UNSET})
 
 
 def retention(settings: QueueSettings) -> tuple[float, ...]:
