@@ -19,9 +19,11 @@ from jobyard.domain.hint import COLLECTION, KEPT_SECONDS, LISTENERS, Hint, What,
 from jobyard.domain.job import NewJob, State
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.doors.http import events, login, tokens
+from jobyard.doors.http.routes import all_routes
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Action
+from jobyard.service.operate import Operate
 from jobyard.stores.memory import MemoryStore
 
 _counter = count()
@@ -237,6 +239,38 @@ async def test_what_is_handed_in_is_told_to_those_who_listen(scene: Scene, serve
         event = await eventually(lambda: reader.first("job.enqueued"))
         assert (event["subject"], event["data"]["queue"], event["data"]["state"]) == ("j1", "q", "PENDING")
         assert b'jobyard_jobs_enqueued_total{kind="mail",queue="q"} 1.0' in await scene.door.scrape.text()
+
+
+async def test_whoever_follows_everything_hears_what_people_do_over_http(store: Watched) -> None:
+    scene = Scene(store.as_store(), all_routes())
+    async with serving(scene.app) as url, await client(scene, url, "operator") as http:
+        async with listening(http, "/v1/events?type=enqueued&type=cancelled") as reader:
+            await eventually(lambda: reader.first("snapshot"))
+            await eventually(lambda: scene.door.feed.wants_each_job)
+            made = await http.post("/v1/jobs", json={"kind": "mail", "delay_seconds": 500})
+            job_id = made.json()["id"]
+            await eventually(lambda: reader.first("job.enqueued", lambda data: data["job_id"] == job_id))
+            assert (await http.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "enough"})).status_code == 200
+            event = await eventually(lambda: reader.first("job.cancelled"))
+            assert (event["subject"], event["data"]["reason"]) == (job_id, "enough")
+            assert (await http.post(f"/v1/jobs/{job_id}/retry")).status_code == 200
+            await eventually(lambda: reader.types().count("job.enqueued") == 2)
+            assert not reader.first("resync")
+            await http.post("/v1/jobs/actions", json={"action": "cancel", "ids": [job_id]})
+            await eventually(lambda: reader.first("resync"))
+        scene.door.draining.set()
+
+
+async def test_a_revoked_token_gets_no_answer_from_a_long_poll(store: Watched) -> None:
+    scene = Scene(store.as_store(), all_routes())
+    async with serving(scene.app) as url, await client(scene, url, "operator") as http:
+        job_id = (await http.post("/v1/jobs", json={"kind": "mail"})).json()["id"]
+        poll = asyncio.ensure_future(http.get(f"/v1/jobs/{job_id}?wait_seconds=20", timeout=30))
+        await eventually(lambda: store.calls["wait_for_end"])
+        for info in await scene.tokens.list():
+            await scene.tokens.revoke(info.id)
+        await Operate(scene.store).one(Action.CANCEL, job_id)
+        assert (await poll).status_code == 401
 
 
 async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server: str, yard: Jobyard) -> None:

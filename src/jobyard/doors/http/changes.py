@@ -33,6 +33,8 @@ from jobyard.service.wire import (
 ROUTES = Routes("jobs")
 # The audit log names so many jobs of a change by ids.
 NAMED = 20
+# What whoever listens is told of a job that waits.
+TOLD = (Action.CANCEL, Action.RETRY)
 # One call works no longer than this; the rest is for the next.
 BULK_SECONDS = 10.0
 NOTHING = JobFilter()
@@ -43,7 +45,10 @@ async def change(ask: Ask, action: Action, *, reason: str = "", priority: int = 
     job_id = await require_job(ask)
     await ask.door.operate.one(action, job_id, reason=reason, priority=priority)
     await note(ask, f"job.{action}", job_id, reason=reason, priority=priority or None)
-    return job_view(await ask.door.read.job(job_id))
+    job = await ask.door.read.job(job_id)
+    if action in TOLD:
+        ask.door.changed(job)
+    return job_view(job)
 
 
 @ROUTES.add(
@@ -132,6 +137,8 @@ async def change_matching(ask: Ask, request: BulkRequest, states: tuple[State, .
         )
     else:
         done = await walk(ask, request, states)
+    if done.changed:
+        ask.door.changed_many()
     await note(
         ask,
         f"jobs.{request.action}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from jobyard.domain.hint import Hint, What
-from jobyard.domain.job import NewJob, State
+from jobyard.domain.job import Job, NewJob, State
 from jobyard.doors.http.scrape import Scrape
 from jobyard.doors.http.streams import Streams
 from jobyard.observe.feed import Feed
@@ -21,6 +21,7 @@ from jobyard.service.health import Health
 from jobyard.service.operate import Operate
 from jobyard.service.read import Read
 from jobyard.service.submit import MakeJob
+from jobyard.service.watch import hint_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -76,3 +77,17 @@ class Door:
             what, state = What.ENQUEUED, State.PENDING
             told = Hint(what=what, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)
             self.feed.tell(told)
+
+    def changed(self, job: Job) -> None:
+        """Somebody ended or revived a job that no worker holds: tell whoever listens, for no worker will."""
+        if self.feed.wants_each_job and job.state is not State.RUNNING:
+            self.feed.tell(hint_of(job))
+
+    def changed_many(self) -> None:
+        """Too many to be told one by one: whoever listens looks anew."""
+        self.feed.tell(Hint(what=What.RESYNC))
+
+    async def still_lets_in(self, principal: Principal) -> bool:
+        """For what takes its time: the token may have been revoked meanwhile."""
+        holds = getattr(self.gate, "holds", None)
+        return holds is None or bool(await holds(principal.id))
