@@ -23,7 +23,6 @@ from jobyard.doors.http.routes import all_routes
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Action
-from jobyard.service.operate import Operate
 from jobyard.stores.memory import MemoryStore
 
 _counter = count()
@@ -259,18 +258,6 @@ async def test_whoever_follows_everything_hears_what_people_do_over_http(store: 
             await http.post("/v1/jobs/actions", json={"action": "cancel", "ids": [job_id]})
             await eventually(lambda: reader.first("resync"))
         scene.door.draining.set()
-
-
-async def test_a_revoked_token_gets_no_answer_from_a_long_poll(store: Watched) -> None:
-    scene = Scene(store.as_store(), all_routes())
-    async with serving(scene.app) as url, await client(scene, url, "operator") as http:
-        job_id = (await http.post("/v1/jobs", json={"kind": "mail"})).json()["id"]
-        poll = asyncio.ensure_future(http.get(f"/v1/jobs/{job_id}?wait_seconds=20", timeout=30))
-        await eventually(lambda: store.calls["wait_for_end"])
-        for info in await scene.tokens.list():
-            await scene.tokens.revoke(info.id)
-        await Operate(scene.store).one(Action.CANCEL, job_id)
-        assert (await poll).status_code == 401
 
 
 async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server: str, yard: Jobyard) -> None:

@@ -86,8 +86,3 @@ class Door:
     def changed_many(self) -> None:
         """Too many to be told one by one: whoever listens looks anew."""
         self.feed.tell(Hint(what=What.RESYNC))
-
-    async def still_lets_in(self, principal: Principal) -> bool:
-        """For what takes its time: the token may have been revoked meanwhile."""
-        holds = getattr(self.gate, "holds", None)
-        return holds is None or bool(await holds(principal.id))
