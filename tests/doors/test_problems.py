@@ -185,3 +185,18 @@ async def test_where_nothing_is(client: httpx.AsyncClient) -> None:
     refused(await client.put("/v1/jobs", json={}), 405, "no_such_method")
     refused(await client.get("/v1/jobs/nobody"), 404, "job_not_found")
     refused(await client.get("/v1/jobs/nobody/explain"), 404, "job_not_found")
+
+
+@pytest.mark.parametrize(("path", "verb"), [("/v1/queues", "queues"), ("/v1/jobs/a", "get")])
+async def test_what_breaks_inside_is_logged_and_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, verb: str
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    async with api() as scene, scene.client("admin") as client:
+        monkeypatch.setattr(scene.store, verb, broken)
+        answer = await client.get(path)
+    refused(answer, 500, "internal")
+    assert "secret" not in answer.text
+    assert "ZeroDivisionError: a secret" in caplog.text

@@ -15,7 +15,7 @@ from starlette.routing import Route as Path
 
 from jobyard.doors.http import openapi
 from jobyard.doors.http.door import Door
-from jobyard.doors.http.entrance import Place, Ways
+from jobyard.doors.http.entrance import BROKEN, Place, Ways
 from jobyard.doors.http.problems import problem
 from jobyard.doors.http.route import Route, Routes
 
@@ -31,12 +31,12 @@ def create_app(door: Door, routes: Sequence[Routes], lifespan: Lifespan | None =
         async with lifespan():
             yield
 
-    app = FastAPI(title="jobyard", version=openapi.VERSION, openapi_url=None, redirect_slashes=False, lifespan=life)
+    app = Ways(title="jobyard", version=openapi.VERSION, openapi_url=None, redirect_slashes=False, lifespan=life)
     every = [route for some in routes for route in some.all]
     places = {path: Place(door, here) for path, here in by_path(every).items()}
     # Not as FastAPI's own routes: those look for dependencies that ours do not have, and it shows.
     app.router.routes.extend(Path(path, place) for path, place in places.items())
-    app.add_middleware(Ways, places={path: place for path, place in places.items() if "{" not in path})
+    app.places = {path: place for path, place in places.items() if "{" not in path}
     app.state.routes = every
     app.openapi = cache(lambda: openapi.document(every))  # type: ignore[method-assign]  # as FastAPI documents it
     app.add_exception_handler(HTTPException, refused)
@@ -60,4 +60,4 @@ async def refused(request: Request, error: Any) -> Response:
 
 async def broken(request: Request, error: Exception) -> Response:
     """The server's log has the traceback; the caller is not told our insides."""
-    return problem(500, "internal", "Something broke here; the server's log says what.", instance=request.url.path)
+    return problem(500, "internal", BROKEN, instance=request.url.path)

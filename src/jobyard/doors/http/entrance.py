@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from jobyard.doors.http.door import Door
 from jobyard.doors.http.parse import body_of, query_of
@@ -18,6 +20,9 @@ from jobyard.doors.http.route import Ask, Route
 from jobyard.errors import JobyardError
 from jobyard.service.access import Principal, Role
 
+log = logging.getLogger("jobyard.http")
+
+BROKEN = "Something broke here; the server's log says what."
 NOBODY = Principal(id="", name="", role=Role.VIEWER)
 UNKNOWN = {"WWW-Authenticate": "Bearer"}
 
@@ -40,6 +45,10 @@ class Entrance:
             return from_error(error, request.url.path)
         except ClientDisconnect:
             return Response(status_code=499)
+        except Exception:
+            # The log has the traceback; the caller is not told our insides.
+            log.exception("%s %s broke", request.method, request.url.path)
+            return problem(500, "internal", BROKEN, instance=request.url.path)
 
     async def _enter(self, request: Request) -> Response:
         door, route, principal = self._door, self._route, NOBODY
@@ -72,27 +81,25 @@ def names_in(request: Request) -> dict[str, str]:
     return {name: value.replace(SLASH, "/") for name, value in names.items()} if names else names
 
 
-class Ways:
+class Ways(FastAPI):
     """In front of the router: a fixed path leads straight to its place, past layers that it does not need.
 
     And a slash that was sent as %2F belongs to a name ("org/repository"): it divides no path.
     """
 
-    def __init__(self, app: ASGIApp, places: Mapping[str, Place]) -> None:
-        self._app = app
-        self._places = places
+    places: Mapping[str, Place] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        place = self._places.get(scope.get("path", ""))
+        place = self.places.get(scope.get("path", ""))
         if place is not None and scope["type"] == "http" and not scope.get("root_path"):
-            scope["endpoint"] = place
+            scope["app"], scope["endpoint"] = self, place
             await place(scope, receive, send)
             return
         raw: bytes = scope.get("raw_path") or b""
         if b"%2F" in raw or b"%2f" in raw:
             marked = raw.replace(b"%2F", b"%1F").replace(b"%2f", b"%1F")
-            scope = {**scope, "path": unquote(marked.decode("latin-1"))}
-        await self._app(scope, receive, send)
+            scope["path"] = unquote(marked.decode("latin-1"))
+        await super().__call__(scope, receive, send)
 
 
 class Quick(Response):
