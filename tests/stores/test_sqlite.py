@@ -123,6 +123,9 @@ async def test_a_file_that_is_removed_is_noticed(tmp_path: Path) -> None:
         (tmp_path / "jobs.db").unlink()
         with pytest.raises(StoreUnavailable, match="removed or replaced"):
             await store.reclaim()
+        # What nobody will ever find must not be taken.
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await store.insert([NewJob(id="one", kind="k")])
     finally:
         await store.close()
 

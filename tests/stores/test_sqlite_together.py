@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobyard.domain.job import NewJob, QueueSettings, State
@@ -99,6 +99,7 @@ def perform(connection: sqlite3.Connection, operations: list[Operation], told: T
     connection.execute("COMMIT")
 
 
+@settings(deadline=None)  # a busy machine is no fault of the store
 @given(st.lists(st.lists(OPERATIONS, min_size=1, max_size=6), max_size=6))
 def test_sharing_a_transaction_changes_nothing(batches: list[list[Operation]]) -> None:
     together, alone = Told(), Told()

@@ -145,3 +145,30 @@ async def test_stopping_waits_for_both_and_hands_back_what_they_bring(yard: Joby
     await stopping
     [queue] = await yard.queues()
     assert (queue.running, queue.completed, queue.completed + queue.waiting) == (0, handlers.ran, 2000)
+
+
+@pytest.mark.parametrize("concurrency", [200, 1000, 1200, 5000])
+async def test_an_idle_worker_rests(yard: Jobyard, slow: Slow, concurrency: int) -> None:
+    async with yard.worker(concurrency=concurrency):
+        await asyncio.sleep(0.3)
+        asked = len(slow.wanted)
+        await asyncio.sleep(0.3)
+        assert len(slow.wanted) == asked <= 3
+
+
+async def test_one_trip_at_a_time_while_the_store_is_away(yard: Jobyard, slow: Slow, events: Events) -> None:
+    """Two would take turns, and a worker that is told to stop would never see the end of it."""
+    handlers = Handlers(yard)
+    await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])
+    worker = yard.worker(concurrency=200)
+    await worker.start()
+    await eventually(lambda: slow.most == 2)
+    slow.failing = 1_000_000
+    await eventually(lambda: len(events.of(e.StoreTrouble)) >= 2)
+    slow.most = slow.under_way
+    await eventually(lambda: slow.under_way == 0)
+    slow.most = 0
+    await eventually(lambda: len(events.of(e.StoreTrouble)) >= 6)
+    assert slow.most == 1
+    slow.failing = 0
+    await worker.stop()

@@ -11,8 +11,10 @@ from jobyard.domain.events import Event, JobSettled, SettlementRefused
 from jobyard.domain.job import State
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition
+from jobyard.ports.store import Store
 
 COMPLETED = Transition(to=State.COMPLETED)
+LARGE_TRIP = 50
 
 
 class Parcel(NamedTuple):
@@ -40,6 +42,15 @@ class Order(NamedTuple):
     wanted: int  # free slots that are kept for its answer
     until: asyncio.Future[None]
     task: asyncio.Task[None]
+
+
+def overlap(store: Store, concurrency: int, most: int) -> tuple[bool, int]:
+    """Whether two trips may be under way, and how much the second must carry: smaller ones would only cost more trips.
+
+    It pays where the store is another process: that works on one trip while the jobs of the other run.
+    """
+    large = min(most, max(LARGE_TRIP, concurrency // 2))
+    return store.is_apart and concurrency >= 2 * LARGE_TRIP, large
 
 
 def news(batch: Sequence[Parcel], refused: Container[LeaseKey], *, each: bool) -> tuple[int, list[Event]]:

@@ -23,15 +23,13 @@ from jobyard.service.control import Control
 from jobyard.worker.identity import worker_name
 from jobyard.worker.keeper import Keeper
 from jobyard.worker.run import Run
-from jobyard.worker.trip import Order, Parcel, Trip, news
+from jobyard.worker.trip import Order, Parcel, Trip, news, overlap
 from jobyard.worker.trouble import Trouble, tell_of_a_fault
 
 log = logging.getLogger("jobyard.worker")
 
 # A trip carries at most this many claims: larger trips would hold the store's write lock for too long.
 CLAIM_AT_ONCE = 500
-# A trip may leave while another is under way if it carries at least this many; smaller ones would only cost more trips.
-LARGE_TRIP = 50
 # Even without a word from the store the worker looks again after this long.
 LOOK_AGAIN_SECONDS = 1.0
 # A job on its last chance that met another one here is due again after this long.
@@ -67,10 +65,8 @@ class Worker:
         self._last_chance: LeaseKey | None = None  # the latest job here whose next death would be its last
         self._outbox: list[Parcel] = []
         self._under_way: list[Trip] = []
-        # Two large trips overlap where the store is another process: it works on one while the jobs of the other run.
-        self._large_trip = max(LARGE_TRIP, concurrency // 2)
-        self._overlaps = store.is_apart and concurrency >= 2 * LARGE_TRIP
-        self._claim_at_once = min(CLAIM_AT_ONCE, self._large_trip if self._overlaps else CLAIM_AT_ONCE)
+        self._overlaps, self._large_trip = overlap(store, concurrency, CLAIM_AT_ONCE)
+        self._claim_at_once = self._large_trip if self._overlaps else CLAIM_AT_ONCE
         self._wake = asyncio.Event()
         self._is_loaded = asyncio.Event()  # there may be enough for a second trip
         self._apart = asyncio.Lock()
@@ -157,7 +153,7 @@ class Worker:
         if self._overlaps:
             second = self._loop.create_task(self._second_lane())
             second.add_done_callback(tell_of_a_fault)
-        while not self._stopping or self._runs or self._under_way or (self._has_left_overs() and not self._gives_up()):
+        while not self._stopping or self._runs or self._under_way or self._has_left_overs():
             wanted = self._wanted()
             if self._may_leave(wanted):
                 await self.run_once(wanted)
@@ -188,13 +184,13 @@ class Worker:
         claims = wanted if self._hungry else 0
         if not self._under_way:
             return bool(self._outbox or claims)
-        return self._overlaps and max(len(self._outbox), claims) >= self._large_trip
+        # While the store is away one trip at a time tries: two would take turns for ever and never let a worker stop.
+        is_well = self._trouble.seconds() == 0
+        return self._overlaps and is_well and max(len(self._outbox), claims) >= self._large_trip
 
     def _has_left_overs(self) -> bool:
-        return bool(self._outbox or self._order)
-
-    def _gives_up(self) -> bool:
-        return self._hurry.is_set() and self._trouble.seconds() > GIVE_UP_SECONDS
+        gives_up = self._hurry.is_set() and self._trouble.seconds() > GIVE_UP_SECONDS
+        return bool(self._outbox or self._order) and not gives_up
 
     def _free_slots(self) -> int:
         ordered = 0 if self._order is None else self._order.wanted
@@ -228,7 +224,7 @@ class Worker:
                 self._outbox = batch + self._outbox
                 await self._trouble.nap("exchanging jobs", error)
             return
-        trip.batch, trip.wanted = [], 0
+        trip.batch, trip.wanted = [], len(answer.leases)
         # First what ended, then what begins: who follows a job hears it in that order.
         self._record(batch, answer)
         await self._take(answer, wanted)
@@ -236,7 +232,9 @@ class Worker:
     async def _take(self, answer: Exchange, wanted: int) -> None:
         self.last_exchange = time.monotonic()
         self._trouble.is_over(self.last_exchange)
-        self._hungry = self._hungry or (0 < wanted == len(answer.leases))
+        if wanted > 0:
+            # After a short answer an order is left, and that looks at once: no word that came meanwhile is missed.
+            self._hungry = len(answer.leases) == wanted
         if any(lease.deaths >= MAX_DEATHS - 1 for lease in answer.leases):
             async with self._apart:
                 self._begin_all(await self._set_apart(answer.leases))
@@ -281,7 +279,13 @@ class Worker:
             await self._trouble.nap("exchanging jobs", error)
             self._hungry = True
         else:
-            await self._take(answer, wanted)
+            # The keeper must know that leases have come, although none of them runs yet.
+            trip = Trip([], len(answer.leases))
+            self._under_way.append(trip)
+            try:
+                await self._take(answer, wanted)
+            finally:
+                self._under_way.remove(trip)
         finally:
             handle.cancel()
             self._order = None
@@ -313,14 +317,11 @@ class Worker:
                 # The claim was on its way when the worker was told to stop: it goes back as it came.
                 self._handed_back += 1
                 self._outbox.append(Parcel(lease, Settlement(lease.key, judge(lease, Release())), time.monotonic()))
-            else:
-                self._begin(lease)
-
-    def _begin(self, lease: Lease) -> None:
-        if self._observer.wants_each_job:
-            self.observe(e.JobStarted(lease))
-        run = Run(self, lease, self._loop)
-        self._runs[run.key] = run
+                continue
+            if self._observer.wants_each_job:
+                self.observe(e.JobStarted(lease))
+            run = Run(self, lease, self._loop)
+            self._runs[run.key] = run
 
     def reported(self, lease: Lease, progress: Progress) -> None:
         if self._observer.wants_each_job:

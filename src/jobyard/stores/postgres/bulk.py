@@ -135,7 +135,8 @@ def _stand(
     ready: list[tuple[object, ...]] = []
     delayed: list[tuple[object, ...]] = []
     groups: dict[tuple[str, str], Arrivals] = {}
-    for job, sequence, (run_at, ord_, flags) in zip(jobs, sequences, places, strict=True):
+    first_due: dict[tuple[str, str], int] = {}
+    for place, (job, sequence, (run_at, ord_, flags)) in enumerate(zip(jobs, sequences, places, strict=True)):
         queue, group = job.queue, job.group or ""
         arrivals = groups.get((queue, group))
         if arrivals is None:
@@ -144,11 +145,13 @@ def _stand(
             arrivals.ord = ord_
         if run_at <= now:
             arrivals.waiting += 1
+            first_due.setdefault((queue, group), place)
             ready.append((queue, group, ord_, 0, flags))
         else:
             arrivals.delayed += 1
             arrivals.run_at = run_at if arrivals.run_at is None else min(run_at, arrivals.run_at)
             delayed.append((queue, run_at, sequence, group, ord_, 0, flags, False))
     ready.sort()  # neighbours share a page
-    # A group whose jobs all come later joins no line now: its place among the others means nothing.
-    return ready, delayed, [(*key, item.waiting, item.delayed, item.ord, item.run_at) for key, item in groups.items()]
+    # In the order in which they join the line; a group whose jobs all come later joins none now.
+    in_order = sorted(groups.items(), key=lambda each: first_due.get(each[0], len(jobs)))
+    return ready, delayed, [(*key, item.waiting, item.delayed, item.ord, item.run_at) for key, item in in_order]

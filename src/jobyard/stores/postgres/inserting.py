@@ -32,17 +32,13 @@ class Coach:
         if any(job.unique is not None for job in jobs):
             # Its key may be held by somebody's open transaction: nobody else should wait for that.
             return await self._send(jobs)
-        if not self._under_way and not self._waiting:
-            # Nobody to travel with: whoever comes meanwhile gathers behind.
-            self._under_way += 1
-            try:
-                return await self._send(jobs)
-            finally:
-                self._landed()
         loop = asyncio.get_running_loop()
         seat: asyncio.Future[list[Inserted]] = loop.create_future()
         self._waiting.append((jobs, seat))
-        if not self._called and self._under_way < CALLS_AT_ONCE:
+        if not self._under_way and not self._called:
+            # Nobody to travel with: whoever comes meanwhile gathers behind.
+            self._depart()
+        elif not self._called and self._under_way < CALLS_AT_ONCE:
             self._called = True
             loop.call_soon(self._depart)
         return await seat

@@ -52,6 +52,9 @@ class Orders:
         if any(job.unique is not None or job.run_at is not None or job.delay_seconds > 0 for job in jobs):
             return None
         for order in self._waiting:
+            if order.answer.done():
+                # Called off a moment ago: whoever left it has yet to wake up, and would never see an answer.
+                continue
             if not order.queues or all(job.queue in order.queues for job in jobs):
                 self._waiting.remove(order)
                 order.is_taken = True

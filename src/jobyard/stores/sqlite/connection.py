@@ -171,3 +171,13 @@ def same_file(connection: sqlite3.Connection, path: Path) -> bool:
         if name == "main":
             return bool(file) and Path(file).samefile(path)
     return False
+
+
+def require_same_file(path: Path, inode: int) -> None:
+    """A file that was removed or replaced under our feet takes everything and keeps nothing: say so instead."""
+    try:
+        present: int | None = path.stat().st_ino
+    except FileNotFoundError:
+        present = None
+    if present != inode:
+        raise StoreUnavailable(f"{path} was removed or replaced; restart to use what is there now.")

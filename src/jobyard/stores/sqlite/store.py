@@ -40,7 +40,7 @@ from jobyard.ports.store import (
 from jobyard.stores.sqlite import change, insert, leases, people, records, retention, settle
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
-from jobyard.stores.sqlite.connection import plain_words, same_file
+from jobyard.stores.sqlite.connection import plain_words, require_same_file, same_file
 from jobyard.stores.sqlite.examine import file_findings, known_migrations
 from jobyard.stores.sqlite.line import next_due, promote
 from jobyard.stores.sqlite.reader import Reader
@@ -148,15 +148,6 @@ class SqliteStore:
             await self._write(lambda _: None, durable=False)
         return await self._read(work)
 
-    def _require_same_file(self, connection: sqlite3.Connection) -> None:
-        """A file that was removed or replaced under our feet looks like an empty queue: say so instead."""
-        try:
-            present: int | None = self.path.stat().st_ino
-        except FileNotFoundError:
-            present = None
-        if present != self._inode:
-            raise StoreUnavailable(f"{self.path} was removed or replaced; restart to use what is there now.")
-
     # The hot path
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
@@ -239,7 +230,7 @@ class SqliteStore:
 
     async def reclaim(self, limit: int = 1000) -> list[Ended]:
         now = self._clock.now()
-        await self._read(self._require_same_file)
+        require_same_file(self.path, self._inode)
         # Asking first keeps an idle fleet from taking turns at the write lock.
         if await self._read(lambda connection: connection.execute(ANY_EXPIRED_LEASE, (now,)).fetchone()) is None:
             return []

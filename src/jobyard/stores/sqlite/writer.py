@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jobyard.domain.job import Job
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import Clock
-from jobyard.stores.sqlite.connection import begin, connect, migrate, plain_words
+from jobyard.stores.sqlite.connection import begin, connect, migrate, plain_words, require_same_file
 from jobyard.stores.sqlite.line import promote
 from jobyard.stores.sqlite.syncer import Operation, Syncer
 from jobyard.stores.sqlite.transaction import Transaction
@@ -69,6 +69,7 @@ class Writer:
         self._connection = connect(path, "OFF" if synchronous == "OFF" else "NORMAL", writer=True)
         try:
             migrate(self._connection, path)
+            self._inode = path.stat().st_ino
             self._syncer = Syncer(path, _answer) if synchronous == "FULL" else None
         except BaseException:
             self._connection.close()
@@ -243,6 +244,8 @@ class Writer:
 
     def _transact(self, batch: list[Operation], look: bool) -> Transaction:
         connection = self._connection
+        require_same_file(self._path, self._inode)
+        before: list[tuple[Operation, Any]] = []
         begin(connection)
         try:
             tx = Transaction(connection, self._clock.now(), self._awaited)
@@ -253,6 +256,7 @@ class Writer:
                 tx = Transaction(connection, self._clock.now(), self._awaited)
             for operation in batch:
                 operation.answer = operation.work(tx)
+            before = [(operation, operation.answer) for operation in self._parked]
             if tx.arrived or look:
                 self._try_the_waiting(tx, batch)
             tx.flush()
@@ -260,6 +264,9 @@ class Writer:
             connection.execute("COMMIT")
         except BaseException:
             connection.rollback()
+            for operation, answer in before:
+                # What it was given in this transaction has never been.
+                operation.answer = answer
             raise
         return tx
 

@@ -26,6 +26,7 @@ BEGIN
   IF p_wanted > 0 AND (p_queues = ARRAY[p_queue] OR (
       (cardinality(p_queues) = 0 OR p_queue = ANY (p_queues))
       AND cardinality({schema}.jobyard_candidates(v_now, p_queues, true, false)) = 0)) THEN
+    PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
     PERFORM FROM {schema}.jobyard_queue k WHERE k.name = p_queue FOR NO KEY UPDATE;
     -- Having waited for one queue, no other may be waited for: they are held in the order of their names.
     v_queues := ARRAY[p_queue];
