@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2 as httpx
@@ -120,6 +122,34 @@ def test_open_streams_end_with_the_server(tmp_path: Path) -> None:
             up.process.send_signal(signal.SIGTERM)
             list(lines)  # to its end, which is a proper one: a broken stream would raise
         assert up.end() == 0
+
+
+def test_what_happens_to_a_waiting_job_is_heard_on_the_stream(tmp_path: Path) -> None:
+    with starting(tmp_path, "server") as up:
+        up.greet()
+        with up.client.stream("GET", "/v1/events?type=enqueued&type=cancelled") as stream:
+            lines = stream.iter_lines()
+            hear(lines, "io.jobyard.snapshot.v1")
+            heard = threading.Event()
+
+            def hand_in() -> None:
+                while not heard.wait(0.1):  # who publishes notices within a second that somebody listens
+                    up.enqueue("a")
+
+            handing_in = threading.Thread(target=hand_in)
+            handing_in.start()
+            enqueued = hear(lines, "io.jobyard.job.enqueued.v1")
+            heard.set()
+            handing_in.join()
+            job = up.client.get("/v1/jobs").json()["items"][0]["id"]
+            assert up.client.post(f"/v1/jobs/{job}/cancel", json={}).status_code == 200
+            assert job in hear(lines, "io.jobyard.job.cancelled.v1")
+            assert '"kind":"gate"' in enqueued
+
+
+def hear(lines: Iterator[str], kind: str) -> str:
+    """The next event of this kind; the client's own patience ends the wait for one that never comes."""
+    return next(line for line in lines if f'"type":"{kind}"' in line)
 
 
 def refuses(host: str, port: int) -> bool:
