@@ -100,7 +100,7 @@ async def test_a_run_stopped_before_its_first_step_is_handed_back_at_once(yard: 
     worker = yard.worker(queues=["another"])
     await worker.start()
     [lease] = (await yard.store.exchange(worker.id, [], ["default"], 1, 15)).leases
-    worker._begin(lease)
+    worker._begin_all([lease])
     began = time.monotonic()
     [run] = worker._runs.values()
     run.release()
