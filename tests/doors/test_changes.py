@@ -133,6 +133,8 @@ async def test_queues(scene: Scene) -> None:
         assert (kept["keep_completed"], kept["max_waiting"], kept["max_running"]) == (7, 9, 3)
         lifted = (await client.patch("/v1/queues/mail", json={"max_running": None})).json()["settings"]
         assert (lifted["max_waiting"], lifted["max_running"]) == (9, None)
+        for name in ("keep_completed", "keep_failed", "keep_seconds"):
+            assert (await admin.patch("/v1/queues/mail", json={name: None})).status_code == 422
         await hand_in(client, queue="mail")
         assert (await client.post("/v1/queues/mail/pause")).json()["paused"] is True
         assert (await client.post("/v1/queues/mail/resume")).json()["paused"] is False

@@ -310,9 +310,9 @@ class SettingsRequest(Incoming, frozen=True, kw_only=True):
     max_per_group: Limit | UnsetType | None = UNSET
     max_waiting: Limit | UnsetType | None = UNSET
     max_waiting_per_group: Limit | UnsetType | None = UNSET
-    keep_completed: Limit | UnsetType | None = UNSET
-    keep_failed: Limit | UnsetType | None = UNSET
-    keep_seconds: Seconds | UnsetType | None = UNSET
+    keep_completed: Limit | UnsetType = UNSET
+    keep_failed: Limit | UnsetType = UNSET
+    keep_seconds: Seconds | UnsetType = UNSET
 
 
 class SettingsView(msgspec.Struct, frozen=True, kw_only=True):
