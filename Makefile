@@ -31,7 +31,7 @@ check: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports
 
 test: check servers  ## every test, small counts
-	$(BIN)/python -m pytest
+	$(BIN)/python -m tests.run
 
 servers: $(STAMP)  ## install what the tests need and lack: Redis, PostgreSQL, PgBouncer
 	@$(BIN)/python -m tests.servers.install

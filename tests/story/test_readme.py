@@ -29,7 +29,10 @@ def free_port() -> int:
 
 def run_command() -> str:
     """The recipe, as make would hand it to the shell."""
-    answer = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True)
+    # As from a terminal, also when a make runs the tests.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    words = ["make", "--no-print-directory", "-n", "run"]
+    answer = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return answer.stdout.splitlines()[-1]
 
 
