@@ -1,0 +1,109 @@
+"""A schedule: what is inserted, when, and what happens to instants that nobody was there for."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import blake2b
+
+import msgspec
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import NewJob, Unique
+
+# A tick that is decided within this time after its instant is in time.
+GRACE_SECONDS = 30.0
+DEFAULT_TIMEOUT_SECONDS = 300.0
+MANAGED = "managed"
+TAG = "schedule:"
+
+
+class Verdict(StrEnum):
+    """What became of one due instant of a schedule."""
+
+    FIRED = "fired"  # its job was inserted in time
+    LATE = "late"  # its job was inserted, made up for after its grace time
+    MISSED = "missed"  # nobody was there in time and the policy does not make up for it
+    SKIPPED = "skipped"  # the job of an earlier tick was not over
+
+    @property
+    def has_job(self) -> bool:
+        return self in (Verdict.FIRED, Verdict.LATE)
+
+
+class Overlap(StrEnum):
+    """What happens when a tick comes and the job of an earlier one is not over."""
+
+    ALLOW = "allow"  # they run side by side
+    SKIP = "skip"  # the tick is skipped
+    QUEUE = "queue"  # the newest such tick waits for the end of that job
+
+
+class Missed(StrEnum):
+    """What happens to instants that nobody decided within the grace time."""
+
+    SKIP = "skip"  # none is made up for
+    ONCE = "once"  # the newest is, unless a later instant is in time
+    ALL = "all"  # the newest `missed_limit` are, in order
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The definition, as it is stored. `revision` grows with every change that schedulers must know of."""
+
+    name: str
+    expression: str
+    kind: str
+    timezone: str = "UTC"
+    payload: msgspec.Raw = msgspec.Raw(b"{}")  # a JSON document
+    queue: str = "default"
+    group: str | None = None
+    priority: int = 0
+    max_retry: int = 3
+    timeout_seconds: float | None = DEFAULT_TIMEOUT_SECONDS
+    enabled: bool = True
+    overlap: Overlap = Overlap.SKIP
+    missed: Missed = Missed.ONCE
+    missed_limit: int = 10  # of Missed.ALL
+    jitter_seconds: float = 0.0
+    start_at: Instant | None = None  # no instant before it
+    end_at: Instant | None = None  # nor after it
+    origin: str = MANAGED  # or where it is declared: "file", "code:<app>"
+    is_declared: bool = True  # False: its declaration has disappeared
+    revision: int = 0
+    created_at: Instant = 0
+    changed_at: Instant = 0
+
+    @property
+    def is_managed(self) -> bool:
+        return self.origin == MANAGED
+
+    def job(self, job_id: str, at: Instant | None = None) -> NewJob:
+        """The job of the tick at `at`; without one, a job that somebody wants now, beside the clock."""
+        holds = at is not None and self.overlap is not Overlap.ALLOW
+        return NewJob(
+            id=job_id,
+            kind=self.kind,
+            queue=self.queue,
+            group=self.group,
+            priority=self.priority,
+            payload=bytes(self.payload),
+            max_attempts=self.max_retry + 1,
+            timeout_seconds=self.timeout_seconds,
+            run_at=None if at is None else at + self.jitter(at),
+            unique=Unique(TAG + self.name) if holds else None,
+            tags=(TAG + self.name,),
+        )
+
+    def jitter(self, at: Instant) -> int:
+        """How many milliseconds after its tick a job is due: the same for whoever asks.
+
+        >>> Schedule(name="a", expression="@daily", kind="k").jitter(1_000)
+        0
+        >>> spread = Schedule(name="a", expression="@daily", kind="k", jitter_seconds=60)
+        >>> spread.jitter(1_000) == spread.jitter(1_000), 0 <= spread.jitter(1_000) <= 60_000
+        (True, True)
+        """
+        most = round(self.jitter_seconds * 1000)
+        if most == 0:
+            return 0
+        roll = blake2b(f"{at} {self.name}".encode(), digest_size=8).digest()
+        return int.from_bytes(roll) % (most + 1)

@@ -1,0 +1,1 @@
+"""Wakes for due instants and has the store decide each of them once."""
