@@ -156,12 +156,39 @@ async def test_a_list_is_filtered_and_paged(scene: Scene) -> None:
         assert [job["id"] for job in (await viewer.get(link[1])).json()["items"]] == [made[1]]
 
 
+async def test_a_batch_and_its_idempotency_key(scene: Scene) -> None:
+    jobs = [{"kind": "mail", "payload": {"number": number}} for number in range(3)]
+    async with scene.client("operator") as client, scene.client("operator") as other:
+
+        async def post(some: list[Any], who: Any = client) -> Any:
+            return await who.post("/v1/jobs/batch", json={"jobs": some}, headers={"Idempotency-Key": "b"})
+
+        first, again = await post(jobs), await post(jobs)
+        assert "idempotency-replayed" not in first.headers
+        assert again.headers["idempotency-replayed"] == "true"
+        assert [item["id"] for item in again.json()["items"]] == [item["id"] for item in first.json()["items"]]
+        for another in (jobs[:2], [*jobs, {"kind": "more"}], jobs[::-1], [{**job, "queue": "other"} for job in jobs]):
+            answer = await post(another)
+            assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+        assert len(await ids(client)) == 3
+        assert "idempotency-replayed" not in (await post(jobs[:1], other)).headers
+
+
+async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(scene: Scene) -> None:
+    async with scene.client("operator", queues=["mail"]) as client:
+        headers = {"Idempotency-Key": "b"}
+        refused = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a"}]}, headers=headers)
+        assert refused.json()["refused"] == 1
+        mended = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a", "queue": "mail"}]}, headers=headers)
+        assert mended.json()["accepted"] == 1
+
+
 async def test_a_long_poll_answers_when_the_job_has_ended(scene: Scene) -> None:
     async with scene.client("viewer") as viewer, scene.client("operator") as client:
         job_id = await hand_in(client)
-        early = await viewer.get(f"/v1/jobs/{job_id}", params={"wait_seconds": 0.01})
+        early = await viewer.get(f"/v1/jobs/{job_id}", params={"wait": 0.01})
         assert (early.json()["state"], early.headers["retry-after"]) == ("PENDING", "1")
-        waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait_seconds": 60}))
+        waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
         await settle(scene.store, await claim_one(scene.store), Done(b"7"))
         answer = await asyncio.wait_for(waiting, 10)
         assert (answer.json()["state"], answer.json()["result"]) == ("COMPLETED", 7)
@@ -181,7 +208,7 @@ async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
     async with scene.client("operator") as client, scene.client("viewer") as viewer:
         job_id = await hand_in(client)
         [info] = [info for info in await scene.tokens.list() if info.role == "viewer"]
-        waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait_seconds": 60}))
+        waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
         await asyncio.wait_for(began.wait(), 10)
         await scene.tokens.revoke(info.id)
         await settle(scene.store, await claim_one(scene.store), Done(b"7"))
@@ -191,7 +218,7 @@ async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
 async def test_a_long_poll_ends_when_the_server_stops(scene: Scene) -> None:
     async with scene.client("operator") as client:
         job_id = await hand_in(client)
-        waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait_seconds": 60}))
+        waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
         scene.door.draining.set()
         answer = await asyncio.wait_for(waiting, 10)
         assert (answer.json()["state"], answer.headers["retry-after"]) == ("PENDING", "1")

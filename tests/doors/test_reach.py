@@ -137,6 +137,36 @@ async def test_nobody_hands_in_beyond_their_scope(scene: Scene) -> None:
         assert len(await ids(client)) == 2
 
 
+UNIQUE = {"kind": "mail", "unique": {"key": "nightly"}, "group": "acme"}
+
+
+@pytest.mark.parametrize(
+    ("role", "scope"), [("submitter", {}), ("operator", {"groups": ["acme"]}), ("submitter", {"queues": ["default"]})]
+)
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "mine"}], ids=["plain", "guarded"])
+async def test_a_held_unique_key_does_not_tell_whose_it_is(
+    scene: Scene, role: str, scope: dict[str, Any], headers: dict[str, str]
+) -> None:
+    async with scene.client("operator") as operator, scene.client(role, **scope) as client:
+        holder = await hand_in(operator, unique={"key": "nightly"}, group="other")
+        answer = await client.post("/v1/jobs", json=UNIQUE, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (409, "unique_key_held")
+        assert [error["pointer"] for error in answer.json()["errors"]] == ["/unique/key"]
+        batch = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "x", "group": "acme"}, UNIQUE]})
+        taken, refused = batch.json()["items"]
+        assert (taken["status"], refused["status"], refused["code"]) == (202, 409, "unique_key_held")
+        assert refused["errors"][0]["pointer"] == "/jobs/1/unique/key"
+        assert holder not in answer.text + batch.text + str(answer.headers)
+        assert set(await ids(operator)) == {holder, taken["id"]}
+
+
+async def test_ones_own_unique_key_answers_ones_own_job(scene: Scene) -> None:
+    async with scene.client("submitter") as client:
+        first = await hand_in(client, unique={"key": "nightly"})
+        answer = await client.post("/v1/jobs", json=UNIQUE)
+        assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
+
+
 async def bulk(client: httpx.AsyncClient, **given: object) -> httpx.Response:
     return await client.post("/v1/jobs/actions", json=given)
 

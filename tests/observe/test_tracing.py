@@ -19,7 +19,7 @@ from tests.support import Watched, eventually
 from jobyard import BlockingContext, Context, Jobyard
 from jobyard.domain.job import NewJob
 from jobyard.domain.tags import TRACE
-from jobyard.doors.http import jobs
+from jobyard.doors.http import submitting
 from jobyard.doors.http.door import OpenGate
 from jobyard.doors.http.traced import Traced
 from jobyard.errors import ConfigurationError, JobFailed, StoreUnavailable
@@ -214,7 +214,7 @@ async def test_over_http_the_callers_trace_reaches_the_handler(spans: Spans, see
     yard = Jobyard("memory://")
     yard.trace(spans.provider)
     declare(yard, seen)
-    scene = Scene(yard.store, [jobs.ROUTES], gate=OpenGate())
+    scene = Scene(yard.store, [submitting.ROUTES], gate=OpenGate())
     scene.app = Traced(scene.app, tracing)  # type: ignore[assignment]  # any application will do
     async with yard, scene.client() as client, yard.worker():
         body = {"kind": "build", "queue": "builds"}

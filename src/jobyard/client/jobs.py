@@ -135,7 +135,7 @@ class JobVerbs:
             "GET",
             path("v1", "jobs", job_id),
             JobView,
-            query=as_query({"wait_seconds": f"{wait:.3f}"}),
+            query=as_query({"wait": f"{wait:.3f}"}),
             wait_seconds=wait,
             patience=most if left is None else min(left, most),
         )

@@ -92,12 +92,12 @@ def prepare(make: MakeJob, principal: Principal, request: JobRequest, key: str |
     words = words_of(request)
     if key is None:
         return Prepared(_marked(make(request.kind, request.payload, words), principal), False, False)
-    owner = _digest(principal.id.encode(), key.encode())
+    owner = digest(principal.id.encode(), key.encode())
     holds_key = "unique" not in words
     if holds_key:
         words["unique"] = Unique(IDEMPOTENCY + owner.hex(), UniqueScope.PERIOD, KEY_SECONDS)
     body = msgspec.json.encode(request, order="deterministic")
-    job = make(request.kind, request.payload, words, _uuid(_digest(owner, body)))
+    job = make(request.kind, request.payload, words, _uuid(digest(owner, body)))
     return Prepared(_marked(job, principal), True, holds_key)
 
 
@@ -169,7 +169,7 @@ async def store_many(store: Store, prepared: Sequence[Prepared]) -> list[Stored 
     return list(await asyncio.gather(*(alone(each) for each in prepared)))
 
 
-def _digest(*parts: bytes) -> bytes:
+def digest(*parts: bytes) -> bytes:
     """Each part with its length, so that no two lists of parts look alike."""
     hashed = blake2b(digest_size=16)
     for part in parts:

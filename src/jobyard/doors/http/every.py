@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import changes, dead, docs, groups, jobs, kinds, queues, workers
+from jobyard.doors.http import changes, dead, docs, groups, jobs, kinds, queues, submitting, workers
 
 API = (
+    submitting.ROUTES,
     jobs.ROUTES,
     changes.ROUTES,
     dead.ROUTES,

@@ -1,4 +1,4 @@
-"""Jobs: hand in, list, look at one, wait for its end, ask why it waits."""
+"""Jobs: list, look at one, wait for its end, ask why it waits."""
 
 from __future__ import annotations
 
@@ -11,135 +11,30 @@ from starlette.responses import Response
 
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
-from jobyard.doors.http.entrance import UNKNOWN, Quick
+from jobyard.doors.http.entrance import UNKNOWN
 from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
 from jobyard.doors.http.parse import wrong
-from jobyard.doors.http.pointing import pointed
-from jobyard.doors.http.problems import FieldError, HttpError, status_of
+from jobyard.doors.http.problems import HttpError
 from jobyard.doors.http.reach import Keep, job_in_reach, narrowed, require_job
 from jobyard.doors.http.route import Ask, Routes
-from jobyard.errors import BadInput, JobyardError
+from jobyard.errors import BadInput
 from jobyard.ports.store import Filter, Page
-from jobyard.service.access import Permission, Principal
-from jobyard.service.submit import MAX_KEY, Prepared, Stored, prepare, store_many, store_one
+from jobyard.service.access import Permission
 from jobyard.service.views import explanation_view, job_summary, job_view
 from jobyard.service.wire import (
     MAX_WAIT_SECONDS,
-    Accepted,
-    BatchAnswer,
-    BatchItem,
-    BatchRequest,
     ExplanationView,
     JobFilter,
     JobPage,
-    JobRequest,
     JobView,
     Name,
-    Wrong,
 )
 
 ROUTES = Routes("jobs")
-KEY = (
-    "Idempotency-Key",
-    "Names this request, for a day: repeated with the same key it makes no second job, and answers the first one.",
-)
 # A list that leaves out much of what the store finds looks at so many of its pages before it answers a short one.
 LOOKS = 10
 MOST_IDS = 100
-REPLAYED = (b"idempotency-replayed", b"true")
 _encode = msgspec.json.Encoder().encode
-
-
-@ROUTES.add(
-    "POST",
-    "/v1/jobs",
-    Permission.SUBMIT,
-    "Hand in a job",
-    status=202,
-    body=JobRequest,
-    answer=Accepted,
-    headers=(KEY,),
-)
-async def submit_job(ask: Ask) -> Response:
-    key = idempotency_key(ask)
-    try:
-        prepared = prepare(ask.door.submit, ask.principal, ask.body, key)
-    except BadInput as error:
-        raise pointed(error, ask.body) from None
-    require_scope(ask.principal, prepared)
-    stored = await store_one(ask.door.store, prepared)
-    job, found = prepared.job, stored.inserted
-    if found.created:
-        ask.door.enqueued(job)
-    body = _encode(Accepted(id=found.id, kind=job.kind, queue=job.queue, created=found.created))
-    where = (b"location", f"/v1/jobs/{found.id}".encode())
-    return Quick(body, 202, where, REPLAYED) if stored.is_replay else Quick(body, 202, where)
-
-
-@ROUTES.add(
-    "POST",
-    "/v1/jobs/batch",
-    Permission.SUBMIT,
-    "Hand in many jobs; each is taken or refused by itself",
-    body=BatchRequest,
-    answer=BatchAnswer,
-    headers=(KEY,),
-)
-async def submit_batch(ask: Ask) -> BatchAnswer:
-    key = idempotency_key(ask)
-    items: dict[int, BatchItem] = {}
-    ready: dict[int, Prepared] = {}
-    for number, request in enumerate(ask.body.jobs):
-        try:
-            own_key = None if key is None else f"{key}/{number}"
-            prepared = prepare(ask.door.submit, ask.principal, request, own_key)
-            require_scope(ask.principal, prepared)
-            ready[number] = prepared
-        except BadInput as error:
-            items[number] = batch_item(pointed(error, request, f"/jobs/{number}"))
-        except (JobyardError, HttpError) as error:
-            items[number] = batch_item(error)
-    answers = await store_many(ask.door.store, list(ready.values()))
-    for prepared, stored in zip(ready.values(), answers, strict=True):
-        if isinstance(stored, Stored) and stored.inserted.created:
-            ask.door.enqueued(prepared.job)
-    items.update({number: batch_item(stored) for number, stored in zip(ready, answers, strict=True)})
-    accepted = sum(item.id is not None for item in items.values())
-    return BatchAnswer(
-        accepted=accepted,
-        refused=len(items) - accepted,
-        items=tuple(items[number] for number in range(len(items))),
-    )
-
-
-def batch_item(answer: Stored | JobyardError | HttpError) -> BatchItem:
-    if isinstance(answer, HttpError):
-        errors = tuple(Wrong(each.pointer, each.detail) for each in answer.errors)
-        return BatchItem(status=answer.status, code=answer.code, detail=answer.detail, errors=errors)
-    if isinstance(answer, JobyardError):
-        return BatchItem(status=status_of(answer), code=answer.code, detail=str(answer))
-    return BatchItem(status=202, id=answer.inserted.id, created=answer.inserted.created)
-
-
-def require_scope(principal: Principal, prepared: Prepared) -> None:
-    job = prepared.job
-    if not principal.reaches(job.queue, job.group):
-        where = f"queue {job.queue}" + (f", group {job.group}" if job.group else " without a group")
-        raise HttpError(403, "out_of_scope", f"This token may not hand in jobs for {where}.")
-
-
-def idempotency_key(ask: Ask) -> str | None:
-    """As plain text, or in quotes as the draft standard has it."""
-    given = ask.request.headers.get("idempotency-key")
-    if given is None:
-        return None
-    key = given.strip()
-    if len(key) >= 2 and key[0] == key[-1] == '"':
-        key = key[1:-1]
-    if not 0 < len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
-        wrong = f"An Idempotency-Key is 1 to {MAX_KEY} printable ASCII characters."
-        raise HttpError(422, "bad_input", wrong, errors=(FieldError("Idempotency-Key", wrong),))
-    return key
 
 
 class Paged(JobFilter, frozen=True, kw_only=True):
@@ -186,20 +81,20 @@ async def page_of(ask: Ask, where: Filter, size: int, cursor: str | None) -> Pag
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0.0  # seconds
 
 
 @ROUTES.add(
     "GET",
     "/v1/jobs/{id}",
     Permission.READ,
-    "One job; with wait_seconds the answer comes when it has ended, or after the time",
+    "One job; with wait (seconds) the answer comes when it has ended, or after the time",
     query=WaitQuery,
     answer=JobView,
 )
 async def get_job(ask: Ask) -> Response:
     job = await job_in_reach(ask)
-    if ask.query.wait_seconds and not job.state.is_final:
+    if ask.query.wait and not job.state.is_final:
         ended = await end_of(ask, job.id)
         await still_let_in(ask)
         job = ended or await job_in_reach(ask)
@@ -216,7 +111,7 @@ async def still_let_in(ask: Ask) -> None:
 
 async def end_of(ask: Ask, job_id: str) -> Job | None:
     """The job once it has ended; None after the time, or as soon as the server stops."""
-    ending = asyncio.ensure_future(ask.door.store.wait_for_end(job_id, ask.query.wait_seconds))
+    ending = asyncio.ensure_future(ask.door.store.wait_for_end(job_id, ask.query.wait))
     draining = asyncio.ensure_future(ask.door.draining.wait())
     try:
         await asyncio.wait((ending, draining), return_when=asyncio.FIRST_COMPLETED)
