@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.conformance.support import new
 from tests.stores.postgres_support import connection, done, exchange, opened, schema, store
+from tests.support import eventually
 
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.outcome import Failed
@@ -201,7 +202,7 @@ async def test_a_job_for_a_worker_that_waits_here_is_claimed_as_it_comes(
         for job in (new(), new(), new(queue="limited"), new(tags=("a",)), new(priority=5, group="g")):
             until = asyncio.get_running_loop().create_future()
             waiting = asyncio.create_task(store.exchange("w", (), (), 5, 30.0, until))
-            await asyncio.sleep(0.05)
+            await eventually(lambda: store._orders._waiting)
             [inserted] = await store.insert([job])
             [lease] = (await waiting).leases
             assert (lease.job_id, lease.sequence, lease.priority) == (job.id, inserted.sequence, job.priority)
@@ -215,7 +216,7 @@ async def test_a_known_id_for_a_worker_that_waits_disturbs_nobody(store: Postgre
     [lease] = (await exchange(store, 1)).leases
     until = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(store.exchange("w", (), (), 5, 30.0, until))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: store._orders._waiting)
     with pytest.raises(BadInput):
         await store.insert([known])
     job = new()

@@ -8,12 +8,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from tests.support import eventually
 
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.state import Settlement, Transition
-from jobyard.errors import BadInput, NotPossible, StoreUnavailable
+from jobyard.errors import BadInput, NotPossible, StoreFull, StoreUnavailable
 from jobyard.ports.store import Action, Filter
 from jobyard.stores.sqlite import SqliteStore
+from jobyard.stores.sqlite.transaction import Transaction
 from jobyard.testing.clock import ManualClock
 
 DONE = Transition(to=State.COMPLETED, result=b"null")
@@ -262,3 +264,25 @@ async def test_an_insert_in_the_callers_transaction_lets_due_jobs_join_first(tmp
         assert [lease.job_id for lease in leases] == ["early", "late"]
     finally:
         await store.close()
+
+
+async def test_a_claim_in_a_transaction_that_fails_was_never_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(store.exchange("w", (), (), 1, 10.0, until))
+    await eventually(lambda: store._open_parts()[0]._parked)
+
+    def full(tx: Transaction) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Transaction, "flush", full)
+    with pytest.raises(StoreFull):
+        await store.insert([NewJob(id="one", kind="k")])
+    monkeypatch.undo()
+    until.set_result(None)
+    assert (await waiting).leases == ()
+    assert await store.get("one") is None
+    await store.close()

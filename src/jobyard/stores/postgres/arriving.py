@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -26,7 +25,7 @@ from jobyard.stores.postgres.ordering import Order, Orders
 from jobyard.stores.postgres.own import driver_connection, fingerprint
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.postgres.trips import NO_OTHERS, NOTHING, Cargo, received
+from jobyard.stores.postgres.trips import NO_OTHERS, NOTHING, PLACE, Cargo, received
 from jobyard.stores.postgres.words import plain_words
 
 T = TypeVar("T")
@@ -40,8 +39,6 @@ def new_token() -> str:
     return secrets.token_hex(8)
 
 
-# The worker takes the job in one turn of the loop and its handler starts in the next; the insert's caller comes then.
-TURNS_TO_START = 2
 NOTHING_TO_SETTLE = Cargo((), ())
 
 
@@ -117,7 +114,8 @@ class InsertVerbs(Desk):
                 answers, rows = await self._insert_and_claim(jobs, now, claim)
                 order.give(self._received(rows, NOTHING_TO_SETTLE, token))
         except BaseException:
-            self._lost.note(order.worker, token)
+            if not order.answer.done():
+                self._lost.note(order.worker, token)
             raise
         finally:
             order.give(None)
@@ -137,8 +135,6 @@ class InsertVerbs(Desk):
             if rows and not connection.is_in_transaction():
                 # Committed: the worker should not wait until we are done here.
                 order.give(self._received(rows[1:], NOTHING_TO_SETTLE, claim[1]))
-                for _ in range(TURNS_TO_START):
-                    await asyncio.sleep(0)
             return rows
 
         rows = await self._run(work)
@@ -146,6 +142,9 @@ class InsertVerbs(Desk):
             return None
         if not order.answer.done():
             order.give(self._received(rows[1:], NOTHING_TO_SETTLE, claim[1]))
+        if rows[0][PLACE]:
+            # The worker has begun; whoever handed the job in hears of it when the disk has it.
+            await self._rows("flush")
         return [Inserted(job.id, True, rows[0][0])]
 
     async def _insert_and_claim(

@@ -1,8 +1,10 @@
 -- One plain job for a worker of this process that waits for one: it is claimed by the commit that brings it.
 -- in: as jobyard_insert_one; then worker, token, queues (empty: all), how many, lease in ms.
--- out: a row with the job's sequence alone, then as jobyard_exchange; no row when jobyard_insert_one is not enough.
+-- out: a row with the job's sequence and, as its place, 1 when the commit does not wait for the disk (see sql/flush.sql);
+-- then as jobyard_exchange; no row when jobyard_insert_one is not enough.
 -- Where nothing else waits, as is usual when a worker does, the job goes straight to the worker: a lease is all that is
--- written of what an insert and an exchange would write.
+-- written of what an insert and an exchange would write. The worker need not wait for the disk either: who handed the
+-- job in is answered once that has confirmed it.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_insert_for(
   p_now bigint, p_id text, p_kind text, p_queue text, p_group text, p_priority integer, p_payload bytea,
   p_max_attempts integer, p_timeout double precision, p_backoff bytea,
@@ -21,12 +23,13 @@ DECLARE
   v_queues text[] := p_queues;
   v_sequence bigint;
   straight boolean := false;
+  ignored text;
   q record;
 BEGIN
   IF p_wanted > 0 AND (p_queues = ARRAY[p_queue] OR (
       (cardinality(p_queues) = 0 OR p_queue = ANY (p_queues))
       AND cardinality({schema}.jobyard_candidates(v_now, p_queues, true, false)) = 0)) THEN
-    PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
+    ignored := set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
     PERFORM FROM {schema}.jobyard_queue k WHERE k.name = p_queue FOR NO KEY UPDATE;
     -- Having waited for one queue, no other may be waited for: they are held in the order of their names.
     v_queues := ARRAY[p_queue];
@@ -59,6 +62,7 @@ BEGIN
     END IF;
     RETURN;
   END IF;
+  ignored := set_config('synchronous_commit', 'off', true);
   v_sequence := nextval('{schema}.jobyard_sequence');
   -- One statement for three tables: each of its own would cost as much again to begin.
   WITH job AS (
@@ -76,6 +80,7 @@ BEGIN
     line_last = k.line_last + 1, line_from = k.line_last + 1
   WHERE k.name = p_queue;
   sequence := v_sequence;
+  place := 1;
   RETURN NEXT;
   RETURN QUERY SELECT v_sequence, p_id, p_kind, p_queue, p_group, p_priority, 1, p_max_attempts, 0, p_payload, NULL::bytea,
     p_timeout, p_backoff, NULL::bytea, 1, NULL::bigint, NULL::bigint, NULL::bigint;
