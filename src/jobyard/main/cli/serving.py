@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobyard.errors import ConfigurationError
 from jobyard.main.cli.session import Session
 from jobyard.main.cli.worker import require_packages, run_loop
-from jobyard.main.supervise import Supervisor
+from jobyard.main.supervise import SLACK_SECONDS, Supervisor
 from jobyard.main.tracing import make_tracing
 from jobyard.main.yard import Jobyard
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from jobyard.main.serve import Server
 
 log = logging.getLogger("jobyard.server")
+
+# What a stop may take beyond the times for finishing.
+END_SECONDS = 5.0
 
 
 class Crew(NamedTuple):
@@ -46,10 +49,10 @@ def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew 
 async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: Crew | None, *, insecure: bool) -> None:
     from jobyard.main.entry import entry  # noqa: PLC0415
     from jobyard.main.handing_in import make_job  # noqa: PLC0415
-    from jobyard.main.serve import Server, settings_of  # noqa: PLC0415
+    from jobyard.main.serve import Server, settings_of, url_of  # noqa: PLC0415
 
     section = session.configuration.server
-    async with session.opened(yard):
+    async with session.opened(yard), session.notify.alive():
         if crew is not None:
             require_fit(yard, crew)
         who = await entry(yard.store, listener, settings_of(section), insecure=insecure)
@@ -58,14 +61,18 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
         make = make_job(yard, has_app=session.app_name is not None)
         server = Server(yard.store, make, who, section, request_spans(session))
         server.door.health.needs_workers = crew is not None
-        signals = Signals(server, None if crew is None else crew.supervisor)
+        of_crew = 0.0 if crew is None else float(crew.options["shutdown_timeout"]) + SLACK_SECONDS
+        longest = max(section.shutdown_timeout, of_crew) + END_SECONDS
+        signals = Signals(server, None if crew is None else crew.supervisor, lambda: session.notify.stopping(longest))
         running = [asyncio.ensure_future(server.run(listener))]
         if crew is not None:
             running.append(asyncio.ensure_future(crew.supervisor.run()))
         ready = asyncio.ensure_future(server.ready.wait())
         await asyncio.wait([ready, *running], return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
-            announce(session, yard, listener, who, "API only" if crew is None else crew.shown)
+            doing = "API only" if crew is None else crew.shown
+            announce(session, yard, listener, who, doing)
+            session.notify.ready(f"{url_of(listener)}, {doing}")
         ready.cancel()
         # Whichever ends first by itself, by a fault, takes the other with it.
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -108,8 +115,9 @@ def request_spans(session: Session) -> Callable[[Any], Any] | None:
 class Signals:
     """First signal: drain. Second: at once."""
 
-    def __init__(self, server: Server, supervisor: Supervisor | None) -> None:
+    def __init__(self, server: Server, supervisor: Supervisor | None, tell: Callable[[], None]) -> None:
         self._parts: list[Server | Supervisor] = [server] if supervisor is None else [server, supervisor]
+        self._tell = tell
         self._asked = False
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,6 +133,8 @@ class Signals:
             self.stop()
 
     def stop(self) -> None:
+        if not self._asked:
+            self._tell()
         self._asked = True
         for part in self._parts:
             part.stop()

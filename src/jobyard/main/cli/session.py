@@ -20,6 +20,7 @@ from jobyard.main.cli.logs import set_up_logs
 from jobyard.main.cli.present import require_database
 from jobyard.main.cli.render import echo, print_markup, visible
 from jobyard.main.config import Found
+from jobyard.main.notify import Notify
 from jobyard.main.settings import LOG_LEVEL
 from jobyard.main.stores import make_store, spread
 from jobyard.main.tracing import set_up_sdk
@@ -65,6 +66,7 @@ class Session:
         self.app_name = self.configuration.worker.app
         self.store_is_given = found.says("store", "url")
         self.as_json = False
+        self.notify = Notify()  # at once: no process that we start may inherit it
         # Colour, width and NO_COLOR are rich's to judge; off a terminal it prints plain text.
         self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from jobyard.main.worker_health import WorkerHealth
 
 EMPTY_FOR_SECONDS = 0.2
-
+# What a stop may take beyond the time for finishing: handlers that ignore their end, then the store's.
+LONGEST_END_SECONDS = SLACK_SECONDS + 5.0
 
 Command = Callable[..., Any]
 
@@ -129,12 +130,14 @@ async def _run(
     until_empty: bool,
     until_input_ends: bool,
 ) -> None:
-    async with session.opened(yard), contextlib.AsyncExitStack() as beside:
+    async with session.opened(yard), session.notify.alive(), contextlib.AsyncExitStack() as beside:
         worker = yard.worker(**made)
-        stop = Stop(worker)
+        stop = Stop(worker, lambda: session.notify.stopping(made["shutdown_timeout"] + LONGEST_END_SECONDS))
         if health is not None:
             await beside.enter_async_context(health.serving(worker, stop.is_asked))
         await worker.start()
+        takes = ", ".join(made["queues"]) or "all queues"
+        session.notify.ready(f"{worker.id}: {takes}, {made['concurrency']} at a time")
         if until_input_ends:
             when_input_ends(stop.ask_once, made["shutdown_timeout"] + SLACK_SECONDS)
         if until_empty:
@@ -152,8 +155,9 @@ async def _run(
 class Stop:
     """First signal: drain. Second: hand back at once. Later ones change nothing, up to the loop's end."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:
         self._worker = worker
+        self._tell = tell
         self._asked = asyncio.Event()
         self._hurry: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -178,6 +182,7 @@ class Stop:
         await asyncio.wait([asked, over], return_when=asyncio.FIRST_COMPLETED)
         for waiting in (asked, over):
             waiting.cancel()
+        self._tell()
         await self._worker.stop()
         if self._hurry is not None:
             await self._hurry
