@@ -64,7 +64,10 @@ async def test_many_by_ids_or_by_the_filter_of_the_list(scene: Scene) -> None:
     async with scene.client("operator") as client:
         made = [await hand_in(client, queue=queue) for queue in "aaabb"]
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [made[0], made[0], "nobody"]})
-        assert answer.json() == {"changed": 1, "unchanged": 0, "changed_ids": [made[0]], "unchanged_ids": []}
+        assert answer.json() == {
+            **{"changed": 1, "unchanged": 0, "not_found": 1},
+            **{"changed_ids": [made[0]], "unchanged_ids": [], "not_found_ids": ["nobody"]},
+        }
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "filter": {"queue": "a"}})
         assert answer.json() == {"changed": 2, "unchanged": 1}
         assert len(await ids(client, state="PENDING")) == 2
@@ -79,6 +82,28 @@ async def test_many_by_ids_or_by_the_filter_of_the_list(scene: Scene) -> None:
         assert deleted == 5
         assert await ids(client) == []
     assert [action for action, _ in await written(scene)][:3] == ["jobs.cancel", "jobs.cancel", "jobs.delete"]
+
+
+@pytest.mark.parametrize("role", ["operator", "submitter"])
+async def test_many_by_ids_step_by_step_each_is_told_once(scene: Scene, role: str) -> None:
+    async with scene.client(role) as client:
+        made = [await hand_in(client) for _ in range(5)]
+        await client.post(f"/v1/jobs/{made[1]}/cancel")
+        order = {"action": "cancel", "ids": [*made, "nobody", "none"], "limit": 3}
+        told: dict[str, list[str]] = {"changed_ids": [], "unchanged_ids": [], "not_found_ids": []}
+        steps = 0
+        while True:
+            steps += 1
+            answer = (await client.post("/v1/jobs/actions", json=order)).json()
+            for name in told:
+                told[name] += answer[name]
+            if "next_page_token" not in answer:
+                break
+            order["page_token"] = answer["next_page_token"]
+        assert steps == 3
+        changed = [made[0], *made[2:]]
+        assert told == {"changed_ids": changed, "unchanged_ids": [made[1]], "not_found_ids": ["nobody", "none"]}
+        assert (await client.post("/v1/jobs/actions", json={**order, "page_token": "YTk5"})).status_code == 422
 
 
 @pytest.mark.parametrize("choice", [{}, {"filter": {}}, {"ids": [], "filter": {"queue": "a"}}])
@@ -113,7 +138,12 @@ async def test_dead_letters_are_listed_and_redriven(scene: Scene) -> None:
         assert len(await ids(client, "/v1/dead-letters", group="b")) == 2
         assert await ids(client, "/v1/dead-letters", state="CANCELLED") == []
         path = "/v1/dead-letters/redrive"
-        assert (await client.post(path, json={"ids": [dead[0], cancelled]})).json()["changed_ids"] == [dead[0]]
+        told = (await client.post(path, json={"ids": [dead[0], cancelled, "nobody"]})).json()
+        assert (told["changed_ids"], told["unchanged_ids"], told["not_found_ids"]) == (
+            [dead[0]],
+            [cancelled],
+            ["nobody"],
+        )
         assert (await client.post(path, json={"filter": {"group": "b"}})).json() == {"changed": 2, "unchanged": 0}
         assert await ids(client, "/v1/dead-letters") == []
         assert set(await ids(client, state="PENDING")) == set(dead)

@@ -240,13 +240,16 @@ class JobVerbs:
 
 def together(steps: Sequence[BulkAnswer], *, with_ids: bool) -> BulkAnswer:
     """Which jobs were changed is told of those that were named by their ids."""
-    changed = tuple(job_id for step in steps if step.changed_ids for job_id in step.changed_ids)
-    unchanged = tuple(job_id for step in steps if step.unchanged_ids for job_id in step.unchanged_ids)
-    return BulkAnswer(
-        changed=sum(step.changed for step in steps),
-        unchanged=sum(step.unchanged for step in steps),
-        changed_ids=changed if with_ids else UNSET,
-        unchanged_ids=unchanged if with_ids else UNSET,
+    done = BulkAnswer(changed=sum(step.changed for step in steps), unchanged=sum(step.unchanged for step in steps))
+    if not with_ids:
+        return done
+    missing = tuple(job_id for step in steps for job_id in step.not_found_ids or ())
+    return msgspec.structs.replace(
+        done,
+        not_found=len(missing),
+        changed_ids=tuple(job_id for step in steps for job_id in step.changed_ids or ()),
+        unchanged_ids=tuple(job_id for step in steps for job_id in step.unchanged_ids or ()),
+        not_found_ids=missing,
     )
 
 

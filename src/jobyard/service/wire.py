@@ -295,8 +295,10 @@ class RedriveRequest(Incoming, frozen=True, kw_only=True):
 class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     unchanged: int  # found, but in a state that does not allow it
-    changed_ids: tuple[str, ...] | UnsetType = UNSET  # for a request by ids
+    not_found: int | UnsetType = UNSET  # this and the next three for a request by ids
+    changed_ids: tuple[str, ...] | UnsetType = UNSET
     unchanged_ids: tuple[str, ...] | UnsetType = UNSET
+    not_found_ids: tuple[str, ...] | UnsetType = UNSET
     next_page_token: str | UnsetType = UNSET  # more jobs match than one call changes
 
 

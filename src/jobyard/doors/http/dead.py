@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from jobyard.doors.http.changes import change_matching
+from jobyard.doors.http.bulk import change_matching
 from jobyard.doors.http.jobs import Paged, job_page
 from jobyard.doors.http.paging import answer
 from jobyard.doors.http.route import Ask, Routes

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import changes, dead, docs, groups, jobs, kinds, queues, submitting, workers
+from jobyard.doors.http import bulk, changes, dead, docs, groups, jobs, kinds, queues, submitting, workers
 
 API = (
     submitting.ROUTES,
     jobs.ROUTES,
     changes.ROUTES,
+    bulk.ROUTES,
     dead.ROUTES,
     queues.ROUTES,
     groups.ROUTES,
