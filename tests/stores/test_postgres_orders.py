@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 from tests.conformance.support import LEASE_SECONDS, new
 from tests.servers import PostgresServer
-from tests.stores.postgres_support import exchange, schema, store
+from tests.stores.postgres_support import connection, exchange, schema, store
 from tests.support import eventually
 
 from jobyard.domain.job import State
@@ -15,7 +16,7 @@ from jobyard.ports.store import Exchange
 from jobyard.stores.postgres import PostgresStore
 from jobyard.stores.postgres.ordering import Order, Orders
 
-__all__ = ["schema", "store"]
+__all__ = ["connection", "schema", "store"]
 
 
 class Waiting:
@@ -123,3 +124,24 @@ async def test_what_was_answered_survives_the_server_although_its_worker_did_not
         await store.close()
     assert found is not None
     assert found.state is State.RUNNING
+
+
+async def test_an_id_in_somebodys_open_transaction_holds_up_nobody_else(
+    store: PostgresStore, connection: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await store.insert([new()])
+    await exchange(store, 1)
+    waiting, held, other = await parked(store), new(), new()
+    transaction = connection.transaction()
+    await transaction.start()
+    await store.insert([held], transaction=connection)
+    [first] = store._orders._waiting
+    async with asyncio.timeout(10):
+        # The same id once more: it waits for the caller's commit or rollback, alone.
+        inserting = asyncio.create_task(store.insert([held]))
+        await eventually(lambda: store._orders._waiting and first not in store._orders._waiting)
+        await store.insert([other])
+        assert [lease.job_id for lease in (await waiting.answer).leases] == [other.id]
+        assert not inserting.done()
+        await transaction.rollback()
+        assert [one.id for one in await inserting] == [held.id]

@@ -26,7 +26,7 @@ from jobyard.stores.postgres.own import driver_connection, fingerprint
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
 from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.postgres.trips import NO_OTHERS, NOTHING, PLACE, Cargo, received
-from jobyard.stores.postgres.words import plain_words
+from jobyard.stores.postgres.words import TRY_AGAIN, plain_words, state_of
 
 T = TypeVar("T")
 
@@ -88,9 +88,9 @@ class InsertVerbs(Desk):
 
     async def _insert_all(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         order = self._orders.take(jobs)
-        if order is not None:
-            return await self._insert_for(order, jobs)
-        answers: list[Inserted] | None = None
+        answers = None if order is None else await self._insert_for(order, jobs)
+        if answers is not None:
+            return answers
         if len(jobs) == 1 and is_plain_job(jobs[0]):
             answers = await self._insert_one(jobs[0])
         elif can_copy(jobs):
@@ -101,8 +101,8 @@ class InsertVerbs(Desk):
             self._arrived()
         return answers
 
-    async def _insert_for(self, order: Order, jobs: Sequence[NewJob]) -> list[Inserted]:
-        """With the claim of a worker that waits for them: one transaction, one sync."""
+    async def _insert_for(self, order: Order, jobs: Sequence[NewJob]) -> list[Inserted] | None:
+        """With the claim of a worker that waits for them: one transaction. None: somebody is in the way."""
         token = new_token()
         now, queues, lease = self._now(), list(dict.fromkeys(order.queues)), milliseconds(order.lease_seconds)
         claim = (order.worker, token, queues, order.wanted, lease)
@@ -113,7 +113,10 @@ class InsertVerbs(Desk):
             if answers is None:
                 answers, rows = await self._insert_and_claim(jobs, now, claim)
                 order.give(self._received(rows, NOTHING_TO_SETTLE, token))
-        except BaseException:
+        except BaseException as error:
+            if error.__cause__ is not None and state_of(error.__cause__) in TRY_AGAIN:
+                # Nothing happened. Neither the worker nor the queue should wait for whoever is in the way.
+                return None
             if not order.answer.done():
                 self._lost.note(order.worker, token)
             raise
@@ -137,7 +140,7 @@ class InsertVerbs(Desk):
                 order.give(self._received(rows[1:], NOTHING_TO_SETTLE, claim[1]))
             return rows
 
-        rows = await self._run(work)
+        rows = await self._run(work, attempts=1)
         if not rows:
             return None
         if not order.answer.done():
@@ -158,7 +161,7 @@ class InsertVerbs(Desk):
                 rows = await connection.fetch(statements["insert"], now, *given)
                 return rows, await connection.fetch(statements["exchange"], *arguments)
 
-        rows, leases = await self._run(work)
+        rows, leases = await self._run(work, attempts=1)
         return inserted(jobs, rows), leases
 
     async def _insert_one(self, job: NewJob) -> list[Inserted] | None:

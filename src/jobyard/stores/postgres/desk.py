@@ -19,7 +19,7 @@ from jobyard.stores.postgres.address import without_secrets
 from jobyard.stores.postgres.ending import Asker
 from jobyard.stores.postgres.housekeeping import Broom
 from jobyard.stores.postgres.own import Commits, fingerprint
-from jobyard.stores.postgres.pool import COMMAND_SECONDS, POOLED_SECONDS, Connection, Pool
+from jobyard.stores.postgres.pool import ATTEMPTS, COMMAND_SECONDS, POOLED_SECONDS, Connection, Pool
 from jobyard.stores.postgres.schema import MIGRATE_SECONDS, find_schema, is_behind, known_migrations, migrate
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.statements import Statements
@@ -190,12 +190,13 @@ class Desk:
         return self._parts
 
     async def _run(
-        self, work: Callable[[Connection, Statements], Awaitable[T]], pooled_seconds: float = POOLED_SECONDS
+        self,
+        work: Callable[[Connection, Statements], Awaitable[T]],
+        attempts: int = ATTEMPTS,
+        pooled_seconds: float = POOLED_SECONDS,
     ) -> T:
         parts = self._open_parts()
-        return await parts.pool.run(
-            lambda connection: work(connection, parts.statements), pooled_seconds=pooled_seconds
-        )
+        return await parts.pool.run(lambda connection: work(connection, parts.statements), attempts, pooled_seconds)
 
     async def _run_snapshot(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
         """Everything that the work reads is from one moment."""

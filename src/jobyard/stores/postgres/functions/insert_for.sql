@@ -31,6 +31,8 @@ BEGIN
       AND cardinality({schema}.jobyard_candidates(v_now, p_queues, true, false)) = 0)) THEN
     ignored := set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
     PERFORM FROM {schema}.jobyard_queue k WHERE k.name = p_queue FOR NO KEY UPDATE;
+    -- Somebody's open transaction may have a job of this id: the queue is not held while it makes up its mind.
+    ignored := set_config('lock_timeout', '50ms', true);
     -- Having waited for one queue, no other may be waited for: they are held in the order of their names.
     v_queues := ARRAY[p_queue];
     -- Asked in a statement of its own: it sees what was committed while we waited.
