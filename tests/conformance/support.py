@@ -7,12 +7,13 @@ from typing import Any
 
 from uuid_utils import uuid7
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.outcome import Done, Outcome
 from jobyard.domain.retry import Fixed
 from jobyard.domain.state import Settlement, judge
-from jobyard.ports.store import Exchange, GroupInfo, QueueInfo, Store
+from jobyard.ports.store import Armed, Decided, Decision, Exchange, GroupInfo, QueueInfo, Store, Tick, Verdict
 
 LEASE_SECONDS = 15.0
 WORKER = "worker-1"
@@ -21,6 +22,29 @@ WORKER = "worker-1"
 def new(**options: Any) -> NewJob:
     """A job with an id of its own; failed attempts come back after ten seconds."""
     return NewJob(**{"id": str(uuid7()), "kind": "work", "backoff": Fixed(10.0), **options})
+
+
+def tick(at: Instant, job: NewJob | None = None, **options: Any) -> Tick:
+    """Of the schedule "nightly"; without a job or another verdict it fires one of its own."""
+    verdict = options.get("verdict", Verdict.FIRED)
+    if job is None and verdict.has_job:
+        job = new()
+    queue = job.queue if job else "default"
+    return Tick(**{"schedule": "nightly", "revision": 1, "queue": queue, "verdict": verdict, **options}, at=at, job=job)
+
+
+async def decide_one(store: Store, at: Instant, job: NewJob | None = None, **options: Any) -> Decided:
+    [decided] = await store.decide([tick(at, job, **options)])
+    return decided
+
+
+def fired(job_id: str) -> Decided:
+    return Decided(Decision.MADE, Verdict.FIRED, job_id)
+
+
+async def armed(store: Store, schedule: str = "nightly") -> Armed:
+    [found] = [each for each in await store.armed() if each.schedule == schedule]
+    return found
 
 
 async def insert(store: Store, *jobs: NewJob) -> list[str]:

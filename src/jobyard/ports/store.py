@@ -22,6 +22,48 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, LogLine, NewJob, Progress, QueueSettings, State, Step
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
+from jobyard.ports.records import Entry, Record, Records
+from jobyard.ports.timekeeping import (
+    Armed,
+    Decided,
+    Decision,
+    Tick,
+    TickInfo,
+    Timekeeping,
+    Verdict,
+    WorkerInfo,
+)
+
+__all__ = [
+    "CLOCK_SET_BACK",
+    "Action",
+    "Armed",
+    "Changed",
+    "Decided",
+    "Decision",
+    "Entry",
+    "Exchange",
+    "Extended",
+    "Filter",
+    "Finding",
+    "GroupInfo",
+    "HotPath",
+    "Inserted",
+    "Level",
+    "Migration",
+    "Page",
+    "People",
+    "QueueInfo",
+    "Record",
+    "Records",
+    "Report",
+    "Store",
+    "Tick",
+    "TickInfo",
+    "Timekeeping",
+    "Verdict",
+    "WorkerInfo",
+]
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
@@ -269,78 +311,6 @@ class People(Protocol):
     async def audit(self) -> list[str]:
         """Count everything again and answer each disagreement as a sentence; an empty list is proof."""
         ...
-
-
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    host: str
-    pid: int
-    queues: tuple[str, ...]  # empty: all
-    concurrency: int
-    running: int = 0
-    completed: int = 0
-    started_at: Instant = 0
-    seen_at: Instant = 0
-    quiet: bool = False  # it was told to take no more jobs
-
-    def takes(self, queue: str) -> bool:
-        return not self.quiet and (not self.queues or queue in self.queues)
-
-
-class Timekeeping(Protocol):
-    async def now(self) -> Instant:
-        """The store's clock."""
-        ...
-
-    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
-        """Insert the job and mark (schedule, tick) as fired in one step; None when it already was."""
-        ...
-
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
-        """The worker is alive and will say so again within `seconds`. `seconds` 0 takes it off the list."""
-        ...
-
-    async def workers(self) -> list[WorkerInfo]:
-        """Workers whose beat has not run out, by id."""
-        ...
-
-
-class Record(msgspec.Struct, frozen=True):
-    key: str
-    version: int
-    data: bytes
-
-
-class Entry(msgspec.Struct, frozen=True):
-    number: int
-    at: Instant
-    data: bytes
-
-
-class Records(Protocol):
-    async def put(
-        self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
-    ) -> int | None:
-        """Write a small document; answers its new version, counted from 1.
-
-        With `expect` only if that is its present version (0: it must not exist), else answers None and changes
-        nothing. An expired document does not exist.
-        """
-        ...
-
-    async def fetch(self, collection: str, key: str) -> Record | None: ...
-
-    async def fetch_all(self, collection: str, limit: int = 1000, after: str | None = None) -> list[Record]:
-        """By key."""
-        ...
-
-    async def remove(self, collection: str, key: str, *, expect: int | None = None) -> bool: ...
-
-    async def append(self, log: str, data: bytes) -> int:
-        """Add to an append-only log; answers the entry's number, ascending."""
-        ...
-
-    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]: ...
 
 
 class Level(StrEnum):

@@ -9,7 +9,6 @@ from jobyard.domain.job import Unique
 from jobyard.domain.outcome import Release
 from jobyard.errors import QueueFull
 from jobyard.ports.store import Store
-from jobyard.testing.clock import ManualClock
 
 
 async def test_a_full_queue_takes_nothing_of_the_call(store: Store) -> None:
@@ -66,12 +65,3 @@ async def test_duplicates_do_not_count(store: Store) -> None:
     await configure(store, max_waiting=1)
     first = await insert_one(store, unique=Unique("key"))
     assert await insert(store, new(unique=Unique("key"))) == [first]
-
-
-async def test_a_schedule_that_meets_a_full_queue_has_not_fired(store: Store, clock: ManualClock) -> None:
-    await configure(store, max_waiting=1)
-    await insert_one(store)
-    with pytest.raises(QueueFull):
-        await store.fire("nightly", clock.now(), new())
-    await configure(store)
-    assert await store.fire("nightly", clock.now(), new()) is not None

@@ -83,3 +83,32 @@ async def test_logs_are_read_in_order_from_any_point(store: Store, clock: Manual
     assert [entry.data for entry in await store.read("audit", after=first, limit=1)] == [b"2"]
     assert await store.read("audit", after=third) == []
     assert await store.read("nothing") == []
+
+
+async def test_a_trimmed_log_goes_on(store: Store) -> None:
+    first, second, third = [await store.append("audit", data) for data in (b"1", b"2", b"3")]
+    await store.append("other", b"x")
+    assert await store.trim("audit", first - 1) == 0
+    assert await store.trim("audit", second) == 2
+    assert await store.trim("audit", second) == 0
+    assert [(entry.number, entry.data) for entry in await store.read("audit")] == [(third, b"3")]
+    assert len(await store.read("other")) == 1
+    assert await store.append("audit", b"4") > third
+    assert [entry.data for entry in await store.read("audit", after=first)] == [b"3", b"4"]
+
+
+async def test_the_numbers_of_a_log_outlive_its_entries(store: Store) -> None:
+    last = [await store.append("audit", data) for data in (b"1", b"2", b"3")][-1]
+    assert await store.trim("audit", last + 1000) == 3
+    assert await store.read("audit") == []
+    following = await store.append("audit", b"4")
+    assert following > last
+    assert [entry.data for entry in await store.read("audit", after=last)] == [b"4"]
+    assert await store.trim("audit", following) == 1
+    assert await store.append("audit", b"5") > following
+
+
+async def test_trimming_nothing(store: Store) -> None:
+    assert await store.trim("nothing", 10) == 0
+    assert await store.append("nothing", b"1") > 0
+    assert len(await store.read("nothing")) == 1

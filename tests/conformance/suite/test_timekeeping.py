@@ -1,11 +1,12 @@
-"""Schedules that fire once, and workers that are alive."""
+"""The store's clock, schedules that are armed, and workers that are alive."""
 
 from __future__ import annotations
 
-from tests.conformance.support import claim_ids, insert_one, new, queue_info, seen
+import asyncio
 
-from jobyard.domain.job import Unique
-from jobyard.ports.store import Action, Inserted, Store, WorkerInfo
+from tests.conformance.support import armed, decide_one
+
+from jobyard.ports.store import Armed, Decided, Decision, Store, WorkerInfo
 from jobyard.testing.clock import ManualClock
 
 
@@ -21,42 +22,81 @@ async def test_the_stores_clock(store: Store, clock: ManualClock) -> None:
     assert await store.now() == clock.now()
 
 
-async def test_each_instant_fires_once(store: Store, clock: ManualClock) -> None:
-    tick = clock.now()
-    first = new()
-    inserted = await store.fire("nightly", tick, first)
-    assert inserted is not None
-    assert (inserted.id, inserted.created) == (first.id, True)
-    second = new()
-    assert await store.fire("nightly", tick, second) is None
-    assert await store.get(second.id) is None
-    assert (await queue_info(store)).waiting == 1
-    assert await store.fire("nightly", tick + 1, new()) is not None
-    assert await store.fire("hourly", tick, new()) is not None
+async def test_a_schedule_is_armed_from_now_on(store: Store, clock: ManualClock) -> None:
+    assert await store.arm("nightly", 3) is True
+    assert await store.arm("hourly", 1, since=77) is True
+    assert await store.armed() == [Armed("hourly", 1, 77), Armed("nightly", 3, clock.now())]
+    assert await store.ticks("nightly") == []
 
 
-async def test_a_fired_job_is_a_job_like_any_other(store: Store, clock: ManualClock) -> None:
-    earlier = await insert_one(store, group="a", delay_seconds=1)
-    clock.advance(1)
-    job = new(group="b")
-    inserted = await store.fire("nightly", clock.now(), job)
-    assert inserted is not None
-    assert (await seen(store, job.id)).sequence == inserted.sequence
-    assert await claim_ids(store, 2) == [earlier, job.id]
+async def test_arming_twice_is_safe(store: Store, clock: ManualClock) -> None:
+    await store.arm("nightly", 3)
+    start = clock.now()
+    clock.advance(60)
+    assert await store.arm("nightly", 3) is True
+    assert await armed(store) == Armed("nightly", 3, start)
 
 
-async def test_a_fired_job_whose_key_is_held_has_fired(store: Store, clock: ManualClock) -> None:
-    holder = await insert_one(store, unique=Unique("key"))
-    fired = await store.fire("nightly", clock.now(), new(unique=Unique("key")))
-    assert fired == Inserted(holder, False, 0)
-    assert await store.fire("nightly", clock.now(), new()) is None
+async def test_an_earlier_revision_cannot_come_back(store: Store) -> None:
+    await store.arm("nightly", 5, since=100)
+    assert await store.arm("nightly", 4, since=900) is False
+    assert await armed(store) == Armed("nightly", 5, 100)
 
 
-async def test_an_instant_has_fired_even_if_its_job_is_gone(store: Store, clock: ManualClock) -> None:
-    job = new()
-    await store.fire("nightly", clock.now(), job)
-    await store.change(Action.DELETE, [job.id])
-    assert await store.fire("nightly", clock.now(), new()) is None
+async def test_a_later_revision_takes_over_where_the_last_one_was(store: Store, clock: ManualClock) -> None:
+    await store.arm("nightly", 5, since=100)
+    clock.advance(60)
+    assert await store.arm("nightly", 6) is True
+    assert await armed(store) == Armed("nightly", 6, 100)
+    assert await store.arm("nightly", 7, since=200) is True
+    assert await armed(store) == Armed("nightly", 7, 200)
+
+
+async def test_what_is_decided_never_goes_back(store: Store) -> None:
+    await store.arm("nightly", 1, since=100)
+    await decide_one(store, 500)
+    assert await store.arm("nightly", 2, since=100) is True
+    assert await armed(store) == Armed("nightly", 2, 500)
+    assert await decide_one(store, 500, revision=2) == Decided(Decision.KNOWN)
+
+
+async def test_revisions_may_be_as_large_as_instants(store: Store, clock: ManualClock) -> None:
+    revision = clock.now()
+    await store.arm("nightly", revision)
+    assert await store.arm("nightly", revision - 1) is False
+    assert await store.arm("nightly", revision + 1) is True
+    assert (await armed(store)).revision == revision + 1
+
+
+async def test_disarming_forgets_everything(store: Store, clock: ManualClock) -> None:
+    await store.arm("nightly", 5, since=100)
+    await store.arm("hourly", 1, since=100)
+    await decide_one(store, 500, revision=5)
+    await decide_one(store, 500, schedule="hourly")
+    assert await store.disarm("nightly") is True
+    assert await store.disarm("nightly") is False
+    assert [each.schedule for each in await store.armed()] == ["hourly"]
+    assert await store.ticks("nightly") == []
+    assert len(await store.ticks("hourly")) == 1
+    # A new schedule of the same name begins anew.
+    assert await store.arm("nightly", 1, since=0) is True
+    assert (await decide_one(store, 500)).decision is Decision.MADE
+
+
+async def test_the_armed_by_name_in_pages(store: Store) -> None:
+    for name in ("b", "a", "d", "C", "ä"):
+        await store.arm(name, 1, since=1)
+    assert [each.schedule for each in await store.armed()] == ["C", "a", "b", "d", "ä"]
+    assert [each.schedule for each in await store.armed(limit=2)] == ["C", "a"]
+    assert [each.schedule for each in await store.armed(limit=2, after="a")] == ["b", "d"]
+    assert await store.armed(after="ä") == []
+
+
+async def test_many_who_arm_at_once_leave_the_latest(store: Store) -> None:
+    revisions = [7, 3, 9, 1, 8, 2, 6, 4, 5, 0]
+    answers = await asyncio.gather(*(store.arm("nightly", revision, since=revision) for revision in revisions))
+    assert answers[revisions.index(9)] is True
+    assert await armed(store) == Armed("nightly", 9, 9)
 
 
 async def test_workers_are_listed_by_id_while_they_beat(store: Store, clock: ManualClock) -> None:

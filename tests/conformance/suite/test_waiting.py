@@ -11,6 +11,7 @@ from tests.conformance.support import (
     claim,
     claim_one,
     configure,
+    decide_one,
     insert_one,
     new,
     running,
@@ -114,7 +115,18 @@ async def test_a_cancel_wakes(store: Store) -> None:
 
 
 async def test_a_schedule_wakes(store: Store, clock: ManualClock) -> None:
-    assert await woken(store, lambda: store.fire("nightly", clock.now(), new()))
+    await store.arm("nightly", 1, since=0)
+    assert await woken(store, lambda: decide_one(store, clock.now()))
+
+
+async def test_a_tick_whose_job_is_due_later_wakes_then(store: Store, clock: ManualClock) -> None:
+    await store.arm("nightly", 1, since=0)
+
+    async def decide_then_turn() -> None:
+        await decide_one(store, clock.now(), new(run_at=clock.now() + 100))
+        clock.advance(0.1)
+
+    assert await woken(store, decide_then_turn)
 
 
 async def test_a_job_that_becomes_due_wakes(store: Store, clock: ManualClock) -> None:

@@ -49,24 +49,31 @@ def _holders(shelf: Shelf, jobs: Sequence[NewJob], now: Instant) -> list[str | N
 
 
 def _require_room(shelf: Shelf, jobs: Sequence[NewJob]) -> None:
-    for queue, count in Counter(job.queue for job in jobs).items():
-        line = shelf.lines.get(queue)
-        if line is None:
-            continue
-        limit = line.settings.max_waiting
-        if limit is not None and line.due + line.delayed + count > limit:
-            raise QueueFull(
-                f'Queue "{queue}" may hold {limit} waiting jobs (max_waiting) and has no room for {count} more. '
-                "Insert again when some have run, or raise max_waiting."
-            )
-    for (queue, group), count in Counter((job.queue, job.group) for job in jobs).items():
-        line = shelf.lines.get(queue)
-        if line is None or group is None:
-            continue
-        limit = line.settings.max_waiting_per_group
-        pending = line.groups[group].pending if group in line.groups else 0
-        if limit is not None and pending + count > limit:
-            raise QueueFull(
-                f'Group "{group}" of queue "{queue}" may hold {limit} waiting jobs (max_waiting_per_group) and has no '
-                f"room for {count} more. Insert again when some have run, or raise max_waiting_per_group."
-            )
+    lacks = [lacks_room(shelf, queue, more) for queue, more in Counter(job.queue for job in jobs).items()]
+    groups = Counter((job.queue, job.group) for job in jobs if job.group is not None)
+    lacks += [lacks_room(shelf, queue, more, group) for (queue, group), more in groups.items()]
+    for sentence in lacks:
+        if sentence is not None:
+            raise QueueFull(sentence)
+
+
+def lacks_room(shelf: Shelf, queue: str, more: int, group: str | None = None) -> str | None:
+    """Why so many more waiting jobs do not fit into the queue, or into its group; None if they do."""
+    line = shelf.lines.get(queue)
+    if line is None:
+        return None
+    if group is None:
+        limit, pending = line.settings.max_waiting, line.due + line.delayed
+        if limit is None or pending + more <= limit:
+            return None
+        return (
+            f'Queue "{queue}" may hold {limit} waiting jobs (max_waiting) and has no room for {more} more. '
+            "Insert again when some have run, or raise max_waiting."
+        )
+    limit, pending = line.settings.max_waiting_per_group, line.groups[group].pending if group in line.groups else 0
+    if limit is None or pending + more <= limit:
+        return None
+    return (
+        f'Group "{group}" of queue "{queue}" may hold {limit} waiting jobs (max_waiting_per_group) and has no '
+        f"room for {more} more. Insert again when some have run, or raise max_waiting_per_group."
+    )

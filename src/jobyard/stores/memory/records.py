@@ -25,6 +25,7 @@ class RecordVerbs(Desk):
         self._collections: dict[str, dict[str, Document]] = {}
         self._sweep_at: dict[str, int] = {}  # so many documents of a collection are worth a look for expired ones
         self._logs: dict[str, list[Entry]] = {}
+        self._last_numbers: dict[str, int] = {}  # of each log: what was trimmed counts on
 
     async def put(
         self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
@@ -61,14 +62,21 @@ class RecordVerbs(Desk):
 
     async def append(self, log: str, data: bytes) -> int:
         with self._looking() as now:
-            entries = self._logs.setdefault(log, [])
-            entries.append(Entry(len(entries) + 1, now, data))
-            return len(entries)
+            number = self._last_numbers[log] = self._last_numbers.get(log, 0) + 1
+            self._logs.setdefault(log, []).append(Entry(number, now, data))
+            return number
 
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         with self._looking():
             entries = self._logs.get(log, [])
             return list(islice((entry for entry in entries if entry.number > after), limit))
+
+    async def trim(self, log: str, through: int) -> int:
+        with self._looking():
+            entries = self._logs.get(log, [])
+            stay = [entry for entry in entries if entry.number > through]
+            self._logs[log] = stay
+            return len(entries) - len(stay)
 
     def _present(self, collection: str, key: str, now: Instant) -> Record | None:
         """An expired document does not exist."""

@@ -1,13 +1,17 @@
-"""The verbs of the clock: schedules that fire once, and workers that are alive."""
+"""The verbs of the clock: due instants, each decided once, and workers that are alive."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
 from jobyard.domain.instant import Instant, after
-from jobyard.domain.job import NewJob
 from jobyard.ports.clock import Clock
-from jobyard.ports.store import Inserted, WorkerInfo
+from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.ports.timekeeping import KEPT_TICKS
+from jobyard.stores.memory.deciding import Deciding
 from jobyard.stores.memory.desk import Desk
 from jobyard.stores.memory.entrance import enter
 
@@ -15,19 +19,66 @@ from jobyard.stores.memory.entrance import enter
 class TimekeepingVerbs(Desk):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._fired: set[tuple[str, Instant]] = set()
+        self._armed: dict[str, Armed] = {}
+        self._ticks: dict[str, list[TickInfo]] = {}  # of each schedule, oldest first
         self._beats: dict[str, tuple[Instant, WorkerInfo]] = {}
 
     async def now(self) -> Instant:
         return self._clock.now()
 
-    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
+    async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
+        with self._looking() as now:
+            present = self._armed.get(schedule)
+            if present is None:
+                self._armed[schedule] = Armed(schedule, revision, now if since is None else since)
+                return True
+            if present.revision > revision:
+                return False
+            until = present.decided_until if since is None else max(since, present.decided_until)
+            self._armed[schedule] = Armed(schedule, revision, until)
+            return True
+
+    async def disarm(self, schedule: str) -> bool:
+        with self._looking():
+            self._ticks.pop(schedule, None)
+            return self._armed.pop(schedule, None) is not None
+
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+        with self._looking():
+            names = sorted(name for name in self._armed if after is None or name > after)
+            return [self._armed[name] for name in names[:limit]]
+
+    async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         with self._changing() as now:
-            if (schedule, tick) in self._fired:
-                return None
-            [inserted] = enter(self._shelf, [job], now)
-            self._fired.add((schedule, tick))
-            return inserted
+            call = Deciding(self._shelf, self._armed, now)
+            answers = [call.judge(tick) for tick in ticks]
+            enter(self._shelf, call.jobs, now)
+            for tick, decided in zip(ticks, answers, strict=True):
+                if decided.decision is Decision.MADE:
+                    self._remember(tick, decided, now)
+            return answers
+
+    async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
+        with self._looking():
+            newest_first = reversed(self._ticks.get(schedule, []))
+            return list(islice((tick for tick in newest_first if before is None or tick.at < before), limit))
+
+    def _remember(self, tick: Tick, decided: Decided, now: Instant) -> None:
+        assert decided.verdict is not None
+        kept = self._ticks.setdefault(tick.schedule, [])
+        kept.append(
+            TickInfo(
+                schedule=tick.schedule,
+                at=tick.at,
+                verdict=decided.verdict,
+                job_id=decided.job_id,
+                first=tick.since,
+                count=tick.count,
+                decided_at=now,
+            )
+        )
+        del kept[:-KEPT_TICKS]
+        self._armed[tick.schedule] = Armed(tick.schedule, tick.revision, tick.at)
 
     async def beat(self, worker: WorkerInfo, seconds: float) -> None:
         with self._looking() as now:
