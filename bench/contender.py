@@ -38,6 +38,7 @@ class Benchmark(StrEnum):
     INSERT = "insert"  # many jobs at once
     ENQUEUE = "enqueue"  # one job per call, awaited
     HTTP = "http"  # one job per request over 64 kept connections, a server in a process of its own
+    STREAMS = "streams"  # as drain, beside a server with many open streams of events
     LATENCY = "latency"  # idle worker: enqueue to first line of the handler
 
     @property

@@ -16,6 +16,7 @@ EXPLAINED = {
     Benchmark.SUSTAINED: "ten windows over a long backlog; jobs/s",
     Benchmark.INSERT: "many jobs at once; jobs/s",
     Benchmark.ENQUEUE: "one job per awaited call; jobs/s",
+    Benchmark.STREAMS: "drain beside a server whose streams of events are read; jobs/s",
     Benchmark.HTTP: "POST /v1/jobs over 64 kept connections; requests/s",
     Benchmark.LATENCY: "idle worker, enqueue to handler; ms, p50",
 }

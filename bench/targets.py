@@ -46,6 +46,12 @@ def _on_every_server(engine: Engine) -> tuple[Target, ...]:
         Target("two processes, 200 µs of work: over one", f"{own}/scale-2", f"{own}/scale-1", at_least=1.6),
         Target("drain, limits on: over limits off", f"{own}/drain", f"{own}/drain-unlimited", at_least=0.75),
         Target("drain, 2 ms more per round trip: over none", f"{own}/drain-2ms", f"{own}/drain", at_least=0.7),
+        Target(
+            "drain beside a server with 1,000 open streams: over one with none",
+            f"{own}/streams-1000",
+            f"{own}/streams-0",
+            at_least=0.9,
+        ),
         # For information.
         Target("drain, serial groups: over 10 per group", f"{own}/drain-serial", f"{own}/drain"),
         Target("drain, every record kept: over the last 100", f"{own}/drain-kept", f"{own}/drain"),

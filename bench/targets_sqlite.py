@@ -50,6 +50,12 @@ SQLITE_TARGETS = (
         at_most=5,
         unit="ms",
     ),
+    Target(
+        "drain beside a server with 1,000 open streams: over one with none",
+        "sqlite/jobyard/streams-1000",
+        "sqlite/jobyard/streams-0",
+        at_least=0.9,
+    ),
     Target("POST /v1/jobs, 64 connections: p99", "sqlite/jobyard/http", figure="p99_ms", unit="ms"),
     # For information: the same race without a bound, and where a peer promises less and is quicker for it.
     Target("drain, limits on: over huey, both synchronous off", "sqlite/jobyard/drain-off", "sqlite/huey/drain-off"),

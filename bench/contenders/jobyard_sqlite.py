@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
 from bench.sqlite import checkpoint
-from bench.yard import draining, http, inserting, latency
+from bench.yard import draining, http, inserting, latency, streams
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
 
@@ -32,6 +32,12 @@ def _sustain(order: Order) -> Outcome:
     checkpoint(_path(order))
     outcome = draining.sustain(_url(order), LIMITED, order.jobs)
     return Outcome({**outcome.figures, "file_mb": _path(order).stat().st_size / 1e6}, outcome.series)
+
+
+def _streamed(order: Order, *, count: int) -> Outcome:
+    fill_apart(_url(order), LIMITED, order.jobs)
+    checkpoint(_path(order))
+    return streams.drain(_url(order), LIMITED, order.jobs, count)
 
 
 def _insert(order: Order, *, chunk: int | None) -> Outcome:
@@ -134,6 +140,22 @@ CONTENDER = Contender(
             guarantee=PROMISE,
             measure=partial(_enqueue, callers=50),
             share=0.5,
+        ),
+        Case(
+            name="streams-0",
+            benchmark=Benchmark.STREAMS,
+            title="jobyard, a server beside it",
+            durability=Durability.POWER_SAFE,
+            guarantee=f"{PROMISE}, 10 per group",
+            measure=partial(_streamed, count=0),
+        ),
+        Case(
+            name="streams-1000",
+            benchmark=Benchmark.STREAMS,
+            title="jobyard, 1,000 streams open",
+            durability=Durability.POWER_SAFE,
+            guarantee=f"{PROMISE}, 10 per group",
+            measure=partial(_streamed, count=1000),
         ),
         Case(
             name="http",

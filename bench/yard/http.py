@@ -67,7 +67,8 @@ def _process(is_bare: bool, url: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def _server(url: str, *, is_bare: bool) -> Iterator[tuple[str, str]]:
+def serving(url: str, *, is_bare: bool = False) -> Iterator[tuple[str, str]]:
+    """Its address and a token."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_process, args=(is_bare, url, there))
     process.start()
@@ -155,7 +156,7 @@ def _request(token: str, group: str) -> bytes:
 
 
 def post(url: str, jobs: int, *, is_bare: bool = False) -> Outcome:
-    with _server(url, is_bare=is_bare) as (address, token):
+    with serving(url, is_bare=is_bare) as (address, token):
 
         async def main() -> tuple[float, list[float]]:
             await _load(address, token, WARM_UP)

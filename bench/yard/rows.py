@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.contender import Benchmark, Case, Durability, Order, Outcome
 from bench.servers import settle
-from bench.yard import draining, http, inserting, latency, scaling
+from bench.yard import draining, http, inserting, latency, scaling, streams
 from bench.yard.slow_line import slowed
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
@@ -26,6 +26,12 @@ def _drain(order: Order, *, limits: Limits, added_seconds: float = 0.0) -> Outco
         return draining.drain(order.url, limits, order.jobs)
     with slowed(order.url, added_seconds) as url:
         return draining.drain(url, limits, order.jobs)
+
+
+def _streamed(order: Order, *, count: int) -> Outcome:
+    fill_apart(order.url, LIMITED, order.jobs)
+    settle(order.url)
+    return streams.drain(order.url, LIMITED, order.jobs, count)
 
 
 def _scale(order: Order, *, processes: int) -> Outcome:
@@ -77,6 +83,8 @@ def rows(durability: Durability) -> tuple[Case, ...]:
         row("insert", Benchmark.INSERT, "chunks of 1,000", _insert),
         row("enqueue-1", enqueue, "one caller", partial(_enqueue, callers=1), share=0.04),
         row("enqueue-50", enqueue, "50 callers at once", partial(_enqueue, callers=50), share=0.3),
+        row("streams-0", Benchmark.STREAMS, "a server beside it", partial(_streamed, count=0), LIMITED_PROMISE),
+        row("streams-1000", Benchmark.STREAMS, "1,000 streams open", partial(_streamed, count=1000), LIMITED_PROMISE),
         row("http", Benchmark.HTTP, "POST /v1/jobs", _post, share=0.2),
         row("latency", Benchmark.LATENCY, "inside one process", _latency, at_most=200),
     )
