@@ -42,11 +42,14 @@ class Stream(asyncio.Protocol):
 
 async def _read(address: str, token: str, count: int, pipe: Connection) -> None:
     parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    host, port = parts.hostname, parts.port
     request = f"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     loop = asyncio.get_running_loop()
     streams = []
     for _ in range(count):
-        _, stream = await loop.create_connection(lambda: Stream(request), parts.hostname, parts.port)
+        _, stream = await loop.create_connection(lambda: Stream(request), host, port)
         streams.append(stream)
     async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.gather(*(stream.begun for stream in streams))
