@@ -15,9 +15,10 @@ from tests.main.cli_support import Shop, shop
 from tests.support import python
 
 from jobyard.domain.job import QueueSettings
+from jobyard.domain.schedule import Schedule
 from jobyard.errors import ConfigurationError
 from jobyard.main.config import Configuration, load
-from jobyard.main.config.keys import QUEUE, SECTIONS
+from jobyard.main.config.keys import QUEUE, SCHEDULE, SECTIONS
 from jobyard.main.settings import SETTINGS
 
 __all__ = ["shop"]
@@ -47,11 +48,13 @@ def refusals(environment: dict[str, str] | None = None, **flags: Any) -> list[st
 
 def test_every_key_has_its_place_its_check_and_its_setting() -> None:
     fields = {field.name: field for field in msgspec.structs.fields(Configuration)}
-    assert list(fields) == ["store", "queues", "worker", "server", "log", "tracing"]
+    assert list(fields) == ["store", "queues", "schedules", "worker", "server", "scheduler", "log", "tracing"]
     for section, keys in SECTIONS.items():
         extra = {"queues"} if section == "store" else set()
         assert set(keys) | extra == set(type(fields[section].default).__struct_fields__)
     assert set(QUEUE) == {*QueueSettings.__struct_fields__, "max_attempts"}
+    ours = {"name", "origin", "is_declared", "revision", "created_at", "changed_at"}
+    assert set(SCHEDULE) == set(Schedule.__struct_fields__) - ours
     told = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
     assert told == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
 

@@ -9,6 +9,7 @@ import msgspec
 
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.service.schedules import SHORTEST_INTERVAL_SECONDS
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +167,19 @@ SERVER_SHUTDOWN = Setting(
     default="10",
     doc="How many seconds a stopping server lets requests finish.",
 )
+SCHEDULER = Setting(
+    variable="JOBYARD_SCHEDULER__ENABLED",
+    key="scheduler.enabled",
+    flag="--no-scheduler",
+    default="true",
+    doc="Whether `jobyard up` has a scheduler; with false, run `jobyard scheduler` somewhere.",
+)
+SHORTEST_INTERVAL = Setting(
+    variable="JOBYARD_SCHEDULER__SHORTEST_INTERVAL_SECONDS",
+    key="scheduler.shortest_interval_seconds",
+    default=f"{SHORTEST_INTERVAL_SECONDS:g}",
+    doc="A schedule whose instants are ever nearer to each other is refused.",
+)
 TRACING = Setting(
     variable="JOBYARD_TRACING__ENABLED",
     key="tracing.enabled",
@@ -253,6 +267,8 @@ SETTINGS = (
     REQUEST_BURST,
     HEADER_SECONDS,
     SERVER_SHUTDOWN,
+    SCHEDULER,
+    SHORTEST_INTERVAL,
     LOG_LEVEL,
     LOG_FORMAT,
     TRACING,

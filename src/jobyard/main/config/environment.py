@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from jobyard.errors import BadOption, ConfigurationError
 from jobyard.main.config.file import Given, Trouble
-from jobyard.main.config.keys import SECTIONS, TOP, Key, Path, document, find
+from jobyard.main.config.keys import NAMED, SECTIONS, TOP, Key, Path, document, find
 from jobyard.main.settings import BETWEEN, COMPLETION, OURS, REDIS_DB, REDIS_HOST, REDIS_PORT, SETTINGS
 from jobyard.service.secret import secret
 
@@ -20,11 +20,13 @@ SHORT: Mapping[str, Path] = {
 }
 
 
-def read_environment(environment: Mapping[str, str], queues: Iterable[str] = ()) -> tuple[list[Given], list[Trouble]]:
-    """What variables say; later values win. `queues` are names as they are written elsewhere."""
+def read_environment(
+    environment: Mapping[str, str], names: Mapping[str, Iterable[str]] | None = None
+) -> tuple[list[Given], list[Trouble]]:
+    """What variables say; later values win. `names` of queues and schedules are as they are written elsewhere."""
     given: list[Given] = []
     trouble: list[Trouble] = []
-    spelt = {_plain(name): name for name in queues}
+    spelt = {section: {_plain(name): name for name in known} for section, known in (names or {}).items()}
     for name in sorted(environment):
         if name.startswith(OURS) and BETWEEN in name and not name.endswith(COMPLETION) and environment[name]:
             try:
@@ -45,15 +47,17 @@ def read_environment(environment: Mapping[str, str], queues: Iterable[str] = ())
     return given, trouble
 
 
-def _sectioned(name: str, environment: Mapping[str, str], spelt: Mapping[str, str]) -> Iterator[Given]:
+def _sectioned(name: str, environment: Mapping[str, str], spelt: Mapping[str, Mapping[str, str]]) -> Iterator[Given]:
     """JOBYARD_WORKER__CONCURRENCY, JOBYARD_QUEUES__MAIL__MAX_RUNNING, JOBYARD_STORE__URL_FILE."""
     parts = name.removeprefix(OURS).lower().split(BETWEEN)
     is_file = parts[-1].endswith(FILE.lower())
     if is_file:
         parts[-1] = parts[-1].removesuffix(FILE.lower())
-    if len(parts) == 3 and "queues" in parts[:2]:
+    if len(parts) == 3 and (parts[0] in NAMED or parts[:2] == ["store", "queues"]):
         place = 2 if parts[0] == "store" else 1
-        parts[place] = "*" if parts[place] == "all" else spelt.get(parts[place], parts[place])
+        known = spelt.get(parts[place - 1], {})
+        every = parts[place] == "all" and "queues" in parts[:2]
+        parts[place] = "*" if every else known.get(parts[place], parts[place])
     path = tuple(parts)
     key = find(path)
     if is_file and not (isinstance(key, Key) and key.secret):
@@ -72,16 +76,16 @@ def _map(path: Path, text: str, name: str) -> Iterator[Given]:
     value = document(text)
     if not isinstance(value, dict):
         raise BadOption(f'{".".join(path)} must be a JSON object with names of queues, such as {{"mail": …}}.')
-    for queue, below in value.items():
-        key = find((*path, queue))
+    for each, below in value.items():
+        key = find((*path, each))
         if isinstance(key, Key):
-            yield Given((*path, queue), below, name)
+            yield Given((*path, each), below, name)
         elif isinstance(below, dict):
-            for word, each in below.items():
-                find((*path, queue, word))
-                yield Given((*path, queue, word), each, name)
+            for word, told in below.items():
+                find((*path, each, word))
+                yield Given((*path, each, word), told, name)
         else:
-            raise BadOption(f"{'.'.join(path)}.{queue} must be a JSON object with settings.")
+            raise BadOption(f"{'.'.join(path)}.{each} must be a JSON object with settings.")
 
 
 def redis_address(environment: Mapping[str, str]) -> Given | None:

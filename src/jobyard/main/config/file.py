@@ -50,10 +50,17 @@ def read_file(file: File) -> tuple[list[Given], list[Trouble]]:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "nested too deep"
-        raise ConfigurationError(f"{file}{line} is not YAML: {problem}.") from error
+        raise ConfigurationError(f"{file}{line} is not YAML: {problem}.{_quoted(error)}") from error
     finally:
         loader.dispose()
     return reader.given, reader.trouble
+
+
+def _quoted(error: Exception) -> str:
+    """Cron expressions often begin with what YAML gives a meaning of its own."""
+    is_star = getattr(error, "context", None) == "while scanning an alias"
+    is_at = "'@'" in (getattr(error, "problem", None) or "")
+    return " Text that begins with * or @ stands in quotation marks." if is_star or is_at else ""
 
 
 class _Reader:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from jobyard.domain.instant import instant, rfc3339
+from jobyard.domain.schedule import Missed, Overlap
 from jobyard.errors import BadOption, did_you_mean
 from jobyard.main.address import yes_or_no
 from jobyard.main.levels import parse_levels
@@ -143,6 +146,29 @@ def _kept_text(text: str) -> Any:
     return yes(text) if isinstance(found, str) else found
 
 
+def _name_of(what: str) -> Check:
+    return lambda _, value: options.name(what, value)
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value):
+        raise BadOption(f"{name} must be an object with the handler's parameters, not {value!r}.")
+    return value
+
+
+def _moment(name: str, value: Any) -> str:
+    """As RFC 3339 text; YAML may have read it as a date or a time already."""
+    text = value.isoformat() if isinstance(value, date | datetime) else value
+    try:
+        return rfc3339(instant(text))
+    except (ValueError, TypeError) as error:
+        raise BadOption(f"{name} must be a time like 2026-11-16T09:30:00Z, not {value!r}.") from error
+
+
+def _optional(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
 SECTIONS: Mapping[str, Mapping[str, Key]] = {
     "store": {"url": Key(_url, secret=True)},
     "worker": {
@@ -164,6 +190,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "header_seconds": Key(_positive, number),
         "shutdown_timeout": Key(_seconds, number),
     },
+    "scheduler": {"enabled": Key(_boolean, yes), "shortest_interval_seconds": Key(_positive, number)},
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
     "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},
 }
@@ -179,7 +206,28 @@ QUEUE: Mapping[str, Key] = {
     "keep_seconds": Key(_seconds, number),
     "max_attempts": whole(1, options.MAX_ATTEMPTS),
 }
-TOP = (*SECTIONS, "queues")
+# And each name under `schedules`; what it says as a whole is judged by `service.schedules`.
+SCHEDULE: Mapping[str, Key] = {
+    "expression": Key(_text),
+    "timezone": Key(_text),
+    "kind": Key(_name_of("kind")),
+    "payload": Key(_object, document),
+    "queue": Key(_name_of("queue")),
+    "group": Key(_optional(_name_of("group"))),
+    "priority": whole(-options.MAX_PRIORITY, options.MAX_PRIORITY),
+    "max_retry": whole(0, options.MAX_ATTEMPTS - 1),
+    "timeout_seconds": Key(_optional(_positive), number),
+    "enabled": Key(_boolean, yes),
+    "overlap": Key(_one_of(*Overlap)),
+    "missed": Key(_one_of(*Missed)),
+    "missed_limit": whole(1, 1000),
+    "jitter_seconds": Key(_seconds, number),
+    "start_at": Key(_optional(_moment)),
+    "end_at": Key(_optional(_moment)),
+}
+# Sections that hold names, each with words of its own.
+NAMED: Mapping[str, tuple[str, Mapping[str, Key]]] = {"queues": ("queue", QUEUE), "schedules": ("schedule", SCHEDULE)}
+TOP = (*SECTIONS, *NAMED)
 
 
 def find(path: Path) -> Key | Mapping[str, Any]:
@@ -187,16 +235,18 @@ def find(path: Path) -> Key | Mapping[str, Any]:
     match path:
         case ():
             return dict.fromkeys(TOP)
-        case ("queues",) | ("store", "queues"):
+        case ("queues",) | ("schedules",) | ("store", "queues"):
             return {}
         case ("store", "queues", name):
             options.name("queue", name)
             return STORE_OF_A_QUEUE
-        case ("queues", name):
-            options.name("queue", name)
-            return QUEUE
-        case ("queues", _, word):
-            return _in(QUEUE, word, "a queue")
+        case ("queues" | "schedules" as section, name):
+            what, words = NAMED[section]
+            options.name(what, name)
+            return words
+        case ("queues" | "schedules" as section, _, word):
+            what, words = NAMED[section]
+            return _in(words, word, f"a {what}")
         case (section,):
             if section not in SECTIONS:
                 raise BadOption(f"There is no section {section}.{did_you_mean(section, TOP)}")

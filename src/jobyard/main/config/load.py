@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path as File
 from typing import Any, NamedTuple
 
@@ -11,8 +11,9 @@ import msgspec
 from jobyard.errors import BadOption, ConfigurationError
 from jobyard.main.config.environment import read_environment, redis_address
 from jobyard.main.config.file import Given, Trouble, read_file
-from jobyard.main.config.keys import Key, Path, find
+from jobyard.main.config.keys import NAMED, Key, Path, find
 from jobyard.main.config.shape import Configuration
+from jobyard.service.schedules import definition
 
 USUAL_FILE = "jobyard.yaml"
 STORE_URL: Path = ("store", "url")
@@ -33,8 +34,7 @@ def load(
     """Flags are by key ("store.url"), each with its name and value. One ConfigurationError says all that is wrong."""
     chosen = _file(file)
     given, trouble = ([], []) if chosen is None else read_file(chosen)
-    spelt = [each.path[-1 if each.path[0] == "store" else 1] for each in given if "queues" in each.path[:2]]
-    for more, wrong in (read_environment(environment, spelt), _flags(flags or {})):
+    for more, wrong in (read_environment(environment, _names(given)), _flags(flags or {})):
         given += more
         trouble += wrong
     if not any(each.path == STORE_URL for each in given):
@@ -47,9 +47,21 @@ def load(
             found[each.path] = each._replace(value=_checked(each))
         except (BadOption, ConfigurationError) as error:
             trouble.append(Trouble(each.origin, str(error)))
+    trouble += [] if trouble else _schedules(found)
     if trouble:
         raise ConfigurationError("\n".join(map(str, trouble)))
     return Found(build(found), found, chosen)
+
+
+def _names(given: Iterable[Given]) -> dict[str, list[str]]:
+    """Of queues and schedules, as they are written."""
+    found: dict[str, list[str]] = {section: [] for section in NAMED}
+    for each in given:
+        if each.path[0] in NAMED:
+            found[each.path[0]].append(each.path[1])
+        elif each.path[:2] == ("store", "queues"):
+            found["queues"].append(each.path[2])
+    return found
 
 
 def _file(name: str | None) -> File | None:
@@ -71,6 +83,16 @@ def _checked(given: Given) -> Any:
     return key.check(".".join(given.path), given.value)
 
 
+def _schedules(found: Mapping[Path, Given]) -> Iterator[Trouble]:
+    """What is wrong with a schedule as a whole, at the first line that speaks of it."""
+    for name, words in build(found).schedules.items():
+        try:
+            definition({"name": name, **words})
+        except BadOption as error:
+            where = next(given.origin for path, given in found.items() if path[:2] == ("schedules", name))
+            yield Trouble(where, f"schedules.{name}: {error}")
+
+
 def build(found: Mapping[Path, Given]) -> Configuration:
     sections: dict[str, dict[str, Any]] = {}
     for path, given in found.items():
@@ -81,5 +103,5 @@ def build(found: Mapping[Path, Given]) -> Configuration:
     made: dict[str, Any] = {}
     for field in msgspec.structs.fields(Configuration):
         told = sections.get(field.name, {})
-        made[field.name] = told if field.name == "queues" else type(field.default)(**told)
+        made[field.name] = told if field.name in NAMED else type(field.default)(**told)
     return Configuration(**made)

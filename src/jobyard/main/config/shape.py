@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.service.schedules import SHORTEST_INTERVAL_SECONDS
 
 
 class StoreSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,11 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout: float = 10.0
 
 
+class SchedulerSection(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool = True  # in `jobyard up`
+    shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS
+
+
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None = None  # None: as suits the command
     format: str = "text"
@@ -48,7 +54,9 @@ class TracingSection(msgspec.Struct, frozen=True, kw_only=True):
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreSection = StoreSection()
     queues: dict[str, dict[str, Any]] = {}  # by name: the words of `yard.queue`, and max_attempts
+    schedules: dict[str, dict[str, Any]] = {}  # by name: fields of a schedule
     worker: WorkerSection = WorkerSection()
     server: ServerSection = ServerSection()
+    scheduler: SchedulerSection = SchedulerSection()
     log: LogSection = LogSection()
     tracing: TracingSection = TracingSection()
