@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx2 as httpx
 import pytest
-from tests.doors.scenes import api, ids
+from tests.doors.scenes import api, hand_in, ids
 
 from jobyard import Context, Jobyard
 from jobyard.main.handing_in import make_job
@@ -129,6 +130,7 @@ async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], 
         (DEEP, 400, "not_json"),
         (RATHER_DEEP, 422, "payload_not_json"),
         (b'{"kind":"a","payload":{"x":1e999}}', 422, "bad_input"),
+        (b'{"kind":"a","payload":{"x":' + b"9" * 5000 + b"}}", 422, "bad_input"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -136,6 +138,35 @@ async def test_what_is_not_the_json_that_is_wanted(
     client: httpx.AsyncClient, data: bytes, status: int, code: str
 ) -> None:
     refused(await client.post("/v1/jobs", content=data, headers=JSON), status, code)
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\udfff", "\\ud83d\\ud83d", "\\uD83Dx"])
+async def test_half_a_character_is_called_by_its_name(client: httpx.AsyncClient, half: str) -> None:
+    data = '{"kind":"a","payload":{"x":"' + half + '"}}'
+    answer = await client.post("/v1/jobs", content=data.encode(), headers=JSON)
+    refused(answer, 400, "not_json")
+    assert "surrogate" in answer.json()["detail"]
+
+
+async def test_a_whole_character_of_two_halves_is_taken_for_no_fault(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/jobs", content=b'{"kind":"a","payload":{"x":"\\ud83d\\ude00"},', headers=JSON)
+    assert "surrogate" not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
+async def test_a_number_that_nothing_holds_is_pointed_at_as_far_as_is_known(
+    client: httpx.AsyncClient, number: bytes
+) -> None:
+    data = b'{"kind":"a","payload":{"x":[1,{"y":' + number + b"}]}}"
+    answer = await client.post("/v1/jobs", content=data, headers=JSON)
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/payload"]
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "\u2066a", "a\u2028b", "a\u200f", "a\x00", "a\x85"], ids=ascii)
+async def test_names_do_not_play_with_their_readers(client: httpx.AsyncClient, name: str) -> None:
+    for field in ("kind", "queue", "group"):
+        refused(await client.post("/v1/jobs", json={"kind": "a", field: name}), 422, "bad_input", f"/{field}")
+    refused(await client.patch(f"/v1/queues/{quote(name)}", json={}), 422, "bad_option")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "json", ""])
@@ -178,6 +209,40 @@ async def test_a_query_that_does_not_fit(client: httpx.AsyncClient, params: dict
     answer = await client.get("/v1/jobs", params=params)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize("query", ["text=%ff", "queue=%ed%a0%80", "%ff=1", "&".join(["state=PENDING"] * 1001)])
+async def test_a_query_that_is_no_text(client: httpx.AsyncClient, query: str) -> None:
+    refused(await client.get(f"/v1/jobs?{query}"), 422, "bad_input")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/a%ff", "/v1/queues/%C3%28/groups"])
+async def test_a_path_that_is_no_text(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    refused(answer, 422, "bad_input")
+    assert answer.json()["instance"] == path
+
+
+async def test_a_query_where_none_is_wanted(client: httpx.AsyncClient) -> None:
+    refused(await client.post("/v1/jobs?wait=5", json={"kind": "a"}), 422, "bad_input", "wait")
+    refused(await client.get("/v1/queues?page_size=1"), 422, "bad_input", "page_size")
+    assert (await client.get("/openapi.json?again=1")).status_code == 200
+
+
+async def test_the_instance_is_the_path_as_it_was_sent(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/queues/org%2Frepository")
+    refused(answer, 404, "queue_not_found")
+    assert answer.json()["instance"] == "/v1/queues/org%2Frepository"
+    assert "org/repository" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("headers", [JSON, {}], ids=["as JSON", "as nothing"])
+async def test_a_body_that_may_be_left_out_may_be_empty(headers: dict[str, str]) -> None:
+    async with api() as scene, scene.client("admin") as client:
+        job_id = await hand_in(client)
+        answer = await client.post(f"/v1/jobs/{job_id}/cancel", content=b"", headers=headers)
+        assert answer.json()["state"] == "CANCELLED"
+        refused(await client.post(f"/v1/jobs/{job_id}/prioritise", content=b"", headers=headers), 400, "not_json")
 
 
 async def test_where_nothing_is(client: httpx.AsyncClient) -> None:

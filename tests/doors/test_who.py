@@ -6,7 +6,7 @@ import pytest
 from tests.doors.scenes import api, hand_in
 from tests.doors.support import Scene
 
-from jobyard.doors.http.changes import NAMED
+from jobyard.doors.http.bulk import NAMED
 from jobyard.doors.http.door import OpenGate
 from jobyard.doors.http.every import API
 from jobyard.service.audit import Audit

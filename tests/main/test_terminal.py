@@ -18,10 +18,10 @@ from jobyard.ports.store import Report
 
 __all__ = ["shop"]
 
-TITLE, CLEAR, C1 = "\x1b]0;pwned\x07", "\x1b[2J", "\x9b2J"
-EVIL = f"{TITLE}{CLEAR}{C1}\x7f\r[bold]x[/bold]"
-SHOWN = r"\x1b]0;pwned\x07\x1b[2J\x9b2J\x7f\r[bold]x[/bold]"
-OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+TITLE, CLEAR, C1, TURN = "\x1b]0;pwned\x07", "\x1b[2J", "\x9b2J", "\u202e"
+EVIL = f"{TITLE}{CLEAR}{C1}{TURN}\x7f\r[bold]x[/bold]"
+SHOWN = r"\x1b]0;pwned\x07\x1b[2J\x9b2J\u202e\x7f\r[bold]x[/bold]"
+OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 EVIL_APP = f"""
 @yard.job(queue="mail", max_attempts=1)
 async def evil(ctx: Context, text: str) -> str:

@@ -23,7 +23,9 @@ MAX_LIMIT = 1_000_000_000
 MAX_SECONDS = 10 * 366 * 86_400
 MAX_TAGS = 50
 MAX_REASON = 2000
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # a lone surrogate is not text: no store can hold it
+# What nobody sees as what it is: control characters, and those that break a line or turn the direction of its text.
+HIDDEN = r"\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_UNPRINTABLE = re.compile(rf"[{HIDDEN}\ud800-\udfff]")  # a lone surrogate is not text: no store can hold it
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

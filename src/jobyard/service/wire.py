@@ -16,6 +16,7 @@ from jobyard.domain.job import Ending, State, UniqueScope
 from jobyard.domain.retry import Backoff
 from jobyard.ports.store import Action
 from jobyard.service.options import (
+    HIDDEN,
     MAX_ATTEMPTS,
     MAX_LIMIT,
     MAX_NAME,
@@ -31,14 +32,14 @@ MAX_BULK = 100_000
 MAX_PAGE = 1000
 MAX_WAIT_SECONDS = 60
 
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=rf"^[^{HIDDEN}]+$")]
 Time: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Priority: TypeAlias = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 Limit: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
 Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON)]
-Ids: TypeAlias = Annotated[tuple[Annotated[str, Meta(max_length=MAX_NAME)], ...], Meta(max_length=MAX_IDS)]
+Ids: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=MAX_IDS)]
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from starlette.routing import Route as Path
 
 from jobyard.doors.http import openapi
 from jobyard.doors.http.door import Door
-from jobyard.doors.http.entrance import BROKEN, Place, Ways
+from jobyard.doors.http.entrance import BROKEN, Place, Ways, sent_path
 from jobyard.doors.http.problems import problem
 from jobyard.doors.http.route import Route, Routes
 
@@ -53,11 +53,11 @@ def by_path(routes: Sequence[Route]) -> dict[str, list[Route]]:
 
 
 async def refused(request: Request, error: Any) -> Response:
-    detail = f"There is nothing at {request.url.path}." if error.status_code == 404 else str(error.detail)
+    detail = f"There is nothing at {sent_path(request)}." if error.status_code == 404 else str(error.detail)
     code = "no_such_page" if error.status_code == 404 else "http"
     return problem(error.status_code, code, detail, headers=dict(error.headers or {}))
 
 
 async def broken(request: Request, error: Exception) -> Response:
     """The server's log has the traceback; the caller is not told our insides."""
-    return problem(500, "internal", BROKEN, instance=request.url.path)
+    return problem(500, "internal", BROKEN, instance=sent_path(request))

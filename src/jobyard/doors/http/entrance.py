@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from fastapi import FastAPI
@@ -35,20 +35,22 @@ class Entrance:
         self._route = route
         self._decoder = None if route.body is None else msgspec.json.Decoder(route.body)
         self._encode = msgspec.json.Encoder().encode
+        # Elsewhere, what is unknown is left alone: probes and browsers add words of their own.
+        self._is_strict = route.path.startswith("/v1/")
 
     async def answer(self, request: Request) -> Response:
         try:
             return await self._enter(request)
         except HttpError as error:
-            return from_http_error(error, request.url.path)
+            return from_http_error(error, sent_path(request))
         except JobyardError as error:
-            return from_error(error, request.url.path)
+            return from_error(error, sent_path(request))
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception:
             # The log has the traceback; the caller is not told our insides.
             log.exception("%s %s broke", request.method, request.url.path)
-            return problem(500, "internal", BROKEN, instance=request.url.path)
+            return problem(500, "internal", BROKEN, instance=sent_path(request))
 
     async def _enter(self, request: Request) -> Response:
         door, route, principal = self._door, self._route, NOBODY
@@ -59,7 +61,10 @@ class Entrance:
             if not found.may(route.permission):
                 return problem(403, "not_allowed", f"The role {found.role} does not allow this.")
             principal = found
-        query: Any = None if route.query is None else query_of(request.query_params, route.query)
+        query: Any = None
+        sent: bytes = request.scope["query_string"]
+        if route.query is not None or (sent and self._is_strict):
+            query = query_of(sent, route.query)
         body: Any = None
         if self._decoder is not None:
             body = await body_of(request, self._decoder, door.settings.max_body_bytes)
@@ -73,6 +78,12 @@ class Entrance:
 
 # No name can hold it, so it can stand for a slash inside one.
 SLASH = "\x1f"
+
+
+def sent_path(request: Request) -> str:
+    """The path as it was sent: a name in it may hold what a path cannot."""
+    raw: bytes = request.scope.get("raw_path") or b""
+    return raw.decode("latin-1") if raw.isascii() else request.url.path
 
 
 def names_in(request: Request) -> dict[str, str]:
@@ -96,9 +107,14 @@ class Ways(FastAPI):
             await place(scope, receive, send)
             return
         raw: bytes = scope.get("raw_path") or b""
-        if b"%2F" in raw or b"%2f" in raw:
+        if b"%" in raw:
             marked = raw.replace(b"%2F", b"%1F").replace(b"%2f", b"%1F")
-            scope["path"] = unquote(marked.decode("latin-1"))
+            try:
+                scope["path"] = unquote_to_bytes(marked).decode()
+            except UnicodeDecodeError:
+                refused = problem(422, "bad_input", "The path is not UTF-8.", instance=raw.decode("latin-1"))
+                await refused(scope, receive, send)
+                return
         await super().__call__(scope, receive, send)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -12,13 +13,16 @@ from starlette.requests import ClientDisconnect
 from jobyard.doors.http.problems import FieldError, HttpError
 
 if TYPE_CHECKING:
-    from starlette.datastructures import QueryParams
     from starlette.requests import Request
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _PART = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 _DATE = re.compile(r"\d{4}-")
 _FIELD = re.compile(r"(?:unknown|required) field `([^`]+)`")
+# Half of a pair that stands for one character beyond the first 65,536; alone it stands for nothing.
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F]"
+_HALF = re.compile(_HIGH + rb"(?!" + _LOW + rb")|(?<!" + _HIGH + rb")" + _LOW)
+MAX_PARAMETERS = 1000
 
 
 def pointer(path: str, what: str) -> str:
@@ -27,8 +31,11 @@ def pointer(path: str, what: str) -> str:
     '/jobs/0/priority'
     >>> pointer("", "Object contains unknown field `qeue`")
     '/qeue'
+    >>> pointer(".payload[...].size", "Number out of range")
+    '/payload'
     """
-    parts = [first or second for first, second in _PART.findall(path)]
+    # Of an object of any names it is not told which one.
+    parts = [first or second for first, second in _PART.findall(path.partition("[...]")[0])]
     named = _FIELD.search(what)
     if named:
         parts.append(named.group(1))
@@ -38,6 +45,8 @@ def pointer(path: str, what: str) -> str:
 def refusal(error: msgspec.ValidationError, where: str = "body") -> HttpError:
     found = _AT.match(str(error))
     what, path = (found.group("what"), found.group("path") or "") if found else (str(error), "")
+    if "matching regex" in what:  # only names have one
+        what = "Expected printable characters, without any that break a line or turn its direction"
     at = pointer(path, what)
     if where == "query":
         at = at.strip("/")
@@ -59,11 +68,16 @@ def kinds_of(shape: type[msgspec.Struct]) -> tuple[frozenset[str], frozenset[str
     return frozenset(lists), frozenset(times)
 
 
-def query_of(params: QueryParams, shape: type[msgspec.Struct]) -> Any:
+def query_of(sent: bytes, shape: type[msgspec.Struct] | None) -> Any:
     """A parameter that may be given several times is a list in the shape; others may be given once."""
+    params = parameters_of(sent)
+    if shape is None:
+        if params:
+            raise wrong(params[0][0], "There is no such parameter here.")
+        return None
     lists, times = kinds_of(shape)
     values: dict[str, Any] = {}
-    for name, value in params.multi_items():
+    for name, value in params:
         if name in lists:
             values.setdefault(name, []).append(value)
         elif name in values:
@@ -83,6 +97,15 @@ def query_of(params: QueryParams, shape: type[msgspec.Struct]) -> Any:
     return query
 
 
+def parameters_of(sent: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(sent.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS)
+    except UnicodeDecodeError:
+        raise HttpError(422, "bad_input", "The query is not UTF-8.") from None
+    except ValueError:
+        raise HttpError(422, "bad_input", f"A query has at most {MAX_PARAMETERS} parameters.") from None
+
+
 def wrong(name: str, why: str) -> HttpError:
     return HttpError(422, "bad_input", f"The query does not fit: {name}: {why}", errors=(FieldError(name, why),))
 
@@ -92,16 +115,17 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[Any], most: in
     if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
         raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
     data = await read_body(request, most)
-    if kind is None:
-        if data:
-            raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
-        data = b"{}"  # nothing to say: a body whose fields are all optional may be left out
+    if kind is None and data:
+        raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
     try:
-        return decoder.decode(data)
+        return decoder.decode(data or b"{}")  # nothing to say: a body whose fields are all optional may be left out
     except msgspec.ValidationError as error:
+        if not data:
+            raise HttpError(400, "not_json", "The body is empty.") from None
         raise refusal(error) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise HttpError(400, "not_json", f"The body is not JSON: {error}.") from None
+        why = "it holds half of a surrogate pair, which is no character" if _HALF.search(data) else str(error)
+        raise HttpError(400, "not_json", f"The body is not JSON: {why}.") from None
 
 
 async def read_body(request: Request, most: int) -> bytes:

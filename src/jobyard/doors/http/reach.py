@@ -35,8 +35,15 @@ def gone(job_id: str) -> JobNotFound:
     return JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
 
 
-async def job_in_reach(ask: Ask) -> Job:
+def asked_id(ask: Ask) -> str:
     job_id = ask.path["id"]
+    if "\0" in job_id:  # not every store can be asked for it, and none has it
+        raise gone(job_id)
+    return job_id
+
+
+async def job_in_reach(ask: Ask) -> Job:
+    job_id = asked_id(ask)
     job = await ask.door.store.get(job_id)
     if job is None or not sees(ask.principal, job):
         raise gone(job_id)
@@ -47,7 +54,7 @@ async def require_job(ask: Ask) -> str:
     """The id of the job that is asked for; whoever sees all jobs need not look first."""
     if is_confined(ask.principal):
         await job_in_reach(ask)
-    return str(ask.path["id"])
+    return asked_id(ask)
 
 
 async def queue_in_reach(ask: Ask, *, whole: bool = False) -> QueueInfo:

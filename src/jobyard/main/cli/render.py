@@ -14,6 +14,7 @@ from rich.text import Text
 
 from jobyard.domain.instant import FOREVER, Instant, rfc3339
 from jobyard.domain.job import Job, State
+from jobyard.service.options import HIDDEN
 
 STATE_COLOURS = {
     State.PENDING: "yellow",
@@ -29,9 +30,9 @@ NO_BARS = {ord(FULL): None, ord(EMPTY): None}
 NUMBER, MAY_SHRINK = ">", "~"
 MARKS = NUMBER + MAY_SHRINK
 LEAST_WIDTH = 5
-# What a terminal may obey instead of show (C0, DEL, C1), and what it cannot show (a lone surrogate).
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# What a terminal may obey instead of show (C0, DEL, C1, turns of direction), and what it cannot (a lone surrogate).
+CONTROL = re.compile(rf"[{HIDDEN}\ud800-\udfff]")
+CONTROL_IN_LINES = re.compile(rf"(?![\t\n])[{HIDDEN}\ud800-\udfff]")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
