@@ -1,26 +1,232 @@
-"""Cron expressions: what they mean, in instants and in words."""
+"""Cron expressions: what they mean, in instants and in words. Debian's cron is the model, cronsim does the counting."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo, available_timezones
 
-from jobyard.domain.instant import Instant
+from cronsim import CronSim, CronSimError
+
+from jobyard.domain.instant import EPOCH, FOREVER, Instant
+from jobyard.errors import BadOption, did_you_mean
+
+ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+MAX_EXPRESSION = 200
+DAY_SECONDS = 86_400
+# Different expressions whose parsed form is kept; others are parsed again when they are needed.
+REMEMBERED = 4096
+# The fields: what each may hold, and how many values it has.
+FIELDS = (
+    ("second", "0-59", 60),
+    ("minute", "0-59", 60),
+    ("hour", "0-23", 24),
+    ("day-of-month", "1-31, L or LW", 31),
+    ("month", "1-12 or JAN-DEC", 12),
+    ("day-of-week", "0-7 or SUN-SAT, 1#2, 1L", 7),
+)
+_MILLISECOND = timedelta(milliseconds=1)
+_MINUTE = timedelta(minutes=1)
+_WALL_EPOCH = EPOCH.replace(tzinfo=None)
 
 
 class Cron:
-    """A checked expression in a time zone. Raises BadOption for what is no expression, or no zone."""
+    """A checked expression in a time zone. Raises BadOption for what is no expression, or no zone.
+
+    >>> from jobyard.domain.instant import instant, rfc3339
+    >>> rfc3339(Cron("0 9 * * 1-5", "Asia/Seoul").next(instant("2026-11-14")))
+    '2026-11-16T00:00:00.000Z'
+    """
 
     def __init__(self, expression: str, timezone: str = "UTC") -> None:
-        self.expression = expression
-        self.timezone = timezone
+        self._counter = _parsed(expression)
+        self._zone = zone(timezone)
+        # Fixed times come once a day there, whatever is done to the clock on the wall.
+        minute, hour = self._counter.parts[1:3]
+        self._is_by_the_wall = self._zone is not UTC and not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, instant: Instant) -> Iterator[Instant]:
-        """Its instants later than that one, in order; ends when there is none for fifty years."""
-        raise NotImplementedError
+        """Its instants later than that one, in order; ends where there is none for fifty years."""
+        found = self._at_fixed_times(instant) if self._is_by_the_wall else self._at_any_time(instant)
+        for at in found:
+            if at > FOREVER:
+                return
+            # In a doubled hour the wall shows times that are over.
+            if at > instant:
+                yield at
+                instant = at
+
+    def _at_fixed_times(self, instant: Instant) -> Iterator[Instant]:
+        """In a skipped hour: the first time after it, for all that fell into it. In a doubled one: the first."""
+        counter = self._counting_from(instant, self._offset(instant))
+        while _counts_on(counter):
+            found = counter.dt.replace(tzinfo=self._zone, fold=0)
+            while found.astimezone(UTC).astimezone(self._zone).replace(tzinfo=None) != counter.dt:
+                counter.dt += _MINUTE
+                found = counter.dt.replace(tzinfo=self._zone, fold=0)
+            yield (found - EPOCH) // _MILLISECOND
+
+    def _at_any_time(self, instant: Instant) -> Iterator[Instant]:
+        """Counts as if the clock on the wall were never changed, and begins anew where it is."""
+        offset = self._offset(instant)
+        counter = self._counting_from(instant, offset)
+        while _counts_on(counter):
+            at = (counter.dt - _WALL_EPOCH) // _MILLISECOND - offset
+            change = self._change(instant, at, offset)
+            if change is None:
+                instant = at
+                yield at
+            else:
+                instant, offset = change, self._offset(change)
+                counter = self._counting_from(change - 1, offset)
+
+    def _counting_from(self, instant: Instant, offset: int) -> CronSim:
+        counter = copy(self._counter)
+        counter.dt = (_WALL_EPOCH + timedelta(milliseconds=instant + offset)).replace(microsecond=0)
+        return counter
+
+    def _offset(self, instant: Instant) -> int:
+        """How far the clock on the wall is before that of UTC, in milliseconds."""
+        if self._zone is UTC:
+            return 0
+        before = (EPOCH + timedelta(milliseconds=instant)).astimezone(self._zone).utcoffset()
+        return (before or timedelta()) // _MILLISECOND
+
+    def _change(self, since: Instant, until: Instant, offset: int) -> Instant | None:
+        """When the clock on the wall was changed in that time; `offset` holds at its beginning.
+
+        What a change back repeats is no more than a day old, so the first day is looked at by itself.
+        """
+        if self._zone is UTC:
+            return None
+        low = since
+        for high in (min(until, since + DAY_SECONDS * 1000), until):
+            if self._offset(high) != offset:
+                break
+            low = high
+        else:
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._offset(middle) == offset else (low, middle)
+        return high
 
     def next(self, instant: Instant) -> Instant | None:
-        raise NotImplementedError
+        return next(self.after(instant), None)
+
+    def shortest_seconds(self) -> int:
+        """The shortest time between two of its instants, on days that follow each other.
+
+        >>> Cron("*/15 * * * * *").shortest_seconds(), Cron("0,58 * * * *").shortest_seconds()
+        (15, 120)
+        >>> Cron("0 9 * * *").shortest_seconds()
+        86400
+        """
+        shortest, span = DAY_SECONDS, 0
+        for values, unit in ((self._counter.seconds, 1), (self._counter.minutes, 60), (self._counter.hours, 3600)):
+            ordered = sorted(values)
+            steps = [(later - earlier) * unit for earlier, later in pairwise(ordered)]
+            shortest = min(shortest, *(step - span for step in steps), shortest)
+            span += (ordered[-1] - ordered[0]) * unit
+        return min(shortest, DAY_SECONDS - span)
 
     def in_words(self) -> str:
-        """For a person, in plain English."""
-        raise NotImplementedError
+        """For a person.
+
+        >>> Cron("0 9 * * 1-5").in_words(), Cron("*/20 * * * * *").in_words()
+        ('At 09:00 on Monday through Friday', 'Every 20th second of every minute')
+        """
+        return self._counter.explain()
+
+
+def _counts_on(counter: CronSim) -> bool:
+    """To its next time, if there is one; the calendar ends with the year 9999."""
+    try:
+        return next(counter, None) is not None
+    except (OverflowError, ValueError):
+        return False
+
+
+@lru_cache(REMEMBERED)
+def cron(expression: str, timezone: str) -> Cron:
+    return Cron(expression, timezone)
+
+
+def zone(name: str) -> tzinfo:
+    """
+    >>> zone("Asia/Soul")
+    Traceback (most recent call last):
+      ...
+    jobyard.errors.BadOption: There is no time zone Asia/Soul. Did you mean "Asia/Seoul"?
+    """
+    if name in ("UTC", "Etc/UTC"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError, TypeError):
+        shown = str(name)[:50]
+        raise BadOption(f"There is no time zone {shown}.{did_you_mean(shown, available_timezones())}") from None
+
+
+@lru_cache(REMEMBERED)
+def _parsed(expression: str) -> CronSim:
+    if len(expression) > MAX_EXPRESSION:
+        raise BadOption(f"A cron expression has at most {MAX_EXPRESSION} characters, not {len(expression)}.")
+    text = expression.strip()
+    if text.startswith("@"):
+        if text.lower() not in ALIASES:
+            raise BadOption(f"There is no {text}.{did_you_mean(text.lower(), ALIASES)} Known: {', '.join(ALIASES)}.")
+        text = ALIASES[text.lower()]
+    fields = text.split()
+    if len(fields) not in (5, 6):
+        raise BadOption(
+            f'"{text}" is no cron expression: it has {len(fields)} fields, not 5 '
+            "(minute, hour, day-of-month, month, day-of-week) or 6 with seconds in front."
+        )
+    _check_steps(text, fields)
+    try:
+        return CronSim(text, datetime(2000, 1, 1))  # set anew for each count
+    except (CronSimError, AssertionError, ValueError, TypeError) as error:
+        raise BadOption(f'"{text}" is no cron expression: {_why(fields, str(error))}') from None
+
+
+def _check_steps(text: str, fields: list[str]) -> None:
+    """cron would take a step that leads out of its field, and do something else than what was meant."""
+    for (name, _, size), field in zip(FIELDS[-len(fields) :], fields, strict=True):
+        for term in field.split(","):
+            step = term.partition("/")[2]
+            if step.isdecimal() and (len(step) > 3 or int(step) > size):
+                raise BadOption(
+                    f'"{text}" cannot mean what it says: the {name} field begins anew after {size}, so a step of '
+                    f"{step[:10]} never comes to its second value."
+                )
+
+
+def _why(fields: list[str], said: str) -> str:
+    name = said.removeprefix("Bad ")
+    known = {field: (allowed, index) for index, (field, allowed, _) in enumerate(FIELDS[-len(fields) :])}
+    if name not in known:
+        return "it holds what no field can hold."
+    allowed, index = known[name]
+    if name == "day-of-month" and _is_fine_in_other_months(fields):
+        return "it never fires, as none of its months has such a day."
+    return f'"{fields[index]}" is no {name} ({allowed}, with lists, ranges and steps).'
+
+
+def _is_fine_in_other_months(fields: list[str]) -> bool:
+    try:
+        CronSim(" ".join([*fields[:-2], "*", fields[-1]]), datetime(2000, 1, 1))
+    except CronSimError:
+        return False
+    return True
