@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from jobyard.domain.explain import Explanation
 from jobyard.domain.job import Job, QueueSettings
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadOption, NotPossible
 from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.executors.python.executor import PythonExecutor
 from jobyard.executors.python.kinds import Kind, Kinds
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.main.blocking import Blocking
+from jobyard.main.cron import DeclareCron, taken_twice
 from jobyard.main.definition import Call, Definition, Enqueue, Handle, declared
 from jobyard.main.stores import make_store
 from jobyard.main.tracing import make_tracing
@@ -54,7 +57,10 @@ class Jobyard:
         observer: Observer | None = None,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
         store: Store | None = None,
+        name: str = "",
     ) -> None:
+        """`name` is the application's, by which its schedules are told apart from those of others."""
+        self.name = name
         self.clock = clock  # the store's, if one was given
         self._tracing: Tracing | None = None
         self._use(make_store(url, clock) if store is None else store)
@@ -62,6 +68,7 @@ class Jobyard:
         self.observer: Observer = observer or LogObserver()
         self.kinds = Kinds()
         self.definitions: dict[str, Definition[Any, Any, Any]] = {}
+        self.crons: dict[str, Schedule] = {}  # declared schedules, by name
         self._queues: dict[str, dict[str, Any]] = {}
         self._preferred: Mapping[str, Mapping[str, Any]] = {}
         self._depth = 0
@@ -146,6 +153,45 @@ class Jobyard:
         """
         words = {word: value for word, value in locals().items() if word not in ("self", "name", "transactional")}
         return Declare(self, name, words, transactional=transactional)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        priority: int | None = None,
+        max_retry: int | None = None,
+        timeout: float | None = None,
+        enabled: bool = True,
+        overlap: str = "skip",
+        missed: str = "once",
+        missed_limit: int | None = None,
+        jitter: float = 0.0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> DeclareCron:
+        """Have a handler called by the clock: `@yard.cron("*/5 * * * *", tz="Asia/Seoul")`, also above `@yard.job(…)`.
+
+        The schedule's name is the handler's; a second one of the same handler needs a name of its own. `jobyard up` and
+        `jobyard scheduler` write it to the store and fire it, in a program `async with yard.scheduler():`. Retries,
+        time-out and queue are the handler's where it says them, else 3, 300 s and "default".
+        """
+        words = {
+            "expression": expression, "timezone": tz, "payload": payload, "queue": queue, "group": group,
+            "priority": priority, "max_retry": max_retry, "timeout_seconds": timeout, "enabled": enabled,
+            "overlap": overlap, "missed": missed, "missed_limit": missed_limit, "jitter_seconds": jitter,
+            "start_at": start, "end_at": end,
+        }  # fmt: skip
+        return DeclareCron(self, name, words)
+
+    def add_cron(self, schedule: Schedule) -> None:
+        if schedule.name in self.crons:
+            raise taken_twice(schedule.name)
+        self.crons[schedule.name] = schedule
 
     # Open and close
 
