@@ -152,6 +152,18 @@ class BlockingClient:
     stop = waits(Client.stop)
     kinds = waits(Client.kinds)
 
+    schedules = walks(Client.schedules)
+    schedule = waits(Client.schedule)
+    add_schedule = waits(Client.add_schedule)
+    edit_schedule = waits(Client.edit_schedule)
+    remove_schedule = waits(Client.remove_schedule)
+    pause_schedule = waits(Client.pause_schedule)
+    resume_schedule = waits(Client.resume_schedule)
+    run_schedule = waits(Client.run_schedule)
+    next_of_schedule = waits(Client.next_of_schedule)
+    next_of_cron = waits(Client.next_of_cron)
+    schedule_history = walks(Client.schedule_history)
+
     me = waits(Client.me)
     tokens = waits(Client.tokens)
     create_token = waits(Client.create_token)
