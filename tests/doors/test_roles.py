@@ -56,6 +56,17 @@ TABLE = {
     "DELETE /v1/queues/{queue}/groups/{group}/limit": Row(OPERATORS),
     "POST /v1/queues/{queue}/groups/{group}/pause": Row(OPERATORS),
     "POST /v1/queues/{queue}/groups/{group}/resume": Row(OPERATORS),
+    "GET /v1/schedules": Row(ALL),
+    "POST /v1/schedules": Row(OPERATORS, {"name": "nightly", "expression": "@daily", "kind": "a"}),
+    "GET /v1/schedules/{schedule}": Row(ALL),
+    "PATCH /v1/schedules/{schedule}": Row(OPERATORS, {"expression": "@hourly"}),
+    "DELETE /v1/schedules/{schedule}": Row(OPERATORS),
+    "POST /v1/schedules/{schedule}/pause": Row(OPERATORS),
+    "POST /v1/schedules/{schedule}/resume": Row(OPERATORS),
+    "POST /v1/schedules/{schedule}/run": Row(OPERATORS),
+    "GET /v1/schedules/{schedule}/next": Row(ALL),
+    "GET /v1/schedules/{schedule}/history": Row(ALL),
+    "GET /v1/cron/next": Row(ALL),
     "GET /v1/workers": Row(ALL),
     "POST /v1/workers/{id}/quiet": Row(OPERATORS),
     "POST /v1/workers/{id}/stop": Row(OPERATORS),
@@ -122,7 +133,7 @@ async def test_who_may_use_it(scene: Scene, name: str) -> None:
         for who in sorted(ANYBODY):
             headers = {} if who == "nobody" else {"Authorization": f"Bearer {await scene.token(who)}"}
             [job] = await scene.store.insert([new(queue="mail", group="acme")])
-            path = route.path.format(id=job.id, queue="mail", group="acme", token_id="x", worker="x")
+            path = route.path.format(id=job.id, queue="mail", group="acme", token_id="x", worker="x", schedule="x")
             async with httpx.AsyncClient(base_url=url, headers=headers) as client:
                 answered = await status(client, route, path, row.body)
             if answered == 401:
