@@ -1,0 +1,107 @@
+"""Which instants of a schedule are due, and what should become of each: pure, so that every scheduler agrees."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+import msgspec
+
+from jobyard.domain.cron import cron
+from jobyard.domain.instant import Instant
+from jobyard.domain.schedule import GRACE_SECONDS, Missed, Schedule, Verdict
+
+GRACE = round(GRACE_SECONDS * 1000)
+# After a long absence no more instants than this are counted one by one; then a count means "at least".
+MOST_COUNTED = 10_000
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What should become of the instant `at`; when missed, of `count` instants since `first`."""
+
+    at: Instant
+    verdict: Verdict
+    first: Instant
+    count: int = 1
+
+
+def instants(schedule: Schedule, after: Instant) -> Iterator[Instant]:
+    """Those later than `after`, within its start and end, and since its timing was last changed."""
+    start = after if schedule.start_at is None else schedule.start_at - 1
+    for at in cron(schedule.expression, schedule.timezone).after(max(after, start, schedule.since)):
+        if schedule.end_at is not None and at > schedule.end_at:
+            return
+        yield at
+
+
+def next_instant(schedule: Schedule, after: Instant) -> Instant | None:
+    return next(instants(schedule, after), None)
+
+
+def due(schedule: Schedule, decided_until: Instant, now: Instant, held: Instant | None = None) -> list[Plan]:
+    """Plans for all instants after `decided_until` up to now, in order; none is left out.
+
+    Up to `held` the store said that an earlier job is not over: the newest of these waits for that, however long it
+    takes, and the others are skipped.
+    """
+    waiting = [] if held is None else list(_between(schedule, decided_until, min(held, now)))
+    known = waiting[-1] if waiting else decided_until
+    in_time = list(_between(schedule, max(known, now - GRACE - 1), now))
+    plans = _made_up_for(schedule, known, now - GRACE - 1, is_followed=bool(in_time))
+    plans += [Plan(at, Verdict.FIRED, at) for at in in_time]
+    if waiting and not plans:
+        newest = waiting.pop()
+        plans = [Plan(newest, Verdict.LATE if now - newest > GRACE else Verdict.FIRED, newest)]
+    return [Plan(at, Verdict.SKIPPED, at) for at in waiting] + plans
+
+
+def _between(schedule: Schedule, after: Instant, until: Instant) -> Iterator[Instant]:
+    return takewhile(lambda at: at <= until, instants(schedule, after) if after < until else ())
+
+
+def _made_up_for(schedule: Schedule, after: Instant, until: Instant, *, is_followed: bool) -> list[Plan]:
+    """Nobody was there in time for the instants between: some are made up for, the rest is one row."""
+    wanted = _wanted(schedule, is_followed)
+    first, count, newest = _absence(schedule, after, until, wanted + 1)
+    made_up = newest[-wanted:] if wanted else []
+    plans: list[Plan] = []
+    if count > len(made_up):
+        last = newest[-1 - len(made_up)]
+        plans.append(Plan(last, Verdict.MISSED, first, count - len(made_up)))
+    return plans + [Plan(at, Verdict.LATE, at) for at in made_up]
+
+
+def _wanted(schedule: Schedule, is_followed: bool) -> int:
+    match schedule.missed:
+        case Missed.SKIP:
+            return 0
+        case Missed.ONCE:
+            return 0 if is_followed else 1
+        case Missed.ALL:
+            return schedule.missed_limit
+
+
+def _absence(schedule: Schedule, after: Instant, until: Instant, wanted: int) -> tuple[Instant, int, Sequence[Instant]]:
+    """The first instant between, how many there are, and the newest of them."""
+    first, count = 0, 0
+    newest: deque[Instant] = deque(maxlen=wanted)
+    for at in _between(schedule, after, until):
+        first = first or at
+        count += 1
+        newest.append(at)
+        if count == MOST_COUNTED:
+            late = _newest(schedule, at, until, wanted, (at - first) // count)
+            return first, count + len(late), [*newest, *late][-wanted:]
+    return first, count, list(newest)
+
+
+def _newest(schedule: Schedule, after: Instant, until: Instant, wanted: int, distance: int) -> list[Instant]:
+    """The last ones before `until`, looked for from ever further back; about `distance` lies between two."""
+    span = wanted * max(distance, 1000)
+    while True:
+        begin = max(after, until - span)
+        found = deque(_between(schedule, begin, until), maxlen=wanted)
+        if len(found) == wanted or begin == after:
+            return list(found)
+        span *= 2
