@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,16 +11,17 @@ from tests.doors.support import Scene
 
 from jobyard.doors.http.door import ServerSettings
 from jobyard.doors.http.every import API
+from jobyard.doors.http.route import Routes
 from jobyard.ports.clock import SystemClock
 from jobyard.stores.memory import MemoryStore
 
 
 @asynccontextmanager
-async def api(settings: ServerSettings | None = None) -> AsyncIterator[Scene]:
+async def api(settings: ServerSettings | None = None, routes: Sequence[Routes] = API) -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     await store.open()
     try:
-        yield Scene(store, API, settings)
+        yield Scene(store, routes, settings)
     finally:
         await store.close()
 

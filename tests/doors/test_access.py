@@ -80,7 +80,7 @@ async def test_the_life_of_a_token(scene: Scene) -> None:
         assert (await client.get("/v1/me", headers=as_ci)).json()["name"] == "ci"
         assert (await client.delete(f"/v1/tokens/{token_id}")).status_code == 204
         assert (await client.get("/v1/me", headers=as_ci)).status_code == 401
-        assert (await client.delete(f"/v1/tokens/{token_id}")).json()["code"] == "no_such_token"
+        assert (await client.delete(f"/v1/tokens/{token_id}")).json()["code"] == "token_not_found"
 
         entries = (await client.get("/v1/audit")).json()["items"]
         assert [(entry["action"], entry["target"]) for entry in entries] == [

@@ -14,6 +14,7 @@ from tests.doors.scenes import api
 from tests.doors.support import Scene
 
 from jobyard.doors.http.every import API
+from jobyard.doors.http.routes import all_routes
 
 STATIC = files("jobyard.doors.http") / "static"
 
@@ -75,3 +76,21 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline(name: str) -> None:
     text = (STATIC / name).read_text("utf-8")
     assert re.findall(r"(?:https?:)?//[a-z]", text) == []
     assert re.findall(r"<style|\sstyle=|\son\w+=|<script>|innerHTML|\beval\b|document\.write", text) == []
+
+
+async def test_answers_beside_the_good_one_are_told() -> None:
+    async with api(routes=all_routes()) as scene, scene.client() as client:
+        paths = (await described(client))["paths"]
+        login = await client.post("/login", data={"token": "wrong"}, headers={"Sec-Fetch-Site": "same-origin"})
+        scene.door.draining.set()
+        ready = await client.get("/readyz")
+    told = paths["/readyz"]["get"]["responses"]["503"]["content"]
+    assert (ready.status_code, told) == (
+        503,
+        {"application/json": {"schema": {"$ref": "#/components/schemas/HealthView"}}},
+    )
+    assert set(paths["/health"]["get"]["responses"]) == {"200", "503"}
+    told = paths["/login"]["post"]["responses"]
+    assert set(told) == {"303", "400", "401", "403", "413", "415", "429", "503"}
+    assert (login.status_code, list(told["401"]["content"])) == (401, ["text/html"])
+    assert "409" in paths["/v1/jobs"]["post"]["responses"]

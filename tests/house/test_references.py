@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from tests.house.make_docs import MADE
+from tests.house.refusals import refusals
 from tests.house.repository import DOCS, ROOT, blocks, documents, prose, rows, section
 
 from jobyard import Jobyard, errors
@@ -45,10 +46,20 @@ def error_classes() -> list[type[errors.JobyardError]]:
 
 
 def test_the_error_table_names_every_class_and_code() -> None:
-    told = [(code(row[0]), code(row[1])) for row in rows(prose(DOCS / "errors.md"))]
+    table = rows(prose(DOCS / "errors.md").partition("## Over HTTP")[0])
+    told = [(code(row[0]), code(row[1])) for row in table]
     assert told == [(value.code, value.__name__) for value in error_classes()]
     assert len({value.code for value in error_classes()}) == len(told)
-    assert all(all(row) for row in rows(prose(DOCS / "errors.md")))
+    assert all(all(row) for row in table)
+
+
+def test_the_error_table_names_every_code_of_the_doors() -> None:
+    found = refusals()
+    known = {value.code for value in error_classes()}
+    told = {code(row[0]): row[1] for row in rows(section((DOCS / "errors.md").read_text("utf-8"), "Over HTTP"))}
+    assert set(told) == set(found) - known
+    shown = {name: ", ".join(map(str, sorted(statuses))) or "any" for name, statuses in found.items() if name in told}
+    assert told == shown
 
 
 def test_the_error_tree_is_that_of_the_classes() -> None:

@@ -53,9 +53,9 @@ def by_path(routes: Sequence[Route]) -> dict[str, list[Route]]:
 
 
 async def refused(request: Request, error: Any) -> Response:
-    detail = f"There is nothing at {sent_path(request)}." if error.status_code == 404 else str(error.detail)
-    code = "no_such_page" if error.status_code == 404 else "http"
-    return problem(error.status_code, code, detail, headers=dict(error.headers or {}))
+    if error.status_code == 404:
+        return problem(404, "no_such_page", f"There is nothing at {sent_path(request)}.")
+    return problem(error.status_code, "http", str(error.detail), headers=dict(error.headers or {}))
 
 
 async def broken(request: Request, error: Exception) -> Response:

@@ -26,6 +26,7 @@ from jobyard.service.wire import Incoming
 from jobyard.service.wire_events import HealthView
 
 ROUTES = Routes("health")
+NOT_READY = ((503, "It cannot work now; `reason` says why."),)
 
 
 @ROUTES.add("GET", "/livez", None, "Whether the process turns", answer=HealthView)
@@ -37,12 +38,21 @@ class ReadyQuery(Incoming, frozen=True):
     verbose: str | None = None  # given, with whatever value: tell each check
 
 
-@ROUTES.add("GET", "/readyz", None, "Whether it can work now; and if not, why", query=ReadyQuery, answer=HealthView)
+@ROUTES.add(
+    "GET",
+    "/readyz",
+    None,
+    "Whether it can work now; and if not, why",
+    query=ReadyQuery,
+    answer=HealthView,
+    also=NOT_READY,
+    refusals=(422,),
+)
 async def readyz(ask: Ask) -> Response:
     return rendered(brief(await ask.door.health.ready(), verbose=ask.query.verbose is not None))
 
 
-@ROUTES.add("GET", "/health", None, "Both, with every check, for people", answer=HealthView)
+@ROUTES.add("GET", "/health", None, "Both, with every check, for people", answer=HealthView, also=NOT_READY)
 async def health(ask: Ask) -> Response:
     return rendered(await ask.door.health.ready())
 

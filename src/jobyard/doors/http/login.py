@@ -73,7 +73,7 @@ input:focus-visible, button:focus-visible { outline: 3px solid Highlight; outlin
 """
 
 
-@ROUTES.add("GET", "/login", None, "The login page for browsers.")
+@ROUTES.add("GET", "/login", None, "The login page for browsers.", media_type="text/html", refusals=(503,))
 async def login_page(ask: Ask) -> Response:
     session = session_of(ask.request)
     gate = ask.door.gate
@@ -84,12 +84,22 @@ async def login_page(ask: Ask) -> Response:
     return HTMLResponse(PAGE.format(title="Logged in", content=content))
 
 
-@ROUTES.add("GET", "/login.css", None, "The style of the login page.")
+@ROUTES.add("GET", "/login.css", None, "The style of the login page.", media_type="text/css")
 async def login_style(ask: Ask) -> Response:
     return Response(STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
 
-@ROUTES.add("POST", "/login", None, "Open a browser session with a token.", status=303)
+@ROUTES.add(
+    "POST",
+    "/login",
+    None,
+    "Open a browser session with a token.",
+    status=303,
+    media_type="text/html",
+    also=((401, "The form again: the token is not known."),),
+    refusals=(400, 403, 413, 415, 429, 503),
+    form=("token",),
+)
 async def login(ask: Ask) -> Response:
     request, gate = ask.request, ask.door.gate
     require_own_page(request)
@@ -118,7 +128,16 @@ async def login(ask: Ask) -> Response:
     return answer
 
 
-@ROUTES.add("POST", "/logout", None, "End the browser session.", status=303)
+@ROUTES.add(
+    "POST",
+    "/logout",
+    None,
+    "End the browser session.",
+    status=303,
+    media_type="text/html",
+    refusals=(400, 403, 413, 415, 503),
+    form=("csrf_token",),
+)
 async def logout(ask: Ask) -> Response:
     request, gate = ask.request, ask.door.gate
     session = session_of(request)

@@ -12,7 +12,7 @@ from jobyard.service.access import Permission
 ROUTES = Routes("health")
 
 
-@ROUTES.add("GET", "/metrics", Permission.READ, "Metrics in Prometheus' text format")
+@ROUTES.add("GET", "/metrics", Permission.READ, "Metrics in Prometheus' text format", media_type="text/plain")
 async def read_metrics(ask: Ask) -> Response:
     if is_confined(ask.principal):
         raise HttpError(403, "out_of_scope", "A token that is confined cannot read the metrics of everything.")

@@ -16,6 +16,7 @@ from jobyard.service.wire import Name
 
 VERSION = version("jobyard")
 JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
 REFERENCE = "#/components/schemas/{name}"
 ABOUT = (
     "Jobs in, results out. Times are RFC 3339 UTC, durations carry their unit in the name, errors are problem "
@@ -95,6 +96,9 @@ def operation(route: Route) -> dict[str, Any]:
         told["x-permission"] = str(route.permission)
     if route.body is not None:
         told["requestBody"] = {"required": needs_body(route), "content": {JSON: {"schema": schema_of(route.body)}}}
+    if route.form:
+        fields = {"type": "object", "properties": {name: {"type": "string"} for name in route.form}}
+        told["requestBody"] = {"required": False, "content": {FORM: {"schema": fields}}}
     return told
 
 
@@ -157,17 +161,24 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return found | ({"anyOf": choices} if choices else {})
 
 
+LOCATION = {"Location": {"description": "Where it is found.", "schema": {"type": "string"}}}
+DONE = {202: "Taken; it is done later.", 303: "Go on there."}
+
+
 def responses(route: Route) -> dict[str, Any]:
-    good: dict[str, Any] = {"description": "Done." if route.status != 202 else "Taken; it is done later."}
     kind = "text/event-stream" if route.stays_open else route.media_type
+    shown: dict[str, Any] = {}
     if kind != JSON:
-        good["content"] = {kind: {"schema": {"type": "string"}}}
+        shown["content"] = {kind: {"schema": {"type": "string"}}}
     elif route.answer is not None:
-        good["content"] = {JSON: {"schema": schema_of(route.answer)}}
-    if route.status in (201, 202):
-        good["headers"] = {"Location": {"description": "Where it is found.", "schema": {"type": "string"}}}
+        shown["content"] = {JSON: {"schema": schema_of(route.answer)}}
+    good = {"description": DONE.get(route.status, "Done."), **({} if route.status == 303 else shown)}
+    if route.status in DONE:
+        good["headers"] = LOCATION
     content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
     told: dict[str, Any] = {str(route.status): good}
+    for status, meaning in route.also:
+        told[str(status)] = {"description": meaning, **shown}
     for status in statuses(route):
         told[str(status)] = {"description": PROBLEMS[status], "content": content}
         if status in (429, 503):
@@ -177,15 +188,15 @@ def responses(route: Route) -> dict[str, Any]:
 
 def statuses(route: Route) -> list[int]:
     """The refusals that this route can give."""
-    found = set()
+    found = set(route.refusals)
     if route.permission is not None:
         found |= {401, 403, 429, 503}
+    if route.path.startswith("/v1/"):
+        found.add(422)  # a parameter that is not known here
     if route.body is not None:
         found |= {400, 413, 415, 422}
-    if route.query is not None:
-        found.add(422)
     if "{" in route.path:
-        found |= {404, 422}
+        found.add(404)
     if route.method != "GET" and "{" in route.path:
         found.add(409)
     return sorted(found)

@@ -49,6 +49,9 @@ class Route(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()  # request headers with a meaning here: name, what it does
     stays_open: bool = False  # an answer without end, such as a stream of events
     media_type: str = "application/json"  # another: the answer is text of that kind
+    also: tuple[tuple[int, str], ...] = ()  # other statuses of the same kind of answer, and what they mean
+    refusals: tuple[int, ...] = ()  # problems that neither its permission nor its types tell of
+    form: tuple[str, ...] = ()  # the fields of a form that a browser sends
 
 
 class Routes:
@@ -72,10 +75,13 @@ class Routes:
         headers: tuple[tuple[str, str], ...] = (),
         stays_open: bool = False,
         media_type: str = "application/json",
+        also: tuple[tuple[int, str], ...] = (),
+        refusals: tuple[int, ...] = (),
+        form: tuple[str, ...] = (),
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
             told = (summary, self.tag, status, query, body, answer, headers, stays_open, media_type)
-            self.all.append(Route(method, path, permission, handler, *told))
+            self.all.append(Route(method, path, permission, handler, *told, also, refusals, form))
             return handler
 
         return decorate

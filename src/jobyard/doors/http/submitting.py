@@ -34,6 +34,7 @@ _encode = msgspec.json.Encoder().encode
     body=JobRequest,
     answer=Accepted,
     headers=(KEY,),
+    refusals=(409,),
 )
 async def submit_job(ask: Ask) -> Response:
     key = idempotency_key(ask)

@@ -58,7 +58,7 @@ async def revoke_token(ask: Ask) -> Response:
     token_id = ask.path["token_id"]
     found = None if "\0" in token_id else await tokens.holder(token_id)
     if found is None or not covers(ask.principal, found) or not await tokens.revoke(found.id):
-        raise HttpError(404, "no_such_token", f"There is no token {token_id}.")
+        raise HttpError(404, "token_not_found", f"There is no token {token_id}.")
     await audited(ask, "token.revoke", found.id, {"name": found.name, "role": found.role})
     return Response(status_code=204)
 
