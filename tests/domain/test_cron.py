@@ -9,7 +9,7 @@ from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobyard.domain.cron import ALIASES, Cron
@@ -96,6 +96,7 @@ def test_fixed_times_fire_once_a_day(expression: str, zone: str, day: str, secon
     assert fired(seconds + expression, zone, since, until) == sorted(at for at in expected if since < at <= until)
 
 
+@settings(deadline=None)
 @given(
     zone=st.sampled_from(sorted(CHANGES)),
     expression=st.sampled_from(WILD + FIXED + ("*/20 30 * * * *", "15 30 1,2 * * *", "@daily", "0 0 * * 0")),
@@ -140,6 +141,7 @@ def test_the_calendar_ends() -> None:
     assert Cron("0 0 */31 2 1#5").next(0) is None  # the fifth Monday is never the first of a month
 
 
+@settings(deadline=None)
 @given(
     second=st.lists(st.integers(0, 59), min_size=1, max_size=3),
     minute=st.lists(st.integers(0, 59), min_size=1, max_size=3),
@@ -177,6 +179,7 @@ def test_what_is_no_expression_is_refused_with_the_reason(expression: str, reaso
         Cron(expression)
 
 
+@settings(deadline=None)
 @given(st.text("0123456789*/,-LW#@? SUNMOJAE", max_size=25))
 def test_whatever_is_written_is_an_expression_or_refused(text: str) -> None:
     try:
