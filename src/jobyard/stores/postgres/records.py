@@ -1,43 +1,13 @@
-"""The verbs of the clock and of records: schedules that fire once, live workers, small documents, logs."""
+"""The verbs of records: small documents with compare-and-set and expiry, and append-only logs."""
 
 from __future__ import annotations
 
-import msgspec
-
-from jobyard.domain.instant import Instant
-from jobyard.domain.job import NewJob
-from jobyard.ports.store import Entry, Inserted, Record, WorkerInfo
-from jobyard.stores.postgres.arriving import inserted
-from jobyard.stores.postgres.columns import columns, milliseconds
+from jobyard.ports.store import Entry, Record
+from jobyard.stores.postgres.columns import milliseconds
 from jobyard.stores.postgres.desk import Desk
-from jobyard.stores.postgres.standing import workers
 
 
 class RecordVerbs(Desk):
-    async def now(self) -> Instant:
-        present = await self._value("now", self._now())
-        assert isinstance(present, int)
-        return present
-
-    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
-        rows = await self._rows("fire", schedule, tick, self._now(), *columns([job]))
-        if not rows:
-            return None
-        [answer] = inserted([job], rows)
-        if answer.created:
-            self._arrived()
-        return answer
-
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
-        if seconds <= 0:
-            await self._rows("delete_worker", worker.id)
-        else:
-            await self._rows("beat", self._now(), worker.id, milliseconds(seconds), msgspec.json.encode(worker))
-
-    async def workers(self) -> list[WorkerInfo]:
-        now = self._now()
-        return await self._run(lambda connection, statements: workers(connection, statements, now))
-
     async def put(
         self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
     ) -> int | None:
@@ -63,3 +33,8 @@ class RecordVerbs(Desk):
 
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         return [Entry(*row) for row in await self._rows("read_log", log, after, limit)]
+
+    async def trim(self, log: str, through: int) -> int:
+        count = await self._value("trim_log", log, through)
+        assert isinstance(count, int)
+        return count

@@ -6,9 +6,10 @@ from jobyard.ports.store import Finding, Store
 from jobyard.stores.postgres.examine import findings
 from jobyard.stores.postgres.people import PeopleVerbs
 from jobyard.stores.postgres.records import RecordVerbs
+from jobyard.stores.postgres.timekeeping import TimekeepingVerbs
 
 
-class PostgresStore(PeopleVerbs, RecordVerbs):
+class PostgresStore(PeopleVerbs, TimekeepingVerbs, RecordVerbs):
     """`connections`: how many at most, beside one that listens.
 
     `pooled`: the URL leads to PgBouncer in transaction mode; nothing is then remembered by a session, and changes of

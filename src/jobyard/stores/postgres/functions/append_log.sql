@@ -5,12 +5,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
   v_number bigint;
 BEGIN
-  -- Until the commit: numbers must appear in their order, without gaps that a reader would pass by.
-  PERFORM pg_advisory_xact_lock(hashtextextended('{schema}.jobyard_log.' || p_name, 0));
+  -- The row is held until the commit: a number appears only after those before it, and no reader passes one by.
+  INSERT INTO {schema}.jobyard_log_end AS l VALUES (p_name, 1)
+  ON CONFLICT (name) DO UPDATE SET number = l.number + 1 RETURNING l.number INTO v_number;
   INSERT INTO {schema}.jobyard_log (name, number, at, data)
-  SELECT p_name, coalesce(max(l.number), 0) + 1, {schema}.jobyard_now(p_now), p_data
-  FROM {schema}.jobyard_log l WHERE l.name = p_name
-  RETURNING number INTO v_number;
+  VALUES (p_name, v_number, {schema}.jobyard_now(p_now), p_data);
   RETURN v_number;
 END
 $$;

@@ -1,5 +1,6 @@
 -- Store jobs, all or none, without holding any queue's row unless that queue limits what may wait.
 -- in: now (NULL: the server's), the names of the queues, then one element per job; what no job has may be left empty.
+--     Who has no id is passed over.
 --     strict: hold the rows of limited queues, so that the limit is exact; else (an application's own transaction) judge by
 --     what can be seen.
 -- out: per job in order: its sequence (0: not created), the holder of its unique key.
@@ -43,17 +44,33 @@ BEGIN
     INSERT INTO {schema}.jobyard_queue (name) SELECT n FROM unnest(p_names) n ORDER BY n ON CONFLICT DO NOTHING;
   END IF;
 
-  IF cardinality(p_unique) > 0 THEN
-    holders := array_fill(NULL::text, ARRAY[many]);
+  IF cardinality(p_unique) > 0 OR array_position(p_id, NULL) IS NOT NULL THEN
+    holders := ARRAY(SELECT CASE WHEN u.i IS NULL THEN '' END FROM unnest(p_id) WITH ORDINALITY u(i, o) ORDER BY u.o);
     -- By key, so that two calls with the same keys do not wait crosswise; within a key the first of the call wins.
-    FOR t IN
-      SELECT u.o, u.q, u.key, u.id, u.scope, u.period
+    WITH taken AS (
+      INSERT INTO {schema}.jobyard_unique AS x (queue, key, job_id, until)
+      SELECT DISTINCT ON (u.q COLLATE "C", u.key COLLATE "C") u.q, u.key, u.id,
+        CASE u.scope WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + u.period) ELSE forever END
       FROM unnest(p_queue, p_unique, p_id, p_scope, p_period) WITH ORDINALITY u(q, key, id, scope, period, o)
-      WHERE u.key IS NOT NULL ORDER BY u.q, u.key, u.o
-    LOOP
-      holders[t.o] := {schema}.jobyard_take_key(v_now, t.q, t.key, t.id, CASE t.scope
-        WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + t.period) ELSE forever END);
-    END LOOP;
+      WHERE u.key IS NOT NULL AND u.id IS NOT NULL ORDER BY u.q COLLATE "C", u.key COLLATE "C", u.o
+      ON CONFLICT DO NOTHING RETURNING x.queue, x.key)
+    SELECT array_agg(x.queue) AS q, array_agg(x.key) AS key, count(*) AS many,
+      (SELECT count(*) FROM unnest(p_unique, p_id) u(key, id) WHERE u.key IS NOT NULL AND u.id IS NOT NULL) AS wanted
+    INTO k FROM taken x;
+    IF k.many < k.wanted THEN
+      -- Somebody holds the others: now, until a time that has passed, or earlier in this call.
+      FOR t IN
+        SELECT u.* FROM (
+          SELECT u.*, row_number() OVER (PARTITION BY u.q COLLATE "C", u.key COLLATE "C" ORDER BY u.o) AS place
+          FROM unnest(p_queue, p_unique, p_id, p_scope, p_period) WITH ORDINALITY u(q, key, id, scope, period, o)
+          WHERE u.key IS NOT NULL AND u.id IS NOT NULL) u
+        WHERE u.place > 1 OR (u.q, u.key) NOT IN (SELECT x.q, x.key FROM unnest(k.q, k.key) x(q, key))
+        ORDER BY u.q COLLATE "C", u.key COLLATE "C", u.o
+      LOOP
+        holders[t.o] := {schema}.jobyard_take_key(v_now, t.q, t.key, t.id, CASE t.scope
+          WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + t.period) ELSE forever END);
+      END LOOP;
+    END IF;
   END IF;
 
   -- Asked before a number is drawn: a call that is refused leaves no gap, and the error can name the id.

@@ -10,32 +10,24 @@ BEGIN
     PERFORM {schema}.jobyard_hold(p_limited, p_now, true);
   END IF;
   FOR t IN
-    SELECT n.q, n.many, k.max_waiting AS most, k.waiting + k.delayed
-      + coalesce((SELECT sum(i.waiting + i.delayed) FROM {schema}.jobyard_inbox i WHERE i.queue = n.q), 0) AS present
-    FROM (SELECT u.q, count(*) AS many FROM unnest(p_queue, p_holders) u(q, h) WHERE u.h IS NULL GROUP BY u.q) n
-    JOIN {schema}.jobyard_queue k ON k.name = n.q WHERE k.max_waiting IS NOT NULL
+    WITH new AS (SELECT u.q, u.g FROM unnest(p_queue, p_group, p_holders) u(q, g, h) WHERE u.h IS NULL),
+    spare AS (SELECT * FROM {schema}.jobyard_spare(ARRAY(SELECT n.q FROM new n), ARRAY(SELECT n.g FROM new n)))
+    SELECT s.queue, s.group_name, s.most, n.many
+    FROM spare s JOIN (SELECT q, count(*) AS many FROM new GROUP BY q) n ON n.q = s.queue
+    WHERE s.group_name IS NULL AND n.many > s.spare
+    UNION ALL
+    SELECT s.queue, s.group_name, s.most, n.many
+    FROM spare s JOIN (SELECT q, g, count(*) AS many FROM new GROUP BY q, g) n ON n.q = s.queue AND n.g = s.group_name
+    WHERE n.many > s.spare
   LOOP
-    IF t.present + t.many > t.most THEN
+    IF t.group_name IS NULL THEN
       RAISE EXCEPTION USING ERRCODE = 'JYF01', MESSAGE = format(
         'Queue "%s" may hold %s waiting jobs (max_waiting) and has no room for %s more. '
-        'Insert again when some have run, or raise max_waiting.', t.q, t.most, t.many);
+        'Insert again when some have run, or raise max_waiting.', t.queue, t.most, t.many);
     END IF;
-  END LOOP;
-  FOR t IN
-    SELECT n.q, n.g, n.many, k.max_waiting_per_group AS most, coalesce(c.waiting + c.delayed, 0)
-      + coalesce((SELECT sum(i.waiting + i.delayed) FROM {schema}.jobyard_inbox i
-                  WHERE i.queue = n.q AND i.group_name = n.g), 0) AS present
-    FROM (SELECT u.q, u.g, count(*) AS many FROM unnest(p_queue, p_group, p_holders) u(q, g, h)
-          WHERE u.h IS NULL AND u.g <> '' GROUP BY u.q, u.g) n
-    JOIN {schema}.jobyard_queue k ON k.name = n.q
-    LEFT JOIN {schema}.jobyard_group c ON c.queue = n.q AND c.name = n.g
-    WHERE k.max_waiting_per_group IS NOT NULL
-  LOOP
-    IF t.present + t.many > t.most THEN
-      RAISE EXCEPTION USING ERRCODE = 'JYF01', MESSAGE = format(
-        'Group "%s" of queue "%s" may hold %s waiting jobs (max_waiting_per_group) and has no room for %s more. '
-        'Insert again when some have run, or raise max_waiting_per_group.', t.g, t.q, t.most, t.many);
-    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'JYF01', MESSAGE = format(
+      'Group "%s" of queue "%s" may hold %s waiting jobs (max_waiting_per_group) and has no room for %s more. '
+      'Insert again when some have run, or raise max_waiting_per_group.', t.group_name, t.queue, t.most, t.many);
   END LOOP;
 END
 $$;

@@ -1,0 +1,27 @@
+-- Due instants of schedules are decided once for ever, whoever of several schedulers asks first.
+
+DROP FUNCTION IF EXISTS {schema}.jobyard_fire;
+DROP TABLE {schema}.jobyard_fired;
+
+-- Locking a schedule's row is what serialises its decisions. Room in its page: every tick writes a new version.
+CREATE TABLE {schema}.jobyard_schedule (
+  name text COLLATE "C" PRIMARY KEY,
+  revision bigint NOT NULL,                    -- ticks of another one are refused
+  decided_until bigint NOT NULL,               -- never goes back
+  kept bigint NOT NULL DEFAULT 0,              -- how many of its ticks are remembered
+  kept_from bigint NOT NULL DEFAULT 0          -- none of them is older: index entries before it are dead
+) WITH (fillfactor = 50);
+CREATE TABLE {schema}.jobyard_tick (
+  schedule text COLLATE "C" NOT NULL, tick bigint NOT NULL,
+  verdict text COLLATE "C" NOT NULL,
+  first bigint NOT NULL, count bigint NOT NULL,  -- it stands for so many instants since the first
+  decided_at bigint NOT NULL,
+  job_id text COLLATE "C",                     -- the inserted job's, or whose end it was skipped for
+  PRIMARY KEY (schedule, tick)
+);
+
+-- The last number of each log: what was trimmed counts on.
+CREATE TABLE {schema}.jobyard_log_end (
+  name text COLLATE "C" PRIMARY KEY, number bigint NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO {schema}.jobyard_log_end SELECT l.name, max(l.number) FROM {schema}.jobyard_log l GROUP BY l.name;

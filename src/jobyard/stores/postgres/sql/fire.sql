@@ -1,3 +1,0 @@
--- in: as jobyard_fire. out: sequence (0: not created), holder; no row when it had fired already.
-SELECT sequence, holder FROM {schema}.jobyard_fire(
-  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
