@@ -12,67 +12,36 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.conformance.strategies import (
+    QUEUES,
+    SCHEDULES,
+    SIGNALS,
+    WORKERS,
+    drafts,
+    group_names,
+    limits,
+    named_groups,
+    outcomes,
+    plans,
+    queue_names,
+    schedule_names,
+)
 
-from jobyard.domain.job import Job, NewJob, QueueSettings, Unique, UniqueScope
+from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Lease, LeaseKey
-from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
+from jobyard.domain.outcome import Handoff, Outcome
 from jobyard.domain.retry import Fixed
 from jobyard.domain.state import Settlement, judge
 from jobyard.errors import BadInput, JobyardError
-from jobyard.ports.store import Action, GroupInfo, Store
+from jobyard.ports.store import Action, GroupInfo, Store, Tick, TickInfo
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
 T = TypeVar("T")
 
-# Few names, so that histories meet: a fault shows only where jobs compete.
-QUEUES = ("one", "two")
-GROUPS = (None, "a", "b")
-WORKERS = ("w1", "w2")
-SIGNALS = ("go", "stay")
 STEPS_PER_FULL_COMPARISON = 8
 # Everything stays: stores may prune as they settle, the reference does not.
 KEEP_ALL = {"keep_completed": 1_000_000, "keep_failed": 1_000_000}
-
-queue_names = st.sampled_from(QUEUES)
-group_names = st.sampled_from(GROUPS)
-named_groups = st.sampled_from([name for name in GROUPS if name is not None])
-limits = st.sampled_from([None, None, None, 0, 1, 2, 5])
-seconds = st.sampled_from([0.0, 0.0004, 0.001, 1.0, 2.5, 7.0, 20.0])
-uniques = st.sampled_from(
-    [
-        None,
-        None,
-        None,
-        Unique("active"),
-        Unique("active"),
-        Unique("shared"),
-        Unique("shared", UniqueScope.PERIOD, 2.0),
-        Unique("shared", UniqueScope.PERIOD, 30.0),
-        Unique("forever", UniqueScope.FOREVER),
-    ]
-)
-outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    st.just(Done()),
-    st.just(Done(b'{"a": 1}')),
-    st.builds(Failed, message=st.just("no"), retry=st.booleans(), retry_after_seconds=st.one_of(st.none(), seconds)),
-    st.just(TimedOut("late")),
-    st.builds(Snooze, seconds),
-    st.just(Cancel("enough")),
-    st.just(Handoff("pod")),
-    st.builds(Park, st.sampled_from(SIGNALS), st.one_of(st.none(), seconds)),
-    st.just(Release()),
-)
-drafts = st.fixed_dictionaries(
-    {
-        "queue": queue_names,
-        "group": group_names,
-        "priority": st.integers(-2, 2),
-        "max_attempts": st.integers(1, 3),
-        "delay_seconds": st.one_of(st.just(0.0), st.just(0.0), st.just(0.0), seconds),
-        "unique": uniques,
-    }
-)
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -289,11 +258,31 @@ class StoreMachine(RuleBasedStateMachine):
         )
         self.same(lambda store, key: store.configure(queue, settings))
 
-    @rule(tick=st.integers(0, 3), draft=drafts)
-    def fire(self, tick: int, draft: dict[str, Any]) -> None:
-        job = _job(draft, len(self.ids))
-        self.ids.append(job.id)
-        self.same(lambda store, key: store.fire("nightly", tick, job))
+    @rule(schedule=schedule_names, revision=st.integers(1, 3), since=st.one_of(st.none(), st.integers(0, 12)))
+    def arm(self, schedule: str, revision: int, since: int | None) -> None:
+        self.same(lambda store, key: store.arm(schedule, revision, since))
+
+    @rule(schedule=schedule_names)
+    def disarm(self, schedule: str) -> None:
+        self.same(lambda store, key: store.disarm(schedule))
+
+    @rule(begins=st.booleans(), plans=st.lists(st.tuples(plans, drafts), min_size=1, max_size=6))
+    def decide(self, begins: bool, plans: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+        # Mostly such as are taken: a schedule that was armed with another revision shows one thing only.
+        for schedule in SCHEDULES if begins else ():
+            self.same(_arms_anew(schedule))
+        ticks = [self.tick(plan, draft) for plan, draft in plans]
+        self.same(lambda store, key: store.decide(ticks))
+        for schedule in SCHEDULES:
+            self.same(_ticks_of(schedule))
+        self.same(lambda store, key: store.armed())
+
+    def tick(self, plan: dict[str, Any], draft: dict[str, Any]) -> Tick:
+        job = None
+        if plan["verdict"].has_job:
+            job = _job(draft, len(self.ids))
+            self.ids.append(job.id)
+        return Tick(**plan, queue=draft["queue"], job=job)
 
     @rule(by=st.sampled_from([0.001, 0.5, 2.0, 10.0, 60.0]))
     def advance(self, by: float) -> None:
@@ -329,6 +318,9 @@ class StoreMachine(RuleBasedStateMachine):
     def compare_everything(self) -> None:
         for queue in QUEUES:
             self.same(_groups_of(queue))
+        for schedule in SCHEDULES:
+            self.same(_ticks_of(schedule))
+        self.same(lambda store, key: store.armed())
         for job_id in self.ids:
             self.same(_job_of(job_id))
         assert self.wait(self.store.audit()) == []
@@ -345,6 +337,19 @@ async def _finish(verb: Awaitable[T]) -> T:
 
 def _groups_of(queue: str) -> Verb[list[GroupInfo]]:
     return lambda store, key: store.groups(queue)
+
+
+def _arms_anew(schedule: str) -> Verb[bool]:
+    async def arm_anew(store: Store) -> bool:
+        was_armed = await store.disarm(schedule)
+        await store.arm(schedule, 1, 0)
+        return was_armed
+
+    return lambda store, key: arm_anew(store)
+
+
+def _ticks_of(schedule: str) -> Verb[list[TickInfo]]:
+    return lambda store, key: store.ticks(schedule)
 
 
 def _job_of(job_id: str) -> Verb[Job | None]:

@@ -9,7 +9,7 @@ import msgspec
 from jobyard.domain.job import AttemptError, Ending, Job, QueueSettings, State
 from jobyard.domain.lease import Ended, LeaseKey
 from jobyard.domain.retry import DEFAULT_BACKOFF
-from jobyard.ports.store import Action, Inserted
+from jobyard.ports.store import Action, Decided, Decision, Inserted, Verdict
 from jobyard.testing.history import History, check
 from jobyard.testing.history.events import (
     Accepted,
@@ -19,15 +19,19 @@ from jobyard.testing.history.events import (
     AskAdopt,
     AskChange,
     AskConfigure,
+    AskDecide,
+    AskDisarm,
     AskExchange,
     AskInsert,
     AskLimit,
     AskPause,
     AskReclaim,
     AskReport,
+    Due,
     Exchanged,
     Handed,
     Heard,
+    Judged,
     Question,
     Reclaimed,
     Sent,
@@ -79,6 +83,21 @@ class Story:
             rows.append(Inserted(job_id, True, len(self.jobs)))
         question = AskInsert(tuple(self.jobs[job_id][0] for job_id in ids))
         self.add(question, Stored(tuple(rows)) if answered else None)
+
+    def decide(self, *instants: int, decision: Decision = Decision.MADE, job_id: str | None = None) -> None:
+        """Ticks of one schedule; with an id the last one brings that job."""
+        job = None if job_id is None else Handed(id=job_id, queue="q", group="acme")
+        ticks = [Due("nightly", at, job if at == instants[-1] else None) for at in instants]
+        answers = [Decided(decision)] * len(ticks)
+        if decision is Decision.MADE:
+            answers = [Decided(decision, Verdict.MISSED)] * len(ticks)
+            if job is not None:
+                self.jobs[job.id] = (job, len(self.jobs) + 1)
+                answers[-1] = Decided(decision, Verdict.FIRED, job.id)
+        self.add(AskDecide(tuple(ticks)), Judged(tuple(answers)))
+
+    def disarm(self) -> None:
+        self.add(AskDisarm("nightly"), Accepted())
 
     def lease(self, job_id: str) -> Taken:
         handed, sequence = self.jobs[job_id]

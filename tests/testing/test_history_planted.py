@@ -297,6 +297,33 @@ def revision_order(story: Story) -> None:
     story.claim("b")
 
 
+def tick_decided_twice(story: Story) -> None:
+    story.decide(1000)
+    story.decide(1000)
+
+
+def tick_decided_twice_in_calls_that_meet(story: Story) -> None:
+    story.decide(1000)
+    story.tick -= 10
+    story.decide(1000)
+
+
+def tick_decided_twice_in_one_call(story: Story) -> None:
+    story.decide(1000, 1000)
+
+
+def tick_decided_twice_after_another_beginning(story: Story) -> None:
+    story.decide(1000)
+    story.disarm()
+    story.decide(1000)
+    story.decide(1000)
+
+
+def tick_went_back(story: Story) -> None:
+    story.decide(1000, 3000)
+    story.decide(2000)
+
+
 PLANTED = [
     value
     for name, value in list(globals().items())
@@ -315,47 +342,6 @@ def test_each_planted_violation_is_found(plant: Callable[[Story], None]) -> None
 def test_every_code_is_planted() -> None:
     planted = {code for code in CODES for plant in PLANTED if plant.__name__.startswith(code)}
     assert planted | {"job_lost", "final_state_wrong"} == set(CODES)
-
-
-def test_a_job_that_vanished_is_lost() -> None:
-    story = Story()
-    story.insert("a", "b")
-    story.claim("a")
-    assert story.codes([]) == {"job_lost"}
-    assert story.codes(story.final(a=State.RUNNING)) == {"job_lost"}
-
-
-def test_a_redriven_job_that_vanished_is_lost() -> None:
-    story = Story()
-    story.insert("a", "b")
-    story.claim("a")
-    story.settle("a", State.FAILED)
-    story.claim("b")
-    story.change(Action.RETRY, "a")
-    assert story.codes(story.final(b=State.RUNNING)) == {"job_lost"}
-
-
-def test_a_kill_elsewhere_does_not_excuse_a_lost_job() -> None:
-    story = Story()
-    story.insert("a", "b")
-    story.claim("a")
-    story.exchange("b", settled=[story.sent("a")], answered=False)
-    assert story.codes(story.final(a=State.COMPLETED)) == {"job_lost"}
-
-
-@pytest.mark.parametrize("state", [State.PENDING, State.RUNNING, State.FAILED])
-def test_a_completion_that_was_forgotten(state: State) -> None:
-    story = Story()
-    story.insert("a")
-    story.claim("a")
-    story.settle("a")
-    assert story.codes(story.final(a=state)) == {"final_state_wrong"}
-
-
-def test_a_completion_by_nobody() -> None:
-    story = Story()
-    story.insert("a")
-    assert story.codes(story.final(a=State.COMPLETED)) == {"final_state_wrong"}
 
 
 def test_an_exchange_that_changed_nothing_may_repeat_a_revision() -> None:

@@ -12,17 +12,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from jobyard.domain import admission
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, NewJob, QueueSettings
+from jobyard.domain.job import Job, NewJob, QueueSettings, Unique
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze
 from jobyard.domain.retry import Fixed
 from jobyard.domain.state import Settlement, judge
 from jobyard.errors import JobyardError
-from jobyard.ports.store import Action, Filter, Store
+from jobyard.ports.store import Action, Filter, Store, Tick, Verdict
 from jobyard.stores.memory.store import MemoryStore
 from jobyard.testing.history import History, RecordingStore, check, summary
 from jobyard.testing.history.events import Answer, Question
@@ -145,7 +146,7 @@ class World:
             self.ids += [job.id for job in new]
             await store.insert(new)
         job_id = dice.choice(self.ids or ["none"])
-        match dice.randrange(9):
+        match dice.randrange(10):
             case 0 | 1:
                 await store.change(dice.choice(list(Action)), [job_id], priority=dice.randrange(5))
             case 2:
@@ -161,6 +162,20 @@ class World:
                 await store.adopt(self.new_job(f"{number}-adopted"), "operator", "pod")
             case 7:
                 await store.prune(3)
+            case 8:
+                job = msgspec.structs.replace(self.new_job(f"{number}-due"), unique=dice.choice([None, Unique("key")]))
+                self.ids.append(job.id)
+                await self.decide(store, job)
+
+    async def decide(self, store: Store, job: NewJob) -> None:
+        dice, at = self.dice, self.clock.instant
+        if dice.random() < 0.1:
+            await store.disarm("nightly")
+        await store.arm("nightly", 1, at - 10_000)
+        tick = Tick(schedule="nightly", revision=1, at=at, queue=job.queue, verdict=Verdict.FIRED, job=job)
+        missed = msgspec.structs.replace(tick, at=at - 1, verdict=Verdict.MISSED, job=None)
+        skipping = msgspec.structs.replace(tick, skip_if_held=dice.random() < 0.5)
+        await store.decide([missed, skipping, skipping])
 
     def new_job(self, job_id: str) -> NewJob:
         dice = self.dice

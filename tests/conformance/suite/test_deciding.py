@@ -319,24 +319,23 @@ async def test_a_held_key_comes_before_a_full_queue(nightly: Store) -> None:
 async def test_no_tick_passes_one_of_its_schedule_that_has_to_wait(nightly: Store) -> None:
     await nightly.arm("hourly", 1, since=0)
     await nightly.arm("daily", 1, since=0)
-    await configure(nightly, max_waiting=1)
-    holder = await insert_one(nightly, unique=KEY)
-    elsewhere, free = new(queue="elsewhere"), new(queue="elsewhere")
+    await configure(nightly, max_waiting_per_group=1)
+    holder = await insert_one(nightly, unique=KEY, group="acme")
+    passing, free = new(), new()
     answers = await nightly.decide(
         [
             tick(1000, new(unique=KEY)),
-            tick(1000, new(), schedule="hourly"),
-            tick(2000, elsewhere),
+            tick(1000, new(group="acme"), schedule="hourly"),
+            tick(2000, passing),
+            tick(3000, verdict=Verdict.MISSED),
             tick(2000, schedule="hourly", verdict=Verdict.MISSED),
             tick(2000, free, schedule="daily"),
         ]
     )
-    assert answers == [HELD, FULL, HELD, FULL, fired(free.id)]
-    assert await nightly.get(elsewhere.id) is None
-    assert [await armed(nightly, name) for name in ("nightly", "hourly")] == [
-        Armed("nightly", 1, 0),
-        Armed("hourly", 1, 0),
-    ]
+    assert answers == [HELD, FULL, HELD, HELD, FULL, fired(free.id)]
+    assert await nightly.get(passing.id) is None
+    assert await armed(nightly, "nightly") == Armed("nightly", 1, 0)
+    assert await armed(nightly, "hourly") == Armed("hourly", 1, 0)
     await nightly.change(Action.DELETE, [holder])
     assert (await decide_one(nightly, 1000, new(unique=KEY))).decision is Decision.MADE
 

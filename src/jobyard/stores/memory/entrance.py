@@ -49,15 +49,15 @@ def _holders(shelf: Shelf, jobs: Sequence[NewJob], now: Instant) -> list[str | N
 
 
 def _require_room(shelf: Shelf, jobs: Sequence[NewJob]) -> None:
-    lacks = [lacks_room(shelf, queue, more) for queue, more in Counter(job.queue for job in jobs).items()]
+    lacks = [lacks_room(shelf, queue, None, more) for queue, more in Counter(job.queue for job in jobs).items()]
     groups = Counter((job.queue, job.group) for job in jobs if job.group is not None)
-    lacks += [lacks_room(shelf, queue, more, group) for (queue, group), more in groups.items()]
+    lacks += [lacks_room(shelf, queue, group, more) for (queue, group), more in groups.items()]
     for sentence in lacks:
         if sentence is not None:
             raise QueueFull(sentence)
 
 
-def lacks_room(shelf: Shelf, queue: str, more: int, group: str | None = None) -> str | None:
+def lacks_room(shelf: Shelf, queue: str, group: str | None, more: int) -> str | None:
     """Why so many more waiting jobs do not fit into the queue, or into its group; None if they do."""
     line = shelf.lines.get(queue)
     if line is None:

@@ -11,9 +11,9 @@ from jobyard.domain.instant import Instant, after
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
 from jobyard.ports.timekeeping import KEPT_TICKS
-from jobyard.stores.memory.deciding import Deciding
+from jobyard.stores.deciding import Deciding
 from jobyard.stores.memory.desk import Desk
-from jobyard.stores.memory.entrance import enter
+from jobyard.stores.memory.entrance import enter, lacks_room
 
 
 class TimekeepingVerbs(Desk):
@@ -50,7 +50,11 @@ class TimekeepingVerbs(Desk):
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         with self._changing() as now:
-            call = Deciding(self._shelf, self._armed, now)
+            call = Deciding(
+                self._armed,
+                lambda job: self._shelf.keys.holder(job, now),
+                lambda queue, group, more: lacks_room(self._shelf, queue, group, more) is not None,
+            )
             answers = [call.judge(tick) for tick in ticks]
             enter(self._shelf, call.jobs, now)
             for tick, decided in zip(ticks, answers, strict=True):

@@ -7,16 +7,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jobyard.domain.instant import Instant
-from jobyard.domain.job import NewJob
 from jobyard.errors import StoreError
-from jobyard.ports.store import Entry, Finding, Inserted, Level, Migration, Record, Store, WorkerInfo
+from jobyard.ports.store import Entry, Finding, Level, Migration, Record, Store
 from jobyard.stores.spread.hot_path import HotPathVerbs
 from jobyard.stores.spread.parts import Part, each
 from jobyard.stores.spread.people import PeopleVerbs
+from jobyard.stores.spread.timekeeping import TimekeepingVerbs
 
 
-class SpreadStore(HotPathVerbs, PeopleVerbs):
+class SpreadStore(HotPathVerbs, PeopleVerbs, TimekeepingVerbs):
     """Every promise of the port holds within each store; across stores these are weaker:
 
     - an insert, a change or an exchange that is about several stores is one atomic step in each;
@@ -24,7 +23,8 @@ class SpreadStore(HotPathVerbs, PeopleVerbs):
     - ids are unique in each store; lists are in the order of creation by each store's own clock;
     - while a store is away, what needs it raises, and a worker of its queues pauses for the others, too.
 
-    Records, logs and the clock are those of the default store; workers beat in all.
+    Records, logs and the clock are those of the default store; workers beat in all. A schedule is armed in all and
+    decided in the store of its queue.
     """
 
     def __init__(self, default: Store, others: Mapping[str, Store]) -> None:
@@ -85,23 +85,6 @@ class SpreadStore(HotPathVerbs, PeopleVerbs):
         twin._own = tuple(part for part in twin._parts if id(part.store) not in mine)
         return twin
 
-    # The clock
-
-    async def now(self) -> Instant:
-        return await self._default.now()
-
-    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
-        return await self._of_queue(job.queue).store.fire(schedule, tick, job)
-
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
-        await each(self._parts, lambda part: part.store.beat(worker, seconds))
-
-    async def workers(self) -> list[WorkerInfo]:
-        """As the default store has them, and those that only another one knows."""
-        answers = await each(self._parts, lambda part: part.store.workers())
-        found = {worker.id: worker for workers in reversed(answers) for worker in workers}
-        return [found[worker_id] for worker_id in sorted(found)]
-
     # Records
 
     async def put(
@@ -123,6 +106,9 @@ class SpreadStore(HotPathVerbs, PeopleVerbs):
 
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         return await self._default.read(log, after, limit)
+
+    async def trim(self, log: str, through: int) -> int:
+        return await self._default.trim(log, through)
 
 
 async def _examined(part: Part) -> list[Finding]:

@@ -59,6 +59,10 @@ CHECKS = {
           + (SELECT count(*) FROM jobyard_lease l WHERE l.sequence = j.sequence)
           + (SELECT count(*) FROM jobyard_done d WHERE d.sequence = j.sequence) AS n, 'should be 1'
         FROM jobyard_job j WHERE n <> 1""",
+    "schedule {0} has decided {1} ticks beyond the last that it knows ({2})": """
+        SELECT t.schedule, count(*), coalesce(a.decided_until, 'it is not armed') FROM jobyard_tick t
+        LEFT JOIN jobyard_armed a ON a.schedule = t.schedule
+        WHERE a.schedule IS NULL OR t.at > a.decided_until GROUP BY 1""",
     "{1} rows of {0} without their job{2}": """
         SELECT t, n, '' FROM (
           SELECT 'ready' AS t, count(*) AS n FROM jobyard_ready WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)

@@ -17,7 +17,7 @@ from jobyard.stores.sqlite.line import INSERT_DELAYED, INSERT_READY, due_at
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import Fresh, GroupRow, Transaction
 
-INSERT_JOB, INSERT_TAG, INSERT_FIRED = sql("insert_job"), sql("insert_tag"), sql("insert_fired")
+INSERT_JOB, INSERT_TAG = sql("insert_job"), sql("insert_tag")
 LOAD_UNIQUE, PUT_UNIQUE = sql("load_unique"), sql("put_unique")
 
 FREES_KEY, HAS_PRIVATE, HAS_TAGS = 1, 2, 4
@@ -126,9 +126,9 @@ def for_worker(row: tuple[object, ...]) -> tuple[object, ...]:
 
 def hold_key(tx: Transaction, queue: str, unique: Unique, job_id: str) -> str | None:
     """Take the key for the job; answers the holder's id if it is held."""
-    row = tx.cursor.execute(LOAD_UNIQUE, (queue, unique.key)).fetchone()
-    if row is not None and (row[1] is None or row[1] > tx.now):
-        return str(row[0])
+    holder = key_holder(tx, queue, unique.key)
+    if holder is not None:
+        return holder
     until = None
     if unique.scope is UniqueScope.PERIOD:
         until = after(tx.now, unique.period_seconds or 0.0)
@@ -136,6 +136,11 @@ def hold_key(tx: Transaction, queue: str, unique: Unique, job_id: str) -> str | 
         until = FOREVER
     tx.cursor.execute(PUT_UNIQUE, (queue, unique.key, job_id, until))
     return None
+
+
+def key_holder(tx: Transaction, queue: str, key: str) -> str | None:
+    row = tx.cursor.execute(LOAD_UNIQUE, (queue, key)).fetchone()
+    return str(row[0]) if row is not None and (row[1] is None or row[1] > tx.now) else None
 
 
 def refuse_overflow(groups: Iterable[GroupRow]) -> None:
@@ -153,9 +158,3 @@ def refuse_overflow(groups: Iterable[GroupRow]) -> None:
                 f"Group {group.name} of queue {queue.name} may hold {most} waiting jobs and this would be more. "
                 "Nothing was inserted; try again when some have run, or raise max_waiting_per_group."
             )
-
-
-def fire(tx: Transaction, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
-    if tx.cursor.execute(INSERT_FIRED, (schedule, tick, job.id)).rowcount == 0:
-        return None
-    return insert(tx, [job])[0]

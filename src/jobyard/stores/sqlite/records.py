@@ -13,6 +13,7 @@ from jobyard.stores.sqlite.transaction import Transaction
 
 LOAD_RECORD, PUT_RECORD, DELETE_RECORD = sql("load_record"), sql("put_record"), sql("delete_record")
 LIST_RECORDS, APPEND_LOG, READ_LOG = sql("list_records"), sql("append_log"), sql("read_log")
+LAST_OF_LOG, TRIM_LOG, PUT_TRIMMED = sql("last_of_log"), sql("trim_log"), sql("put_trimmed")
 PUT_WORKER, DELETE_WORKER = sql("put_worker"), sql("delete_worker")
 
 
@@ -53,12 +54,21 @@ def fetch_all(
 
 
 def append(tx: Transaction, log: str, data: bytes) -> int:
-    number: int = tx.cursor.execute(APPEND_LOG, (log, tx.now, data, log)).fetchall()[0][0]
+    number: int = tx.cursor.execute(APPEND_LOG, (log, tx.now, data)).fetchall()[0][0]
     return number
 
 
 def read(connection: sqlite3.Connection, log: str, after_number: int, limit: int) -> list[Entry]:
     return [Entry(*row) for row in connection.execute(READ_LOG, (log, after_number, limit))]
+
+
+def trim(tx: Transaction, log: str, through: int) -> int:
+    last: int | None = tx.cursor.execute(LAST_OF_LOG, (log, through)).fetchone()[0]
+    if last is None:
+        return 0
+    # Numbers go on from there, even when no entry is left to tell.
+    tx.cursor.execute(PUT_TRIMMED, (log, last))
+    return tx.cursor.execute(TRIM_LOG, (log, last)).rowcount
 
 
 def beat(tx: Transaction, worker: WorkerInfo, seconds: float) -> None:

@@ -21,7 +21,9 @@ from jobyard.errors import LeaseLost, NotPossible, StoreUnavailable
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import (
     Action,
+    Armed,
     Changed,
+    Decided,
     Entry,
     Exchange,
     Extended,
@@ -35,9 +37,11 @@ from jobyard.ports.store import (
     Record,
     Report,
     Store,
+    Tick,
+    TickInfo,
     WorkerInfo,
 )
-from jobyard.stores.sqlite import change, insert, leases, people, records, retention, settle
+from jobyard.stores.sqlite import change, insert, leases, people, records, retention, schedules, settle
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
 from jobyard.stores.sqlite.connection import plain_words, require_same_file, same_file
@@ -327,8 +331,20 @@ class SqliteStore:
     async def now(self) -> Instant:
         return self._clock.now()
 
-    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
-        return await self._write(lambda tx: insert.fire(tx, schedule, tick, job))
+    async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
+        return await self._write(lambda tx: schedules.arm(tx, schedule, revision, since))
+
+    async def disarm(self, schedule: str) -> bool:
+        return await self._write(lambda tx: schedules.disarm(tx, schedule))
+
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+        return await self._read(lambda connection: schedules.armed(connection, limit, after))
+
+    async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
+        return await self._write(lambda tx: schedules.decide(tx, ticks))
+
+    async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
+        return await self._read(lambda connection: schedules.ticks(connection, schedule, limit, before))
 
     async def beat(self, worker: WorkerInfo, seconds: float) -> None:
         await self._write(lambda tx: records.beat(tx, worker, seconds), durable=False)
@@ -364,3 +380,6 @@ class SqliteStore:
 
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         return await self._read(lambda connection: records.read(connection, log, after, limit))
+
+    async def trim(self, log: str, through: int) -> int:
+        return await self._write(lambda tx: records.trim(tx, log, through))

@@ -9,6 +9,7 @@ from jobyard.testing.history.configuration import Configuration
 from jobyard.testing.history.endings import resolve
 from jobyard.testing.history.fairness import check_fairness
 from jobyard.testing.history.fencing import check_fencing
+from jobyard.testing.history.instants import check_instants
 from jobyard.testing.history.legality import check_legality
 from jobyard.testing.history.limits import check_limits, check_pauses
 from jobyard.testing.history.lives import Lives
@@ -45,5 +46,6 @@ def check(
         *check_fairness(lives, waits, configuration),
         *check_fencing(history, lives),
         *check_legality(lives),
+        *check_instants(history),
         *(check_losses(lives) if final is not None else ()),
     ]

@@ -9,7 +9,20 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import Entry, Filter, Finding, GroupInfo, Migration, Page, QueueInfo, Record, Store, WorkerInfo
+from jobyard.ports.store import (
+    Armed,
+    Entry,
+    Filter,
+    Finding,
+    GroupInfo,
+    Migration,
+    Page,
+    QueueInfo,
+    Record,
+    Store,
+    TickInfo,
+    WorkerInfo,
+)
 
 
 class Delegate:
@@ -64,6 +77,15 @@ class Delegate:
     async def now(self) -> Instant:
         return await self._store.now()
 
+    async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
+        return await self._store.arm(schedule, revision, since)
+
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+        return await self._store.armed(limit, after)
+
+    async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
+        return await self._store.ticks(schedule, limit, before)
+
     async def beat(self, worker: WorkerInfo, seconds: float) -> None:
         await self._store.beat(worker, seconds)
 
@@ -89,3 +111,6 @@ class Delegate:
 
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         return await self._store.read(log, after, limit)
+
+    async def trim(self, log: str, through: int) -> int:
+        return await self._store.trim(log, through)

@@ -10,7 +10,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import Action, Inserted
+from jobyard.ports.store import Action, Decided, Inserted, Tick
 
 
 class Handed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,6 +95,26 @@ class AskInsert(msgspec.Struct, frozen=True, tag="insert"):
     in_transaction: bool = False  # appears when the caller commits, if ever
 
 
+class Due(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tick as it was handed in."""
+
+    schedule: str
+    at: Instant
+    job: Handed | None = None
+
+    @classmethod
+    def of(cls, tick: Tick) -> Due:
+        return cls(tick.schedule, tick.at, None if tick.job is None else Handed.of(tick.job))
+
+
+class AskDecide(msgspec.Struct, frozen=True, tag="decide"):
+    ticks: tuple[Due, ...]
+
+
+class AskDisarm(msgspec.Struct, frozen=True, tag="disarm"):
+    schedule: str
+
+
 class AskExchange(msgspec.Struct, frozen=True, kw_only=True, tag="exchange"):
     worker: str
     settlements: tuple[Sent, ...] = ()
@@ -150,6 +170,8 @@ class AskLimit(msgspec.Struct, frozen=True, tag="limit"):
 
 Question: TypeAlias = (
     AskInsert
+    | AskDecide
+    | AskDisarm
     | AskExchange
     | AskExtend
     | AskReport
@@ -165,6 +187,12 @@ Question: TypeAlias = (
 
 class Stored(msgspec.Struct, frozen=True, tag="stored"):
     jobs: tuple[Inserted, ...]
+
+
+class Judged(msgspec.Struct, frozen=True, tag="judged"):
+    """The answer to decide."""
+
+    decided: tuple[Decided, ...]
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True, tag="exchanged"):
@@ -207,7 +235,7 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
     nothing_happened: bool
 
 
-Answer: TypeAlias = Stored | Exchanged | Heard | Reclaimed | Adopted | Signalled | Altered | Accepted | Raised
+Answer: TypeAlias = Stored | Judged | Exchanged | Heard | Reclaimed | Adopted | Signalled | Altered | Accepted | Raised
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):

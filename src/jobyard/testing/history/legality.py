@@ -8,7 +8,7 @@ from itertools import pairwise
 from jobyard.domain.instant import Instant
 from jobyard.ports.store import Action
 from jobyard.testing.history.claims import violation_at
-from jobyard.testing.history.life import Claim, Life, Span
+from jobyard.testing.history.life import UNTOLD, Claim, Life, Span
 from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation
 from jobyard.testing.history.waits import due_after
@@ -75,7 +75,7 @@ def _attempts(life: Life) -> Iterator[Violation]:
         if lease.attempt > lease.max_attempts:
             sentence = f"job {life.id} began attempt {lease.attempt} of {lease.max_attempts}"
             yield violation_at(claim, "attempts_exceeded", sentence)
-        if life.inserted and life.inserted[1].sequence != lease.sequence:
+        if life.inserted and life.inserted[1].sequence not in (UNTOLD, lease.sequence):
             sentence = f"job {life.id} was inserted as {life.inserted[1].sequence}, claimed as {lease.sequence}"
             yield violation_at(claim, "place_changed", sentence)
     for earlier, later in pairwise(life.claims):

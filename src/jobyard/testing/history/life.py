@@ -13,6 +13,8 @@ from jobyard.ports.store import Action, Inserted
 from jobyard.testing.history.events import Handed, Sent, Taken
 from jobyard.testing.history.reader import NEVER
 
+UNTOLD = 0  # the sequence of a job whose insertion does not answer it
+
 
 @dataclass(slots=True)
 class Span:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jobyard.domain.job import Job
+from jobyard.ports.store import Inserted
 from jobyard.testing.history.events import (
     Adopted,
     Altered,
     AskAdopt,
     AskChange,
+    AskDecide,
     AskExtend,
     AskInsert,
     AskReclaim,
     AskSignal,
+    Handed,
     Heard,
+    Judged,
     Reclaimed,
     Signalled,
     Stored,
 )
-from jobyard.testing.history.life import Change, Claim, Life, Reclaim, Settled, Span
+from jobyard.testing.history.life import UNTOLD, Change, Claim, Life, Reclaim, Settled, Span
 from jobyard.testing.history.reader import History, Operation
 from jobyard.testing.history.timeline import Timeline
 
@@ -53,16 +57,27 @@ class Lives:
 
     def _inserts(self, history: History) -> None:
         for operation, question, answer in history.select(AskInsert, Stored):
-            span = self.span(operation)
-            rows = {row.id: row for row in answer.jobs if row.created} if answer else {}
-            for handed in question.jobs:
-                row = rows.get(handed.id)
-                if row is None and answer is not None:
-                    continue
-                life = self._life(handed.id)
-                life.queue, life.group, life.handed = handed.queue, handed.group, handed
-                if row is not None and not question.in_transaction:
-                    life.inserted = (span, row)
+            rows = None if answer is None else {row.id: row for row in answer.jobs if row.created}
+            self._handed_in(operation, question.jobs, rows, is_certain=not question.in_transaction)
+        for operation, asked, judged in history.select(AskDecide, Judged):
+            made = None
+            if judged is not None:
+                # A tick that was skipped names the job that it was skipped for.
+                ids = {one.job_id for one in judged.decided if one.verdict is not None and one.verdict.has_job}
+                made = {job_id: Inserted(job_id, True, UNTOLD) for job_id in ids if job_id is not None}
+            self._handed_in(operation, [due.job for due in asked.ticks if due.job is not None], made)
+
+    def _handed_in(
+        self, operation: Operation, jobs: Sequence[Handed], rows: Mapping[str, Inserted] | None, is_certain: bool = True
+    ) -> None:
+        for handed in jobs:
+            row = None if rows is None else rows.get(handed.id)
+            if row is None and rows is not None:
+                continue
+            life = self._life(handed.id)
+            life.queue, life.group, life.handed = handed.queue, handed.group, handed
+            if row is not None and is_certain:
+                life.inserted = (self.span(operation), row)
 
     def _exchanges(self) -> None:
         for made, base in zip(self.timeline.exchanges, self.timeline.bases, strict=True):

@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import BadInput, JobNotFound, NotPossible
-from jobyard.ports.store import Action, Changed, Exchange, Extended, Inserted, Report, Store
+from jobyard.ports.store import Action, Changed, Decided, Exchange, Extended, Inserted, Report, Store, Tick
 from jobyard.testing.history.delegate import Delegate
 from jobyard.testing.history.events import (
     Accepted,
@@ -22,6 +21,8 @@ from jobyard.testing.history.events import (
     AskAdopt,
     AskChange,
     AskConfigure,
+    AskDecide,
+    AskDisarm,
     AskExchange,
     AskExtend,
     AskInsert,
@@ -30,9 +31,11 @@ from jobyard.testing.history.events import (
     AskReclaim,
     AskReport,
     AskSignal,
+    Due,
     Exchanged,
     Handed,
     Heard,
+    Judged,
     Question,
     Raised,
     Reclaimed,
@@ -73,12 +76,12 @@ class RecordingStore(Delegate):
         question = AskInsert(tuple(Handed.of(job) for job in jobs), transaction is not None)
         return await self._record(question, self._store.insert(jobs, transaction), lambda rows: Stored(tuple(rows)))
 
-    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
-        return await self._record(
-            AskInsert((Handed.of(job),)),
-            self._store.fire(schedule, tick, job),
-            lambda row: Stored(() if row is None else (row,)),
-        )
+    async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
+        question = AskDecide(tuple(Due.of(tick) for tick in ticks))
+        return await self._record(question, self._store.decide(ticks), lambda decided: Judged(tuple(decided)))
+
+    async def disarm(self, schedule: str) -> bool:
+        return await self._record(AskDisarm(schedule), self._store.disarm(schedule), lambda _: Accepted())
 
     async def exchange(
         self,

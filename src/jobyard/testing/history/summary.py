@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from jobyard.testing.history.events import AskInsert, AskReclaim, Reclaimed, Stored
+from jobyard.testing.history.events import AskDecide, AskInsert, AskReclaim, Judged, Reclaimed, Stored
 from jobyard.testing.history.reader import History
 from jobyard.testing.history.timeline import Timeline
 
@@ -25,10 +25,12 @@ def summary(history: History) -> Summary:
     timeline = Timeline(history)
     made = timeline.exchanges + timeline.idle
     stored = [answer for _, _, answer in history.select(AskInsert, Stored) if answer]
+    judged = [answer for _, _, answer in history.select(AskDecide, Judged) if answer]
+    fired = [one for answer in judged for one in answer.decided if one.verdict is not None and one.verdict.has_job]
     reclaimed = [answer for _, _, answer in history.select(AskReclaim, Reclaimed) if answer]
     return Summary(
         processes=history.processes,
-        inserted=sum(row.created for answer in stored for row in answer.jobs),
+        inserted=sum(row.created for answer in stored for row in answer.jobs) + len(fired),
         claims=sum(len(one.answer.leases) for one in made),
         accepted=sum(len(one.accepted) for one in made),
         refused=sum(len(one.refused) for one in made),

@@ -33,6 +33,8 @@ CODES = {
     "final_state_wrong": "a job's last state is not the one that its history leads to",
     "attempts_exceeded": "a job was tried more often than it may",
     "attempt_wrong": "an attempt has not the number that follows from the one before",
+    "tick_decided_twice": "one instant of a schedule was decided twice",
+    "tick_went_back": "an instant of a schedule was decided after a later one",
     "place_changed": "a claim shows another sequence than the insert answered",
 }
 

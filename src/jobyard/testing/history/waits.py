@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import State
 from jobyard.ports.store import Action
-from jobyard.testing.history.life import Gap, Life, Settled, Span
+from jobyard.testing.history.life import UNTOLD, Gap, Life, Settled, Span
 from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.timeline import Timeline
 
@@ -64,7 +64,7 @@ def _by_priority(life: Life, sequence: int, priority: int, since: int, until: in
 
 
 def _place(life: Life) -> tuple[int | None, int | None]:
-    if life.inserted and life.handed:
+    if life.inserted and life.handed and life.inserted[1].sequence != UNTOLD:
         return life.inserted[1].sequence, life.handed.priority
     moved = any(True for _ in life.changed(Action.PRIORITISE))
     seen = life.claims[0].lease if life.claims else life.final

@@ -1,26 +1,33 @@
-"""The ticks of one call, judged in order before anything is changed: the call happens wholly or not at all."""
+"""The rule of ticks, for the stores that judge them one by one: all of a call before anything of it is changed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.ports.store import Armed, Decided, Decision, Tick, Verdict
-from jobyard.stores.memory.entrance import lacks_room
-from jobyard.stores.memory.shelf import Shelf
 
 
 class Deciding:
-    """Remembers what the earlier ticks of the call will have changed."""
+    """One call. It remembers what its earlier ticks will have changed.
 
-    def __init__(self, shelf: Shelf, armed: Mapping[str, Armed], now: Instant) -> None:
+    `holder` answers who holds a job's unique key; `is_full` whether so many more jobs are too many for a queue, or for
+    one of its groups.
+    """
+
+    def __init__(
+        self,
+        armed: Mapping[str, Armed],
+        holder: Callable[[NewJob], str | None],
+        is_full: Callable[[str, str | None, int], bool],
+    ) -> None:
         self.jobs: list[NewJob] = []  # to be inserted
-        self._shelf = shelf
+        self.until: dict[str, Instant] = {}  # the last instant that was made, by schedule
         self._armed = armed
-        self._now = now
-        self._until: dict[str, Instant] = {}
+        self._stored_holder = holder
+        self._is_full = is_full
         self._stopped: dict[str, Decision] = {}
         self._taken: dict[tuple[str, str], str] = {}
         self._more: Counter[tuple[str, str | None]] = Counter()
@@ -29,13 +36,13 @@ class Deciding:
         armed = self._armed.get(tick.schedule)
         if armed is None or armed.revision != tick.revision:
             return Decided(Decision.STALE)
-        if tick.at <= self._until.get(tick.schedule, armed.decided_until):
+        if tick.at <= self.until.get(tick.schedule, armed.decided_until):
             return Decided(Decision.KNOWN)
         # A later tick that is made would leave the one that has to wait behind for ever.
         stopped = self._stopped.get(tick.schedule)
         decided = Decided(stopped) if stopped is not None else self._make(tick)
         if decided.decision is Decision.MADE:
-            self._until[tick.schedule] = tick.at
+            self.until[tick.schedule] = tick.at
         else:
             self._stopped[tick.schedule] = decided.decision
         return decided
@@ -55,17 +62,14 @@ class Deciding:
         return Decided(Decision.MADE, tick.verdict, job.id)
 
     def _holder(self, job: NewJob) -> str | None:
-        holder = self._shelf.keys.holder(job, self._now)
-        if holder is None and job.unique is not None:
-            holder = self._taken.get((job.queue, job.unique.key))
-        return holder
+        if job.unique is None:
+            return None
+        return self._taken.get((job.queue, job.unique.key)) or self._stored_holder(job)
 
     def _has_room(self, job: NewJob) -> bool:
-        if lacks_room(self._shelf, job.queue, self._more[job.queue, None] + 1):
+        if self._is_full(job.queue, None, self._more[job.queue, None] + 1):
             return False
-        return job.group is None or not lacks_room(
-            self._shelf, job.queue, self._more[job.queue, job.group] + 1, job.group
-        )
+        return job.group is None or not self._is_full(job.queue, job.group, self._more[job.queue, job.group] + 1)
 
     def _take(self, job: NewJob) -> None:
         self.jobs.append(job)

@@ -1,0 +1,73 @@
+"""The verbs of the clock: a schedule is armed in every store and decided in that of its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobyard.domain.instant import Instant
+from jobyard.ports.store import Armed, Decided, Tick, TickInfo, WorkerInfo
+from jobyard.stores.spread.parts import Part, Parts, each
+
+
+class TimekeepingVerbs(Parts):
+    async def now(self) -> Instant:
+        return await self._default.now()
+
+    async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
+        """A schedule that moves to another store goes on there where it was."""
+        if since is None:
+            since = await self._reached(schedule)
+        if not all(await each(self._parts, lambda part: part.store.arm(schedule, revision, since))):
+            return False
+        # From here on nobody decides with the revision before; what was decided meanwhile is known everywhere.
+        reached = await self._reached(schedule)
+        if reached is None or (since is not None and reached <= since):
+            return True
+        return all(await each(self._parts, lambda part: part.store.arm(schedule, revision, reached)))
+
+    async def _reached(self, schedule: str) -> Instant | None:
+        newest = await self.ticks(schedule, limit=1)
+        return newest[0].at if newest else None
+
+    async def disarm(self, schedule: str) -> bool:
+        return any(await each(self._parts, lambda part: part.store.disarm(schedule)))
+
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+        """The furthest instant of all stores, and the earliest revision; 0 where a store has still to be armed."""
+        answers = await each(self._parts, lambda part: part.store.armed(limit, after))
+        found: dict[str, list[Armed]] = {}
+        for one in (one for some in answers for one in some):
+            found.setdefault(one.schedule, []).append(one)
+        return [
+            Armed(
+                name,
+                min(one.revision for one in found[name]) if len(found[name]) == len(self._parts) else 0,
+                max(one.decided_until for one in found[name]),
+            )
+            for name in sorted(found)[:limit]
+        ]
+
+    async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
+        """In one step per store."""
+        of_part: dict[Part, list[Tick]] = {}
+        for tick in ticks:
+            of_part.setdefault(self._of_queue(tick.queue), []).append(tick)
+        parts = list(of_part)
+        answers = await each(parts, lambda part: part.store.decide(of_part[part])) if parts else []
+        answered = dict(zip(parts, map(iter, answers), strict=True))
+        return [next(answered[self._of_queue(tick.queue)]) for tick in ticks]
+
+    async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
+        """Of all stores: a schedule may have moved from one to another."""
+        answers = await each(self._parts, lambda part: part.store.ticks(schedule, limit, before))
+        merged = sorted((tick for some in answers for tick in some), key=lambda tick: tick.at, reverse=True)
+        return merged[:limit]
+
+    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
+        await each(self._parts, lambda part: part.store.beat(worker, seconds))
+
+    async def workers(self) -> list[WorkerInfo]:
+        """As the default store has them, and those that only another one knows."""
+        answers = await each(self._parts, lambda part: part.store.workers())
+        found = {worker.id: worker for workers in reversed(answers) for worker in workers}
+        return [found[worker_id] for worker_id in sorted(found)]

@@ -1,0 +1,2 @@
+-- in: schedule.
+DELETE FROM jobyard_tick WHERE schedule = ?

@@ -1,0 +1,2 @@
+-- in: schedule. Its rowcount says whether it was armed.
+DELETE FROM jobyard_armed WHERE schedule = ?

@@ -1,0 +1,2 @@
+-- in: the whole row.
+INSERT INTO jobyard_tick VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -1,0 +1,2 @@
+-- in: name, the last number that was trimmed.
+INSERT OR REPLACE INTO jobyard_trimmed VALUES (?, ?)

@@ -1,0 +1,63 @@
+"""Ticks: every instant of a schedule decided once, and never an earlier one after a later one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from jobyard.domain.instant import Instant
+from jobyard.ports.store import Decision
+from jobyard.testing.history.events import Accepted, AskDecide, AskDisarm, Judged
+from jobyard.testing.history.reader import History, Operation
+from jobyard.testing.history.violation import Violation
+
+Made = list[tuple[Operation, Instant]]
+
+
+def check_instants(history: History) -> Iterator[Violation]:
+    disarmed: dict[str, list[Operation]] = defaultdict(list)
+    for operation, question, _ in history.select(AskDisarm, Accepted):
+        disarmed[question.schedule].append(operation)
+    for schedule, made in _made(history).items():
+        yield from _twice(schedule, made, disarmed[schedule])
+        yield from _backwards(schedule, made, disarmed[schedule])
+
+
+def _made(history: History) -> dict[str, Made]:
+    """By schedule; within a call in the order in which its ticks were given."""
+    found: dict[str, Made] = defaultdict(list)
+    for operation, question, answer in history.select(AskDecide, Judged):
+        for due, decided in zip(question.ticks, answer.decided, strict=True) if answer else ():
+            if decided.decision is Decision.MADE:
+                found[due.schedule].append((operation, due.at))
+    return found
+
+
+def _twice(schedule: str, made: Made, disarmed: list[Operation]) -> Iterator[Violation]:
+    seen: dict[Instant, Operation] = {}
+    for operation, at in sorted(made, key=lambda one: one[0].begin):
+        earlier = seen.get(at)
+        if earlier is not None and not _may_be_forgotten(disarmed, earlier, operation):
+            sentence = f"the instant {at} of schedule {schedule} was decided twice"
+            yield Violation("tick_decided_twice", sentence, {"schedule": schedule, "at": at})
+        seen[at] = operation
+
+
+def _backwards(schedule: str, made: Made, disarmed: list[Operation]) -> Iterator[Violation]:
+    """Only calls of which one ended before the other began: those that meet may come in any order."""
+    ends = sorted(made, key=lambda one: one[0].end)
+    furthest: tuple[Operation, Instant] | None = None
+    position = 0
+    for operation, at in sorted(made, key=lambda one: one[0].begin):
+        while ends[position][0].end < operation.begin:
+            if furthest is None or ends[position][1] >= furthest[1]:
+                furthest = ends[position]
+            position += 1
+        if furthest is not None and at < furthest[1] and not _may_be_forgotten(disarmed, furthest[0], operation):
+            sentence = f"the instant {at} of schedule {schedule} was decided after {furthest[1]}"
+            yield Violation("tick_went_back", sentence, {"schedule": schedule, "at": at, "after": furthest[1]})
+
+
+def _may_be_forgotten(disarmed: list[Operation], earlier: Operation, later: Operation) -> bool:
+    """Whether the schedule may have been disarmed between the two, and begun anew."""
+    return any(one.begin < later.end and one.end > earlier.begin for one in disarmed)
