@@ -21,6 +21,7 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, LogLine, NewJob, Progress, QueueSettings, State, Step
 from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement
 from jobyard.ports.records import Entry, Record, Records
 from jobyard.ports.timekeeping import (
@@ -30,7 +31,6 @@ from jobyard.ports.timekeeping import (
     Tick,
     TickInfo,
     Timekeeping,
-    Verdict,
     WorkerInfo,
 )
 

@@ -10,21 +10,11 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
+from jobyard.domain.schedule import Verdict
 from jobyard.errors import BadInput
 
 # So many of a schedule's ticks are remembered, the newest.
 KEPT_TICKS = 100
-
-
-class Verdict(StrEnum):
-    FIRED = "fired"  # its job was inserted in time
-    LATE = "late"  # its job was inserted, made up for after its grace time
-    MISSED = "missed"  # nobody was there in time, and it is not made up for
-    SKIPPED = "skipped"  # the job of an earlier tick was not over
-
-    @property
-    def has_job(self) -> bool:
-        return self in (Verdict.FIRED, Verdict.LATE)
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
