@@ -53,7 +53,7 @@ def test_every_key_has_its_place_its_check_and_its_setting() -> None:
         extra = {"queues"} if section == "store" else set()
         assert set(keys) | extra == set(type(fields[section].default).__struct_fields__)
     assert set(QUEUE) == {*QueueSettings.__struct_fields__, "max_attempts"}
-    ours = {"name", "origin", "is_declared", "revision", "created_at", "changed_at"}
+    ours = {"name", "origin", "is_declared", "revision", "since", "created_at", "changed_at"}
     assert set(SCHEDULE) == set(Schedule.__struct_fields__) - ours
     told = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
     assert told == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}

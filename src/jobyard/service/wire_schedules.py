@@ -8,7 +8,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from jobyard.domain.cron import Cron
+from jobyard.domain.cron import cron
+from jobyard.domain.due import next_instant
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import State
 from jobyard.domain.schedule import Missed, Overlap, Schedule, Verdict
@@ -143,14 +144,13 @@ _SAME = tuple(
 
 
 def schedule_view(schedule: Schedule, now: Instant) -> ScheduleView:
-    cron = Cron(schedule.expression, schedule.timezone)
     words = {name: getattr(schedule, name) for name in _SAME}
     for name in ("start_at", "end_at", "created_at", "changed_at"):
         words[name] = _time(getattr(schedule, name))
     return ScheduleView(
         payload=msgspec.json.decode(schedule.payload),
-        in_words=cron.in_words(),
-        next_at=_time(_next(schedule, cron, now)),
+        in_words=cron(schedule.expression, schedule.timezone).in_words(),
+        next_at=_time(next_instant(schedule, now) if schedule.enabled else None),
         **words,
     )
 
@@ -169,16 +169,9 @@ def past_view(past: Past) -> PastView:
 
 
 def next_answer(expression: str, timezone: str, instants: Iterable[Instant]) -> NextAnswer:
-    cron = Cron(expression, timezone)
+    words = cron(expression, timezone).in_words()
     found = tuple(rfc3339(each) for each in instants)
-    return NextAnswer(expression=expression, timezone=timezone, in_words=cron.in_words(), items=found)
-
-
-def _next(schedule: Schedule, cron: Cron, now: Instant) -> Instant | None:
-    if not schedule.enabled:
-        return None
-    found = cron.next(now if schedule.start_at is None else max(now, schedule.start_at - 1))
-    return None if found is None or (schedule.end_at is not None and found > schedule.end_at) else found
+    return NextAnswer(expression=expression, timezone=timezone, in_words=words, items=found)
 
 
 def _time(instant: Instant | None) -> str | None:

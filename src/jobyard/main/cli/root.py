@@ -110,6 +110,8 @@ def _add_commands() -> None:
         change,
         check,
         config,
+        cron,
+        cron_change,
         dead,
         doctor,
         enqueue,
@@ -137,6 +139,7 @@ def _add_commands() -> None:
         limits.limits,
         explain.explain,
         dead.dead,
+        cron.cron,
         running.running,
         running.workers,
         top.top,
@@ -150,6 +153,8 @@ def _add_commands() -> None:
         cli.add_command(command)
     for command in change.commands:
         jobs.jobs.add_command(command)
+    for command in (cron_change.add, cron_change.edit):
+        cron.cron.add_command(command)
 
 
 _add_commands()

@@ -1,0 +1,168 @@
+"""Schedules for the command line: on the store itself, or through a server, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from jobyard.domain.instant import Instant
+from jobyard.main.cli.session import Session, server_yard
+from jobyard.main.handing_in import make_job
+from jobyard.service.access import OWNER
+from jobyard.service.audit import Audit
+from jobyard.service.schedules import Schedules, definition
+from jobyard.service.submit import AnyKind, MakeJob
+from jobyard.service.wire_schedules import NextAnswer, PastView, ScheduleView, next_answer, past_view, schedule_view
+
+if TYPE_CHECKING:
+    from jobyard.client import Client
+    from jobyard.ports.store import Store
+
+
+class Desk(Protocol):
+    """What `jobyard cron` needs; each change is written down by whoever makes it."""
+
+    def all(self) -> AsyncIterator[ScheduleView]: ...
+
+    async def get(self, name: str) -> ScheduleView: ...
+
+    async def add(self, words: dict[str, Any]) -> ScheduleView: ...
+
+    async def edit(self, name: str, words: dict[str, Any]) -> ScheduleView: ...
+
+    async def pause(self, name: str) -> ScheduleView: ...
+
+    async def resume(self, name: str) -> ScheduleView: ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def run(self, name: str) -> str: ...
+
+    async def next(self, name: str, count: int) -> NextAnswer: ...
+
+    def history(self, name: str) -> AsyncIterator[PastView]: ...
+
+    async def now(self) -> Instant: ...
+
+    async def fits(self, kind: str, payload: Any) -> None:
+        """Raises BadInput when no handler can take that, as far as it is known here."""
+        ...
+
+
+@asynccontextmanager
+async def schedules(session: Session, *, makes_store: bool = False) -> AsyncIterator[Desk]:
+    """`makes_store`: the first schedule may come before the first job."""
+    if session.far is not None:
+        async with server_yard(session.far.url) as far:
+            yield ServerDesk(far.client)
+        return
+    async with AsyncExitStack() as stack:
+        if makes_store:
+            yard = session.yard()
+            await stack.enter_async_context(session.opened(yard))
+        else:
+            yard = await stack.enter_async_context(session.operator(near=True))
+        make = AnyKind() if session.app_name is None else make_job(session.app(), has_app=True)
+        shortest = session.configuration.scheduler.shortest_interval_seconds
+        yield StoreDesk(yard.store, Schedules(yard.store, shortest), make)
+
+
+class StoreDesk:
+    """On the store itself, by its owner."""
+
+    def __init__(self, store: Store, schedules: Schedules, make: MakeJob) -> None:
+        self._store = store
+        self._schedules = schedules
+        self._make = make
+        self._audit = Audit(store)
+
+    async def now(self) -> Instant:
+        return await self._store.now()
+
+    async def all(self) -> AsyncIterator[ScheduleView]:
+        now = await self.now()
+        for each in await self._schedules.all():
+            yield schedule_view(each, now)
+
+    async def get(self, name: str) -> ScheduleView:
+        return schedule_view(await self._schedules.get(name), await self.now())
+
+    async def fits(self, kind: str, payload: Any) -> None:
+        self._make(kind, payload, {})
+
+    async def add(self, words: dict[str, Any]) -> ScheduleView:
+        given: dict[str, Any] = {word: words[word] for word in ("queue", "group", "priority") if word in words}
+        job = self._make(words["kind"], words.get("payload", {}), given)
+        words = {**words, "queue": job.queue, "group": job.group, "priority": job.priority}
+        made = await self._schedules.add(definition(words))
+        await self._note("add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
+        return schedule_view(made, await self.now())
+
+    async def edit(self, name: str, words: dict[str, Any]) -> ScheduleView:
+        if "kind" in words or "payload" in words:
+            found = await self._schedules.get(name)
+            payload = words.get("payload", msgspec.json.decode(found.payload))
+            await self.fits(words.get("kind", found.kind), payload)
+        made = await self._schedules.edit(name, words)
+        await self._note("edit", name, changed=", ".join(words))
+        return schedule_view(made, await self.now())
+
+    async def pause(self, name: str) -> ScheduleView:
+        made = await self._schedules.pause(name)
+        await self._note("pause", name)
+        return schedule_view(made, await self.now())
+
+    async def resume(self, name: str) -> ScheduleView:
+        made = await self._schedules.resume(name)
+        await self._note("resume", name)
+        return schedule_view(made, await self.now())
+
+    async def remove(self, name: str) -> None:
+        found = await self._schedules.remove(name)
+        await self._note("remove", name, expression=found.expression, kind=found.kind)
+
+    async def run(self, name: str) -> str:
+        job_id = await self._schedules.run(name)
+        await self._note("run", name, job=job_id)
+        return job_id
+
+    async def next(self, name: str, count: int) -> NextAnswer:
+        found = await self._schedules.get(name)
+        return next_answer(found.expression, found.timezone, await self._schedules.next(name, count))
+
+    async def history(self, name: str) -> AsyncIterator[PastView]:
+        for each in await self._schedules.history(name, 100):
+            yield past_view(each)
+
+    async def _note(self, action: str, name: str, **details: Any) -> None:
+        await self._audit.record(OWNER, f"schedule.{action}", name, details)
+
+
+class ServerDesk:
+    """From afar; the server writes its audit log itself."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.all = client.schedules
+        self.get = client.schedule
+        self.pause = client.pause_schedule
+        self.resume = client.resume_schedule
+        self.remove = client.remove_schedule
+        self.run = client.run_schedule
+        self.next = client.next_of_schedule
+        self.history = client.schedule_history
+
+    async def now(self) -> Instant:
+        return self._client._transport.now()
+
+    async def add(self, words: dict[str, Any]) -> ScheduleView:
+        return await self._client.add_schedule(**words)
+
+    async def edit(self, name: str, words: dict[str, Any]) -> ScheduleView:
+        return await self._client.edit_schedule(name, **words)
+
+    async def fits(self, kind: str, payload: Any) -> None:
+        """The server judges it when it is handed in."""
