@@ -17,10 +17,11 @@ from jobyard.doors.http import health, metrics
 from jobyard.doors.http.health import serving_health
 from jobyard.doors.http.scrape import Scrape
 from jobyard.errors import StoreUnavailable
+from jobyard.main.stores import make_store
 from jobyard.observe.metrics import Metrics
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Migration, Store, WorkerInfo
-from jobyard.service.health import ASK_EVERY_SECONDS, CLAIM_SECONDS, STORE_SECONDS, Health
+from jobyard.service.health import ASK_EVERY_SECONDS, CLAIM_SECONDS, MIGRATIONS_AGAIN_SECONDS, STORE_SECONDS, Health
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -87,15 +88,30 @@ async def test_a_store_that_is_away_turns_it_red_until_it_is_back(store: Watched
 async def test_a_store_that_hangs_turns_it_red(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
     monkeypatch.setattr("jobyard.service.health.STORE_SECONDS", 0.05)
 
-    async def hang() -> int:
+    async def hang(collection: str, key: str) -> None:
         await asyncio.sleep(60)
-        return 0
 
-    monkeypatch.setattr(store, "now", hang, raising=False)
+    monkeypatch.setattr(store, "fetch", hang, raising=False)
     told = await Health(store.as_store(), lambda: False).ready()
     assert told.status == "unavailable"
     assert "does not answer within" in told.reason
     assert STORE_SECONDS < 10  # probes give up after about so long
+
+
+async def test_a_file_that_was_removed_turns_it_red_and_is_called_by_its_name(tmp_path: Path) -> None:
+    store, now = make_store(f"sqlite:///{tmp_path}/jobs.db"), Now()
+    await store.open()
+    watch = Health(store, lambda: False, clock=now)
+    assert (await watch.ready()).status == "ok"
+    for file in tmp_path.iterdir():
+        file.unlink()
+    now.seconds += MIGRATIONS_AGAIN_SECONDS
+    told = await watch.ready()
+    assert told.reason == "The store does not answer (store_unavailable)."
+    assert [check.name for check in told.checks] == ["not_draining", "store"]
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        await store.queues()
+    await store.close()
 
 
 async def test_missing_migrations_turn_it_red(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
@@ -111,10 +127,10 @@ async def test_the_store_is_not_asked_more_than_once_a_second(store: Watched) ->
     now = Now()
     watch = Health(store.as_store(), lambda: False, clock=now)
     await asyncio.gather(*(watch.ready() for _ in range(50)))
-    assert store.calls["now"] == 1
+    assert store.calls["fetch"] == 1
     now.seconds += ASK_EVERY_SECONDS
     await watch.ready()
-    assert store.calls["now"] == 2
+    assert store.calls["fetch"] == 2
 
 
 async def test_a_worker_that_does_not_get_through_turns_it_red(store: Watched) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jobyard.errors import StoreUnavailable
-from jobyard.stores.sqlite.connection import connect, plain_words
+from jobyard.stores.sqlite.connection import connect, plain_words, require_same_file
 
 T = TypeVar("T")
 
@@ -19,6 +19,7 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection = connect(path, "NORMAL", writer=False)
+        self._inode = path.stat().st_ino
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jobyard-sqlite-reader")
         self._closed = False
 
@@ -30,6 +31,7 @@ class Reader:
     def _snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Everything that one verb reads is from one moment."""
         with plain_words(self._path):
+            require_same_file(self._path, self._inode)
             self._connection.execute("BEGIN")
             try:
                 return work(self._connection)
