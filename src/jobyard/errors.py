@@ -73,6 +73,7 @@ class BadOption(BadInput):
     """An option outside its range: a negative delay, an absurd limit, an empty name."""
 
     code = "bad_option"
+    word = ""  # the option's name, where it is known
 
 
 class QueueFull(BadInput):
