@@ -167,6 +167,8 @@ FAULTS = [
     "INSERT INTO jobyard_extra VALUES (999, 'log', 1, '{}')",
     "INSERT INTO jobyard_unique VALUES ('q', 'k', 'gone', NULL)",
     "INSERT INTO jobyard_ready SELECT queue, group_name, 0, sequence FROM jobyard_lease",
+    "INSERT INTO jobyard_tick VALUES ('unarmed', 1, 'missed', NULL, 1, 1, 1)",
+    "INSERT INTO jobyard_tick VALUES ('armed', 8, 'missed', NULL, 8, 1, 1)",
 ]
 
 
@@ -183,6 +185,7 @@ async def test_the_audit_finds_what_was_planted(tmp_path: Path, fault: str) -> N
         await store.exchange("w", [], [], 1, 15)
         await store.insert([NewJob(id="ready", kind="k", queue="q", group="ready")])
         await store.insert([NewJob(id="later", kind="k", queue="q", group="later", delay_seconds=900)])
+        await store.arm("armed", 1, 7)
         assert await store.audit() == []
         with sqlite3.connect(path) as other:
             other.execute(fault)

@@ -8,14 +8,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.job import NewJob, QueueSettings, State, Unique
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.state import Settlement, Transition
-from jobyard.ports.store import Action
-from jobyard.stores.sqlite import change, insert, settle
+from jobyard.ports.store import Action, Decided, Tick, Verdict
+from jobyard.stores.sqlite import change, insert, schedules, settle
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
 from jobyard.stores.sqlite.connection import begin, connect, migrate
@@ -31,6 +32,7 @@ class Told:
     def __init__(self) -> None:
         self.claimed: list[str] = []
         self.held: list[LeaseKey] = []
+        self.decided: list[Decided] = []
         self.number = 0
 
 
@@ -63,6 +65,30 @@ def changing(action: Action, number: int) -> Operation:
     return lambda tx, told: void(change.change(tx, action, [f"job-{number}"], "", 5))
 
 
+def deciding(
+    schedule: str, instants: list[int], queue: str, group: str | None, key: str | None, skips: bool
+) -> Operation:
+    def operation(tx: Transaction, told: Told) -> None:
+        ticks = []
+        for at in instants:
+            told.number += 1
+            unique = None if key is None else Unique(key)
+            job = NewJob(id=f"job-{told.number}", kind="k", queue=queue, group=group, unique=unique)
+            tick = Tick(schedule=schedule, revision=1, at=at, queue=queue, verdict=Verdict.FIRED, job=job)
+            ticks.append(msgspec.structs.replace(tick, skip_if_held=skips))
+        told.decided += schedules.decide(tx, ticks)
+
+    return operation
+
+
+def arming(schedule: str, since: int | None) -> Operation:
+    return lambda tx, told: void(schedules.arm(tx, schedule, 1, since))
+
+
+def disarming(schedule: str) -> Operation:
+    return lambda tx, told: void(schedules.disarm(tx, schedule))
+
+
 def void(_: object) -> None:
     """For a lambda whose answer nobody needs."""
 
@@ -77,6 +103,17 @@ OPERATIONS = st.one_of(
     st.builds(claiming, st.integers(1, 3)),
     st.just(settling),
     st.builds(changing, st.sampled_from([Action.CANCEL, Action.PRIORITISE]), st.integers(1, 6)),
+    st.builds(
+        deciding,
+        st.sampled_from(["nightly", "hourly"]),
+        st.lists(st.integers(1, 9), min_size=1, max_size=3),
+        st.sampled_from(["q", "r", "full"]),
+        st.sampled_from([None, "a"]),
+        st.sampled_from([None, "key"]),
+        st.booleans(),
+    ),
+    st.builds(arming, st.sampled_from(["nightly", "hourly"]), st.sampled_from([0, 0, 5, None])),
+    st.builds(disarming, st.sampled_from(["nightly", "hourly"])),
 )
 
 
@@ -87,6 +124,8 @@ def file() -> Iterator[sqlite3.Connection]:
         with closing(connect(path, "OFF", writer=True)) as connection:
             migrate(connection, path)
             perform(connection, [lambda tx, _: change.configure(tx, "q", QueueSettings(max_per_group=2))], Told())
+            perform(connection, [lambda tx, _: change.configure(tx, "full", QueueSettings(max_waiting=2))], Told())
+            perform(connection, [arming("nightly", 0), arming("hourly", 0)], Told())
             yield connection
 
 
@@ -109,6 +148,12 @@ def test_sharing_a_transaction_changes_nothing(batches: list[list[Operation]]) -
             for operation in batch:
                 perform(second, [operation], alone)
             assert together.claimed == alone.claimed
+            assert together.decided == alone.decided
+            for table in ("jobyard_tick", "jobyard_armed"):
+                assert (
+                    first.execute(f"SELECT * FROM {table}").fetchall()
+                    == second.execute(f"SELECT * FROM {table}").fetchall()
+                )
             assert audit(first) == []
             waiting = "SELECT queue, group_name, urgency, sequence FROM jobyard_ready"
             assert first.execute(waiting).fetchall() == second.execute(waiting).fetchall()
