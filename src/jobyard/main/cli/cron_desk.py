@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from jobyard.domain.instant import Instant
+from jobyard.errors import UnknownKind, did_you_mean
 from jobyard.main.cli.session import Session, server_yard
 from jobyard.main.handing_in import make_job
 from jobyard.service.access import OWNER
 from jobyard.service.audit import Audit
 from jobyard.service.schedules import Schedules, definition
 from jobyard.service.submit import AnyKind, MakeJob
+from jobyard.service.wire import KindList
 from jobyard.service.wire_schedules import NextAnswer, PastView, ScheduleView, next_answer, past_view, schedule_view
 
 if TYPE_CHECKING:
@@ -65,9 +67,12 @@ async def schedules(session: Session, *, makes_store: bool = False) -> AsyncIter
             await stack.enter_async_context(session.opened(yard))
         else:
             yard = await stack.enter_async_context(session.operator(near=True))
-        make = AnyKind() if session.app_name is None else make_job(session.app(), has_app=True)
         shortest = session.configuration.scheduler.shortest_interval_seconds
-        yield StoreDesk(yard.store, Schedules(yard.store, shortest), make)
+        yield StoreDesk(yard.store, Schedules(yard.store, shortest), job_maker(session))
+
+
+def job_maker(session: Session) -> MakeJob:
+    return AnyKind() if session.app_name is None else make_job(session.app(), has_app=True)
 
 
 class StoreDesk:
@@ -154,6 +159,7 @@ class ServerDesk:
         self.run = client.run_schedule
         self.next = client.next_of_schedule
         self.history = client.schedule_history
+        self._kinds: KindList | None = None
 
     async def now(self) -> Instant:
         return self._client._transport.now()
@@ -165,4 +171,9 @@ class ServerDesk:
         return await self._client.edit_schedule(name, **words)
 
     async def fits(self, kind: str, payload: Any) -> None:
-        """The server judges it when it is handed in."""
+        """The payload is judged by the server when it is handed in."""
+        if self._kinds is None:
+            self._kinds = await self._client.kinds()
+        known = [each.name for each in self._kinds.items]
+        if not self._kinds.any_kind and kind not in known:
+            raise UnknownKind(f"There is no kind {kind}.{did_you_mean(kind, known)}")

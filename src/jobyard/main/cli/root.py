@@ -112,6 +112,7 @@ def _add_commands() -> None:
         config,
         cron,
         cron_change,
+        cron_import,
         dead,
         doctor,
         enqueue,
@@ -153,7 +154,7 @@ def _add_commands() -> None:
         cli.add_command(command)
     for command in change.commands:
         jobs.jobs.add_command(command)
-    for command in (cron_change.add, cron_change.edit):
+    for command in (cron_change.add, cron_change.edit, cron_import.import_table):
         cron.cron.add_command(command)
 
 
