@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import struct
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.stores.redis_support import alone, jobs, keys, running
 from jobyard.domain.job import NewJob, QueueSettings, State, Unique
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NewerSchema, NotPossible, StoreFull, StoreReadOnly, StoreUnavailable
-from jobyard.ports.store import Action, Filter, Finding, Level
+from jobyard.ports.store import Action, Entry, Filter, Finding, Level
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.redis.exchange import EXCHANGE
 
@@ -87,7 +88,7 @@ async def test_there_are_no_transactions_to_join(store: RedisStore) -> None:
 
 
 async def test_a_newer_schema_is_refused(server: RedisServer) -> None:
-    server.ask("SET", "newer:schema", "2")
+    server.ask("SET", "newer:schema", "3")
     store = RedisStore(server.url, prefix="newer")
     with pytest.raises(NewerSchema):
         await store.open()
@@ -97,9 +98,22 @@ async def test_a_newer_schema_is_refused(server: RedisServer) -> None:
 
 async def test_migrations_are_told_without_opening(server: RedisServer) -> None:
     store = RedisStore(server.url, prefix="fresh")
-    assert [one.applied for one in await store.migrations()] == [False]
+    assert [one.applied for one in await store.migrations()] == [False, False]
     await store.open()
-    assert [one.applied for one in await store.migrations()] == [True]
+    assert [one.applied for one in await store.migrations()] == [True, True]
+    await store.close()
+
+
+async def test_what_the_first_layout_holds_goes_on(server: RedisServer) -> None:
+    server.ask("SET", "older:schema", "1")
+    for data in ("first", "second"):
+        server.ask("RPUSH", "older:log:audit", struct.pack(">d", 2.0).decode() + data)
+    store = RedisStore(server.url, prefix="older")
+    assert [one.applied for one in await store.migrations()] == [True, False]
+    await store.open()
+    assert [one.applied for one in await store.migrations()] == [True, True]
+    assert await store.read("audit", after=1) == [Entry(2, 2, b"second")]
+    assert await store.append("audit", b"third") == 3
     await store.close()
 
 

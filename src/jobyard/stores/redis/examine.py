@@ -10,7 +10,8 @@ from jobyard.ports.store import Finding, Level, Migration
 from jobyard.stores.redis.server import Server
 from jobyard.stores.redis.trouble import is_forbidden
 
-SCHEMA = 1
+# 1: the first. 2: schedules, and logs that are trimmed.
+SCHEMA = 2
 OLDEST = (7, 0)
 MEBIBYTE = 1 << 20
 LOW, EMPTY = 0.8, 0.95
@@ -38,6 +39,9 @@ async def prepare(server: Server) -> None:
     if present is None:
         # Several processes may do this at once: the first one wins and all write the same.
         await server.ask("SET", key, SCHEMA, "NX")
+    elif int(present) < SCHEMA:
+        # What an older layout holds is read as it is.
+        await server.ask("SET", key, SCHEMA, "XX")
     elif int(present) > SCHEMA:
         raise NewerSchema(
             f"{server.address.shown} was written by a newer jobyard (schema {int(present)}, this one knows {SCHEMA}). "
@@ -54,9 +58,12 @@ def require_version(about: dict[str, str], shown: str) -> None:
 
 
 async def migrations(server: Server) -> list[Migration]:
-    present = await server.ask("GET", f"{server.prefix}:schema")
     key = f"{server.prefix}:schema"
-    return [Migration(1, "first", f"SET {key} {SCHEMA} NX", present is not None and int(present) >= 1)]
+    present = int(await server.ask("GET", key) or 0)
+    return [
+        Migration(1, "first", f"SET {key} 1 NX", present >= 1),
+        Migration(2, "schedules", f"SET {key} 2 XX", present >= 2),
+    ]
 
 
 async def findings(server: Server) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hiredis import ReplyError
 
-from jobyard.domain.instant import FOREVER, Instant
+from jobyard.domain.instant import FOREVER
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import Lease
 from jobyard.errors import BadInput, JobyardError, QueueFull, StoreError
@@ -26,24 +26,22 @@ TOGETHER = 1000
 JOBS_PER_SECOND = 5000
 
 
-class Call:
-    """One caller's jobs, ready to travel, and the answer it waits for."""
+class Load:
+    """Jobs ready to travel."""
 
-    __slots__ = ("answer", "jobs", "records", "schedule", "tick")
+    __slots__ = ("jobs", "records")
 
-    def __init__(self, jobs: Sequence[NewJob], schedule: str | None = None, tick: Instant = 0) -> None:
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
-        self.schedule = schedule
-        self.tick = tick
         try:
             self.records = [pack(job) for job in jobs]
             for job in jobs:
                 job.queue.encode()
         except UnicodeEncodeError as error:
             raise BadInput(f"This text cannot be stored: {error}.") from error
-        self.answer: asyncio.Future[list[Inserted] | None] = asyncio.get_running_loop().create_future()
 
     def question(self, names: dict[str, int]) -> dict[str, Any]:
+        """What is said of them beside the records; `names` learns and numbers their queues."""
         flat: list[Any] = []
         more: dict[int, Any] = {}
         for position, job in enumerate(self.jobs, start=1):
@@ -59,19 +57,23 @@ class Call:
         found: dict[str, Any] = {"jobs": flat}
         if more:
             found["more"] = more
-        if self.schedule is not None:
-            found |= {"schedule": self.schedule, "tick": self.tick}
         return found
+
+
+class Call(Load):
+    """One caller's jobs, and the answer it waits for."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        super().__init__(jobs)
+        self.answer: asyncio.Future[list[Inserted]] = asyncio.get_running_loop().create_future()
 
     def resolve(self, reply: list[Any]) -> None:
         if self.answer.done():
             return
         if isinstance(reply[0], bytes):
-            refusal = _refusal(reply)
-            if refusal is None:
-                self.answer.set_result(None)
-            else:
-                self.answer.set_exception(refusal)
+            self.answer.set_exception(refusal(reply))
             return
         holders = dict(zip(reply[1::2], reply[2::2], strict=True))
         sequence = reply[0]
@@ -163,8 +165,7 @@ class Journey:
             Journey(self._server, self._station, [call]).depart()
 
 
-async def insert(server: Server, call: Call) -> list[Inserted] | None:
-    """None when the schedule's instant has been fired already."""
+async def insert(server: Server, call: Call) -> list[Inserted]:
     station = server.station
     if not station.travelling and not station.meeting:
         # Nobody to travel with.
@@ -192,7 +193,7 @@ def _depart(server: Server, station: Station) -> None:
     Journey(server, station, calls[start:]).depart()
 
 
-def _refusal(reply: list[Any]) -> JobyardError | None:
+def refusal(reply: list[Any]) -> JobyardError:
     match reply:
         case [b"known", job_id]:
             return BadInput(f"There already is a job {job_id.decode()}. Give each job an id of its own.")
@@ -209,7 +210,7 @@ def _refusal(reply: list[Any]) -> JobyardError | None:
                 f"(max_waiting_per_group) and has no room for {count} more. Insert again when some have run, or raise "
                 "max_waiting_per_group."
             )
-    return None
+    return StoreError(f"The server refused jobs for a reason that is not known here: {reply!r}.")
 
 
 async def adopt(server: Server, job: NewJob, worker: str, external_id: str, token: str) -> Lease:

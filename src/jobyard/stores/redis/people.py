@@ -12,9 +12,9 @@ from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadInput, JobNotFound, NotPossible
 from jobyard.ports.store import CLOCK_SET_BACK, Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.stores.redis.packing import CODES, STATES, milliseconds, queue_from, queue_name, text, unpack
-from jobyard.stores.redis.records import alive
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
+from jobyard.stores.redis.timekeeping import alive
 from jobyard.stores.redis.viewing import seen
 
 GET, FIND, CHANGE, CONFIGURE = command("get"), command("find"), command("change"), command("configure")

@@ -1,21 +1,17 @@
-"""Small named documents with compare-and-set and expiry, append-only logs, and worker beats."""
+"""Small named documents with compare-and-set and expiry, and append-only logs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import Any
 
-import msgspec
-
-from jobyard.domain.instant import Instant
-from jobyard.ports.store import Entry, Record, WorkerInfo
+from jobyard.ports.store import Entry, Record
 from jobyard.stores.redis.packing import milliseconds, text
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
 
-PUT, REMOVE, DOCUMENTS, APPEND = command("put"), command("remove"), command("documents"), command("append")
-BEAT, WORKERS = command("beat"), command("workers")
+PUT, REMOVE, DOCUMENTS = command("put"), command("remove"), command("documents")
+APPEND, READ, TRIM = command("append"), command("read"), command("trim")
 TWO, AT = Struct(">dd"), Struct(">d")
 
 
@@ -63,31 +59,15 @@ async def append(server: Server, log: str, data: bytes) -> int:
 
 
 async def read(server: Server, log: str, after: int, limit: int) -> list[Entry]:
-    """Entries are never taken away, so an entry's number is its place."""
     if limit <= 0:
         return []
-    entries = await server.ask("LRANGE", f"{server.prefix}:log:{log}", after, after + limit - 1)
+    before, entries = await server.run(READ, {"log": log, "after": after, "limit": limit})
     return [
         Entry(number, int(AT.unpack_from(entry)[0]), entry[AT.size :])
-        for number, entry in enumerate(entries, start=after + 1)
+        for number, entry in enumerate(entries, start=before + 1)
     ]
 
 
-async def beat(server: Server, worker: WorkerInfo, seconds: float) -> None:
-    question = {"id": worker.id, "data": text(msgspec.json.encode(worker)), "till": milliseconds(seconds)}
-    await server.run(BEAT, question)
-
-
-async def workers(server: Server) -> list[WorkerInfo]:
-    now, beats = await server.run(WORKERS, {})
-    return alive(beats, now)
-
-
-def alive(beats: Iterable[bytes], now: Instant) -> list[WorkerInfo]:
-    found: list[WorkerInfo] = []
-    for beat_ in beats:
-        until, seen_at = TWO.unpack_from(beat_)
-        if now < until:
-            worker = msgspec.json.decode(beat_[TWO.size :], type=WorkerInfo)
-            found.append(msgspec.structs.replace(worker, seen_at=int(seen_at)))
-    return sorted(found, key=lambda worker: worker.id)
+async def trim(server: Server, log: str, through: int) -> int:
+    count: int = await server.run(TRIM, {"log": log, "through": through})
+    return count

@@ -16,7 +16,9 @@ from jobyard.errors import NotPossible
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import (
     Action,
+    Armed,
     Changed,
+    Decided,
     Entry,
     Exchange,
     Extended,
@@ -30,10 +32,12 @@ from jobyard.ports.store import (
     Record,
     Report,
     Store,
+    Tick,
+    TickInfo,
     WorkerInfo,
 )
 from jobyard.stores.patience import LOOK_AGAIN_SECONDS
-from jobyard.stores.redis import exchange, insert, people, records, waiting
+from jobyard.stores.redis import exchange, insert, people, records, timekeeping, waiting
 from jobyard.stores.redis.address import read
 from jobyard.stores.redis.clock import TurnedByHand
 from jobyard.stores.redis.examine import findings, migrations, prepare
@@ -106,9 +110,7 @@ class RedisStore:
             raise NotPossible(f"{NO_TRANSACTION}; insert without one.")
         if not jobs:
             return []
-        answers = await insert.insert(self._server, insert.Call(jobs))
-        assert answers is not None
-        return answers
+        return await insert.insert(self._server, insert.Call(jobs))
 
     async def exchange(
         self,
@@ -204,15 +206,26 @@ class RedisStore:
         seconds, microseconds = await self._server.ask("TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000
 
-    async def fire(self, schedule: str, tick: Instant, job: NewJob) -> Inserted | None:
-        answers = await insert.insert(self._server, insert.Call([job], schedule, tick))
-        return None if answers is None else answers[0]
+    async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
+        return await timekeeping.arm(self._server, schedule, revision, since)
+
+    async def disarm(self, schedule: str) -> bool:
+        return await timekeeping.disarm(self._server, schedule)
+
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+        return await timekeeping.armed(self._server, limit, after)
+
+    async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
+        return await timekeeping.decide(self._server, ticks) if ticks else []
+
+    async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
+        return await timekeeping.ticks(self._server, schedule, limit, before)
 
     async def beat(self, worker: WorkerInfo, seconds: float) -> None:
-        await records.beat(self._server, worker, seconds)
+        await timekeeping.beat(self._server, worker, seconds)
 
     async def workers(self) -> list[WorkerInfo]:
-        return await records.workers(self._server)
+        return await timekeeping.workers(self._server)
 
     # Records
 
@@ -235,3 +248,6 @@ class RedisStore:
 
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         return await records.read(self._server, log, after, limit)
+
+    async def trim(self, log: str, through: int) -> int:
+        return await records.trim(self._server, log, through)

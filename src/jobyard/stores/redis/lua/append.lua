@@ -1,7 +1,8 @@
 -- Add to an append-only log. entry: at (8) data
 -- asks: log, data
--- answers the entry's number
+-- answers the entry's number: its place, counted with those that were trimmed
 command('append', {}, function(_, args)
   begin(args)
-  return call('RPUSH', ROOT .. ':log:' .. ask.log, pack('>d', now) .. ask.data)
+  local trimmed = tonumber(call('HGET', ROOT .. ':trimmed', ask.log) or 0)
+  return trimmed + call('RPUSH', ROOT .. ':log:' .. ask.log, pack('>d', now) .. ask.data)
 end)
