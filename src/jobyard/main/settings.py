@@ -170,7 +170,7 @@ SERVER_SHUTDOWN = Setting(
 SCHEDULER = Setting(
     variable="JOBYARD_SCHEDULER__ENABLED",
     key="scheduler.enabled",
-    flag="--no-scheduler",
+    flag="--scheduler",
     default="true",
     doc="Whether `jobyard up` has a scheduler; with false, run `jobyard scheduler` somewhere.",
 )

@@ -20,6 +20,7 @@ from jobyard.service.access import OWNER, Principal
 from jobyard.service.health import Health
 from jobyard.service.operate import Operate
 from jobyard.service.read import Read
+from jobyard.service.schedules import Schedules
 from jobyard.service.submit import MakeJob
 from jobyard.service.watch import hint_of
 
@@ -55,6 +56,7 @@ class Door:
         self.settings = settings or ServerSettings()
         self.read = Read(store)
         self.operate = Operate(store)
+        self.schedules = Schedules(store)
         self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
         self.health = Health(store, self.draining.is_set)
         self.scrape = Scrape(store, Metrics())
@@ -70,7 +72,7 @@ class Door:
         finally:
             await self.feed.stop()
 
-    def enqueued(self, job: NewJob) -> None:
+    def enqueued(self, job: NewJob | Job) -> None:
         """A job was stored through this door: count it, and tell whoever listens."""
         self.scrape.metrics.enqueued(job.queue, job.kind)
         if self.feed.wants_each_job:

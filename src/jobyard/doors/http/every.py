@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import bulk, changes, dead, docs, groups, jobs, kinds, queues, submitting, workers
+from jobyard.doors.http import bulk, changes, dead, docs, groups, jobs, kinds, queues, schedules, submitting, workers
 
 API = (
     submitting.ROUTES,
@@ -12,6 +12,7 @@ API = (
     dead.ROUTES,
     queues.ROUTES,
     groups.ROUTES,
+    schedules.ROUTES,
     workers.ROUTES,
     kinds.ROUTES,
     docs.ROUTES,

@@ -18,6 +18,7 @@ STATUS: dict[type[errors.JobyardError], int] = {
     errors.ConfigurationError: 500,
     errors.JobNotFound: 404,
     errors.WorkerNotFound: 404,
+    errors.NotFound: 404,
     errors.NotPossible: 409,
     errors.LeaseLost: 409,
     errors.ResultNotReady: 504,
