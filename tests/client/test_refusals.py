@@ -50,10 +50,10 @@ def test_codes_are_told_apart() -> None:
 
 async def test_nobody_and_somebody_who_may_not(here: Site) -> None:
     async with Client(here.url) as nobody:
-        with pytest.raises(NotLetIn):
+        with pytest.raises(NotLetIn, match=r"nobody in without a token\. Set JOBYARD_TOKEN"):
             await nobody.me()
     async with Client(here.url, "jy_000000000000_wrongwrongwrongwrongwrong") as wrong:
-        with pytest.raises(NotLetIn):
+        with pytest.raises(NotLetIn, match=r"does not know this token: it is wrong, revoked or expired"):
             await wrong.me()
     async with here.client("viewer") as viewer:
         with pytest.raises(NotAllowed, match="viewer"):

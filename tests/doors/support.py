@@ -42,7 +42,8 @@ class Scene:
         self.app: FastAPI = create_app(self.door, routes, self.door.life)
 
     async def token(self, role: str = "admin", **scope: Any) -> str:
-        return (await self.tokens.create(f"a {role}", role, **scope))[1]
+        same = sum(info.role == role for info in await self.tokens.list())
+        return (await self.tokens.create(f"a {role}" + f", number {same + 1}" * (same > 0), role, **scope))[1]
 
     @asynccontextmanager
     async def client(self, role: str | None = None, base: str = HERE, **scope: Any) -> AsyncIterator[httpx.AsyncClient]:

@@ -9,6 +9,9 @@ from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
 
 from jobyard import Jobyard
 from jobyard.domain.job import NewJob
+from jobyard.service.access import Principal, Role
+from jobyard.service.submit import AnyKind, prepare, store_one
+from jobyard.service.wire import JobRequest
 
 __all__ = ["shop"]
 
@@ -266,3 +269,21 @@ def test_a_bulk_change_keeps_to_the_text(shop: Shop) -> None:
     ids = [shop.json("enqueue", "send", f"to={name}")["id"] for name in ("anna", "bob")]
     assert shop.run("jobs", "cancel", "--text", "bob", "--all-matching", "--yes").exit_code == 0
     assert [states(shop)[job_id] for job_id in ids] == ["PENDING", "CANCELLED"]
+
+
+def test_what_a_server_marks_jobs_with_is_not_shown(shop: Shop) -> None:
+    async def hand_in(yard: Jobyard) -> str:
+        who = Principal(id="3f2a90c1d4e5", name="ci", role=Role.OPERATOR)
+        request = JobRequest(kind="send", payload={"to": "a"}, queue="mail")
+        return (await store_one(yard.store, prepare(AnyKind(), who, request, "key"))).inserted.id
+
+    job_id = shop.do(hand_in)
+    for words in (
+        ["jobs", "list"],
+        ["jobs", "list", "--json"],
+        ["jobs", "show", job_id],
+        ["jobs", "show", job_id, "--json"],
+    ):
+        shown = shop.run(*words).stdout
+        assert job_id in shown
+        assert "idempotency" not in shown

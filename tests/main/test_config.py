@@ -238,6 +238,20 @@ def test_check_goes_without_an_app(shop: Shop) -> None:
     assert "ok   queue: mail" in result.stdout
 
 
+def test_check_names_the_queue_whose_store_is_wrong(shop: Shop) -> None:
+    stores = "{mail: 'sqlit:///mail.db', other: 'sqlite:///nowhere/other.db', good: 'sqlite:///good.db'}"
+    Path("jobyard.yaml").write_text(f"store: {{url: 'sqlite:///own.db', queues: {stores}}}\n")
+    result = shop.run("check", "--json")
+    assert result.exit_code == 1
+    told = {each["says"].partition(":")[0]: each for each in json.loads(result.stdout)["findings"]}
+    assert {what: each["level"] for what, each in told.items() if what.startswith("of queue")} == {
+        **{"of queue mail": "fail", "of queue other": "fail", "of queue good": "ok"}
+    }
+    assert 'Did you mean "sqlite"?' in told["of queue mail"]["says"]
+    assert told["of queue other"]["cure"] == "correct store.queues.other"
+    assert "error: The store of queue mail (store.queues): The store URL sqlit:" in shop.run("queues").stderr
+
+
 def test_a_command_takes_its_defaults_from_the_file(shop: Shop) -> None:
     Path("jobyard.yaml").write_text("worker: {queues: [other], concurrency: 3}\n")
     mail, other = shop.enqueue("send", {"to": "a"}), shop.enqueue("send", {"to": "b"}, queue="other")

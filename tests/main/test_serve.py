@@ -142,7 +142,9 @@ def test_what_is_there_to_try_fits_a_handler(yard: Jobyard) -> None:
 
 def test_the_token_is_shown_only_when_it_is_new(yard: Jobyard) -> None:
     first = "\n".join(greeting("http://h", yard, Entry(OpenGate(), False, "jy_secret"), "API only"))
-    later = "\n".join(greeting("http://h", yard, Entry(OpenGate(), False, None), "API only"))
+    own = {"mail": "redis://mail-host"}
+    later = "\n".join(greeting("http://h", yard, Entry(OpenGate(), False, None), "API only", own))
+    assert "\nQueue mail is in redis://mail-host.\n" in later
     assert "export JOBYARD_TOKEN=jy_secret" in first
     assert "jy_" not in later
     assert "jobyard tokens create" in later

@@ -56,6 +56,15 @@ async def test_a_token_stands_for_its_principal(tokens: Tokens) -> None:
     assert not principal.may(Permission.OPERATE)
 
 
+async def test_two_of_the_same_name_could_not_be_told_apart(tokens: Tokens) -> None:
+    info, _ = await tokens.create("ci", Role.VIEWER)
+    with pytest.raises(BadOption, match="a token named ci already"):
+        await tokens.create("ci", Role.ADMIN)
+    assert [each.id for each in await tokens.list()] == [info.id]
+    await tokens.revoke(info.id)
+    await tokens.create("ci", Role.ADMIN)
+
+
 async def test_only_a_hash_of_the_secret_is_kept(tokens: Tokens, store: Watched) -> None:
     info, text = await tokens.create("ci", Role.ADMIN)
     secret = text.removeprefix(f"jy_{info.id}_")

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from jobyard.client.address import checked_url, found_token
+from jobyard.client.address import TOKEN, checked_url, found_token
 from jobyard.client.refusals import refusal
 from jobyard.client.trace import trace_headers
 from jobyard.domain.instant import Instant
-from jobyard.errors import ConfigurationError, QueueFull, ServerUnavailable
+from jobyard.errors import ConfigurationError, JobyardError, NotLetIn, QueueFull, ServerUnavailable
 
 try:
     import httpx2
@@ -134,7 +134,7 @@ class Transport:
         self._note_time(response)
         if response.is_success or response.status_code in also:
             return response
-        wrong = refusal(response.status_code, response.content, self.url)
+        wrong = self._refusal(response.status_code, response.content)
         # Too often means that nothing was done; a full queue is an answer, here as anywhere.
         refused = response.status_code == 429 and not isinstance(wrong, QueueFull)
         may_repeat = refused or (is_safe and response.status_code in AWAY)
@@ -153,7 +153,7 @@ class Transport:
             ) as response:
                 self._note_time(response)
                 if not response.is_success:
-                    raise refusal(response.status_code, await response.aread(), self.url)
+                    raise self._refusal(response.status_code, await response.aread())
                 yield httpx2.EventSource(response)
         except httpx2.TransportError as error:
             raise self._unavailable(error) from error
@@ -174,6 +174,15 @@ class Transport:
             raise ServerUnavailable(
                 f"{self.url} answered something that a jobyard server of this version does not: {error}."
             ) from error
+
+    def _refusal(self, status: int, content: bytes) -> JobyardError:
+        """In the words of whoever calls: of headers they know nothing."""
+        wrong = refusal(status, content, self.url)
+        if not isinstance(wrong, NotLetIn):
+            return wrong
+        if self._token is None:
+            return NotLetIn(f"{self.url} lets nobody in without a token. Set {TOKEN}, or give the client one.")
+        return NotLetIn(f"{self.url} does not know this token: it is wrong, revoked or expired. Is {TOKEN} right?")
 
     def _unavailable(self, error: Exception) -> ServerUnavailable:
         why = str(error) or type(error).__name__

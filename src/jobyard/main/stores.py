@@ -74,7 +74,10 @@ def spread(default: Store, urls: Mapping[str, str], url: str | None = None) -> S
     A store that is named for several queues is made once: two handles would show its jobs twice.
     """
     made = {} if url is None else {url: default}
-    for each in urls.values():
+    for queue, each in urls.items():
         if each not in made:
-            made[each] = make_store(each)
+            try:
+                made[each] = make_store(each)
+            except UnknownStore as error:
+                raise UnknownStore(f"The store of queue {queue} (store.queues): {error}") from error
     return SpreadStore(default, {queue: made[each] for queue, each in urls.items()})

@@ -78,8 +78,10 @@ class Tokens:
         groups: Sequence[str] = (),
         expire_seconds: float | None = None,
     ) -> tuple[TokenInfo, str]:
-        """The token's text is answered here and never again."""
+        """The token's text is answered here and never again. Two of the same name could not be told apart."""
         options.name("token", name)
+        if any(info.name == name for info in await self.list()):
+            raise BadOption(f"There is a token named {name} already. Choose another name, or revoke that one first.")
         now = await self._store.now()
         if expire_seconds is not None:
             options.positive("expire_seconds", expire_seconds)

@@ -57,7 +57,7 @@ class Entrance:
         if route.permission is not None:
             found = await door.gate.let_in(request)
             if found is None:
-                return problem(401, "no_token", "Send a token: Authorization: Bearer jy_….", headers=UNKNOWN)
+                return problem(401, "no_token", who_is_asking(request), headers=UNKNOWN)
             if not found.may(route.permission):
                 return problem(403, "not_allowed", f"The role {found.role} does not allow this.")
             principal = found
@@ -74,6 +74,12 @@ class Entrance:
         if answer is None:
             return Response(status_code=204)
         return Quick(self._encode(answer), route.status)
+
+
+def who_is_asking(request: Request) -> str:
+    if "authorization" in request.headers:
+        return "This token is not known here: it is wrong, revoked or expired."
+    return "Send a token: Authorization: Bearer jy_…."
 
 
 # No name can hold it, so it can stand for a slash inside one.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import click
 
+from jobyard.errors import JobyardError
 from jobyard.main.cli.findings import report
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.settings import unknown_variables
+from jobyard.main.stores import make_store
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Finding, Level
 
@@ -34,6 +36,11 @@ async def check(session: Session) -> None:
     findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
     if session.app_name is None:
         findings.append(Finding(Level.WARN, "app", "no application is named", "name it with --app or JOBYARD_APP"))
+    wrong = [finding async for finding in _queue_stores(session)]
+    findings += wrong
+    if any(finding.level is Level.FAIL for finding in wrong):
+        report(session, findings)
+        return
     yard = session.yard()
     kinds = _kinds(yard)
     if session.app_name is not None:
@@ -48,6 +55,19 @@ async def check(session: Session) -> None:
     known = {queue.name for queue in queues}
     findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
     report(session, findings, {"kinds": kinds, "queues": sorted(known)})
+
+
+async def _queue_stores(session: Session) -> AsyncIterator[Finding]:
+    """One by one: opened all together, it would not be known which of them is wrong."""
+    for queue, url in session.configuration.store.queues.items():
+        try:
+            store = make_store(url)
+            await store.open()
+            await store.close()
+        except JobyardError as error:
+            yield Finding(Level.FAIL, "store", f"of queue {queue}: {error}", f"correct store.queues.{queue}")
+        else:
+            yield Finding(Level.OK, "store", f"of queue {queue}: {store.url} opens")
 
 
 def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:

@@ -13,15 +13,16 @@ from jobyard.domain.instant import FOREVER, rfc3339
 from jobyard.domain.job import Job
 from jobyard.domain.retry import Delays, Exponential, Fixed
 from jobyard.main.cli.marks import as_seen
+from jobyard.service.options import HIDDEN
 
 # JSON may hold them as they are, and a terminal may obey them.
-UNESCAPED = re.compile(r"[\x7f-\x9f]")
+UNESCAPED = re.compile(rf"(?!\n)[{HIDDEN}]")
 
 
 def as_json(value: Any, indent: int = 2) -> str:
     """
-    >>> as_json({"a": "\\x1b\\x9b"}, indent=0)
-    '{"a": "\\\\u001b\\\\u009b"}'
+    >>> as_json({"a": "\\x1b\\x9b\\u202e"}, indent=0)
+    '{"a": "\\\\u001b\\\\u009b\\\\u202e"}'
     """
     data = msgspec.json.encode(document(value))
     with contextlib.suppress(RecursionError):  # nested too deep to be indented; it is JSON all the same

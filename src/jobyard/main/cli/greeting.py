@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,8 +19,13 @@ VARIABLE = "JOBYARD_TOKEN"
 SAMPLES: dict[Any, Any] = {str: "example", int: 1, float: 1.5, bool: True}
 
 
-def greeting(url: str, yard: Jobyard, entry: Entry, doing: str) -> Iterator[str]:
+def greeting(
+    url: str, yard: Jobyard, entry: Entry, doing: str, queues: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """`queues`: the URLs, without secrets, of those that have a store of their own."""
     yield f"jobyard is up at {url} ({yard.store.url}; {doing}). Ctrl-C stops it."
+    for queue, store in (queues or {}).items():
+        yield f"Queue {queue} is in {store}."
     if entry.is_open:
         yield "Everybody on this machine may do everything here (--insecure)."
     elif entry.first_token is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobyard.errors import ConfigurationError
+from jobyard.main.address import shown
 from jobyard.main.cli.session import Session
 from jobyard.main.cli.worker import require_packages, run_loop
 from jobyard.main.supervise import SLACK_SECONDS, Supervisor
@@ -98,7 +99,8 @@ def announce(session: Session, yard: Jobyard, listener: socket.socket, who: Entr
     url = url_of(listener)
     if session.as_json:
         session.print_json({"url": url, "token": who.first_token, "try": try_next(url, yard, is_open=who.is_open)})
-    for line in greeting(url, yard, who, doing):
+    own = {queue: shown(each) for queue, each in session.configuration.store.queues.items()}
+    for line in greeting(url, yard, who, doing, own):
         session.say(line)
     sys.stdout.flush()
 
