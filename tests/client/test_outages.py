@@ -97,7 +97,7 @@ async def test_a_store_that_is_away_for_a_while() -> None:
     scene = Scene(store.as_store(), all_routes())
     async with serving(scene.app) as url, Client(url, await scene.token()) as client:
         await client.configure("mail")
-        store.failing, store.failing_verbs = StoreUnavailable("it is away"), ("queues", "insert", "set_paused", "now")
+        store.failing, store.failing_verbs = StoreUnavailable("it is away"), ("queues", "insert", "set_paused", "fetch")
         looking = asyncio.ensure_future(client.queues())
         handing_in = asyncio.ensure_future(client.enqueue("send"))
         with pytest.raises(StoreUnavailable, match="it is away"):
