@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support import Watched
+
+from jobyard.errors import StoreUnavailable
 from jobyard.service.access import OWNER, Principal, Role
-from jobyard.service.audit import MAX_DETAILS_BYTES, Audit
+from jobyard.service.audit import MAX_DETAILS_BYTES, TRIM_EVERY, Audit
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -29,3 +32,25 @@ async def test_an_entry_is_small() -> None:
     await audit.record(OWNER, "jobs.cancel", "", {"ids": ["x" * 36] * 1000})
     [entry] = await audit.read()
     assert entry.details == {"left_out": f"more than {MAX_DETAILS_BYTES} bytes"}
+
+
+async def test_the_newest_entries_are_kept() -> None:
+    store = Watched(MemoryStore(ManualClock()))
+    audit = Audit(store.as_store(), keep=5)
+    written = [await audit.record(OWNER, "queue.pause", str(number)) for number in range(TRIM_EVERY + 20)]
+    entries = await audit.read(limit=1000)
+    assert [entry.number for entry in entries] == written[-len(entries) :]
+    assert 5 <= len(entries) <= 5 + TRIM_EVERY
+    assert store.calls["trim"] == 2, "not with each entry"
+
+
+async def test_an_entry_is_written_although_the_old_ones_cannot_be_removed() -> None:
+    store = Watched(MemoryStore(ManualClock()))
+    audit = Audit(store.as_store(), keep=1)
+    store.failing, store.failing_verbs = StoreUnavailable("it is away"), ("trim",)
+    for number in range(3):
+        await audit.record(OWNER, "queue.pause", str(number))
+    assert [entry.target for entry in await audit.read()] == ["0", "1", "2"]
+    store.failing = None
+    await audit.record(OWNER, "queue.pause", "3")
+    assert [entry.target for entry in await audit.read()] == ["3"]

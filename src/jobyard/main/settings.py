@@ -161,6 +161,12 @@ HEADER_SECONDS = Setting(
     default="10",
     doc="How many seconds a client may take to send the headers of a request.",
 )
+AUDIT_KEEP = Setting(
+    variable="JOBYARD_SERVER__AUDIT_KEEP",
+    key="server.audit_keep",
+    default="100000",
+    doc="How many entries of the audit log are kept; older ones go.",
+)
 SERVER_SHUTDOWN = Setting(
     variable="JOBYARD_SERVER__SHUTDOWN_TIMEOUT",
     key="server.shutdown_timeout",
@@ -279,6 +285,7 @@ SETTINGS = (
     *TEST_SERVERS,
 )
 
+    AUDIT_KEEP,
 # Names that start like this are ours: one that we do not know is a typing mistake.
 OURS = "JOBYARD_"
 # Between the parts of a key, as in JOBYARD_WORKER__CONCURRENCY: those are read, and judged, by `main.config`.

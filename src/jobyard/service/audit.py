@@ -1,19 +1,24 @@
-"""The audit log: who changed what, and when; written once, never changed."""
+"""The audit log: who changed what, and when; written once, never changed, the oldest entries removed in the end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from jobyard.domain.instant import Instant
+from jobyard.errors import StoreError
 from jobyard.ports.store import Store
 from jobyard.service.access import Principal, Role
 
 LOG = "jobyard.audit"
 # An entry says what was done, not everything it was done to.
 MAX_DETAILS_BYTES = 4096
+# Entries that are kept, and after how many new ones the oldest are removed.
+KEEP = 100_000
+TRIM_EVERY = 100
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +45,10 @@ _decode = msgspec.json.Decoder(_Kept).decode
 
 
 class Audit:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, keep: int = KEEP) -> None:
         self._store = store
+        self._keep = keep
+        self._until_trim = 0
 
     async def record(
         self, principal: Principal, action: str, target: str = "", details: Mapping[str, Any] | None = None
@@ -51,7 +58,17 @@ class Audit:
         if len(msgspec.json.encode(kept)) > MAX_DETAILS_BYTES:
             kept = {"left_out": f"more than {MAX_DETAILS_BYTES} bytes"}
         entry = _Kept(principal.id, principal.name, principal.role, action, target, kept)
-        return await self._store.append(LOG, msgspec.json.encode(entry))
+        number = await self._store.append(LOG, msgspec.json.encode(entry))
+        await self._trim(number)
+        return number
+
+    async def _trim(self, newest: int) -> None:
+        """Now and then; the entry is written, whatever becomes of the old ones."""
+        self._until_trim -= 1
+        if self._until_trim < 0 and newest > self._keep:
+            with suppress(StoreError):
+                await self._store.trim(LOG, newest - self._keep)
+                self._until_trim = TRIM_EVERY
 
     async def read(self, after: int = 0, limit: int = 100) -> list[AuditEntry]:
         """Entries with a higher number than `after`, oldest first."""

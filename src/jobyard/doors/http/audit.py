@@ -11,7 +11,6 @@ from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, po
 from jobyard.doors.http.problems import HttpError
 from jobyard.doors.http.route import Ask, Routes
 from jobyard.service.access import Permission
-from jobyard.service.audit import Audit
 from jobyard.service.wire import Incoming
 from jobyard.service.wire_access import AuditPage, audit_view
 
@@ -21,7 +20,7 @@ MAX_DIGITS = 18
 
 async def audited(ask: Ask, action: str, target: str = "", details: Mapping[str, Any] | None = None) -> None:
     """Write down a change that was made: `await audited(ask, "queue.pause", queue, {"group": group})`."""
-    await Audit(ask.door.store).record(ask.principal, action, target, details)
+    await ask.door.audit.record(ask.principal, action, target, details)
 
 
 class AuditQuery(Incoming, frozen=True, kw_only=True):
@@ -43,7 +42,7 @@ async def read_audit(ask: Ask) -> Response:
     after = position(ask.query.page_token) or "0"
     if not after.isascii() or not after.isdigit() or len(after) > MAX_DIGITS:
         raise bad_token()
-    entries = await Audit(ask.door.store).read(int(after), ask.query.page_size)
+    entries = await ask.door.audit.read(int(after), ask.query.page_size)
     is_full = len(entries) == ask.query.page_size
     items = tuple(audit_view(entry) for entry in entries)
     return answer(ask, AuditPage(items=items, next_page_token=token(str(entries[-1].number) if is_full else None)))

@@ -17,6 +17,7 @@ from jobyard.observe.feed import Feed
 from jobyard.observe.metrics import Metrics
 from jobyard.ports.store import Store
 from jobyard.service.access import OWNER, Principal
+from jobyard.service.audit import KEEP, Audit
 from jobyard.service.health import Health
 from jobyard.service.operate import Operate
 from jobyard.service.read import Read
@@ -33,6 +34,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 500.0  # per token, over a short while
     request_burst: int = 1000
     header_seconds: float = 10.0
+    audit_keep: int = KEEP  # entries
 
 
 class Gate(Protocol):
@@ -56,6 +58,7 @@ class Door:
         self.settings = settings or ServerSettings()
         self.read = Read(store)
         self.operate = Operate(store)
+        self.audit = Audit(store, self.settings.audit_keep)
         self.schedules = Schedules(store)
         self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
         self.health = Health(store, self.draining.is_set)

@@ -19,7 +19,6 @@ from jobyard.doors.http.limits import too_many
 from jobyard.doors.http.parse import read_body
 from jobyard.doors.http.problems import HttpError
 from jobyard.doors.http.route import Ask, Routes
-from jobyard.service.audit import Audit
 from jobyard.service.sessions import csrf_token, csrf_token_fits
 
 ROUTES = Routes("browser")
@@ -114,7 +113,7 @@ async def login(ask: Ask) -> Response:
         gate.failures.take(address)
         return form("This token is not known here, or no longer.", 401)
     session = await gate.sessions.open(principal)
-    await Audit(ask.door.store).record(principal, "session.open")
+    await ask.door.audit.record(principal, "session.open")
     answer = RedirectResponse(HOME, 303)
     answer.set_cookie(
         cookie_name(request),
@@ -151,7 +150,7 @@ async def logout(ask: Ask) -> Response:
     principal = await gate.sessions.find(session)
     await gate.sessions.close(session)
     if principal is not None:
-        await Audit(ask.door.store).record(principal, "session.close")
+        await ask.door.audit.record(principal, "session.close")
     answer.delete_cookie(cookie_name(request), "/", secure=request.url.scheme == "https", httponly=True)
     return answer
 

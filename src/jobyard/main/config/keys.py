@@ -188,6 +188,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "requests_per_second": Key(_amount, number),
         "request_burst": whole(1, options.MAX_LIMIT),
         "header_seconds": Key(_positive, number),
+        "audit_keep": whole(1, options.MAX_LIMIT),
         "shutdown_timeout": Key(_seconds, number),
     },
     "scheduler": {"enabled": Key(_boolean, yes), "shortest_interval_seconds": Key(_positive, number)},

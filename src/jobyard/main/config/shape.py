@@ -33,6 +33,7 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 500.0
     request_burst: int = 1000
     header_seconds: float = 10.0
+    audit_keep: int = 100_000
     shutdown_timeout: float = 10.0
 
 
