@@ -107,6 +107,16 @@ async def test_a_removed_one_takes_no_more_ticks(store: Store, schedules: Schedu
             await verb("report")
 
 
+async def test_what_a_removal_left_behind_is_cleared_away(store: Store, schedules: Schedules) -> None:
+    """Somebody died between the removal and its last step."""
+    old = await schedules.add(report())
+    assert await decide(store, old, START + 9 * HOUR) is Decision.MADE
+    await store.remove(COLLECTION, "report")
+    added = await schedules.add(report())
+    assert await schedules.history("report") == []
+    assert await store.armed() == [Armed("report", added.revision, START)]
+
+
 async def test_a_clock_that_was_ahead_is_cured_by_resume(
     store: Store, schedules: Schedules, clock: ManualClock
 ) -> None:

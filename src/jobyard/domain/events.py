@@ -6,8 +6,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import Ending, Progress, State
 from jobyard.domain.lease import Ended, Lease
+from jobyard.domain.schedule import Verdict
 
 
 class JobStarted(msgspec.Struct, frozen=True):
@@ -89,6 +91,34 @@ class WorkerStopped(msgspec.Struct, frozen=True):
     handed_back: int
 
 
+class SchedulerStarted(msgspec.Struct, frozen=True):
+    scheduler: str
+    schedules: int
+
+
+class SchedulerStopped(msgspec.Struct, frozen=True):
+    scheduler: str
+
+
+class TickDecided(msgspec.Struct, frozen=True):
+    """This scheduler had the store decide a due instant; when missed, `count` in a row that end with it."""
+
+    schedule: str
+    at: Instant
+    verdict: Verdict
+    count: int
+    job_id: str | None
+    late_seconds: float
+
+
+class TickHeldUp(msgspec.Struct, frozen=True):
+    """A due instant waits because the queue, or the group, of its job is full."""
+
+    schedule: str
+    at: Instant
+    queue: str
+
+
 Event: TypeAlias = (
     JobStarted
     | JobReported
@@ -103,4 +133,8 @@ Event: TypeAlias = (
     | WorkerQuiet
     | WorkerStopping
     | WorkerStopped
+    | SchedulerStarted
+    | SchedulerStopped
+    | TickDecided
+    | TickHeldUp
 )

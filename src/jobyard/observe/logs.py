@@ -6,12 +6,15 @@ import logging
 import time
 
 from jobyard.domain import events as e
+from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import State
 from jobyard.domain.lease import Lease
+from jobyard.domain.schedule import Verdict
 from jobyard.observe.current import facts
 
 worker_log = logging.getLogger("jobyard.worker")
 store_log = logging.getLogger("jobyard.store")
+scheduler_log = logging.getLogger("jobyard.scheduler")
 
 # An outage that goes on is spoken of again after this long.
 SAY_AGAIN_SECONDS = 10.0
@@ -77,6 +80,8 @@ class LogObserver:
                 worker_log.info("worker %s stops: %d jobs have up to %g s to finish", worker, running, grace)
             case e.WorkerStopped(worker, handed_back):
                 worker_log.info("worker %s stopped, %d jobs handed back", worker, handed_back)
+            case _:
+                _of_the_scheduler(event)
 
     def _settled(self, event: e.JobSettled) -> None:
         lease = event.lease
@@ -88,6 +93,27 @@ class LogObserver:
             _about(lease, logging.WARNING, said, *tries, event.ending, event.message)
         else:
             _about(lease, logging.ERROR, "%s %s is %s: %s", event.to, event.message)
+
+
+def _of_the_scheduler(event: e.Event) -> None:
+    match event:
+        case e.SchedulerStarted(scheduler, schedules):
+            scheduler_log.info("scheduler %s started: %d schedules", scheduler, schedules)
+        case e.SchedulerStopped(scheduler):
+            scheduler_log.info("scheduler %s stopped", scheduler)
+        case e.TickDecided(schedule, at, verdict, count, job_id, late):
+            level = {Verdict.FIRED: logging.DEBUG, Verdict.SKIPPED: logging.INFO}.get(verdict, logging.WARNING)
+            last = rfc3339(at)
+            if count > 1:
+                scheduler_log.log(level, "%s: %d instants up to %s were %s", schedule, count, last, verdict)
+            elif verdict is Verdict.SKIPPED:
+                scheduler_log.log(level, "%s: %s is skipped, job %s is not over", schedule, last, job_id or "before it")
+            elif verdict is Verdict.MISSED:
+                scheduler_log.log(level, "%s: %s was missed", schedule, last)
+            else:
+                scheduler_log.log(level, "%s: %s %s as job %s, after %.3f s", schedule, last, verdict, job_id, late)
+        case e.TickHeldUp(schedule, at, queue):
+            scheduler_log.warning("%s: %s waits, queue %s or its group is full", schedule, rfc3339(at), queue)
 
 
 def _about(lease: Lease, level: int, text: str, *more: object) -> None:

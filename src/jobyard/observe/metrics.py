@@ -64,6 +64,13 @@ class Metrics:
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self._ticks = self._counter("schedule_ticks", "Due instants of schedules that were decided here.", ("verdict",))
+        self._lateness = Histogram(
+            "jobyard_schedule_lateness_seconds",
+            "From a due instant until its job was inserted here.",
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
         info = Gauge("jobyard_build_info", "What runs here.", ("version",), registry=self.registry)
         info.labels(version("jobyard")).set(1)
 
@@ -83,6 +90,10 @@ class Metrics:
                 self._child(self._lost, lease.queue, lease.kind).inc()
             case e.StoreTrouble():
                 self._trouble.inc()
+            case e.TickDecided():
+                self._ticks.labels(event.verdict.value).inc(event.count)
+                if event.verdict.has_job:
+                    self._lateness.observe(event.late_seconds)
 
     def _settled(self, event: e.JobSettled) -> None:
         queue, kind = event.lease.queue, event.lease.kind

@@ -239,6 +239,8 @@ class Schedules:
         new = _replace(schedule, since=now, revision=now, created_at=now, changed_at=now)
         if await self._store.put(COLLECTION, new.name, _encode(new), expect=0) is None:
             return None
+        # One of that name may have been removed by somebody who died before this.
+        await self._store.disarm(new.name)
         await self._take_effect(new)
         return new
 

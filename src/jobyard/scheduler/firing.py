@@ -1,0 +1,163 @@
+"""Has the store decide what is due, and notes what it answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
+
+import uuid_utils
+
+from jobyard.domain.due import Plan, due, next_instant
+from jobyard.domain.events import Event, StoreTrouble, TickDecided, TickHeldUp
+from jobyard.domain.instant import Instant
+from jobyard.domain.schedule import Overlap, Verdict
+from jobyard.errors import StoreError
+from jobyard.ports.store import Decided, Decision, Store, Tick
+from jobyard.scheduler.timetable import Entry, Timetable
+
+TICKS_AT_ONCE = 1000
+# What could not be decided because of a job that is not over, or a full queue, is tried again after this.
+AGAIN = 1000
+# A schedule whose job the store does not take at all is tried again after this.
+BROKEN_AGAIN = 60_000
+WARN_AGAIN = 60_000
+# Two instants of one schedule are at least this far apart.
+APART = 1000
+# More absences than these are looked up all at once.
+FEW = 20
+
+Planned = tuple[Entry, list[Plan]]
+
+
+class Firing:
+    def __init__(self, store: Store, timetable: Timetable, now: Callable[[], Instant]) -> None:
+        self._store = store
+        self._timetable = timetable
+        self._now = now
+        self.events: list[Event] = []  # whoever calls takes them out
+        self.stale: set[str] = set()  # names whose definition must be looked at; whoever calls does so
+
+    async def fire(self, entries: Sequence[Entry], now: Instant) -> None:
+        """All of them; raises StoreError with those that were not decided back in the timetable, due as they were."""
+        left = list(entries)
+        try:
+            for batch in _batches(await self._planned(left, now)):
+                await self._decide(batch, now)
+                del left[: len(batch)]
+        finally:
+            for entry in self._timetable.current(left):
+                self._timetable.look(entry, entry.next_at)
+
+    async def _planned(self, entries: Sequence[Entry], now: Instant) -> list[Planned]:
+        planned = [(entry, _plans(entry, now)) for entry in entries]
+        away = {entry for entry, plans in planned if any(plan.count > 1 for plan in plans)}
+        if not away:
+            return planned
+        # What others made up for meanwhile is not to be counted again.
+        await self._look_up(away)
+        return [(entry, _plans(entry, now) if entry in away else plans) for entry, plans in planned]
+
+    async def _look_up(self, entries: Collection[Entry]) -> None:
+        until: dict[str, Instant] = {}
+        if len(entries) > FEW:
+            after: str | None = None
+            while page := await self._store.armed(TICKS_AT_ONCE, after):
+                until.update((armed.schedule, armed.decided_until) for armed in page)
+                after = page[-1].schedule
+        else:
+            for entry in entries:
+                newest = await self._store.ticks(entry.schedule.name, 1)
+                until.update((tick.schedule, tick.at) for tick in newest)
+        for entry in entries:
+            entry.decided_until = max(entry.decided_until, until.get(entry.schedule.name, 0))
+
+    async def _decide(self, batch: Sequence[Planned], now: Instant) -> None:
+        ticks = [_tick(entry, plan) for entry, plans in batch for plan in plans]
+        try:
+            answers = await self._store.decide(ticks) if ticks else []
+        except StoreError:
+            raise
+        except Exception as error:
+            if len(batch) > 1:
+                # One of them cannot be stored: the others must not suffer.
+                for each in batch:
+                    await self._decide([each], now)
+                return
+            entry = batch[0][0]
+            self._timetable.look(entry, now + BROKEN_AGAIN)
+            self.events.append(StoreTrouble(f"deciding {entry.schedule.name}", error, BROKEN_AGAIN / 1000))
+            return
+        decided = iter(answers)
+        at = self._now()
+        for entry, plans in batch:
+            self._note(entry, plans, [next(decided) for _ in plans], at)
+
+    def _note(self, entry: Entry, plans: Sequence[Plan], answers: Sequence[Decided], now: Instant) -> None:
+        last = Decision.KNOWN
+        for plan, decided in zip(plans, answers, strict=True):
+            last = decided.decision
+            if last is Decision.MADE or last is Decision.KNOWN:
+                entry.decided_until = max(entry.decided_until, plan.at)
+            elif last is Decision.HELD:
+                entry.held = plan.at
+            if last is Decision.MADE:
+                self.events.append(_told(entry, plan, decided, now))
+        if not self._timetable.is_current(entry):
+            return
+        if entry.held is not None and entry.held <= entry.decided_until:
+            entry.held = None
+        match last:
+            case Decision.HELD | Decision.FULL:
+                self._again(entry, plans[-1], last, now)
+            case Decision.STALE:
+                self.stale.add(entry.schedule.name)
+            case _:
+                self._timetable.go_on(entry)
+
+    def _again(self, entry: Entry, plan: Plan, why: Decision, now: Instant) -> None:
+        if why is Decision.FULL and now - entry.warned_at >= WARN_AGAIN:
+            entry.warned_at = now
+            self.events.append(TickHeldUp(entry.schedule.name, plan.at, entry.schedule.queue))
+        following = next_instant(entry.schedule, plan.at)
+        self._timetable.look(entry, now + AGAIN if following is None else min(now + AGAIN, following))
+
+
+def _plans(entry: Entry, now: Instant) -> list[Plan]:
+    at = entry.next_at
+    if at is not None and entry.held is None and 0 <= now - at < APART:
+        return [Plan(at, Verdict.FIRED, at)]  # the usual case, without counting
+    return due(entry.schedule, entry.decided_until, now, entry.held)
+
+
+def _tick(entry: Entry, plan: Plan) -> Tick:
+    schedule = entry.schedule
+    return Tick(
+        schedule=schedule.name,
+        revision=schedule.revision,
+        at=plan.at,
+        queue=schedule.queue,
+        verdict=plan.verdict,
+        job=schedule.job(str(uuid_utils.uuid7()), plan.at) if plan.verdict.has_job else None,
+        first=plan.first if plan.count > 1 else None,
+        count=plan.count,
+        skip_if_held=schedule.overlap is Overlap.SKIP,
+    )
+
+
+def _told(entry: Entry, plan: Plan, decided: Decided, now: Instant) -> TickDecided:
+    verdict = decided.verdict or plan.verdict
+    late = max(0, now - plan.at) / 1000
+    return TickDecided(entry.schedule.name, plan.at, verdict, plan.count, decided.job_id, late)
+
+
+def _batches(planned: Sequence[Planned]) -> Iterator[list[Planned]]:
+    """About a thousand ticks each; those of one schedule stay together."""
+    filled = 0
+
+    def place(each: Planned) -> int:
+        nonlocal filled
+        filled += len(each[1])
+        return (filled - 1) // TICKS_AT_ONCE
+
+    for _, batch in groupby(planned, key=place):
+        yield list(batch)

@@ -1,0 +1,123 @@
+"""Follows the definitions in the store: all of them once, then what the log tells of, and slowly all of them again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.schedule import Schedule
+from jobyard.ports.store import Record, Store
+from jobyard.scheduler.timetable import Timetable
+from jobyard.service.schedules import COLLECTION, LOG, decode
+
+log = logging.getLogger("jobyard.scheduler")
+
+PAGE = 1000
+# Counting the next instant takes some 30 µs: others get a turn in between.
+BREATHE_EVERY = 50
+
+
+class Following:
+    def __init__(self, store: Store, timetable: Timetable) -> None:
+        self._store = store
+        self._timetable = timetable
+        self._position: int | None = None  # in the log; None: not yet loaded
+        self._swept = ""  # names up to this one were compared in this round
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._position is not None
+
+    async def load(self) -> None:
+        """Everything; what changes meanwhile is told in the log from the position that is read first."""
+        position = await self._end_of_log()
+        decided: dict[str, tuple[int, Instant]] = {}
+        after: str | None = None
+        while page := await self._store.armed(PAGE, after):
+            decided.update((each.schedule, (each.revision, each.decided_until)) for each in page)
+            after = page[-1].schedule
+        after = None
+        while records := await self._store.fetch_all(COLLECTION, PAGE, after):
+            for number, record in enumerate(records):
+                await self._enter(record, decided.get(record.key))
+                if number % BREATHE_EVERY == 0:
+                    await asyncio.sleep(0)
+            after = records[-1].key
+        self._position = position
+
+    async def _end_of_log(self) -> int:
+        number = 0
+        while entries := await self._store.read(LOG, number, PAGE):
+            number = entries[-1].number
+        return number
+
+    async def _enter(self, record: Record, armed: tuple[int, Instant] | None) -> None:
+        schedule = _read(record)
+        if schedule is None:
+            return
+        if armed is None or armed[0] != schedule.revision:
+            # Whoever changed it died, or is just about to arm it.
+            armed = None if await self._arm(schedule) else armed
+        decided_until = schedule.since if armed is None else max(schedule.since, armed[1])
+        self._timetable.put(schedule, record.version, decided_until)
+
+    async def _arm(self, schedule: Schedule) -> bool:
+        """Answers whether what had been decided is forgotten."""
+        if await self._store.arm(schedule.name, schedule.revision, schedule.since):
+            return False
+        record = await self._store.fetch(COLLECTION, schedule.name)
+        if record is not None and decode(record.data).revision == schedule.revision:
+            # What is armed belongs to one of that name that was removed before, under a clock that was ahead.
+            await self._store.disarm(schedule.name)
+            return await self._store.arm(schedule.name, schedule.revision, schedule.since)
+        return False
+
+    async def follow(self) -> bool:
+        """Take over what was changed since the last call; answers whether anything was."""
+        assert self._position is not None
+        names: dict[str, None] = {}
+        while entries := await self._store.read(LOG, self._position, PAGE):
+            names.update((entry.data.decode(), None) for entry in entries)
+            self._position = entries[-1].number
+            if len(entries) < PAGE:
+                break
+        await self.reload(names, arm=False)  # who tells of a change has done that
+        return bool(names)
+
+    async def sweep(self) -> None:
+        """Compare one page of definitions: somebody may have died before it told of its change."""
+        records = await self._store.fetch_all(COLLECTION, PAGE, self._swept or None)
+        last = records[-1].key if len(records) == PAGE else None
+        found = {record.key: record.version for record in records}
+        known = {name: self._timetable.get(name) for name in self._timetable.between(self._swept, last)}
+        changed = {name for name, entry in known.items() if entry is not None and found.get(name) != entry.version}
+        changed.update(found.keys() - known.keys())
+        self._swept = last or ""
+        await self.reload(sorted(changed), arm=True)
+
+    async def reload(self, names: Iterable[str], *, arm: bool) -> None:
+        """Look at these definitions; with `arm`, also see that the store takes their ticks."""
+        for number, name in enumerate(names):
+            record = await self._store.fetch(COLLECTION, name)
+            schedule = None if record is None else _read(record)
+            if record is None or schedule is None:
+                self._timetable.remove(name)
+                continue
+            if arm:
+                await self._arm(schedule)
+            newest = await self._store.ticks(name, 1)
+            self._timetable.put(schedule, record.version, max([schedule.since, *(tick.at for tick in newest)]))
+            if number % BREATHE_EVERY == 0:
+                await asyncio.sleep(0)
+
+
+def _read(record: Record) -> Schedule | None:
+    try:
+        return decode(record.data)
+    except msgspec.MsgspecError as error:  # a newer jobyard wrote it
+        log.warning("schedule %s cannot be read and is left to others: %s", record.key, error)
+        return None
