@@ -27,7 +27,7 @@ SETTINGS = {
     "dynamic_shared_memory_type": "mmap",
     "shared_buffers": "64MB",
     "max_wal_size": "128MB",
-    "max_connections": "120",
+    "max_connections": "250",
     "log_min_messages": "warning",
     "lc_messages": "C",
 }

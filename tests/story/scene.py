@@ -135,12 +135,17 @@ class Scene:
         return started
 
     async def ready(self, workers: Iterable[Process]) -> None:
-        names = {worker.name for worker in workers}
+        wanted = list(workers)
 
         async def all_seen() -> bool:
-            return names <= {info.id for info in await self.yard.store.workers()}
+            return len(await self.up(wanted)) == len(wanted)
 
-        await self.until(all_seen, f"the workers {', '.join(sorted(names))} are up")
+        await self.until(all_seen, f"the workers {', '.join(sorted(worker.name for worker in wanted))} are up")
+
+    async def up(self, workers: Iterable[Process]) -> list[Process]:
+        """Those that take jobs by now."""
+        seen = {info.id for info in await self.yard.store.workers()}
+        return [worker for worker in workers if worker.name in seen]
 
     def kill(self, worker: Process) -> None:
         self.kills.append(Kill(worker.name, time.monotonic_ns()))
