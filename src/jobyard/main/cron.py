@@ -29,10 +29,10 @@ DEFAULT_RETRIES = 3
 
 def origin_of(app: str) -> str:
     """
-    >>> origin_of("shop.jobs:yard")
-    'code:shop.jobs:yard'
+    >>> origin_of("shop.jobs:yard"), origin_of("")
+    ('code:shop.jobs:yard', 'code:program')
     """
-    return f"code:{app}"
+    return f"code:{app or 'program'}"
 
 
 class DeclareCron:

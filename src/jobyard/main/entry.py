@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from jobyard.service.audit import Audit
 from jobyard.service.sessions import Sessions
 from jobyard.service.tokens import Tokens
 
+log = logging.getLogger("jobyard.server")
+
 # The names under which an open server answers: no other site's name may be made to point at it.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 FIRST = "first"
@@ -26,8 +29,13 @@ class Entry(NamedTuple):
     first_token: str | None  # to be shown once
 
 
-async def entry(store: Store, listener: socket.socket, settings: ServerSettings, *, insecure: bool) -> Entry:
-    """Refuses to be open, or to be without tokens, beyond loopback."""
+async def entry(
+    store: Store, listener: socket.socket, settings: ServerSettings, *, insecure: bool, shows_first: bool = True
+) -> Entry:
+    """Refuses to be open, or to be without tokens, beyond loopback.
+
+    `shows_first`: somebody sees the first token; else it is not made.
+    """
     is_local = is_loopback(listener)
     address = listener.getsockname()[0]
     if insecure and not is_local:
@@ -45,8 +53,11 @@ async def entry(store: Store, listener: socket.socket, settings: ServerSettings,
                 f"There is no token in {store.url}, so nothing listens on {address}, beyond this machine. "
                 "Create one first: jobyard tokens create NAME --role admin"
             )
-        info, first = await tokens.create(FIRST, Role.ADMIN)
-        await Audit(store).record(OWNER, "token.create", info.id, {"name": info.name, "role": str(info.role)})
+        if shows_first:
+            info, first = await tokens.create(FIRST, Role.ADMIN)
+            await Audit(store).record(OWNER, "token.create", info.id, {"name": info.name, "role": str(info.role)})
+        else:
+            log.warning("there is no token yet, so nobody can come in: jobyard tokens create NAME --role admin")
     return Entry(TokenGate(tokens, Sessions(store, tokens), settings), False, first)
 
 

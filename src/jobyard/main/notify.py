@@ -28,6 +28,11 @@ class Notify:
         for name in (WATCHDOG, WATCHDOG_PID):
             environment.pop(name, None)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether a service manager started this."""
+        return self._address is not None
+
     def say(self, *words: str) -> None:
         """Never the reason for which a program ends."""
         if self._address is None:

@@ -186,6 +186,19 @@ SHORTEST_INTERVAL = Setting(
     default=f"{SHORTEST_INTERVAL_SECONDS:g}",
     doc="A schedule whose instants are ever nearer to each other is refused.",
 )
+SCHEDULER_HEALTH_HOST = Setting(
+    variable="JOBYARD_SCHEDULER__HEALTH_HOST",
+    key="scheduler.health_host",
+    flag="--health-host",
+    default="127.0.0.1",
+    doc="The address of a scheduler's --health-port.",
+)
+SCHEDULER_HEALTH_PORT = Setting(
+    variable="JOBYARD_SCHEDULER__HEALTH_PORT",
+    key="scheduler.health_port",
+    flag="--health-port",
+    doc="`jobyard scheduler` serves its /livez, /readyz, /health and /metrics on this port. Without it, none.",
+)
 TRACING = Setting(
     variable="JOBYARD_TRACING__ENABLED",
     key="tracing.enabled",
@@ -272,9 +285,12 @@ SETTINGS = (
     REQUESTS_PER_SECOND,
     REQUEST_BURST,
     HEADER_SECONDS,
+    AUDIT_KEEP,
     SERVER_SHUTDOWN,
     SCHEDULER,
     SHORTEST_INTERVAL,
+    SCHEDULER_HEALTH_HOST,
+    SCHEDULER_HEALTH_PORT,
     LOG_LEVEL,
     LOG_FORMAT,
     TRACING,
@@ -285,7 +301,6 @@ SETTINGS = (
     *TEST_SERVERS,
 )
 
-    AUDIT_KEEP,
 # Names that start like this are ours: one that we do not know is a typing mistake.
 OURS = "JOBYARD_"
 # Between the parts of a key, as in JOBYARD_WORKER__CONCURRENCY: those are read, and judged, by `main.config`.

@@ -1,4 +1,4 @@
-"""A worker's own health and metrics, for whoever watches this process: no tokens, so a port that only they reach."""
+"""Health and metrics of a worker or a scheduler, for whoever watches it: no tokens, so a port that only they reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobyard.worker.worker import Worker
 
 
 class WorkerHealth:
-    """Made before the worker, whose events it counts; serves once there is one."""
+    """Made before the worker (or the scheduler), whose events it counts; serves once there is one."""
 
     def __init__(self, yard: Jobyard, host: str, port: int) -> None:
         self._yard = yard
@@ -26,7 +26,7 @@ class WorkerHealth:
         yard.observer = Several(yard.observer, self._metrics)
 
     @asynccontextmanager
-    async def serving(self, worker: Worker, is_stopping: Callable[[], bool]) -> AsyncIterator[None]:
+    async def serving(self, worker: Worker | None, is_stopping: Callable[[], bool]) -> AsyncIterator[None]:
         health = Health(self._yard.store, is_stopping, worker)
         scrape = Scrape(self._yard.store, self._metrics)
         async with AsyncExitStack() as stack:

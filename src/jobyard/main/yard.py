@@ -18,7 +18,7 @@ from jobyard.executors.python.executor import PythonExecutor
 from jobyard.executors.python.kinds import Kind, Kinds
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.main.blocking import Blocking
-from jobyard.main.cron import DeclareCron, taken_twice
+from jobyard.main.cron import DeclareCron, declare, origin_of, taken_twice
 from jobyard.main.definition import Call, Definition, Enqueue, Handle, declared
 from jobyard.main.stores import make_store
 from jobyard.main.tracing import make_tracing
@@ -29,10 +29,12 @@ from jobyard.ports.clock import Clock
 from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, Store
+from jobyard.scheduler.scheduler import Scheduler
 from jobyard.service import options
 from jobyard.service.operate import Operate
 from jobyard.service.options import BackoffLike
 from jobyard.service.read import Read
+from jobyard.service.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
 from jobyard.worker.identity import worker_name
 from jobyard.worker.worker import Worker
 
@@ -296,6 +298,18 @@ class Jobyard:
             name=name,
             companions=[feed],
         )
+
+    @asynccontextmanager
+    async def scheduler(self, *, shortest_interval: float = SHORTEST_INTERVAL_SECONDS) -> AsyncIterator[Scheduler]:
+        """A scheduler in this process: `async with yard.scheduler():`. Any number may run; each instant fires once."""
+        schedules = Schedules(self.store, options.positive("shortest_interval", shortest_interval))
+        await declare(schedules, origin_of(self.name), list(self.crons.values()))
+        scheduler = Scheduler(self.store, self.observer)
+        await scheduler.start()
+        try:
+            yield scheduler
+        finally:
+            await scheduler.stop()
 
     def _require_transactions(self) -> None:
         """Better refused at the start than by the first job."""

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+import click
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.errors import UnknownKind, did_you_mean
+from jobyard.errors import NotFound, UnknownKind, did_you_mean
 from jobyard.main.cli.session import Session, server_yard
 from jobyard.main.handing_in import make_job
 from jobyard.service.access import OWNER
@@ -57,6 +58,18 @@ class Desk(Protocol):
 @asynccontextmanager
 async def schedules(session: Session, *, makes_store: bool = False) -> AsyncIterator[Desk]:
     """`makes_store`: the first schedule may come before the first job."""
+    async with AsyncExitStack() as stack:
+        desk = await stack.enter_async_context(_desk(session, makes_store=makes_store))
+        try:
+            yield desk
+        except NotFound as error:
+            name = str(click.get_current_context().params.get("name", ""))
+            hint = did_you_mean(name, [each.name async for each in desk.all()])
+            raise NotFound(f"{error}{hint or ' `jobyard cron` lists them.'}") from error
+
+
+@asynccontextmanager
+async def _desk(session: Session, *, makes_store: bool) -> AsyncIterator[Desk]:
     if session.far is not None:
         async with server_yard(session.far.url) as far:
             yield ServerDesk(far.client)

@@ -13,7 +13,7 @@ from jobyard.errors import BadOption
 from jobyard.main.cli.serving import Crew, start
 from jobyard.main.cli.session import Session, json_option
 from jobyard.main.cli.worker import worker_options
-from jobyard.main.settings import CONFIG, HOST, PORT, PROCESSES, SETTINGS
+from jobyard.main.settings import CONFIG, HOST, PORT, PROCESSES, SCHEDULER, SETTINGS
 from jobyard.main.supervise import Supervisor
 
 Command = Callable[..., Any]
@@ -62,10 +62,20 @@ def server(session: Session, host: str, port: int, insecure: bool) -> None:
     help=PROCESSES.doc,
     show_default=True,
 )
+@click.option(
+    "--scheduler/--no-scheduler",
+    "scheduler",
+    envvar=SCHEDULER.variable,
+    default=True,
+    help=SCHEDULER.doc,
+    show_default=True,
+)
 @json_option
 @click.pass_obj
-def up(session: Session, /, host: str, port: int, insecure: bool, processes: int, **worker: Any) -> None:
-    """Serve the API and keep workers running.
+def up(
+    session: Session, /, host: str, port: int, insecure: bool, processes: int, scheduler: bool, **worker: Any
+) -> None:
+    """Serve the API, fire schedules and keep workers running.
 
     The workers are processes of their own; one that dies is replaced. SIGTERM or Ctrl-C drains all of it and ends with
     exit code 0; a second signal does so at once.
@@ -85,8 +95,8 @@ def up(session: Session, /, host: str, port: int, insecure: bool, processes: int
         shutdown_seconds=float(worker["shutdown_timeout"]),
     )
     made = {word: worker[word] for word in ("concurrency", "queues", "lease_seconds", "shutdown_timeout")}
-    shown = f"{processes} worker process{'es' if processes > 1 else ''}"
-    start(session, host, port, insecure=insecure, crew=Crew(supervisor, made, shown))
+    shown = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
+    start(session, host, port, insecure=insecure, crew=Crew(supervisor, made, shown, scheduler))
 
 
 def child_command(worker: Mapping[str, Any], number: int) -> list[str]:

@@ -7,16 +7,20 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from jobyard.errors import ConfigurationError
 from jobyard.main.address import shown
+from jobyard.main.cli.declaring import declare_schedules, require_shared
 from jobyard.main.cli.session import Session
 from jobyard.main.cli.worker import require_packages, run_loop
+from jobyard.main.config.shape import ServerSection
+from jobyard.main.scheduling import Scheduling
 from jobyard.main.supervise import SLACK_SECONDS, Supervisor
 from jobyard.main.tracing import make_tracing
 from jobyard.main.yard import Jobyard
+from jobyard.observe.several import Several
+from jobyard.service.schedules import Schedules
 
 if TYPE_CHECKING:
     from jobyard.main.entry import Entry
@@ -29,11 +33,20 @@ END_SECONDS = 5.0
 
 
 class Crew(NamedTuple):
-    """The workers of `jobyard up`."""
+    """The workers of `jobyard up`, and whether it has a scheduler."""
 
     supervisor: Supervisor
     options: dict[str, Any]  # of each of them
     shown: str
+    has_scheduler: bool = False
+
+
+class Part(Protocol):
+    """What runs until it is told to stop."""
+
+    def stop(self) -> None: ...
+
+    def hurry(self) -> None: ...
 
 
 def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew | None = None) -> None:
@@ -50,45 +63,71 @@ def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew 
 async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: Crew | None, *, insecure: bool) -> None:
     from jobyard.main.entry import entry  # noqa: PLC0415
     from jobyard.main.handing_in import make_job  # noqa: PLC0415
-    from jobyard.main.serve import Server, settings_of, url_of  # noqa: PLC0415
+    from jobyard.main.serve import Server, settings_of  # noqa: PLC0415
 
     section = session.configuration.server
-    async with session.opened(yard), session.notify.alive():
+    async with session.opened(yard):
         if crew is not None:
             require_fit(yard, crew)
-        who = await entry(yard.store, listener, settings_of(section), insecure=insecure)
+        await declare_schedules(session, yard, is_whole=crew is not None)
+        who = await entry(
+            yard.store, listener, settings_of(section), insecure=insecure, shows_first=not session.notify.is_heard
+        )
         if who.is_open:
             log.warning("started with --insecure: everybody on this machine may do everything")
         make = make_job(yard, has_app=session.app_name is not None)
         server = Server(yard.store, make, who, section, request_spans(session))
+        server.door.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
         server.door.health.needs_workers = crew is not None
-        of_crew = 0.0 if crew is None else float(crew.options["shutdown_timeout"]) + SLACK_SECONDS
-        longest = max(section.shutdown_timeout, of_crew) + END_SECONDS
-        signals = Signals(server, None if crew is None else crew.supervisor, lambda: session.notify.stopping(longest))
+        parts: list[Part] = [server]
         running = [asyncio.ensure_future(server.run(listener))]
+        turns = always
         if crew is not None:
+            parts.append(crew.supervisor)
             running.append(asyncio.ensure_future(crew.supervisor.run()))
-        ready = asyncio.ensure_future(server.ready.wait())
-        await asyncio.wait([ready, *running], return_when=asyncio.FIRST_COMPLETED)
-        if ready.done():
-            doing = "API only" if crew is None else crew.shown
-            announce(session, yard, listener, who, doing)
-            session.notify.ready(f"{url_of(listener)}, {doing}")
-        ready.cancel()
-        # Whichever ends first by itself, by a fault, takes the other with it.
-        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        signals.stop()
-        await asyncio.gather(*running)
+        if crew is not None and crew.has_scheduler:
+            scheduling = Scheduling(yard, Several(yard.observer, server.door.scrape.metrics))
+            parts.append(scheduling)
+            running.append(asyncio.ensure_future(scheduling.run()))
+            turns = scheduling.is_turning
+        signals = Signals(parts, lambda: session.notify.stopping(longest_stop(section, crew)))
+        async with session.notify.alive(turns):
+            await until_stopped(session, yard, listener, who, crew, server, running)
+            signals.stop()
+            await asyncio.gather(*running)
     log.info("stopped")
+
+
+def always() -> bool:
+    return True
+
+
+def longest_stop(section: ServerSection, crew: Crew | None) -> float:
+    of_crew = 0.0 if crew is None else float(crew.options["shutdown_timeout"]) + SLACK_SECONDS
+    return max(section.shutdown_timeout, of_crew) + END_SECONDS
+
+
+async def until_stopped(
+    session: Session,
+    yard: Jobyard,
+    listener: socket.socket,
+    who: Entry,
+    crew: Crew | None,
+    server: Server,
+    running: Sequence[asyncio.Task[None]],
+) -> None:
+    """Announces it once it is ready. Whichever part ends first by itself, by a fault, takes the others with it."""
+    ready: asyncio.Task[Any] = asyncio.ensure_future(server.ready.wait())
+    await asyncio.wait([ready, *running], return_when=asyncio.FIRST_COMPLETED)
+    if ready.done():
+        announce(session, yard, listener, who, "API only" if crew is None else crew.shown)
+    ready.cancel()
+    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
 
 def require_fit(yard: Jobyard, crew: Crew) -> None:
     """With what no worker can use, each process would end as soon as it starts."""
-    if yard.store.url.startswith("memory:"):
-        raise ConfigurationError(
-            "memory:// lives in one process, and workers are others. Name a store that they share: "
-            "--store sqlite:///jobs.db"
-        )
+    require_shared(yard)
     yard.worker(**crew.options)
 
 
@@ -97,6 +136,11 @@ def announce(session: Session, yard: Jobyard, listener: socket.socket, who: Entr
     from jobyard.main.serve import url_of  # noqa: PLC0415
 
     url = url_of(listener)
+    session.notify.ready(f"{url}, {doing}")
+    if session.notify.is_heard:
+        # Nobody sits before it, and what is printed stays in a journal: no secret goes there.
+        log.info("up at %s (%s; %s)", url, yard.store.url, doing)
+        return
     if session.as_json:
         session.print_json({"url": url, "token": who.first_token, "try": try_next(url, yard, is_open=who.is_open)})
     own = {queue: shown(each) for queue, each in session.configuration.store.queues.items()}
@@ -117,8 +161,8 @@ def request_spans(session: Session) -> Callable[[Any], Any] | None:
 class Signals:
     """First signal: drain. Second: at once."""
 
-    def __init__(self, server: Server, supervisor: Supervisor | None, tell: Callable[[], None]) -> None:
-        self._parts: list[Server | Supervisor] = [server] if supervisor is None else [server, supervisor]
+    def __init__(self, parts: Sequence[Part], tell: Callable[[], None]) -> None:
+        self._parts = parts
         self._tell = tell
         self._asked = False
         loop = asyncio.get_running_loop()

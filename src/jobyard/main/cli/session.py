@@ -91,6 +91,7 @@ class Session:
                 "This command needs your application. Name it: jobyard --app module:attribute …, or set JOBYARD_APP."
             )
         yard = load_app(self.app_name)
+        yard.name = yard.name or self.app_name
         yard.prefer(self.configuration.queues)
         return yard
 
@@ -192,7 +193,12 @@ class Session:
         if worker.health_port is not None:
             run["health_port"] = worker.health_port
         listen = {"host": server.host, "port": server.port}
-        return {"worker": run, "server": listen, "up": run | listen | {"processes": worker.processes}}
+        of_scheduler = self.configuration.scheduler
+        watched: dict[str, Any] = {"health_host": of_scheduler.health_host}
+        if of_scheduler.health_port is not None:
+            watched["health_port"] = of_scheduler.health_port
+        up = run | listen | {"processes": worker.processes, "scheduler": of_scheduler.enabled}
+        return {"worker": run, "server": listen, "up": up, "scheduler": watched}
 
     def print_json(self, value: Any) -> None:
         echo(as_json(value))

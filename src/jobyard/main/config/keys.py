@@ -191,7 +191,12 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "audit_keep": whole(1, options.MAX_LIMIT),
         "shutdown_timeout": Key(_seconds, number),
     },
-    "scheduler": {"enabled": Key(_boolean, yes), "shortest_interval_seconds": Key(_positive, number)},
+    "scheduler": {
+        "enabled": Key(_boolean, yes),
+        "shortest_interval_seconds": Key(_positive, number),
+        "health_host": Key(_text),
+        "health_port": whole(1, 65535),
+    },
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
     "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},
 }

@@ -40,6 +40,8 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerSection(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True  # in `jobyard up`
     shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None  # None: it serves no health
 
 
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,77 @@
+"""`jobyard scheduler`: insert the jobs of schedules when they are due, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from jobyard.main.cli.declaring import declare_schedules, require_shared
+from jobyard.main.cli.session import Session, json_option
+from jobyard.main.cli.worker import run_loop, watched
+from jobyard.main.scheduling import Scheduling
+from jobyard.main.settings import SCHEDULER_HEALTH_HOST, SCHEDULER_HEALTH_PORT
+from jobyard.main.yard import Jobyard
+
+if TYPE_CHECKING:
+    from jobyard.main.worker_health import WorkerHealth
+
+log = logging.getLogger("jobyard.scheduler")
+
+# What a stop may take: one step of the store, and letting go of it.
+END_SECONDS = 5.0
+
+
+@click.command()
+@click.option(
+    "--health-host",
+    envvar=SCHEDULER_HEALTH_HOST.variable,
+    default=SCHEDULER_HEALTH_HOST.default,
+    help=SCHEDULER_HEALTH_HOST.doc,
+    show_default=True,
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, 65535),
+    envvar=SCHEDULER_HEALTH_PORT.variable,
+    help=SCHEDULER_HEALTH_PORT.doc,
+)
+@json_option
+@click.pass_obj
+def scheduler(session: Session, health_host: str, health_port: int | None) -> None:
+    """Fire schedules until stopped.
+
+    `jobyard up` has one; this is for servers and workers that run by themselves. Any number may run, on any machines:
+    each instant fires once. With an app, what its @yard.cron(…) declares is written to the store first. SIGTERM or
+    Ctrl-C: it ends at once, with exit code 0.
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard scheduler
+    """
+    yard = session.yard()
+    session.set_up_logs("info", everything=True)
+    require_shared(yard)
+    health = None if health_port is None else watched(yard, health_host, health_port)
+    run_loop(_run(session, yard, health))
+
+
+async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> None:
+    async with session.opened(yard), contextlib.AsyncExitStack() as beside:
+        await declare_schedules(session, yard, is_whole=True)
+        scheduling = Scheduling(yard, yard.observer)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, scheduling.stop)
+        if health is not None:
+            await beside.enter_async_context(health.serving(None, scheduling.is_asked))
+        await beside.enter_async_context(session.notify.alive(scheduling.is_turning))
+        session.notify.ready(f"{scheduling.scheduler.name}: firing schedules of {yard.store.url}")
+        await scheduling.run()
+        session.notify.stopping(END_SECONDS)
+    if session.as_json:
+        session.print_json({"scheduler": scheduling.scheduler.name})

@@ -1,0 +1,57 @@
+"""A scheduler from its start to its end: what is declared is written, then instants fire until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from jobyard.main.cron import FILE, declare, of_file, origin_of
+from jobyard.main.yard import Jobyard
+from jobyard.ports.observer import Observer
+from jobyard.scheduler.scheduler import Scheduler
+from jobyard.service.schedules import Schedules
+
+# A loop that has not turned for so long does not come back by itself.
+STUCK_SECONDS = 10.0
+
+
+class Scheduling:
+    """`run` until `stop`, which is obeyed at once: each instant is decided in one step of the store."""
+
+    def __init__(self, yard: Jobyard, observer: Observer) -> None:
+        self.scheduler = Scheduler(yard.store, observer)
+        self._asked = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.scheduler.start()
+        try:
+            await self._asked.wait()
+        finally:
+            await self.scheduler.stop()
+
+    def stop(self) -> None:
+        self._asked.set()
+
+    hurry = stop
+
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def is_turning(self) -> bool:
+        return time.monotonic() - self.scheduler.turned_at < STUCK_SECONDS
+
+
+async def declare_all(
+    yard: Jobyard, app: str | None, told: Mapping[str, Mapping[str, Any]], shortest: float, *, is_whole: bool
+) -> None:
+    """What the program and its configuration say of schedules.
+
+    `is_whole`: a configuration that names none has none. A process that only works may have another file.
+    """
+    schedules = Schedules(yard.store, shortest)
+    if app is not None:
+        await declare(schedules, origin_of(yard.name or app), list(yard.crons.values()))
+    if told or is_whole:
+        await declare(schedules, FILE, of_file(told))
