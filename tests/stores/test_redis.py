@@ -10,13 +10,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.conformance.support import decide_one
 from tests.servers import Certificate, RedisServer
 from tests.stores.redis_support import alone, jobs, keys, running
 
 from jobyard.domain.job import NewJob, QueueSettings, State, Unique
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NewerSchema, NotPossible, StoreFull, StoreReadOnly, StoreUnavailable
-from jobyard.ports.store import Action, Entry, Filter, Finding, Level
+from jobyard.ports.store import Action, Entry, Filter, Finding, Level, Verdict
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.redis.exchange import EXCHANGE
 
@@ -320,6 +321,10 @@ FAULTS = [
     ("HSET", "jobyard:{q}:past", "000000000000999", "x"),
     ("SADD", "jobyard:{q}:extras", "000000000000999"),
     ("HSET", "jobyard:{q}:unique", "k", "12345678\x01gone"),
+    ("DEL", "jobyard:armed"),
+    ("ZADD", "jobyard:armed", "0", "never armed"),
+    ("ZADD", "jobyard:ticks:nightly", "1001", "undecided"),
+    ("ZADD", "jobyard:ticks:nightly", *(word for at in range(100) for word in (str(at), str(at)))),
 ]
 
 
@@ -332,6 +337,8 @@ async def test_the_audit_finds_what_was_planted(store: RedisStore, fault: tuple[
     await store.exchange("w", [], [], 1, 15)
     await store.insert(jobs("ready", queue="q", group="ready"))
     await store.insert(jobs("later", queue="q", group="later", delay_seconds=900))
+    await store.arm("nightly", 1, since=0)
+    await decide_one(store, 1000, verdict=Verdict.MISSED)
     assert await store.audit() == []
     await store._server.ask(*fault)
     assert await store.audit() != []

@@ -19,7 +19,7 @@ from jobyard.stores.redis.viewing import seen
 
 GET, FIND, CHANGE, CONFIGURE = command("get"), command("find"), command("change"), command("configure")
 QUEUES, GROUPS, STANDING, PRUNE = command("queues"), command("groups"), command("standing"), command("prune")
-AUDIT, SIGNAL = command("audit"), command("signal")
+AUDIT, AUDIT_SCHEDULES, SIGNAL = command("audit"), command("audit_schedules"), command("signal")
 
 # An audit reads all there is; at about 10 µs per job.
 AUDIT_SECONDS = 300.0
@@ -241,4 +241,5 @@ async def audit(server: Server) -> list[str]:
     for name in sorted(await server.ask("SMEMBERS", f"{server.prefix}:queues")):
         sentences = await server.run(AUDIT, {"name": name.decode()}, patience=AUDIT_SECONDS)
         found += [sentence.decode() for sentence in sentences]
+    found += [sentence.decode() for sentence in await server.run(AUDIT_SCHEDULES, {}, patience=AUDIT_SECONDS)]
     return found

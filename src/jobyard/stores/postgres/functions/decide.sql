@@ -25,7 +25,7 @@ DECLARE
 BEGIN
   -- A client that is frozen between this and its commit must not keep the schedules.
   PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);
-  PERFORM FROM {schema}.jobyard_schedule k WHERE k.name = ANY (p_schedule) ORDER BY k.name FOR NO KEY UPDATE;
+  PERFORM FROM {schema}.jobyard_armed a WHERE a.schedule = ANY (p_schedule) ORDER BY a.schedule FOR NO KEY UPDATE;
   SELECT j.decisions, j.holders INTO decisions, holders FROM {schema}.jobyard_judge(
     v_now, p_schedule, p_revision, p_at, p_skip, p_id, p_queue, p_group, p_unique) j;
   SELECT array_agg(CASE WHEN u.d = 'made' AND u.h IS NULL THEN u.i END ORDER BY u.o),
@@ -46,13 +46,13 @@ BEGIN
     END IF;
   END IF;
 
-  INSERT INTO {schema}.jobyard_tick (schedule, tick, verdict, first, count, decided_at, job_id)
-  SELECT u.s, u.a, CASE WHEN u.h IS NULL THEN u.v ELSE 'skipped' END, u.f, u.c, v_now, coalesce(u.h, u.i)
-  FROM unnest(p_schedule, p_at, p_verdict, p_first, p_count, decisions, holders, p_id) u(s, a, v, f, c, d, h, i)
+  INSERT INTO {schema}.jobyard_tick (schedule, at, verdict, first, count, decided_at, job_id)
+  SELECT u.s, u.at, CASE WHEN u.h IS NULL THEN u.v ELSE 'skipped' END, u.f, u.c, v_now, coalesce(u.h, u.i)
+  FROM unnest(p_schedule, p_at, p_verdict, p_first, p_count, decisions, holders, p_id) u(s, at, v, f, c, d, h, i)
   WHERE u.d = 'made';
   PERFORM {schema}.jobyard_note_ticks(
     ARRAY(SELECT u.s FROM unnest(p_schedule, decisions) u(s, d) WHERE u.d = 'made'),
-    ARRAY(SELECT u.a FROM unnest(p_at, decisions) u(a, d) WHERE u.d = 'made'));
+    ARRAY(SELECT u.at FROM unnest(p_at, decisions) u(at, d) WHERE u.d = 'made'));
 
   RETURN QUERY
   SELECT u.d, CASE WHEN u.d <> 'made' THEN NULL WHEN u.h IS NULL THEN u.v ELSE 'skipped' END,

@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_disarm(p_schedule text) RETURNS bool
 DECLARE
   was_armed boolean;
 BEGIN
-  DELETE FROM {schema}.jobyard_schedule k WHERE k.name = p_schedule;
+  DELETE FROM {schema}.jobyard_armed a WHERE a.schedule = p_schedule;
   was_armed := FOUND;
   -- In a statement of its own: it sees what was decided while we waited.
   DELETE FROM {schema}.jobyard_tick t WHERE t.schedule = p_schedule;

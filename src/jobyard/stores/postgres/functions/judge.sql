@@ -27,15 +27,15 @@ BEGIN
     CROSS JOIN LATERAL (SELECT q.name FROM {schema}.jobyard_queue q WHERE q.name = n.q
                         AND (q.max_waiting IS NOT NULL OR q.max_waiting_per_group IS NOT NULL) OFFSET 0) k);
   FOR t IN
-    SELECT u.o, u.at, u.skip, u.id, u.key, k.revision = u.revision AS fits, k.decided_until, h.job_id AS holder,
+    SELECT u.o, u.at, u.skip, u.id, u.key, a.revision = u.revision AS fits, a.decided_until, h.job_id AS holder,
       dense_rank() OVER (ORDER BY u.schedule COLLATE "C") AS by_schedule,
       dense_rank() OVER (ORDER BY u.q COLLATE "C", u.key COLLATE "C") AS by_key,
       dense_rank() OVER (ORDER BY u.q COLLATE "C") AS by_queue,
       dense_rank() OVER (ORDER BY u.q COLLATE "C", u.g COLLATE "C") AS by_group
     FROM unnest(p_schedule, p_revision, p_at, p_skip, p_id, p_queue, p_group, p_unique) WITH ORDINALITY
       u(schedule, revision, at, skip, id, q, g, key, o)
-    LEFT JOIN LATERAL (SELECT s.revision, s.decided_until FROM {schema}.jobyard_schedule s
-                       WHERE s.name = u.schedule OFFSET 0) k ON true
+    LEFT JOIN LATERAL (SELECT x.revision, x.decided_until FROM {schema}.jobyard_armed x
+                       WHERE x.schedule = u.schedule OFFSET 0) a ON true
     LEFT JOIN LATERAL (SELECT x.job_id FROM {schema}.jobyard_unique x WHERE x.queue = u.q AND x.key = u.key
                        AND (x.until IS NULL OR x.until > p_now) OFFSET 0) h ON true
     ORDER BY u.o

@@ -7,20 +7,21 @@ DECLARE
   keeps CONSTANT integer := 100;
 BEGIN
   WITH made AS (
-    SELECT m.schedule, m.last, k.kept + m.many AS kept, o.tids, coalesce(o.last + 1, k.kept_from) AS kept_from
-    FROM (SELECT u.s AS schedule, max(u.a) AS last, count(*) AS many FROM unnest(p_schedule, p_at) u(s, a) GROUP BY u.s) m
-    CROSS JOIN LATERAL (SELECT s.kept, s.kept_from FROM {schema}.jobyard_schedule s
-                        WHERE s.name = m.schedule OFFSET 0) k
-    LEFT JOIN LATERAL (
-      SELECT array_agg(t.tid) AS tids, max(t.tick) AS last FROM (
-        SELECT t.ctid AS tid, t.tick FROM {schema}.jobyard_tick t
-        WHERE t.schedule = m.schedule AND t.tick >= k.kept_from ORDER BY t.tick
-        LIMIT greatest(0, k.kept + m.many - keeps)) t
-      OFFSET 0) o ON true),
+    SELECT m.schedule, m.last, a.kept + m.many AS kept, o.tids, coalesce(o.last + 1, a.kept_from) AS kept_from
+    FROM (SELECT u.s AS schedule, max(u.at) AS last, count(*) AS many FROM unnest(p_schedule, p_at) u(s, at)
+          GROUP BY u.s) m
+    CROSS JOIN LATERAL (SELECT x.kept, x.kept_from FROM {schema}.jobyard_armed x
+                        WHERE x.schedule = m.schedule OFFSET 0) a
+    CROSS JOIN LATERAL (
+      SELECT array_agg(t.tid) AS tids, max(t.at) AS last FROM (
+        SELECT t.ctid AS tid, t.at FROM {schema}.jobyard_tick t
+        WHERE t.schedule = m.schedule AND t.at >= a.kept_from ORDER BY t.at
+        LIMIT greatest(0, a.kept + m.many - keeps)) t
+      OFFSET 0) o),
   gone AS (
     DELETE FROM {schema}.jobyard_tick WHERE ctid = ANY (ARRAY(SELECT unnest(m.tids) FROM made m)))
-  UPDATE {schema}.jobyard_schedule s
+  UPDATE {schema}.jobyard_armed a
   SET decided_until = m.last, kept = least(m.kept, keeps), kept_from = m.kept_from
-  FROM made m WHERE s.name = m.schedule;
+  FROM made m WHERE a.schedule = m.schedule;
 END
 $$;
