@@ -308,6 +308,24 @@ async def test_the_jobs_of_one_call_count_together(nightly: Store) -> None:
     assert (info.waiting, info.delayed) == (1, 1)
 
 
+async def test_the_jobs_of_one_call_count_together_in_their_group(nightly: Store) -> None:
+    await nightly.arm("hourly", 1, since=0)
+    await nightly.arm("daily", 1, since=0)
+    await configure(nightly, max_waiting_per_group=1)
+    first, other = new(group="acme"), new(group="other")
+    ticks = [tick(1000, first), tick(1000, new(group="acme"), schedule="hourly"), tick(1000, other, schedule="daily")]
+    assert await nightly.decide(ticks) == [fired(first.id), FULL, fired(other.id)]
+
+
+async def test_delayed_jobs_count(nightly: Store) -> None:
+    await configure(nightly, max_waiting=1)
+    await insert_one(nightly, delay_seconds=60)
+    assert await decide_one(nightly, 1000) == FULL
+    await configure(nightly, max_waiting_per_group=1)
+    await insert_one(nightly, group="acme", delay_seconds=60)
+    assert await decide_one(nightly, 1000, new(group="acme")) == FULL
+
+
 async def test_a_held_key_comes_before_a_full_queue(nightly: Store) -> None:
     await configure(nightly, max_waiting=1)
     holder = await insert_one(nightly, unique=KEY)
