@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,9 +11,6 @@ from jobyard.main.yard import Jobyard
 from jobyard.ports.observer import Observer
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.service.schedules import Schedules
-
-# A loop that has not turned for so long does not come back by itself.
-STUCK_SECONDS = 10.0
 
 
 class Scheduling:
@@ -25,11 +21,18 @@ class Scheduling:
         self._asked = asyncio.Event()
 
     async def run(self) -> None:
+        """Raises what broke it: whoever started it starts another."""
         await self.scheduler.start()
+        asked: asyncio.Task[Any] = asyncio.create_task(self._asked.wait())
+        ended = asyncio.create_task(self.scheduler.ended())
         try:
-            await self._asked.wait()
+            await asyncio.wait([asked, ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            asked.cancel()
             await self.scheduler.stop()
+        await asyncio.wait([ended])
+        if not ended.cancelled():
+            ended.result()
 
     def stop(self) -> None:
         self._asked.set()
@@ -40,7 +43,7 @@ class Scheduling:
         return self._asked.is_set()
 
     def is_turning(self) -> bool:
-        return time.monotonic() - self.scheduler.turned_at < STUCK_SECONDS
+        return self.is_asked() or self.scheduler.is_turning
 
 
 async def declare_all(
