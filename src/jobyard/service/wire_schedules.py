@@ -98,6 +98,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Time
     changed_at: Time
     next_at: Time | None  # null: paused, or none any more
+    silent_until: Time | None  # the store's clock was once that far ahead; resuming it lets it go on from now
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,14 +144,15 @@ _SAME = tuple(
 )
 
 
-def schedule_view(schedule: Schedule, now: Instant) -> ScheduleView:
+def schedule_view(schedule: Schedule, now: Instant, silent_until: Instant | None = None) -> ScheduleView:
     words = {name: getattr(schedule, name) for name in _SAME}
     for name in ("start_at", "end_at", "created_at", "changed_at"):
         words[name] = _time(getattr(schedule, name))
     return ScheduleView(
         payload=msgspec.json.decode(schedule.payload),
         in_words=cron(schedule.expression, schedule.timezone).in_words(),
-        next_at=_time(next_instant(schedule, now) if schedule.enabled else None),
+        next_at=_time(next_instant(schedule, silent_until or now) if schedule.enabled else None),
+        silent_until=_time(silent_until),
         **words,
     )
 

@@ -20,6 +20,7 @@ from jobyard.doors.http.reach import note
 from jobyard.doors.http.route import Ask, Routes
 from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.service.access import Permission, Principal
+from jobyard.service.schedule_views import view_of, views_of
 from jobyard.service.schedule_words import checked as checked_words
 from jobyard.service.schedule_words import definition
 from jobyard.service.submit import words_of
@@ -37,7 +38,6 @@ from jobyard.service.wire_schedules import (
     Zone,
     next_answer,
     past_view,
-    schedule_view,
 )
 
 ROUTES = Routes("schedules")
@@ -103,7 +103,7 @@ def require_reach(ask: Ask, schedule: Schedule) -> None:
 async def list_schedules(ask: Ask) -> Response:
     query: ScheduleQuery = ask.query
     found: list[Schedule] = []
-    after = position(query.page_token)
+    after = first = position(query.page_token)
     for _ in range(LOOKS):
         size = query.page_size - len(found)
         page = await ask.door.schedules.page(size, after)
@@ -111,10 +111,8 @@ async def list_schedules(ask: Ask) -> Response:
         after = page[-1].name if len(page) == size else None
         if after is None or len(found) == query.page_size:
             break
-    now = await ask.door.store.now()
-    return answer(
-        ask, SchedulePage(items=tuple(schedule_view(each, now) for each in found), next_page_token=token(after))
-    )
+    items = await views_of(ask.door.store, found, first)
+    return answer(ask, SchedulePage(items=tuple(items), next_page_token=token(after)))
 
 
 def fits(ask: Ask, schedule: Schedule) -> bool:
@@ -126,7 +124,7 @@ def fits(ask: Ask, schedule: Schedule) -> bool:
 
 @ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.READ, "One schedule", answer=ScheduleView)
 async def get_schedule(ask: Ask) -> ScheduleView:
-    return schedule_view(await in_reach(ask), await ask.door.store.now())
+    return await view_of(ask.door.store, await in_reach(ask))
 
 
 @ROUTES.add(
@@ -205,7 +203,7 @@ async def add_schedule(ask: Ask) -> Response:
         raise told(error) from None
     await note(ask, "schedule.add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
     where = "/v1/schedules/" + quote(made.name, safe="")
-    return Quick(_encode(schedule_view(made, await ask.door.store.now())), 201, (b"location", where.encode()))
+    return Quick(_encode(await view_of(ask.door.store, made)), 201, (b"location", where.encode()))
 
 
 @ROUTES.add(
@@ -228,7 +226,7 @@ async def edit_schedule(ask: Ask) -> ScheduleView:
     except BadOption as error:
         raise told(error) from None
     await note(ask, "schedule.edit", made.name, changed=", ".join(changes))
-    return schedule_view(made, await ask.door.store.now())
+    return await view_of(ask.door.store, made)
 
 
 @ROUTES.add(
@@ -254,7 +252,7 @@ async def remove_schedule(ask: Ask) -> None:
 async def pause_schedule(ask: Ask) -> ScheduleView:
     made = await ask.door.schedules.pause((await in_reach(ask)).name)
     await note(ask, "schedule.pause", made.name)
-    return schedule_view(made, await ask.door.store.now())
+    return await view_of(ask.door.store, made)
 
 
 @ROUTES.add(
@@ -267,7 +265,7 @@ async def pause_schedule(ask: Ask) -> ScheduleView:
 async def resume_schedule(ask: Ask) -> ScheduleView:
     made = await ask.door.schedules.resume((await in_reach(ask)).name)
     await note(ask, "schedule.resume", made.name)
-    return schedule_view(made, await ask.door.store.now())
+    return await view_of(ask.door.store, made)
 
 
 @ROUTES.add(

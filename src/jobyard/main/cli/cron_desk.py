@@ -15,10 +15,11 @@ from jobyard.main.cli.session import Session, server_yard
 from jobyard.main.handing_in import make_job
 from jobyard.service.access import OWNER
 from jobyard.service.audit import Audit
+from jobyard.service.schedule_views import view_of, views_of
 from jobyard.service.schedules import Schedules, definition
 from jobyard.service.submit import AnyKind, MakeJob
 from jobyard.service.wire import KindList
-from jobyard.service.wire_schedules import NextAnswer, PastView, ScheduleView, next_answer, past_view, schedule_view
+from jobyard.service.wire_schedules import NextAnswer, PastView, ScheduleView, next_answer, past_view
 
 if TYPE_CHECKING:
     from jobyard.client import Client
@@ -101,12 +102,11 @@ class StoreDesk:
         return await self._store.now()
 
     async def all(self) -> AsyncIterator[ScheduleView]:
-        now = await self.now()
-        for each in await self._schedules.all():
-            yield schedule_view(each, now)
+        for each in await views_of(self._store, await self._schedules.all()):
+            yield each
 
     async def get(self, name: str) -> ScheduleView:
-        return schedule_view(await self._schedules.get(name), await self.now())
+        return await view_of(self._store, await self._schedules.get(name))
 
     async def fits(self, kind: str, payload: Any) -> None:
         self._make(kind, payload, {})
@@ -117,7 +117,7 @@ class StoreDesk:
         words = {**words, "queue": job.queue, "group": job.group, "priority": job.priority}
         made = await self._schedules.add(definition(words))
         await self._note("add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
-        return schedule_view(made, await self.now())
+        return await view_of(self._store, made)
 
     async def edit(self, name: str, words: dict[str, Any]) -> ScheduleView:
         if "kind" in words or "payload" in words:
@@ -126,17 +126,17 @@ class StoreDesk:
             await self.fits(words.get("kind", found.kind), payload)
         made = await self._schedules.edit(name, words)
         await self._note("edit", name, changed=", ".join(words))
-        return schedule_view(made, await self.now())
+        return await view_of(self._store, made)
 
     async def pause(self, name: str) -> ScheduleView:
         made = await self._schedules.pause(name)
         await self._note("pause", name)
-        return schedule_view(made, await self.now())
+        return await view_of(self._store, made)
 
     async def resume(self, name: str) -> ScheduleView:
         made = await self._schedules.resume(name)
         await self._note("resume", name)
-        return schedule_view(made, await self.now())
+        return await view_of(self._store, made)
 
     async def remove(self, name: str) -> None:
         found = await self._schedules.remove(name)

@@ -32,6 +32,8 @@ def row(schedule: ScheduleView, now: Instant) -> tuple[str, ...]:
 def standing(schedule: ScheduleView) -> str:
     """What sets it apart: paused, declared somewhere, or declared no longer."""
     found = [] if schedule.enabled else ["[yellow]paused[/]"]
+    if schedule.silent_until is not None:
+        found.append("[red]silent[/]")
     if not schedule.is_declared:
         found.append("[red]no longer declared[/]")
     elif schedule.origin != MANAGED:
@@ -106,6 +108,11 @@ def _facts(schedule: ScheduleView) -> Iterator[str]:
             yield _fact(word, clock(at, schedule.timezone))
     if schedule.origin != MANAGED:
         yield _fact("declared", escape(schedule.origin) + ("" if schedule.is_declared else ", no longer"))
+    if schedule.silent_until is not None:
+        yield (
+            f"  → decided until {schedule.silent_until}: the store's clock was ahead. Let it go on from now with: "
+            f"jobyard cron resume {visible(escape(schedule.name))}"
+        )
     if not schedule.is_declared:
         yield f"  → it goes on firing; end it with: jobyard cron remove {visible(escape(schedule.name))}"
 
