@@ -9,43 +9,23 @@ from pathlib import Path
 import pytest
 from tests.conformance.stores import WEAKER
 from tests.conformance.support import insert, new, settlement
+from tests.stores.spread_scene import Scene
 from tests.story.engines import place
-from tests.support import ROOT, Watched, eventually
+from tests.support import ROOT, eventually
 
 from jobyard import Context, Jobyard
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.outcome import Done
 from jobyard.errors import BadInput, NotPossible, QueueFull, StoreUnavailable
 from jobyard.main.stores import make_store
-from jobyard.ports.store import Action, Filter, Level, Store, WorkerInfo
-from jobyard.stores.memory import MemoryStore
+from jobyard.ports.store import Action, Filter, Level, WorkerInfo
 from jobyard.stores.spread import SpreadStore
-from jobyard.stores.sqlite import SqliteStore
-from jobyard.testing.clock import ManualClock
-
-
-class Scene:
-    """Mail has a store of its own, everything else is in the first."""
-
-    def __init__(self, folder: Path) -> None:
-        self.clock = ManualClock()
-        self.main = Watched(SqliteStore(folder / "jobs.db", clock=self.clock))
-        self.mail = Watched(MemoryStore(self.clock))
-        self.store: Store = SpreadStore(self.main.as_store(), {"mail": self.mail.as_store()})
-
-    async def claim(self, wanted: int = 10, *queues: str) -> list[str]:
-        answer = await self.store.exchange("w", [], queues, wanted, 15)
-        return [lease.queue for lease in answer.leases]
 
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    scene = Scene(tmp_path)
-    await scene.store.open()
-    yield scene
-    scene.main.failing = scene.mail.failing = None
-    assert await scene.store.audit() == []
-    await scene.store.close()
+    async with Scene(tmp_path) as scene:
+        yield scene
 
 
 async def test_each_job_is_in_the_store_of_its_queue(scene: Scene) -> None:

@@ -1,0 +1,36 @@
+"""Two stores and the spread over them, for the tests of queues on stores of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support import Watched
+
+from jobyard.ports.store import Store
+from jobyard.stores.memory import MemoryStore
+from jobyard.stores.spread import SpreadStore
+from jobyard.stores.sqlite import SqliteStore
+from jobyard.testing.clock import ManualClock
+
+
+class Scene:
+    """Mail has a store of its own, everything else is in the first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self.main = Watched(SqliteStore(folder / "jobs.db", clock=self.clock))
+        self.mail = Watched(MemoryStore(self.clock))
+        self.store: Store = SpreadStore(self.main.as_store(), {"mail": self.mail.as_store()})
+
+    async def claim(self, wanted: int = 10, *queues: str) -> list[str]:
+        answer = await self.store.exchange("w", [], queues, wanted, 15)
+        return [lease.queue for lease in answer.leases]
+
+    async def __aenter__(self) -> Scene:
+        await self.store.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.main.failing = self.mail.failing = None
+        assert await self.store.audit() == []
+        await self.store.close()
