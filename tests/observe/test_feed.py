@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import ROOT, Events, Watched, eventually
 
 from jobyard import Cancel, Context, Jobyard
 from jobyard.domain import events as e
-from jobyard.domain.hint import COLLECTION, LISTENERS, Hint, What, unpack
+from jobyard.domain.hint import COLLECTION, LISTENERS, NOTICE_SECONDS, Hint, What, unpack
 from jobyard.domain.job import Ending, Progress, State
 from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF
@@ -66,7 +67,7 @@ async def heard(watched: Watched) -> AsyncIterator[Feed]:
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
     feed = Feed(store, "source")
     await feed.start()
-    await eventually(lambda: feed.wants_each_job)
+    await eventually(lambda: feed.is_heard)
     yield feed
     await feed.stop()
     await feed.stop()
@@ -123,8 +124,7 @@ async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
         async def leaves(ctx: Context) -> Cancel:
             return Cancel("enough")
 
-        async with yard.worker() as worker:
-            await eventually(lambda: worker._observer.wants_each_job)
+        async with yard.worker():
             before = await store.now()
             first = await shaky.enqueue()
             await first.result(10)
@@ -158,11 +158,57 @@ async def test_nothing_is_written_while_nobody_listens(watched: Watched) -> None
         async with yard.worker():
             await eventually(lambda: watched.calls["fetch_all"] >= 1)
             began, asked = time.monotonic(), watched.calls["fetch_all"]
-            for _ in range(20):
+            while time.monotonic() < began + 1:
                 await (await work.enqueue()).result(10)
+            busy = watched.calls["fetch_all"] - asked
+            assert busy <= (time.monotonic() - began) / NOTICE_SECONDS + 1
+            began, asked = time.monotonic(), watched.calls["fetch_all"]
             await eventually(lambda: watched.calls["fetch_all"] >= asked + 3)
-            assert time.monotonic() - began > 2
+            assert time.monotonic() - began > 2, "nothing to tell: once a second"
     assert watched.calls["put"] == 0
+
+
+async def test_what_happens_right_after_somebody_begins_to_listen_is_told(watched: Watched) -> None:
+    store, feed = watched.as_store(), Feed(watched.as_store(), "source")
+    await feed.start()
+    for turn in range(3):
+        await eventually(lambda: feed.wants_each_job)  # its last look is too long ago to be relied on
+        await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+        feed.tell(Hint(what=What.ENQUEUED, job_id=f"job {turn}"))
+        await eventually(lambda turn=turn: last_told(store, f"job {turn}"), 0.5)  # type: ignore[misc]
+        await store.remove(LISTENERS, "me")
+        await eventually(lambda: not feed.is_heard)
+    await feed.stop()
+
+
+async def last_told(store: Store, job_id: str) -> bool:
+    return [hint.job_id for hint in await told(store)][-1:] == [job_id]
+
+
+async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, feed = watched.as_store(), Feed(watched.as_store(), "source")
+    fetch_all, asked, go_on = watched.fetch_all, asyncio.Event(), asyncio.Event()
+
+    async def slow(*words: Any) -> Any:
+        found = await fetch_all(*words)  # nobody, at this moment
+        asked.set()
+        await go_on.wait()
+        return found
+
+    await feed.look()  # begins
+    monkeypatch.setattr(watched, "fetch_all", slow, raising=False)
+    await feed.start()
+    await asked.wait()
+    await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+    began = time.monotonic()
+    await eventually(lambda: time.monotonic() > began + NOTICE_SECONDS)
+    feed.tell(Hint(what=What.ENQUEUED, job_id="a"))
+    monkeypatch.setattr(watched, "fetch_all", fetch_all, raising=False)
+    go_on.set()
+    await eventually(lambda: last_told(store, "a"), 0.5)
+    await feed.stop()
 
 
 async def test_it_falls_silent_when_the_last_listener_goes(heard: Feed, watched: Watched) -> None:
@@ -170,7 +216,7 @@ async def test_it_falls_silent_when_the_last_listener_goes(heard: Feed, watched:
     heard.tell(Hint(what=What.ENQUEUED, job_id="a"))
     await eventually(lambda: told(store))
     await store.remove(LISTENERS, "me")
-    await eventually(lambda: not heard.wants_each_job)
+    await eventually(lambda: not heard.is_heard)
     puts = watched.calls["put"]
     heard.tell(Hint(what=What.ENQUEUED, job_id="b"))
     await heard.stop()

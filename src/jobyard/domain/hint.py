@@ -16,6 +16,8 @@ KEPT_SECONDS = 15.0
 # Somebody listens as long as there is a record here; whoever listens keeps one alive.
 LISTENERS = "jobyard.listeners"
 LISTENER_SECONDS = 10.0
+# Whoever has something to tell, and last looked for listeners longer ago than this, looks again before it drops it.
+NOTICE_SECONDS = 0.1
 
 
 class What(StrEnum):

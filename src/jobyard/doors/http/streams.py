@@ -11,7 +11,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
-from jobyard.domain.hint import Hint, What
+from jobyard.domain.hint import NOTICE_SECONDS, Hint, What
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
 from jobyard.domain.tags import SUBMITTED_BY
@@ -28,8 +28,8 @@ log = logging.getLogger("jobyard.http")
 LOOK_EVERY_SECONDS = 0.05
 # The slower looks: at the queues, at the jobs that are watched, at the tokens of those who listen.
 LOOK_AROUND_SECONDS = 1.0
-# Workers notice within about a second that somebody listens; until then watched jobs are looked at each time.
-WARM_UP_SECONDS = 2.0
+# Whoever is the first to listen sees its snapshot so much later, when all who have something to tell have noticed.
+NOTICED_SECONDS = NOTICE_SECONDS * 1.5
 WAIT_WHEN_AWAY_SECONDS = 1.0
 OWNERS_REMEMBERED = 10_000
 _number = attrgetter("number")
@@ -67,7 +67,6 @@ class Streams:
         self._jobs = JobWatch(store)
         self._queues = QueueWatch(store)
         self._audiences: dict[Audience, set[Listener]] = {}
-        self._warm: dict[str, float] = {}  # watched jobs that are new, and until when
         self._owners: OrderedDict[str, str | None] = OrderedDict()
         self._rations: dict[Audience, Ration] = {}
         self._task: asyncio.Task[None] | None = None
@@ -96,7 +95,6 @@ class Streams:
     def watch(self, job: Job) -> None:
         """Look after this job, as it was just seen, until `unwatch`."""
         self._jobs.add(job)
-        self._warm[job.id] = _loop_time() + WARM_UP_SECONDS
 
     def unwatch(self, job_id: str) -> None:
         self._jobs.remove(job_id)
@@ -120,6 +118,7 @@ class Streams:
 
     async def _begin(self) -> None:
         await self._tail.begin()
+        await asyncio.sleep(NOTICED_SECONDS)
         await self._queues.look()  # whoever joins is shown them all anyway
         self._now = await self._store.now()
         self._last_id = max(self._last_id, self._now * 1000)
@@ -151,8 +150,9 @@ class Streams:
             await self._tail.say_that_somebody_listens()
             is_time = _loop_time() >= self._around_at
             news = [News(hint, is_new=self._jobs.is_news(hint)) for hint in await self._tail.look()]
-            seen = await self._jobs.look(list(self._jobs.ids) if is_time else self._warm_ids())
-            news += [News(hint, is_told=False) for hint in seen]
+            if is_time:
+                seen = await self._jobs.look(list(self._jobs.ids))
+                news += [News(hint, is_told=False) for hint in seen]
             await self._tell(news, await self._look_around() if is_time else [])
         except StoreError as error:
             if not self._is_away:
@@ -160,11 +160,6 @@ class Streams:
             self._is_away = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), WAIT_WHEN_AWAY_SECONDS)
-
-    def _warm_ids(self) -> list[str]:
-        now = _loop_time()
-        self._warm = {job_id: until for job_id, until in self._warm.items() if until > now}
-        return list(self._warm)
 
     async def _look_around(self) -> list[QueueInfo]:
         self._around_at = _loop_time() + LOOK_AROUND_SECONDS
