@@ -10,6 +10,7 @@ import click
 
 from jobyard.errors import JobyardError
 from jobyard.main.cli.findings import report
+from jobyard.main.cli.schedule_findings import of_declared
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.settings import unknown_variables
 from jobyard.main.stores import make_store
@@ -22,8 +23,8 @@ from jobyard.ports.store import Finding, Level
 async def check(session: Session) -> None:
     """Check configuration, app and store before a deployment.
 
-    Reads the configuration, imports the app, lists its kinds and queues, opens its store and audits the counts. Without
-    an app (a server that takes any kind) the rest is checked. Exit code 1 when one of these goes wrong.
+    Reads the configuration, imports the app, lists its kinds, queues and schedules, opens its store and audits the
+    counts. Without an app (a server that takes any kind) the rest is checked. Exit code 1 when one of these goes wrong.
 
     \b
     Example:
@@ -52,6 +53,7 @@ async def check(session: Session) -> None:
         findings += [Finding(Level.FAIL, "audit", problem) for problem in problems]
         if not problems:
             findings.append(Finding(Level.OK, "audit", "every count agrees with the jobs"))
+        findings += [finding async for finding in of_declared(session, yard)]
     known = {queue.name for queue in queues}
     findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
     report(session, findings, {"kinds": kinds, "queues": sorted(known)})

@@ -11,6 +11,7 @@ from jobyard.domain.job import Job, State
 from jobyard.errors import JobyardError, StoreError
 from jobyard.main.cli.findings import report
 from jobyard.main.cli.render import duration
+from jobyard.main.cli.schedule_findings import of_store
 from jobyard.main.cli.session import Session, verb
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Filter, Finding, Level, QueueInfo, WorkerInfo
@@ -63,6 +64,8 @@ async def _examine(yard: Jobyard) -> AsyncIterator[Finding]:
     yield await _orphans(yard, workers)
     yield await _oldest(yard, now)
     for finding in _queues(queues):
+        yield finding
+    async for finding in of_store(yard.store):
         yield finding
 
 
