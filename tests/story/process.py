@@ -26,14 +26,19 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     journal: str  # the file of this process's history
     marks: str
     count: int = 0  # for scripts that do something so many times; 0: until stopped
+    clocks: tuple[float, ...] = ()  # by how many seconds the clocks of its processes are wrong
 
 
-def begin() -> tuple[Orders, Jobyard]:
+def read_orders() -> Orders:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if sys.platform == "linux":
         # Nobody is left behind when the tests themselves are killed.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    orders = msgspec.json.decode(os.environ[ORDERS_VARIABLE], type=Orders)
+    return msgspec.json.decode(os.environ[ORDERS_VARIABLE], type=Orders)
+
+
+def begin() -> tuple[Orders, Jobyard]:
+    orders = read_orders()
     yard = Jobyard(store=RecordingStore(make_store(orders.store), orders.journal))
     declare(yard, Path(orders.marks))
     return orders, yard

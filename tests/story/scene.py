@@ -80,6 +80,7 @@ class Scene:
         self.returns: list[int] = []  # when the store was there again, in nanoseconds of CLOCK_MONOTONIC
         self.folder = folder
         self._processes: list[Process] = []
+        self._killed: set[int] = set()  # process numbers of schedulers
         self._numbers = itertools.count(1)
         self._started = time.monotonic()
         self.yard = Jobyard(store=RecordingStore(make_store(url), folder / "test.history"))
@@ -109,7 +110,23 @@ class Scene:
         command += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
         return self._start("worker", command)
 
-    def _start(self, what: str, command: list[str], count: int = 0) -> Process:
+    async def schedulers(self, count: int, clocks: tuple[float, ...] = ()) -> Process:
+        """The parent of so many; whichever of them is killed is replaced."""
+        command = [sys.executable, "-m", "tests.story.nursery"]
+        parent = self._start("nursery", command, count, clocks)
+        await self.until(lambda: len(self.scheduler_pids()) >= count, f"{count} schedulers are up")
+        return parent
+
+    def scheduler_pids(self) -> list[int]:
+        """Of those that are up and know all schedules."""
+        told = (int(path.name.rpartition("-")[2]) for path in self.marks.paths("scheduler-"))
+        return [pid for pid in told if pid not in self._killed]
+
+    def kill_scheduler(self, pid: int) -> None:
+        self._killed.add(pid)
+        os.kill(pid, signal.SIGKILL)
+
+    def _start(self, what: str, command: list[str], count: int = 0, clocks: tuple[float, ...] = ()) -> Process:
         name = f"{what}-{next(self._numbers)}"
         orders = Orders(
             name=name,
@@ -117,6 +134,7 @@ class Scene:
             journal=str(self.folder / f"{name}.history"),
             marks=str(self.folder / "marks"),
             count=count,
+            clocks=clocks,
         )
         told = {**os.environ, ORDERS_VARIABLE: msgspec.json.encode(orders).decode()}
         log = self.folder / f"{name}.log"
@@ -228,8 +246,8 @@ class Scene:
         violations += [f"{process.log.name}: {line}" for process in self._processes for line in _alarms(process.log)]
         result = Result(
             story=self.title,
-            processes=len(self._processes),
-            kills=len(self.kills) + len(self.returns),
+            processes=len(self._processes) + len(self.marks.paths("scheduler-")),
+            kills=len(self.kills) + len(self.returns) + len(self._killed),
             seconds=time.monotonic() - self._started,
             violations=violations,
             history=summary(history),

@@ -1,0 +1,88 @@
+"""Raises processes that are killed often: forks of one that has loaded everything, each replaced when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.story.marks import Marks
+from tests.story.process import PR_SET_PDEATHSIG, Orders, read_orders
+
+from jobyard.main.stores import make_store
+from jobyard.observe.logs import LogObserver
+from jobyard.scheduler.scheduler import Scheduler
+from jobyard.testing.history import RecordingStore
+
+
+def main() -> None:
+    orders = read_orders()
+    children = {fork(orders, number): number for number in range(orders.count)}
+    raised = orders.count
+    is_ending = False
+
+    def end(*_: object) -> None:
+        nonlocal is_ending
+        is_ending = True
+        for child in children:
+            os.kill(child, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    while children:
+        child, status = os.wait()
+        children.pop(child)
+        if os.waitstatus_to_exitcode(status) not in (0, -signal.SIGKILL):
+            sys.exit(f"a child ended by itself: {status}")
+        if not is_ending:
+            children[fork(orders, raised)] = raised
+            raised += 1
+
+
+def fork(orders: Orders, number: int) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if orders.clocks:
+            turn_the_clock(orders.clocks[number % len(orders.clocks)])
+        asyncio.run(schedule(orders, number))
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # what the parent registered for its end is not ours to do
+
+
+def turn_the_clock(seconds: float) -> None:
+    """As if this process ran on a machine whose clock is wrong."""
+    real, real_ns = time.time, time.time_ns
+    time.time = lambda: real() + seconds
+    time.time_ns = lambda: real_ns() + round(seconds * 1e9)
+
+
+async def schedule(orders: Orders, number: int) -> None:
+    told_to_end = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_end.set)
+    journal = Path(orders.journal).with_suffix(f".{number}.history")
+    store = RecordingStore(make_store(orders.store), journal)
+    await store.open()
+    scheduler = Scheduler(store, LogObserver(), name=f"{orders.name}.{number}")
+    await scheduler.start()
+    while not scheduler.is_loaded:  # noqa: ASYNC110  # a story waits for many of these
+        await asyncio.sleep(0.005)
+    Marks(Path(orders.marks)).put(f"scheduler-{os.getpid()}")
+    await told_to_end.wait()
+    await scheduler.stop()
+    await store.close()
+
+
+if __name__ == "__main__":
+    main()
