@@ -52,6 +52,19 @@ def _on_every_server(engine: Engine) -> tuple[Target, ...]:
             f"{own}/streams-0",
             at_least=0.9,
         ),
+        Target(
+            "1,000 schedules due in the same second: p99 lateness",
+            f"{own}/schedule",
+            figure="p99_ms",
+            at_most=100,
+            unit="ms",
+        ),
+        Target(
+            "work per tick beside 100,000 schedules that are not due: over none",
+            f"{own}/schedule-idle",
+            figure="work_over_none",
+            at_most=1.2,
+        ),
         # For information.
         Target("drain, serial groups: over 10 per group", f"{own}/drain-serial", f"{own}/drain"),
         Target("drain, every record kept: over the last 100", f"{own}/drain-kept", f"{own}/drain"),

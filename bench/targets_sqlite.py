@@ -56,6 +56,19 @@ SQLITE_TARGETS = (
         "sqlite/jobyard/streams-0",
         at_least=0.9,
     ),
+    Target(
+        "1,000 schedules due in the same second: p99 lateness",
+        "sqlite/jobyard/schedule",
+        figure="p99_ms",
+        at_most=100,
+        unit="ms",
+    ),
+    Target(
+        "work per tick beside 100,000 schedules that are not due: over none",
+        "sqlite/jobyard/schedule-idle",
+        figure="work_over_none",
+        at_most=1.2,
+    ),
     Target("POST /v1/jobs, 64 connections: p99", "sqlite/jobyard/http", figure="p99_ms", unit="ms"),
     # For information: the same race without a bound, and where a peer promises less and is quicker for it.
     Target("drain, limits on: over huey, both synchronous off", "sqlite/jobyard/drain-off", "sqlite/huey/drain-off"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
 from bench.sqlite import checkpoint
-from bench.yard import draining, http, inserting, latency, streams
+from bench.yard import draining, http, inserting, latency, scheduling, streams
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
 
@@ -60,7 +60,16 @@ def _latency_across(order: Order) -> Outcome:
     return latency.across(_url(order), order.jobs)
 
 
+def _schedule(order: Order) -> Outcome:
+    return scheduling.due_at_once(_url(order))
+
+
+def _schedule_idle(order: Order) -> Outcome:
+    return scheduling.beside_idle_ones(_url(order), order.jobs)
+
+
 PROMISE = "at least once, fenced, states"
+ONCE = "each instant once, with any number of schedulers"
 
 CONTENDER = Contender(
     name="jobyard",
@@ -183,6 +192,24 @@ CONTENDER = Contender(
             guarantee=PROMISE,
             measure=_latency_across,
             at_most=200,
+        ),
+        Case(
+            name="schedule",
+            benchmark=Benchmark.SCHEDULE,
+            title="jobyard, no others",
+            durability=Durability.POWER_SAFE,
+            guarantee=ONCE,
+            measure=_schedule,
+            at_most=scheduling.DUE,
+        ),
+        Case(
+            name="schedule-idle",
+            benchmark=Benchmark.SCHEDULE,
+            title="jobyard, others that are not due",
+            durability=Durability.POWER_SAFE,
+            guarantee=ONCE,
+            measure=_schedule_idle,
+            rounds=1,
         ),
     ),
 )

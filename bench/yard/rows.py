@@ -7,11 +7,12 @@ from functools import partial
 
 from bench.contender import Benchmark, Case, Durability, Order, Outcome
 from bench.servers import settle
-from bench.yard import draining, http, inserting, latency, scaling, streams
+from bench.yard import draining, http, inserting, latency, scaling, scheduling, streams
 from bench.yard.slow_line import slowed
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
 PROMISE = "at least once, fenced, states"
+ONCE = "each instant once, with any number of schedulers"
 LIMITED_PROMISE = f"{PROMISE}, 10 per group"
 PAUSE_SECONDS = (0.004, 0.016)  # as the peers
 ADDED_SECONDS = 0.002
@@ -56,6 +57,14 @@ def _latency(order: Order) -> Outcome:
     return latency.inside(order.url, order.jobs, PAUSE_SECONDS)
 
 
+def _schedule(order: Order) -> Outcome:
+    return scheduling.due_at_once(order.url)
+
+
+def _schedule_idle(order: Order) -> Outcome:
+    return scheduling.beside_idle_ones(order.url, order.jobs)
+
+
 def rows(durability: Durability) -> tuple[Case, ...]:
     def row(
         name: str,
@@ -65,8 +74,9 @@ def rows(durability: Durability) -> tuple[Case, ...]:
         guarantee: str = PROMISE,
         share: float = 1.0,
         at_most: int | None = None,
+        rounds: int | None = None,
     ) -> Case:
-        return Case(name, benchmark, f"jobyard, {about}", durability, guarantee, measure, share, at_most)
+        return Case(name, benchmark, f"jobyard, {about}", durability, guarantee, measure, share, at_most, rounds)
 
     drain, enqueue = Benchmark.DRAIN, Benchmark.ENQUEUE
     kept = partial(_drain, limits=LIMITED.keeping_all())
@@ -87,4 +97,6 @@ def rows(durability: Durability) -> tuple[Case, ...]:
         row("streams-1000", Benchmark.STREAMS, "1,000 streams open", partial(_streamed, count=1000), LIMITED_PROMISE),
         row("http", Benchmark.HTTP, "POST /v1/jobs", _post, share=0.2),
         row("latency", Benchmark.LATENCY, "inside one process", _latency, at_most=200),
+        row("schedule", Benchmark.SCHEDULE, "no others", _schedule, ONCE, at_most=scheduling.DUE),
+        row("schedule-idle", Benchmark.SCHEDULE, "others that are not due", _schedule_idle, ONCE, rounds=1),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import uuid_utils
 
@@ -29,6 +30,13 @@ FEW = 20
 Planned = tuple[Entry, list[Plan]]
 
 
+class Answered(NamedTuple):
+    entry: Entry
+    plans: list[Plan]
+    decided: list[Decided]  # one for each plan
+    at: Instant  # when the store had answered
+
+
 class Firing:
     def __init__(self, store: Store, timetable: Timetable, now: Callable[[], Instant]) -> None:
         self._store = store
@@ -40,11 +48,15 @@ class Firing:
     async def fire(self, entries: Sequence[Entry], now: Instant) -> None:
         """All of them; raises StoreError with those that were not decided back in the timetable, due as they were."""
         left = list(entries)
+        answered: list[Answered] = []
         try:
             for batch in _batches(await self._planned(left, now)):
-                await self._decide(batch, now)
+                answered += await self._decide(batch, now)
                 del left[: len(batch)]
         finally:
+            # Counting their next instants takes longer than deciding: nobody has to wait for that.
+            for each in answered:
+                self._note(each)
             for entry in self._timetable.current(left):
                 self._timetable.look(entry, entry.next_at)
 
@@ -71,44 +83,40 @@ class Firing:
         for entry in entries:
             entry.decided_until = max(entry.decided_until, until.get(entry.schedule.name, 0))
 
-    async def _decide(self, batch: Sequence[Planned], now: Instant) -> None:
+    async def _decide(self, batch: Sequence[Planned], now: Instant) -> list[Answered]:
         ticks = [_tick(entry, plan) for entry, plans in batch for plan in plans]
         try:
-            answers = await self._store.decide(ticks) if ticks else []
+            decided = iter(await self._store.decide(ticks) if ticks else [])
         except StoreError:
             raise
         except Exception as error:
             if len(batch) > 1:
                 # One of them cannot be stored: the others must not suffer.
-                for each in batch:
-                    await self._decide([each], now)
-                return
-            entry = batch[0][0]
+                return [answered for each in batch for answered in await self._decide([each], now)]
+            [(entry, _)] = batch
             self._timetable.look(entry, now + BROKEN_AGAIN)
             self.events.append(StoreTrouble(f"deciding {entry.schedule.name}", error, BROKEN_AGAIN / 1000))
-            return
-        decided = iter(answers)
+            return []
         at = self._now()
-        for entry, plans in batch:
-            self._note(entry, plans, [next(decided) for _ in plans], at)
+        return [Answered(entry, plans, [next(decided) for _ in plans], at) for entry, plans in batch]
 
-    def _note(self, entry: Entry, plans: Sequence[Plan], answers: Sequence[Decided], now: Instant) -> None:
-        last = Decision.KNOWN
-        for plan, decided in zip(plans, answers, strict=True):
+    def _note(self, answered: Answered) -> None:
+        entry, last = answered.entry, Decision.KNOWN
+        for plan, decided in zip(answered.plans, answered.decided, strict=True):
             last = decided.decision
             if last is Decision.MADE or last is Decision.KNOWN:
                 entry.decided_until = max(entry.decided_until, plan.at)
             elif last is Decision.HELD:
                 entry.held = plan.at
             if last is Decision.MADE:
-                self.events.append(_told(entry, plan, decided, now))
+                self.events.append(_told(entry, plan, decided, answered.at))
         if not self._timetable.is_current(entry):
             return
         if entry.held is not None and entry.held <= entry.decided_until:
             entry.held = None
         match last:
             case Decision.HELD | Decision.FULL:
-                self._again(entry, plans[-1], last, now)
+                self._again(entry, answered.plans[-1], last, answered.at)
             case Decision.STALE:
                 self.stale.add(entry.schedule.name)
             case _:
