@@ -13,7 +13,7 @@ from tests.support import eventually
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NotPossible, StoreFull, StoreUnavailable
-from jobyard.ports.store import Action, Filter
+from jobyard.ports.store import Action, Filter, Tick, Verdict
 from jobyard.stores.sqlite import SqliteStore
 from jobyard.stores.sqlite.transaction import Transaction
 from jobyard.testing.clock import ManualClock
@@ -81,6 +81,13 @@ async def test_what_was_answered_is_in_the_log_before_the_answer(
         assert len(synced) == 1
         await store.exchange("w", [Settlement(lease.key, DONE)], [], 0, 15)
         assert len(synced) == 2
+        await store.arm("nightly", 1, 0)
+        assert len(synced) == 3
+        missed = Tick(schedule="nightly", revision=1, at=7, queue="default", verdict=Verdict.MISSED)
+        await store.decide([missed])
+        assert len(synced) == 4
+        await store.disarm("nightly")
+        assert len(synced) == 5
     finally:
         await store.close()
 

@@ -62,9 +62,9 @@ class Lives:
         for operation, asked, judged in history.select(AskDecide, Judged):
             made = None
             if judged is not None:
-                # A tick that was skipped names the job that it was skipped for.
-                ids = {one.job_id for one in judged.decided if one.verdict is not None and one.verdict.has_job}
-                made = {job_id: Inserted(job_id, True, UNTOLD) for job_id in ids if job_id is not None}
+                # Also holders for which a tick was skipped: only who was handed in is looked up.
+                ids = (one.job_id for one in judged.decided if one.job_id is not None)
+                made = {job_id: Inserted(job_id, True, UNTOLD) for job_id in ids}
             self._handed_in(operation, [due.job for due in asked.ticks if due.job is not None], made)
 
     def _handed_in(
