@@ -6,12 +6,14 @@ import pytest
 from tests.scheduler.conftest import every
 from tests.support import Events, Watched
 
+from jobyard.domain.due import next_instant
 from jobyard.domain.events import StoreTrouble, TickDecided, TickHeldUp
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, QueueSettings, State
-from jobyard.domain.schedule import Verdict
+from jobyard.domain.schedule import Schedule, Verdict
 from jobyard.errors import BadInput, StoreUnavailable
 from jobyard.ports.store import Action, Filter
-from jobyard.scheduler import firing
+from jobyard.scheduler import firing, timetable
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.service.schedules import COLLECTION, LOG, Schedules
 from jobyard.testing.clock import START, ManualClock
@@ -324,3 +326,30 @@ async def test_the_log_is_read_from_where_it_was_left(
         await scheduler.run_once()
     assert watched.calls["read"] == 10
     assert watched.calls["fetch"] == watched.calls["fetch_all"] == watched.calls["decide"] == 0
+
+
+@pytest.mark.parametrize("idle", [0, 2000])
+async def test_those_that_are_not_due_cost_nothing(
+    idle: int, schedules: Schedules, clock: ManualClock, watched: Watched, events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for number in range(idle):
+        await schedules.add(every("0 0 1 1 *", name=f"idle{number}"))
+    for name in ("a", "b", "c"):
+        await schedules.add(every("* * * * *", name=name))
+    scheduler = Scheduler(watched.as_store(), events)
+    await scheduler.run_once()
+    counted = 0
+
+    def counting(schedule: Schedule, after: Instant) -> Instant | None:
+        nonlocal counted
+        counted += 1
+        return next_instant(schedule, after)
+
+    monkeypatch.setattr(timetable, "next_instant", counting)
+    watched.calls.clear()
+    for _ in range(5):
+        clock.advance(60)
+        assert await scheduler.run_once() == 3
+    assert counted == 15, "instants were counted of some that are not due"
+    assert watched.calls == {"read": 5, "now": 15, "decide": 5}

@@ -8,11 +8,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.story.app import declare
 from tests.story.marks import Marks
 from tests.story.process import PR_SET_PDEATHSIG, Orders, read_orders
 
+from jobyard import Jobyard
 from jobyard.main.stores import make_store
 from jobyard.observe.logs import LogObserver
 from jobyard.scheduler.scheduler import Scheduler
@@ -53,7 +57,7 @@ def fork(orders: Orders, number: int) -> int:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if orders.clocks:
             turn_the_clock(orders.clocks[number % len(orders.clocks)])
-        asyncio.run(schedule(orders, number))
+        asyncio.run(live(orders, number))
         code = 0
     finally:
         sys.stdout.flush()
@@ -68,20 +72,33 @@ def turn_the_clock(seconds: float) -> None:
     time.time_ns = lambda: real_ns() + round(seconds * 1e9)
 
 
-async def schedule(orders: Orders, number: int) -> None:
+async def live(orders: Orders, number: int) -> None:
     told_to_end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_end.set)
     journal = Path(orders.journal).with_suffix(f".{number}.history")
-    store = RecordingStore(make_store(orders.store), journal)
-    await store.open()
-    scheduler = Scheduler(store, LogObserver(), name=f"{orders.name}.{number}")
+    yard = Jobyard(store=RecordingStore(make_store(orders.store), journal))
+    declare(yard, Path(orders.marks))
+    role = {"scheduler": scheduling, "worker": working}[orders.role]
+    async with yard, role(yard, f"{orders.name}.{number}"):
+        Marks(Path(orders.marks)).put(f"{orders.role}-{os.getpid()}")
+        await told_to_end.wait()
+
+
+@asynccontextmanager
+async def scheduling(yard: Jobyard, name: str) -> AsyncIterator[None]:
+    scheduler = Scheduler(yard.store, LogObserver(), name=name)
     await scheduler.start()
     while not scheduler.is_loaded:  # noqa: ASYNC110  # a story waits for many of these
         await asyncio.sleep(0.005)
-    Marks(Path(orders.marks)).put(f"scheduler-{os.getpid()}")
-    await told_to_end.wait()
+    yield
     await scheduler.stop()
-    await store.close()
+
+
+@asynccontextmanager
+async def working(yard: Jobyard, name: str) -> AsyncIterator[None]:
+    # With many processes on few cores a renewal may come late; races are the subject here, not leases.
+    async with yard.worker(concurrency=8, lease_seconds=15.0, name=name):
+        yield
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     journal: str  # the file of this process's history
     marks: str
     count: int = 0  # for scripts that do something so many times; 0: until stopped
+    role: str = "scheduler"  # what is raised in a nursery: schedulers or workers
     clocks: tuple[float, ...] = ()  # by how many seconds the clocks of its processes are wrong
 
 

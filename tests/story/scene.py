@@ -80,7 +80,7 @@ class Scene:
         self.returns: list[int] = []  # when the store was there again, in nanoseconds of CLOCK_MONOTONIC
         self.folder = folder
         self._processes: list[Process] = []
-        self._killed: set[int] = set()  # process numbers of schedulers
+        self._killed: set[int] = set()  # process numbers, of a nursery
         self._numbers = itertools.count(1)
         self._started = time.monotonic()
         self.yard = Jobyard(store=RecordingStore(make_store(url), folder / "test.history"))
@@ -110,23 +110,23 @@ class Scene:
         command += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
         return self._start("worker", command)
 
-    async def schedulers(self, count: int, clocks: tuple[float, ...] = ()) -> Process:
-        """The parent of so many; whichever of them is killed is replaced."""
+    async def nursery(self, role: str, count: int, clocks: tuple[float, ...] = ()) -> Process:
+        """The parent of so many schedulers or workers; whichever of them is killed is replaced."""
         command = [sys.executable, "-m", "tests.story.nursery"]
-        parent = self._start("nursery", command, count, clocks)
-        await self.until(lambda: len(self.scheduler_pids()) >= count, f"{count} schedulers are up")
+        parent = self._start("nursery", command, count, role=role, clocks=clocks)
+        await self.until(lambda: len(self.pids(role)) >= count, f"{count} of them are up")
         return parent
 
-    def scheduler_pids(self) -> list[int]:
-        """Of those that are up and know all schedules."""
-        told = (int(path.name.rpartition("-")[2]) for path in self.marks.paths("scheduler-"))
+    def pids(self, role: str) -> list[int]:
+        """Of those in a nursery that are up and at work."""
+        told = (int(path.name.rpartition("-")[2]) for path in self.marks.paths(f"{role}-"))
         return [pid for pid in told if pid not in self._killed]
 
-    def kill_scheduler(self, pid: int) -> None:
+    def kill_pid(self, pid: int) -> None:
         self._killed.add(pid)
         os.kill(pid, signal.SIGKILL)
 
-    def _start(self, what: str, command: list[str], count: int = 0, clocks: tuple[float, ...] = ()) -> Process:
+    def _start(self, what: str, command: list[str], count: int = 0, **more: Any) -> Process:
         name = f"{what}-{next(self._numbers)}"
         orders = Orders(
             name=name,
@@ -134,7 +134,7 @@ class Scene:
             journal=str(self.folder / f"{name}.history"),
             marks=str(self.folder / "marks"),
             count=count,
-            clocks=clocks,
+            **more,
         )
         told = {**os.environ, ORDERS_VARIABLE: msgspec.json.encode(orders).decode()}
         log = self.folder / f"{name}.log"
@@ -246,7 +246,7 @@ class Scene:
         violations += [f"{process.log.name}: {line}" for process in self._processes for line in _alarms(process.log)]
         result = Result(
             story=self.title,
-            processes=len(self._processes) + len(self.marks.paths("scheduler-")),
+            processes=len(self._processes) + sum(len(self.marks.paths(f"{role}-")) for role in ("scheduler", "worker")),
             kills=len(self.kills) + len(self.returns) + len(self._killed),
             seconds=time.monotonic() - self._started,
             violations=violations,

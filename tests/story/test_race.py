@@ -1,4 +1,4 @@
-"""Many processes race for groups that take one job at a time."""
+"""Many processes race for the same jobs, and for groups that take one job at a time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,25 @@ pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
 PROCESSES = size(8, 32)
 GROUPS = size(20, 40)
 JOBS_PER_GROUP = size(25, 100)
+RACERS = 16
+PRIZES = 10_000
+
+
+@on_every_store
+async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(scene: Scene) -> None:
+    await scene.configure()
+    parent = await scene.nursery("worker", RACERS)
+    job_ids = await scene.enqueue_all(("span", {"seconds": 0.0}, {}) for _ in range(PRIZES))
+    await scene.drained(600 if SOAK else 60)
+    await scene.stop([parent])
+
+    jobs = await scene.all_jobs()
+    assert {job.id for job in jobs} == set(job_ids)
+    assert {(job.state, job.attempt, job.deaths) for job in jobs} == {(State.COMPLETED, 1, 0)}
+    assert len(who_ran(jobs)) > RACERS // 2, "few processes did everything: that was no race"
+    result = await scene.judge()
+    assert result.history.claims == PRIZES
+    assert result.history.refused == 0
 
 
 @on_every_store

@@ -48,7 +48,7 @@ async def test_five_schedulers_and_one_is_killed_at_each_instant(stage: Path) ->
 
 
 async def killed_at_each_instant(scene: Scene) -> None:
-    parent = await scene.schedulers(SCHEDULERS)
+    parent = await scene.nursery("scheduler", SCHEDULERS)
     begin = await scene.yard.store.now()
     end = begin // 1000 * 1000 + (KILLS + 3) * 1000
     added = [
@@ -57,9 +57,9 @@ async def killed_at_each_instant(scene: Scene) -> None:
     ]
     for number in range(KILLS):
         at = begin // 1000 * 1000 + (number + 2) * 1000
-        await scene.until(lambda: len(scene.scheduler_pids()) >= SCHEDULERS, "all schedulers are up again")
+        await scene.until(lambda: len(scene.pids("scheduler")) >= SCHEDULERS, "all schedulers are up again")
         await until(scene, at + random.uniform(*KILL_BETWEEN_SECONDS) * 1000)
-        scene.kill_scheduler(random.choice(scene.scheduler_pids()))
+        scene.kill_pid(random.choice(scene.pids("scheduler")))
 
     expected = {schedule.name: list(instants(schedule, schedule.since)) for schedule in added}
 
@@ -85,7 +85,7 @@ async def test_edited_paused_and_removed_while_it_fires(stage: Path) -> None:
 async def edited_paused_and_removed(scene: Scene) -> None:
     """What a verb has answered holds from then on, whatever the schedulers know yet."""
     schedules, store = service(scene), scene.yard.store
-    parent = await scene.schedulers(3)
+    parent = await scene.nursery("scheduler", 3)
     added = await schedules.add(every("* * * * * *", name="s", priority=1, missed="all"))
     await scene.until(lambda: _has(scene, 1), "it fires within a second")
     assert min(await fired(scene, "s")) == next(instants(added, added.since))
@@ -128,7 +128,7 @@ async def test_two_hosts_whose_clocks_differ_by_seconds(stage: Path) -> None:
 
 async def clocks_differ(scene: Scene) -> None:
     schedules = service(scene)
-    parent = await scene.schedulers(2, clocks=(7.0, -5.0))
+    parent = await scene.nursery("scheduler", 2, clocks=(7.0, -5.0))
     end = await scene.yard.store.now() // 1000 * 1000 + 6000
     added = await schedules.add(every("* * * * * *", name="s", missed="skip", end_at=end))
     await until(scene, end + 1000)
