@@ -277,6 +277,22 @@ class StoreMachine(RuleBasedStateMachine):
             self.same(_ticks_of(schedule))
         self.same(lambda store, key: store.armed())
 
+    @rule(
+        queue=queue_names,
+        room=st.integers(0, 2),
+        of_group=st.booleans(),
+        plans=st.lists(st.tuples(plans, drafts), min_size=2, max_size=6),
+    )
+    def decide_in_little_room(
+        self, queue: str, room: int, of_group: bool, plans: list[tuple[dict[str, Any], dict[str, Any]]]
+    ) -> None:
+        infos = [*self.wait(self.reference.groups(queue))] if of_group else [*self.wait(self.reference.queues())]
+        most = room + max((info.waiting + info.delayed for info in infos if info.name in ("a", queue)), default=0)
+        settings = QueueSettings(**{"max_waiting_per_group" if of_group else "max_waiting": most}, **KEEP_ALL)
+        self.same(lambda store, key: store.configure(queue, settings))
+        self.decide(True, [(plan, draft | {"queue": queue}) for plan, draft in plans])
+        self.configure(queue, None, None, None)
+
     def tick(self, plan: dict[str, Any], draft: dict[str, Any]) -> Tick:
         job = None
         if plan["verdict"].has_job:
