@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.state import Settlement, Transition
-from jobyard.ports.store import Filter, Store
+from jobyard.ports.store import Filter, Store, Tick, Verdict
 from jobyard.service.read import Read
 from jobyard.stores.sqlite import SqliteStore
 
@@ -20,12 +20,16 @@ DONE = Transition(to=State.COMPLETED, result=b"null")
 
 
 async def write_history(store: Store, log: Path) -> list[int]:
-    """Batches of inserts, each half settled; answers how long the log was when each batch had been answered."""
+    """Batches of inserts and ticks, some settled; answers how long the log was when each batch had been answered."""
     lengths = []
     await store.configure("q", QueueSettings(max_per_group=2, keep_completed=1000))
+    await store.arm("nightly", 1, since=0)
     for batch in range(BATCHES):
         jobs = [NewJob(id=f"{batch:03}-{n}", kind="k", queue="q", group=f"g{n % 3}") for n in range(PER_BATCH)]
         await store.insert(jobs)
+        due = NewJob(id=f"tick-{batch:03}", kind="k", queue="q")
+        tick = Tick(schedule="nightly", revision=1, at=batch + 1, queue="q", verdict=Verdict.FIRED, job=due)
+        await store.decide([tick])
         lengths.append(log.stat().st_size)
         leases = (await store.exchange("w", [], ["q"], 3, 15)).leases
         await store.exchange("w", [Settlement(lease.key, DONE) for lease in leases], ["q"], 0, 15)
@@ -52,11 +56,17 @@ async def test_a_log_cut_anywhere_leaves_whole_batches_and_true_counts(tmp_path:
         await after.open()
         try:
             assert await after.audit() == []
-            ids = [job.id async for job in Read(after).walk(Filter())]
+            found = [job.id async for job in Read(after).walk(Filter())]
+            # An instant and its job stand or fall together.
+            told = [tick.job_id for tick in await after.ticks("nightly")]
+            assert told == [id_ for id_ in found if id_.startswith("tick")]
+            assert [armed.decided_until for armed in await after.armed()] in ([len(told)], [])
+            ids = [id_ for id_ in found if not id_.startswith("tick")]
             batches = {id_[:3] for id_ in ids}
             assert len(ids) == PER_BATCH * len(batches), "a batch was cut in two"
             answered = {f"{batch:03}" for batch, length in enumerate(lengths) if length <= cut}
             assert answered <= batches, "an answered batch is missing"
+            assert {f"tick-{batch}" for batch in answered} <= set(told), "an answered tick is missing"
             await after.insert([NewJob(id="next", kind="k", queue="q")])
         finally:
             await after.close()
