@@ -33,7 +33,7 @@ check: $(STAMP)  ## ruff, mypy --strict, import-linter
 test: check servers  ## every test, small counts
 	$(BIN)/python -m tests.run
 
-servers: $(STAMP)  ## install what the tests need and lack: Redis, PostgreSQL, PgBouncer
+servers: $(STAMP)  ## install what the tests need and lack: Redis, PostgreSQL, PgBouncer, Chromium
 	@$(BIN)/python -m tests.servers.install
 
 soak: servers    ## fault and race suites with full counts, recorded in docs/reliability.md

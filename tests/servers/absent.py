@@ -1,4 +1,4 @@
-"""Where the servers' programs are, and what to say when they are not."""
+"""Where the servers' programs and the browser are, and what to say when they are not."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from pathlib import Path
 
 # Debian keeps PostgreSQL's own programs out of the path, one folder per version.
 FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/sbin", "/usr/local/sbin")
-PACKAGES = {"redis-server": "redis-server", "postgres": "postgresql", "pgbouncer": "pgbouncer"}
+PACKAGES = {
+    "redis-server": "redis-server",
+    "postgres": "postgresql",
+    "pgbouncer": "pgbouncer",
+    "chromium": "chromium",
+}
 
 
 class Absent(Exception):
-    """A server is not installed here."""
+    """A server, or the browser, is not installed here."""
 
     def __init__(self, program: str) -> None:
         super().__init__(

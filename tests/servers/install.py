@@ -1,4 +1,4 @@
-"""Installs the servers that are missing, when it may: `make test` calls it."""
+"""Installs the servers and the browser that are missing, when it may: `make test` calls it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main() -> int:
         return 0
     words = f"apt-get install {' '.join(missing)}"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        print(f"Some tests need servers that are not installed; to run them: {words}", file=sys.stderr)
+        print(f"Some tests need programs that are not installed; to run them: {words}", file=sys.stderr)
         return 0
     print(f"Installing for the tests: {words}", flush=True)
     with nothing_starts():
@@ -32,7 +32,7 @@ def main() -> int:
             done = _apt("install", "--yes", "--no-install-recommends", *missing)
     if done.returncode != 0:
         print(f"{words} failed; their tests cannot run:\n{done.stdout}{done.stderr}", file=sys.stderr)
-    return 0  # the tests themselves say what a missing server means: a failure in CI, a skip elsewhere
+    return 0  # the tests themselves say what a missing program means: a failure in CI, a skip elsewhere
 
 
 @contextmanager

@@ -33,6 +33,7 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} · jobyard</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/login.css">
 </head>
 <body>

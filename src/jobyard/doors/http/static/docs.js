@@ -10,6 +10,11 @@ function element(name, options = {}, ...children) {
 
 let description = {};
 
+// Text in which `words` between backticks are code.
+function withCode(text) {
+  return text.split("`").map((part, place) => (place % 2 ? element("code", { textContent: part }) : part));
+}
+
 function resolve(schema) {
   if (!schema || !schema.$ref) return schema || {};
   return description.components.schemas[schema.$ref.split("/").pop()];
@@ -117,11 +122,12 @@ function route(method, path, operation) {
   const output = element("div", {});
   output.setAttribute("aria-live", "polite");
   const streams = Boolean(operation.responses["200"]?.content?.["text/event-stream"]);
+  const byHand = streams ? "A stream: open it with curl -N." : operation.requestBody && !wanted ? "A form of the login page." : "";
   const button = element("button", { textContent: "Send", type: "submit" });
   const form = element("form", {},
     ...inputs.map(({ of, input }) => element("div", { className: "field" }, element("code", { textContent: of.name }), input)),
     ...(body ? [fields(wanted), body] : []),
-    streams ? element("p", { textContent: "A stream: open it with curl -N." }) : button, output);
+    byHand ? element("p", { textContent: byHand }) : button, output);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send(method, path, inputs, body ? body.value : null, output);
@@ -140,7 +146,7 @@ function route(method, path, operation) {
 
 function show() {
   byId("version").textContent = description.info.version;
-  byId("about").textContent = description.info.description;
+  byId("about").replaceChildren(...withCode(description.info.description));
   const sections = description.tags.map(({ name }) => {
     const found = Object.entries(description.paths).flatMap(([path, operations]) =>
       Object.entries(operations).filter(([, operation]) => operation.tags.includes(name))
@@ -154,8 +160,11 @@ function show() {
 
 byId("search").addEventListener("input", (event) => {
   const words = event.target.value.toLowerCase().split(/\s+/);
-  for (const each of document.querySelectorAll("#routes section > details"))
-    each.hidden = !words.every((word) => each.dataset.words.includes(word));
+  for (const section of document.querySelectorAll("#routes section")) {
+    const routes = [...section.querySelectorAll(":scope > details")];
+    for (const each of routes) each.hidden = !words.every((word) => each.dataset.words.includes(word));
+    section.hidden = routes.every((each) => each.hidden);
+  }
 });
 
 byId("token").addEventListener("change", async () => {

@@ -1,0 +1,112 @@
+"""The pages as a browser shows them: they work, ask nobody else for anything, and break no rule of their policy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import expect
+from tests.browser.support import Window, window
+from tests.doors.scenes import hand_in, ids
+
+from jobyard.doors.http.routes import all_routes
+
+LISTEN = """() => new Promise((resolve) => {
+  const source = new EventSource("/v1/events");
+  source.onmessage = (message) => { source.close(); resolve(JSON.parse(message.data).type); };
+  source.onerror = () => resolve("an error");
+})"""
+# As a page would that somebody has smuggled a script into.
+SMUGGLE = """() => new Promise((resolve) => {
+  document.addEventListener("securitypolicyviolation", (event) => resolve(event.effectiveDirective));
+  const script = document.createElement("script");
+  script.textContent = "document.title = 'smuggled'";
+  document.body.append(script);
+})"""
+
+
+@pytest.fixture
+async def shown() -> AsyncIterator[Window]:
+    async with window() as made:
+        yield made
+        assert made.complaints == []
+        assert made.strangers == []
+
+
+async def test_the_api_is_shown_and_can_be_tried(shown: Window) -> None:
+    page = shown.page
+    await shown.go("/docs")
+    await expect(page.locator("#routes")).to_have_attribute("aria-busy", "false")
+    assert await page.locator("#routes section > details").count() == sum(len(each.all) for each in all_routes())
+    assert "`" not in await page.inner_text("body")
+    await page.fill("#token", await shown.scene.token("operator"))
+    await page.press("#token", "Tab")
+    await expect(page.locator("#who")).to_have_text("You are a operator, operator.")
+    await page.fill("#search", "POST /v1/jobs/batch")
+    await expect(page.locator("#routes section:visible")).to_have_count(1)
+    await expect(page.locator("#routes section > details:visible")).to_have_count(1)
+    await page.fill("#search", "")
+    await page.click("#submit_job > summary")
+    await page.fill("#submit_job textarea", '{"kind": "mail", "payload": {"number": 12345678901234567890}}')
+    await page.click("#submit_job button")
+    await expect(page.locator("#submit_job p.good")).to_contain_text("202")
+    await page.click("#list_jobs > summary")
+    await page.click("#list_jobs button")
+    await expect(page.locator("#list_jobs pre")).to_contain_text('"number": 12345678901234567890')
+
+
+async def test_log_in_work_by_cookie_and_log_out(shown: Window) -> None:
+    page, scene = shown.page, shown.scene
+    await shown.go("/login")
+    await page.fill("#token", "jy_000000000000_wrongwrongwrongwrongwrong")
+    await page.press("#token", "Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("not known")
+    assert [text for text in shown.complaints if "401" not in text] == []
+    shown.complaints.clear()  # that the login was refused, the browser says too
+    await page.fill("#token", await scene.token("operator"))
+    await page.press("#token", "Enter")
+    await expect(page.locator("main")).to_contain_text("logged in as a operator (operator)")
+    [cookie] = await page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert await page.evaluate(LISTEN) == "io.jobyard.snapshot.v1"
+    await page.click("text=The API")
+    await page.click("#submit_job > summary")
+    await page.click("#submit_job button")
+    await expect(page.locator("#submit_job p.good")).to_contain_text("202")
+    async with scene.client("viewer") as viewer:
+        assert len(await ids(viewer)) == 1
+    await shown.go("/login")
+    await page.click("text=Log out")
+    await expect(page.locator("#token")).to_be_visible()
+    assert await page.context.cookies() == []
+
+
+async def test_a_script_that_was_smuggled_in_does_not_run(shown: Window) -> None:
+    for path in ("/docs", "/login"):
+        await shown.go(path)
+        assert await shown.page.evaluate(SMUGGLE) == "script-src-elem"
+        assert await shown.page.title() != "smuggled"
+    assert all("Content Security Policy" in text for text in shown.complaints)
+    shown.complaints.clear()
+
+
+async def test_what_jobs_hold_is_shown_as_text(shown: Window) -> None:
+    async with shown.scene.client("operator") as client:
+        await hand_in(client, payload={"text": "<img src=x onerror=alert(1)>"}, kind="<b>bold</b>")
+    await shown.go("/docs")
+    await shown.page.fill("#token", await shown.scene.token("viewer"))
+    await shown.page.click("#list_jobs > summary")
+    await shown.page.click("#list_jobs button")
+    await expect(shown.page.locator("#list_jobs pre")).to_contain_text("<img src=x onerror=alert(1)>")
+    assert await shown.page.locator("img, b").count() == 0
+
+
+@pytest.mark.parametrize("path", ["/docs", "/login"])
+async def test_nothing_is_wider_than_a_telephone(path: str) -> None:
+    async with window(viewport={"width": 360, "height": 700}, color_scheme="dark") as shown:
+        await shown.go(path)
+        await expect(shown.page.locator("h1")).to_be_visible()
+        if path == "/docs":
+            await expect(shown.page.locator("#routes")).to_have_attribute("aria-busy", "false")
+        assert await shown.page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert shown.complaints == []
