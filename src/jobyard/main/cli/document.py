@@ -58,6 +58,6 @@ def _fields(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _field(name: str, value: Any) -> Any:
-    if name == "at" or name.endswith("_at"):
+    if (name == "at" or name.endswith("_at")) and not isinstance(value, str):  # what came from a server is text
         return None if value in (None, 0, FOREVER) else rfc3339(value)
     return document(value)

@@ -55,13 +55,13 @@ def scheduler(session: Session, health_host: str, health_port: int | None) -> No
     """
     yard = session.yard()
     session.set_up_logs("info", everything=True)
-    require_shared(yard)
     health = None if health_port is None else watched(yard, health_host, health_port)
     run_loop(_run(session, yard, health))
 
 
 async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> None:
     async with session.opened(yard), contextlib.AsyncExitStack() as beside:
+        require_shared(yard)
         await declare_schedules(session, yard, is_whole=True)
         scheduling = Scheduling(yard, yard.observer)
         loop = asyncio.get_running_loop()
