@@ -55,6 +55,28 @@ async def test_the_numbered_migrations_add_up_to_the_schema(postgres_url: str) -
             assert await store.audit() == []
 
 
+async def test_what_the_first_schema_holds_goes_on(postgres_url: str) -> None:
+    async with new_schema(postgres_url) as schema, new_schema(postgres_url) as fresh:
+        connection = await asyncpg.connect(postgres_url)
+        try:
+            await connection.execute(f"CREATE SCHEMA {schema}")
+            await connection.execute(f"CREATE TABLE {schema}.jobyard_schema (version int PRIMARY KEY)")
+            await connection.execute(Statements(schema).qualify(migrations()[0][2]))
+            # Of its functions one has gone since.
+            await connection.execute(f"""
+                INSERT INTO {schema}.jobyard_schema VALUES (1);
+                CREATE FUNCTION {schema}.jobyard_fire(text, bigint) RETURNS void LANGUAGE sql AS '';
+                INSERT INTO {schema}.jobyard_fired VALUES ('nightly', 1000, 'job');
+                INSERT INTO {schema}.jobyard_log VALUES ('changes', 1, 1, 'first'), ('changes', 2, 2, 'second')""")
+            async with opened(postgres_url, schema) as store, opened(postgres_url, fresh):
+                assert await store.append("changes", b"third") == 3
+                assert [entry.number for entry in await store.read("changes", after=1)] == [2, 3]
+                assert await store.audit() == []
+            assert await catalog(connection, schema) == await catalog(connection, fresh)
+        finally:
+            await connection.close()
+
+
 async def test_looking_at_migrations_changes_nothing(postgres_url: str) -> None:
     async with new_schema(postgres_url) as schema:
         store = PostgresStore(postgres_url, schema=schema)

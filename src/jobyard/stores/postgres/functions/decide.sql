@@ -25,7 +25,8 @@ DECLARE
 BEGIN
   -- A client that is frozen between this and its commit must not keep the schedules.
   PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);
-  PERFORM FROM {schema}.jobyard_armed a WHERE a.schedule = ANY (p_schedule) ORDER BY a.schedule FOR NO KEY UPDATE;
+  PERFORM FROM (SELECT DISTINCT u.s COLLATE "C" AS schedule FROM unnest(p_schedule) u(s) ORDER BY 1) n
+  CROSS JOIN LATERAL (SELECT FROM {schema}.jobyard_armed a WHERE a.schedule = n.schedule OFFSET 0 FOR NO KEY UPDATE) a;
   SELECT j.decisions, j.holders INTO decisions, holders FROM {schema}.jobyard_judge(
     v_now, p_schedule, p_revision, p_at, p_skip, p_id, p_queue, p_group, p_unique) j;
   SELECT array_agg(CASE WHEN u.d = 'made' AND u.h IS NULL THEN u.i END ORDER BY u.o),

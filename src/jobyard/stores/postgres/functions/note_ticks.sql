@@ -1,16 +1,15 @@
 -- Ticks were recorded: their schedules are decided until then, and the oldest records beyond the newest 100 go.
 -- in: schedule and instant of each; the caller holds the rows of the schedules.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_note_ticks(p_schedule text[], p_at bigint[]) RETURNS void LANGUAGE plpgsql
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
   keeps CONSTANT integer := 100;
 BEGIN
   WITH made AS (
-    SELECT m.schedule, m.last, a.kept + m.many AS kept, o.tids, coalesce(o.last + 1, a.kept_from) AS kept_from
+    SELECT a.tid, m.last, a.kept + m.many AS kept, o.tids, coalesce(o.last + 1, a.kept_from) AS kept_from
     FROM (SELECT u.s AS schedule, max(u.at) AS last, count(*) AS many FROM unnest(p_schedule, p_at) u(s, at)
           GROUP BY u.s) m
-    CROSS JOIN LATERAL (SELECT x.kept, x.kept_from FROM {schema}.jobyard_armed x
+    CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.kept, x.kept_from FROM {schema}.jobyard_armed x
                         WHERE x.schedule = m.schedule OFFSET 0) a
     CROSS JOIN LATERAL (
       SELECT array_agg(t.tid) AS tids, max(t.at) AS last FROM (
@@ -22,6 +21,6 @@ BEGIN
     DELETE FROM {schema}.jobyard_tick WHERE ctid = ANY (ARRAY(SELECT unnest(m.tids) FROM made m)))
   UPDATE {schema}.jobyard_armed a
   SET decided_until = m.last, kept = least(m.kept, keeps), kept_from = m.kept_from
-  FROM made m WHERE a.schedule = m.schedule;
+  FROM made m WHERE a.ctid = m.tid;
 END
 $$;

@@ -10,14 +10,16 @@ BEGIN
   SELECT n.q, NULL::text, k.max_waiting, k.max_waiting - k.waiting - k.delayed
     - coalesce((SELECT sum(i.waiting + i.delayed) FROM {schema}.jobyard_inbox i WHERE i.queue = n.q), 0)::bigint
   FROM (SELECT DISTINCT u.q FROM unnest(p_queue) u(q)) n
-  JOIN {schema}.jobyard_queue k ON k.name = n.q WHERE k.max_waiting IS NOT NULL;
+  CROSS JOIN LATERAL (SELECT x.max_waiting, x.waiting, x.delayed FROM {schema}.jobyard_queue x
+                      WHERE x.name = n.q AND x.max_waiting IS NOT NULL OFFSET 0) k;
   RETURN QUERY
   SELECT n.q, n.g, k.max_waiting_per_group, k.max_waiting_per_group - coalesce(c.waiting + c.delayed, 0)
     - coalesce((SELECT sum(i.waiting + i.delayed) FROM {schema}.jobyard_inbox i
                 WHERE i.queue = n.q AND i.group_name = n.g), 0)::bigint
   FROM (SELECT DISTINCT u.q, u.g FROM unnest(p_queue, p_group) u(q, g) WHERE u.g <> '') n
-  JOIN {schema}.jobyard_queue k ON k.name = n.q
-  LEFT JOIN {schema}.jobyard_group c ON c.queue = n.q AND c.name = n.g
-  WHERE k.max_waiting_per_group IS NOT NULL;
+  CROSS JOIN LATERAL (SELECT x.max_waiting_per_group FROM {schema}.jobyard_queue x
+                      WHERE x.name = n.q AND x.max_waiting_per_group IS NOT NULL OFFSET 0) k
+  LEFT JOIN LATERAL (SELECT x.waiting, x.delayed FROM {schema}.jobyard_group x
+                     WHERE x.queue = n.q AND x.name = n.g OFFSET 0) c ON true;
 END
 $$;

@@ -1,0 +1,332 @@
+"""Ticks on PostgreSQL: schedulers that meet neither wait crosswise nor fail, and the work of a tick does not grow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.conformance.support import armed, decide_one, fired, new, tick
+from tests.stores.postgres_support import connection, done, new_schema, opened, schema, store
+from tests.support import eventually
+
+from jobyard.domain.job import QueueSettings, Unique
+from jobyard.domain.state import Settlement
+from jobyard.ports.store import Armed, Decided, Decision, Tick, Verdict
+from jobyard.ports.timekeeping import KEPT_TICKS
+from jobyard.stores.postgres import PostgresStore
+from jobyard.stores.postgres.pool import Pool
+from jobyard.stores.postgres.timekeeping import tick_columns
+
+__all__ = ["connection", "schema", "store"]
+
+SCHEDULES, ROUNDS, SCHEDULERS = 40, 12, 3
+QUEUES = ("a", "b", "c")  # the first two limit what may wait
+MANY, HISTORY = 50_000, 10
+# Many schedules with some history each, and one whose history is full.
+PAST = """
+INSERT INTO {schema}.jobyard_armed (schedule, revision, decided_until, kept)
+  SELECT 'past-' || i, 1, {history}, {history} FROM generate_series(1, {many}) i;
+INSERT INTO {schema}.jobyard_tick (schedule, at, verdict, first, count, decided_at)
+  SELECT 'past-' || i, at, 'missed', at, 1, at FROM generate_series(1, {many}) i, generate_series(1, {history}) at;
+"""
+
+
+def names(count: int) -> list[str]:
+    return [f"schedule-{number:04}" for number in range(count)]
+
+
+async def arm_all(store: PostgresStore, count: int) -> list[str]:
+    await asyncio.gather(*(store.arm(name, 1, since=0) for name in names(count)))
+    return names(count)
+
+
+def due(at: int, shuffled: random.Random) -> list[Tick]:
+    """Most of the schedules in any order, in whatever queue."""
+    return [
+        tick(at, new(queue=shuffled.choice(QUEUES), group="g", unique=Unique(name)), schedule=name, skip_if_held=True)
+        for name in shuffled.sample(names(SCHEDULES), SCHEDULES - 5)
+    ]
+
+
+async def decide_all(store: PostgresStore, seed: int) -> list[tuple[str, int, Decided]]:
+    shuffled = random.Random(seed)
+    made: list[tuple[str, int, Decided]] = []
+    for at in range(1, ROUNDS + 1):
+        ticks = due(at, shuffled)
+        answers = await store.decide(ticks)
+        made += [
+            (each.schedule, each.at, answer)
+            for each, answer in zip(ticks, answers, strict=True)
+            if answer.decision is Decision.MADE
+        ]
+    return made
+
+
+async def insert_beside(store: PostgresStore, over: asyncio.Event) -> None:
+    while not over.is_set():
+        await store.insert([new(queue=queue, group="g") for queue in ("b", "a", "c")])
+
+
+async def work_beside(store: PostgresStore, over: asyncio.Event) -> Counter[str]:
+    """Ends free keys; queues are held meanwhile."""
+    taken: Counter[str] = Counter()
+    settlements: list[Settlement] = []
+    while True:
+        leases = (await store.exchange("w", settlements, (), 30, 30.0)).leases
+        taken.update(lease.job_id for lease in leases)
+        settlements = [done(lease) for lease in leases]
+        if over.is_set() and not leases:
+            return taken
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+async def test_schedulers_that_meet_neither_wait_crosswise_nor_fail(
+    postgres_url: str, pgbouncer_url: str, pooled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy row may be met again; a deadlock, or somebody in between, would show.
+    monkeypatch.setattr("jobyard.stores.postgres.pool.TRY_AGAIN", {"55P03"})
+    url = pgbouncer_url if pooled else postgres_url
+    async with AsyncExitStack() as stack:
+        schema = await stack.enter_async_context(new_schema(postgres_url))
+        handles = [
+            await stack.enter_async_context(opened(url, schema, pooled=pooled, connections=4))
+            for _ in range(SCHEDULERS + 1)
+        ]
+        for queue in QUEUES[:2]:
+            await handles[0].configure(queue, QueueSettings(max_waiting=100_000, max_waiting_per_group=100_000))
+        await arm_all(handles[0], SCHEDULES)
+        over = asyncio.Event()
+        inserting = asyncio.create_task(insert_beside(handles[-1], over))
+        working = asyncio.create_task(work_beside(handles[-1], over))
+        found = await asyncio.gather(*(decide_all(store, seed) for seed, store in enumerate(handles[:-1])))
+        over.set()
+        await inserting
+        taken = await working
+
+        made = [each for some in found for each in some]
+        assert len({(name, at) for name, at, _ in made}) == len(made)
+        told = [
+            (name, each.at, Decided(Decision.MADE, each.verdict, each.job_id))
+            for name in names(SCHEDULES)
+            for each in await handles[0].ticks(name)
+        ]
+        assert sorted(told, key=str) == sorted(made, key=str)
+        jobs = [answer.job_id for _, _, answer in made if answer.verdict is Verdict.FIRED]
+        assert len(jobs) >= SCHEDULES
+        assert {taken[job_id] for job_id in jobs if job_id} == {1}
+        assert await handles[0].audit() == []
+
+
+async def test_schedules_are_held_in_the_order_of_their_names(
+    schema: str, store: PostgresStore, connection: Any
+) -> None:
+    await asyncio.gather(*(store.arm(name, 1, since=0) for name in ("a", "b", "c")))
+    lock = f"SELECT FROM {schema}.jobyard_armed WHERE schedule = $1 FOR NO KEY UPDATE"
+    async with connection.transaction():
+        await connection.execute(lock, "b")
+        deciding = asyncio.create_task(store.decide([tick(1000, schedule=name) for name in ("c", "b", "a")]))
+        await until_waited_for(store, connection)
+        free = [bool(await connection.fetch(f"{lock} SKIP LOCKED", name)) for name in ("a", "c")]
+        assert free == [False, True]
+    assert {answer.decision for answer in await deciding} == {Decision.MADE}
+
+
+async def test_a_full_queue_is_exact_with_many_schedulers(
+    postgres_url: str, schema: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.stores.postgres.pool.TRY_AGAIN", {"55P03"})
+    await store.configure("default", QueueSettings(max_waiting=50))
+    all_names = await arm_all(store, 60)
+    async with opened(postgres_url, schema) as other:
+        calls = [
+            handle.decide([tick(1000, schedule=name), tick(2000, schedule=name)])
+            for name in all_names
+            for handle in (store, other)
+        ]
+        found = Counter(answer.decision for answers in await asyncio.gather(*calls) for answer in answers)
+    assert found[Decision.MADE] == (await store.queues())[0].waiting == 50
+    assert found[Decision.FULL] > 0
+    assert set(found) <= {Decision.MADE, Decision.KNOWN, Decision.FULL}
+    assert await store.audit() == []
+
+
+async def test_a_key_in_an_open_transaction_is_waited_for(store: PostgresStore, connection: Any) -> None:
+    await store.arm("nightly", 1, since=0)
+    holder = new(unique=Unique("key"))
+    transaction = connection.transaction()
+    await transaction.start()
+    await store.insert([holder], transaction=connection)
+    deciding = asyncio.create_task(decide_one(store, 1000, new(unique=Unique("key")), skip_if_held=True))
+    await until_waited_for(store, connection)
+    assert not deciding.done()
+    await transaction.commit()
+    assert await deciding == Decided(Decision.MADE, Verdict.SKIPPED, holder.id)
+    assert (await store.queues())[0].waiting == 1
+
+
+async def until_waited_for(store: PostgresStore, connection: Any) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
+    pid = connection.get_server_pid()
+    await eventually(lambda: store._run(lambda other, _: other.fetchval(waiting, pid)))
+
+
+async def test_a_queue_that_others_fill_meanwhile_is_full(
+    postgres_url: str, store: PostgresStore, connection: Any
+) -> None:
+    """An application's transaction holds no queue: it may commit after the room was looked at."""
+    await store.configure("default", QueueSettings(max_waiting=1))
+    await store.arm("nightly", 1, since=0)
+    prefix = f"{store._open_parts().statements.quoted}.jobyard"
+    await connection.execute(f"""
+        CREATE FUNCTION {prefix}_pause() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+          PERFORM pg_sleep(0.5);
+          RETURN NEW;
+        END $$;
+        CREATE TRIGGER pause BEFORE INSERT ON {prefix}_unique FOR EACH ROW EXECUTE FUNCTION {prefix}_pause()""")
+    other = await asyncpg.connect(postgres_url)
+    transaction = other.transaction()
+    await transaction.start()
+    await store.insert([new()], transaction=other)
+    deciding = asyncio.create_task(decide_one(store, 1000, new(unique=Unique("key"))))
+    asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%jobyard_decide%'"
+    await eventually(lambda: connection.fetchval(asleep))
+    await transaction.commit()
+    await other.close()
+    assert await deciding == Decided(Decision.FULL)
+    assert await armed(store) == Armed("nightly", 1, 0)
+    assert await store.audit() == []
+
+
+async def test_a_client_that_is_frozen_keeps_its_schedules_for_seconds_at_most(store: PostgresStore) -> None:
+    """Behind a pooler the commit is a trip of its own."""
+    await store.arm("nightly", 1, since=0)
+    columns = tick_columns([tick(1000, verdict=Verdict.MISSED)])
+
+    async def look(connection: Any) -> str:
+        async with connection.transaction():
+            await connection.fetch(store._open_parts().statements["decide"], None, *columns)
+            return str(await connection.fetchval("SHOW idle_in_transaction_session_timeout"))
+
+    assert await store._open_parts().pool.run(look) == "5s"
+
+
+async def test_a_thousand_ticks_are_one_trip(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    all_names = await arm_all(store, 1000)
+    jobs = [new(unique=Unique(name), tags=(name,)) for name in all_names]
+    ticks = [tick(7, job, schedule=name, skip_if_held=True) for name, job in zip(all_names, jobs, strict=True)]
+    trips = 0
+    once = Pool._once
+
+    async def counted(self: Pool, *arguments: Any) -> Any:
+        nonlocal trips
+        trips += 1
+        return await once(self, *arguments)
+
+    monkeypatch.setattr(Pool, "_once", counted)
+    # Those who are told of them hear it in a trip of its own.
+    monkeypatch.setattr(store._open_parts().crier, "tell", lambda what: None)
+    assert await store.decide(ticks) == [fired(job.id) for job in jobs]
+    assert trips == 1
+
+
+async def pages(connection: Any, store: PostgresStore, at: int) -> int:
+    """How many pages it touches to decide an instant, with a job."""
+    arguments = [None, *tick_columns([tick(at, new(unique=Unique(f"at {at}"), tags=("t",)), skip_if_held=True)])]
+    statement = store._open_parts().statements["decide"]
+    [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
+    buffers = json.loads(plan)[0]["Plan"]
+    assert (await store.ticks("nightly", limit=1))[0].at == at
+    return int(buffers["Shared Hit Blocks"] + buffers["Shared Read Blocks"])
+
+
+async def costs(connection: Any, store: PostgresStore, start: int = 1000) -> list[int]:
+    await store.arm("nightly", 1, since=0)
+    await store.decide([tick(start + number, verdict=Verdict.MISSED) for number in range(3 * KEPT_TICKS)])
+    found = [await pages(connection, store, start + 500 + number) for number in range(10)]
+    return found[3:]  # the first ones read the catalog
+
+
+async def test_the_work_of_a_tick_does_not_grow(schema: str, store: PostgresStore, connection: Any) -> None:
+    """Counted in pages. A tree that holds a thousand times as much is a level or two deeper."""
+    # Plans are made, and kept, while the statistics say that there is next to nothing.
+    await store.arm("nightly", 1, since=0)
+    await connection.execute(f"VACUUM ANALYZE {schema}.jobyard_armed, {schema}.jobyard_tick")
+    few = await costs(connection, store)
+    await connection.execute(PAST.format(schema=schema, many=MANY, history=HISTORY), timeout=300)
+    many = await costs(connection, store, 2000)
+    assert max(many) < max(few) + 30, (few, many)
+    await connection.execute(f"ANALYZE {schema}.jobyard_armed, {schema}.jobyard_tick")
+    again = await costs(connection, store, 3000)
+    assert max(again) < max(few) + 30, (few, again)
+    assert await store.audit() == []
+
+
+async def test_what_is_no_longer_remembered_is_not_walked_over(
+    postgres_url: str, store: PostgresStore, connection: Any
+) -> None:
+    """Also while somebody's old snapshot keeps the dead rows in place."""
+    few = await costs(connection, store)
+    old = await asyncpg.connect(postgres_url)
+    async with old.transaction(isolation="repeatable_read"):
+        await old.fetchval("SELECT count(*) FROM pg_class")
+        for start in range(2000, 12_000, 1000):
+            await store.decide([tick(start + number, verdict=Verdict.MISSED) for number in range(1000)])
+        many = [await pages(connection, store, 20_000 + number) for number in range(5)]
+    await old.close()
+    assert max(many) < max(few) + 30, (few, many)
+
+
+async def test_whoever_follows_a_log_passes_no_entry_by(store: PostgresStore, connection: Any) -> None:
+    """A number that is visible says that all before it are: also while somebody has not yet committed his."""
+    statement = store._open_parts().statements["append_log"]
+    transaction = connection.transaction()
+    await transaction.start()
+    assert await connection.fetchval(statement, None, "changes", b"first") == 1
+    second = asyncio.create_task(store.append("changes", b"second"))
+    await until_waited_for(store, connection)
+    assert await store.read("changes") == []
+    assert not second.done()
+    assert await store.append("others", b"not held up") == 1
+    await transaction.commit()
+    assert await second == 2
+    assert [(entry.number, entry.data) for entry in await store.read("changes")] == [(1, b"first"), (2, b"second")]
+
+
+async def test_a_log_that_is_followed_while_many_write(store: PostgresStore) -> None:
+    async def write() -> None:
+        for _ in range(25):
+            await store.append("changes", b"x")
+
+    writing = asyncio.gather(*(write() for _ in range(6)))
+    seen: list[int] = []
+    while len(seen) < 150:
+        seen += [entry.number for entry in await store.read("changes", after=seen[-1] if seen else 0, limit=7)]
+        assert not writing.done() or not writing.exception()
+    assert seen == list(range(1, 151))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "DELETE FROM {schema}.jobyard_armed",
+        "UPDATE {schema}.jobyard_armed SET decided_until = 999",
+        "UPDATE {schema}.jobyard_armed SET kept = kept + 1",
+        "UPDATE {schema}.jobyard_armed SET kept_from = 1001",
+        "DELETE FROM {schema}.jobyard_log_end",
+        "UPDATE {schema}.jobyard_log_end SET number = 0",
+    ],
+)
+async def test_the_audit_finds_what_was_planted(store: PostgresStore, connection: Any, fault: str) -> None:
+    await store.arm("nightly", 1, since=0)
+    await decide_one(store, 1000)
+    await store.append("changes", b"x")
+    assert await store.audit() == []
+    await connection.execute(store._open_parts().statements.qualify(fault))
+    assert len(await store.audit()) == 1
