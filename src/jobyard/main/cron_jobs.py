@@ -106,7 +106,8 @@ async def _from_postgres(url: str, table: str) -> tuple[list[str], list[Row]]:
         finally:
             await connection.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
-        raise ConfigurationError(f"{shown(url)} cannot be read: {error or type(error).__name__}.") from error
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ConfigurationError(f"{shown(url)} cannot be read: {why}.") from error
 
 
 def _found(url: str, table: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
