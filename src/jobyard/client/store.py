@@ -151,6 +151,7 @@ class ServerStore:
 
     # The store's own
 
+    ages = stays("ages")
     insert = stays("insert")
     exchange = stays("exchange")
     settle = stays("settle")

@@ -266,6 +266,16 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     running: int
 
 
+class QueueAges(msgspec.Struct, frozen=True, kw_only=True):
+    queue: str
+    waiting_since: Instant | None = None  # when the job that waits longest came, or became due; None: none waits
+    running_since: Instant | None = None  # when the job that runs longest was started
+
+
+# A look at the ages of a queue's jobs goes along so many places where the next job may stand.
+PLACES_LOOKED_AT = 1000
+
+
 class People(Protocol):
     async def get(self, job_id: str) -> Job | None: ...
 
@@ -294,6 +304,14 @@ class People(Protocol):
 
     async def queues(self) -> list[QueueInfo]:
         """All queues by name, with counts that cost the same however many jobs there are."""
+        ...
+
+    async def ages(self) -> list[QueueAges]:
+        """All queues by name, and since when the oldest of their due and of their running jobs are there.
+
+        Looks at the first job of each priority in each group, at PLACES_LOOKED_AT of them; its cost does not grow with
+        the jobs behind those.
+        """
         ...
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:

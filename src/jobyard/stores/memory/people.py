@@ -10,7 +10,8 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.instant import after
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadInput
-from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
+from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
+from jobyard.stores.memory.ages import ages_of
 from jobyard.stores.memory.audit import disagreements
 from jobyard.stores.memory.change import change
 from jobyard.stores.memory.entry import Entry
@@ -83,6 +84,10 @@ class PeopleVerbs(TimekeepingVerbs):
     async def queues(self) -> list[QueueInfo]:
         with self._looking():
             return [_queue_info(line) for line in self._shelf.lines]
+
+    async def ages(self) -> list[QueueAges]:
+        with self._looking():
+            return [ages_of(self._shelf, line) for line in self._shelf.lines]
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         with self._looking():

@@ -10,7 +10,17 @@ from jobyard.domain.admission import Group, Queue
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadInput, JobNotFound, NotPossible
-from jobyard.ports.store import CLOCK_SET_BACK, Action, Changed, Filter, GroupInfo, Page, QueueInfo
+from jobyard.ports.store import (
+    CLOCK_SET_BACK,
+    PLACES_LOOKED_AT,
+    Action,
+    Changed,
+    Filter,
+    GroupInfo,
+    Page,
+    QueueAges,
+    QueueInfo,
+)
 from jobyard.stores.redis.packing import CODES, STATES, milliseconds, queue_from, queue_name, text, unpack
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
@@ -19,6 +29,7 @@ from jobyard.stores.redis.viewing import seen
 
 GET, FIND, CHANGE, CONFIGURE = command("get"), command("find"), command("change"), command("configure")
 QUEUES, GROUPS, STANDING, PRUNE = command("queues"), command("groups"), command("standing"), command("prune")
+AGES = command("ages")
 AUDIT, AUDIT_SCHEDULES, SIGNAL = command("audit"), command("audit_schedules"), command("signal")
 
 # An audit reads all there is; at about 10 µs per job.
@@ -153,6 +164,19 @@ async def set_limit(server: Server, queue: str, group: str, limit: int | None) -
 async def queues(server: Server) -> list[QueueInfo]:
     rows = await server.run(QUEUES, {})
     return sorted((_queue(queue_from(name), row) for name, row in rows), key=lambda info: info.name)
+
+
+async def ages(server: Server) -> list[QueueAges]:
+    rows = await server.run(AGES, {"most": PLACES_LOOKED_AT})
+    found = [
+        QueueAges(
+            queue=queue_from(name),
+            waiting_since=int(waiting) if waiting else None,
+            running_since=int(running) if running else None,
+        )
+        for name, waiting, running in rows
+    ]
+    return sorted(found, key=lambda each: each.queue)
 
 
 def _queue(name: str, row: bytes) -> QueueInfo:

@@ -28,6 +28,7 @@ from jobyard.ports.store import (
     Inserted,
     Migration,
     Page,
+    QueueAges,
     QueueInfo,
     Record,
     Report,
@@ -185,6 +186,9 @@ class RedisStore:
 
     async def queues(self) -> list[QueueInfo]:
         return await people.queues(self._server)
+
+    async def ages(self) -> list[QueueAges]:
+        return await people.ages(self._server)
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         return await people.groups(self._server, queue, limit, after)

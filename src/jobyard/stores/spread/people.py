@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import Job, QueueSettings
-from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
+from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
 from jobyard.stores.spread.finding import decode, encode, merge
 from jobyard.stores.spread.parts import Part, Parts, each
 
@@ -61,6 +61,16 @@ class PeopleVerbs(Parts):
             if self._of_queue(info.name) is part
         )
         return sorted(found, key=lambda info: info.name)
+
+    async def ages(self) -> list[QueueAges]:
+        answers = await each(self._parts, lambda part: part.store.ages())
+        found = (
+            ages
+            for part, of_part in zip(self._parts, answers, strict=True)
+            for ages in of_part
+            if self._of_queue(ages.queue) is part
+        )
+        return sorted(found, key=lambda ages: ages.queue)
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         return await self._of_queue(queue).store.groups(queue, limit, after)

@@ -33,6 +33,7 @@ from jobyard.ports.store import (
     Inserted,
     Migration,
     Page,
+    QueueAges,
     QueueInfo,
     Record,
     Report,
@@ -42,6 +43,7 @@ from jobyard.ports.store import (
     WorkerInfo,
 )
 from jobyard.stores.sqlite import change, insert, leases, people, records, retention, schedules, settle
+from jobyard.stores.sqlite.ages import ages
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
 from jobyard.stores.sqlite.connection import plain_words, require_same_file, same_file
@@ -312,6 +314,9 @@ class SqliteStore:
 
     async def queues(self) -> list[QueueInfo]:
         return await self._read_line(people.queues)
+
+    async def ages(self) -> list[QueueAges]:
+        return await self._read_line(ages)
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         return await self._read_line(lambda connection: people.groups(connection, queue, limit, after))

@@ -17,6 +17,7 @@ from jobyard.ports.store import (
     GroupInfo,
     Migration,
     Page,
+    QueueAges,
     QueueInfo,
     Record,
     Store,
@@ -61,6 +62,9 @@ class Delegate:
 
     async def queues(self) -> list[QueueInfo]:
         return await self._store.queues()
+
+    async def ages(self) -> list[QueueAges]:
+        return await self._store.ages()
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         return await self._store.groups(queue, limit, after)
