@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from tests.servers import RedisServer
 from tests.servers.absent import Absent
 from tests.servers.fixtures import absent
@@ -23,6 +24,21 @@ def running(**options: Any) -> Iterator[RedisServer]:
         absent(error)
     with server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
+    server.ask("FLUSHALL")
+    store = RedisStore(server.url)
+    await store.open()
+    yield store
+    await store.close()
 
 
 def jobs(*ids: str, **options: Any) -> list[NewJob]:

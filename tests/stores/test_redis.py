@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.conformance.support import decide_one
 from tests.servers import Certificate, RedisServer
-from tests.stores.redis_support import alone, jobs, keys, running
+from tests.stores.redis_support import alone, jobs, keys, running, server, store
 
 from jobyard.domain.job import NewJob, QueueSettings, State, Unique
 from jobyard.domain.state import Settlement, Transition
@@ -21,23 +20,10 @@ from jobyard.ports.store import Action, Entry, Filter, Finding, Level, Verdict
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.redis.exchange import EXCHANGE
 
+__all__ = ["server", "store"]
+
 DONE = Transition(to=State.COMPLETED, result=b"null")
 FAILED = Transition(to=State.FAILED, reason="no")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture
-async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
-    server.ask("FLUSHALL")
-    store = RedisStore(server.url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def test_every_key_of_a_queue_carries_its_name_as_the_only_tag(store: RedisStore) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.servers import RedisServer
-from tests.stores.redis_support import jobs, running, until_there
+from tests.stores.redis_support import jobs, server, store, until_there
 
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.state import Settlement, Transition
@@ -15,23 +14,10 @@ from jobyard.errors import StoreUnavailable
 from jobyard.ports.store import Action, Exchange
 from jobyard.stores.redis import RedisStore
 
+__all__ = ["server", "store"]
+
 DONE = Transition(to=State.COMPLETED, result=b"null")
 FAILED = Transition(to=State.FAILED, reason="no")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture
-async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
-    server.ask("FLUSHALL")
-    store = RedisStore(server.url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def test_another_process_is_told_of_the_end_of_a_job_that_retention_drops_at_once(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant
-from jobyard.domain.job import AttemptError
+from jobyard.domain.job import AttemptError, NewJob
 from jobyard.domain.retry import Backoff
 
 # A killed worker's jobs run elsewhere within 15 s: this, a second until somebody looks, and some air.
@@ -59,6 +59,26 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     worker: str
     error: AttemptError
+
+
+def adopted(job: NewJob, sequence: int, token: str) -> Lease:
+    """Of a job that was found running outside: its first attempt."""
+    return Lease(
+        job_id=job.id,
+        sequence=sequence,
+        token=token,
+        kind=job.kind,
+        queue=job.queue,
+        group=job.group,
+        priority=job.priority,
+        attempt=1,
+        max_attempts=job.max_attempts,
+        deaths=0,
+        payload=job.payload,
+        private_payload=job.private_payload,
+        timeout_seconds=job.timeout_seconds,
+        backoff=job.backoff,
+    )
 
 
 def is_expired(expires_at: Instant, now: Instant) -> bool:

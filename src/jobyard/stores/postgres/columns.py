@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,14 +16,8 @@ SCOPES = {UniqueScope.ACTIVE: 0, UniqueScope.PERIOD: 1, UniqueScope.FOREVER: 2}
 MOST_PRIORITY = 1 << 20
 
 
-@lru_cache(maxsize=256)
 def encode_backoff(backoff: Backoff) -> bytes:
     return msgspec.json.encode(backoff)
-
-
-@lru_cache(maxsize=256)
-def decode_backoff(data: bytes | None) -> Backoff:
-    return DEFAULT_BACKOFF if data is None else msgspec.json.decode(data, type=Backoff)
 
 
 def milliseconds(seconds: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobyard.domain.job import Job, NewJob
-from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey
+from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey, adopted
 from jobyard.domain.state import Settlement, bury
 from jobyard.errors import LeaseLost, NotPossible, StoreError
 from jobyard.ports.store import Exchange, Extended, Report
@@ -199,22 +199,7 @@ class HotPathVerbs(InsertVerbs):
             external_id,
         )
         assert isinstance(sequence, int)
-        return Lease(
-            job_id=job.id,
-            sequence=sequence,
-            token=token,
-            kind=job.kind,
-            queue=job.queue,
-            group=job.group,
-            priority=job.priority,
-            attempt=1,
-            max_attempts=job.max_attempts,
-            deaths=0,
-            payload=job.payload,
-            private_payload=job.private_payload,
-            timeout_seconds=job.timeout_seconds,
-            backoff=job.backoff,
-        )
+        return adopted(job, sequence, token)
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
         rows = await self._rows("signal", self._now(), job_id, name, data)

@@ -13,6 +13,7 @@ from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo, Verdic
 from jobyard.stores.postgres.columns import columns, milliseconds
 from jobyard.stores.postgres.desk import Desk
 from jobyard.stores.postgres.standing import workers
+from jobyard.stores.rows import ticks_of
 
 
 class TimekeepingVerbs(Desk):
@@ -43,18 +44,7 @@ class TimekeepingVerbs(Desk):
         return answers
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
-        return [
-            TickInfo(
-                schedule=schedule,
-                at=at,
-                verdict=Verdict(verdict),
-                job_id=job_id,
-                first=first,
-                count=count,
-                decided_at=decided_at,
-            )
-            for at, verdict, job_id, first, count, decided_at in await self._rows("list_ticks", schedule, before, limit)
-        ]
+        return ticks_of(schedule, await self._rows("list_ticks", schedule, before, limit))
 
     async def beat(self, worker: WorkerInfo, seconds: float) -> None:
         if seconds <= 0:

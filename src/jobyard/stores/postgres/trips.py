@@ -13,7 +13,8 @@ from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.domain.state import Settlement, Transition
 from jobyard.ports.store import Exchange
-from jobyard.stores.postgres.columns import decode_backoff, milliseconds
+from jobyard.stores.postgres.columns import milliseconds
+from jobyard.stores.rows import decode_backoff
 
 # Columns of the answer.
 QUEUE, PLACE = 3, 14

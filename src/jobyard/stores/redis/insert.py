@@ -10,7 +10,7 @@ from hiredis import ReplyError
 
 from jobyard.domain.instant import FOREVER
 from jobyard.domain.job import NewJob
-from jobyard.domain.lease import Lease
+from jobyard.domain.lease import Lease, adopted
 from jobyard.errors import BadInput, JobyardError, QueueFull, StoreError
 from jobyard.ports.store import Inserted
 from jobyard.stores.redis.packing import HAS_PRIVATE, extra, is_plain, pack, queue_from, queue_name
@@ -233,19 +233,4 @@ async def adopt(server: Server, job: NewJob, worker: str, external_id: str, toke
     if sequence < 0:
         raise BadInput(f"There already is a job {job.id}. Give each job an id of its own.")
     assert bool(record[0] & HAS_PRIVATE) == (job.private_payload is not None)
-    return Lease(
-        job_id=job.id,
-        sequence=sequence,
-        token=token,
-        kind=job.kind,
-        queue=job.queue,
-        group=job.group,
-        priority=job.priority,
-        attempt=1,
-        max_attempts=job.max_attempts,
-        deaths=0,
-        payload=job.payload,
-        private_payload=job.private_payload,
-        timeout_seconds=job.timeout_seconds,
-        backoff=job.backoff,
-    )
+    return adopted(job, sequence, token)

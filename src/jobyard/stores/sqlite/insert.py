@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -23,14 +22,8 @@ LOAD_UNIQUE, PUT_UNIQUE = sql("load_unique"), sql("put_unique")
 FREES_KEY, HAS_PRIVATE, HAS_TAGS = 1, 2, 4
 
 
-@lru_cache(maxsize=256)
 def encode_backoff(backoff: Backoff) -> bytes:
     return msgspec.json.encode(backoff)
-
-
-@lru_cache(maxsize=256)
-def decode_backoff(data: bytes | None) -> Backoff:
-    return DEFAULT_BACKOFF if data is None else msgspec.json.decode(data, type=Backoff)
 
 
 def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:

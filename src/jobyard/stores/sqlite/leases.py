@@ -9,7 +9,7 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, after
 from jobyard.domain.job import NewJob, Step
-from jobyard.domain.lease import UNSEEN_SECONDS, Lease, LeaseKey
+from jobyard.domain.lease import UNSEEN_SECONDS, Lease, LeaseKey, adopted
 from jobyard.ports.store import Extended, Report
 from jobyard.stores.sqlite.insert import INSERT_TAG, hold_key, job_row, write_rows
 from jobyard.stores.sqlite.settle import HANDOFF_LEASE, LIST_EXTRA_OF, NEXT_EXTRA, PUT_EXTRA
@@ -89,19 +89,4 @@ def adopt(tx: Transaction, job: NewJob, worker: str, external_id: str) -> Lease:
     tx.cursor.execute(HANDOFF_LEASE, (external_id, FOREVER, sequence, token))
     tx.run(group)
     tx.bump()
-    return Lease(
-        job_id=job.id,
-        sequence=sequence,
-        token=token,
-        kind=job.kind,
-        queue=job.queue,
-        group=job.group,
-        priority=job.priority,
-        attempt=1,
-        max_attempts=job.max_attempts,
-        deaths=0,
-        payload=job.payload,
-        private_payload=job.private_payload,
-        timeout_seconds=job.timeout_seconds,
-        backoff=job.backoff,
-    )
+    return adopted(job, sequence, token)

@@ -13,7 +13,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, State, Step
 from jobyard.errors import BadInput, JobNotFound
 from jobyard.ports.store import CLOCK_SET_BACK, Filter, GroupInfo, Page, QueueInfo, WorkerInfo
-from jobyard.stores.sqlite.insert import decode_backoff
+from jobyard.stores.rows import Extras, job_of
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import QueueRow
 
@@ -55,63 +55,23 @@ def end_of(connection: Connection, job_id: str) -> tuple[bool, Job | None]:
 
 
 def seen(connection: Connection, row: tuple[Any, ...], *, whole: bool) -> Job:
-    (sequence, job_id, kind, queue, group_name, priority, payload, most, used, deaths, timeout, backoff) = row[:12]
-    (run_at, created_at, unique_key, tags, waiting_for) = row[12:17]
-    (attempt, started_at, worker, external_id, cancel) = row[17:22]
-    (final, final_attempt, final_started, finished_at, final_worker, result, reason) = row[22:]
-    state = State(final) if final else State.RUNNING if attempt is not None else State.PENDING
-    extras = Extras(connection.execute(LIST_EXTRA, (sequence,)), whole)
-    return Job(
-        id=job_id,
-        kind=kind,
-        queue=queue,
-        group=group_name or None,
-        priority=priority,
-        payload=msgspec.Raw(payload),
-        state=state,
-        attempt=final_attempt if final else attempt if attempt is not None else used,
-        max_attempts=most,
-        deaths=deaths,
-        timeout_seconds=timeout,
-        backoff=decode_backoff(backoff),
-        run_at=run_at,
-        sequence=sequence,
-        unique_key=unique_key,
-        tags=tuple(msgspec.json.decode(tags, type=list[str])) if tags else (),
-        created_at=created_at,
-        started_at=final_started if final else started_at,
-        finished_at=finished_at,
-        worker=final_worker if final else worker,
-        external_id=external_id,
-        waiting_for=waiting_for,
-        cancel_requested=cancel,
-        progress=extras.progress,
-        result=None if result is None else msgspec.Raw(result),
-        reason=reason,
-        errors=tuple(extras.errors),
-        log=tuple(extras.log),
-        steps=tuple(extras.steps),
-    )
+    return job_of(row, extras_of(connection.execute(LIST_EXTRA, (row[0],)), whole))
 
 
-class Extras:
-    """What hangs on a job; a list of jobs shows it without the long parts."""
-
-    def __init__(self, rows: sqlite3.Cursor, whole: bool) -> None:
-        self.progress: Progress | None = None
-        self.errors: list[AttemptError] = []
-        self.log: list[LogLine] = []
-        self.steps: list[Step] = []
-        for what, _, data in rows:
-            if what == "error":
-                error = msgspec.json.decode(data, type=AttemptError)
-                self.errors.append(error if whole else msgspec.structs.replace(error, traceback=None))
-            elif what == "progress":
-                self.progress = msgspec.json.decode(data, type=Progress)
-            elif whole and what == "log":
-                self.log.append(msgspec.json.decode(data, type=LogLine))
-            elif whole and what == "step":
-                self.steps.append(msgspec.json.decode(data, type=Step))
+def extras_of(rows: sqlite3.Cursor, whole: bool) -> Extras:
+    """A list of jobs shows them without the long parts."""
+    extras = Extras()
+    for what, _, data in rows:
+        if what == "error":
+            error = msgspec.json.decode(data, type=AttemptError)
+            extras.errors.append(error if whole else msgspec.structs.replace(error, traceback=None))
+        elif what == "progress":
+            extras.progress = msgspec.json.decode(data, type=Progress)
+        elif whole and what == "log":
+            extras.log.append(msgspec.json.decode(data, type=LogLine))
+        elif whole and what == "step":
+            extras.steps.append(msgspec.json.decode(data, type=Step))
+    return extras
 
 
 def find(connection: Connection, where: Filter, limit: int, cursor: str | None) -> Page:

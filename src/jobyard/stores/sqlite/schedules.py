@@ -8,9 +8,10 @@ from functools import partial
 
 from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import NewJob
-from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo, Verdict
+from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo
 from jobyard.ports.timekeeping import KEPT_TICKS
 from jobyard.stores.deciding import Deciding
+from jobyard.stores.rows import ticks_of
 from jobyard.stores.sqlite.insert import insert, key_holder
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import Transaction
@@ -35,18 +36,7 @@ def armed(connection: sqlite3.Connection, limit: int, after: str | None) -> list
 
 def ticks(connection: sqlite3.Connection, schedule: str, limit: int, before: Instant | None) -> list[TickInfo]:
     rows = connection.execute(LIST_TICKS, (schedule, FOREVER + 1 if before is None else before, limit))
-    return [
-        TickInfo(
-            schedule=schedule,
-            at=at,
-            verdict=Verdict(verdict),
-            job_id=job_id,
-            first=first,
-            count=count,
-            decided_at=decided_at,
-        )
-        for at, verdict, job_id, first, count, decided_at in rows
-    ]
+    return ticks_of(schedule, rows)
 
 
 def decide(tx: Transaction, ticks: Sequence[Tick]) -> list[Decided]:
