@@ -106,7 +106,7 @@ async def _actions(yard: Jobyard) -> list[str]:
 
 def test_history_tells_the_end_of_each_job(shop: Shop) -> None:
     said(shop, "cron", "add", "mail", "@hourly", "send", "to=ann", "--overlap", "allow")
-    said(shop, "cron", "history", "mail")
+    assert said(shop, "cron", "history", "mail") == "Schedule mail was not due yet.\n"
     shop.do(_two_ticks)
     shop.work_off()
     shop.do(_skip)

@@ -208,7 +208,10 @@ def test_a_table_that_is_none(shop: Shop, old: Old) -> None:
     [
         ("sqlite:///nowhere.db", "There is no database nowhere.db."),
         ("mysql://db/old", "Schedules are imported from sqlite:///old.db or postgresql://"),
-        ("postgresql://user:hidden@127.0.0.1:1/old", "postgresql://127.0.0.1:1/old cannot be read: Connect call failed"),
+        (
+            "postgresql://user:hidden@127.0.0.1:1/old",
+            "postgresql://127.0.0.1:1/old cannot be read: Connect call failed",
+        ),
     ],
 )
 def test_a_database_that_cannot_be_read(shop: Shop, url: str, says: str) -> None:

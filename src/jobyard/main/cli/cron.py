@@ -152,7 +152,10 @@ async def history(session: Session, name: str, limit: int) -> None:
         session.print_json({"history": found})
         return
     headings = ("instant", "verdict", ">decided", "job", "its state")
-    print_table(session.console, headings, map(history_row, found), f"Schedule {name} was not due yet.")
+    if found:
+        print_table(session.console, headings, map(history_row, found), "")
+    else:
+        session.note(f"Schedule {name} was not due yet.")
 
 
 @cron.command()
