@@ -120,10 +120,15 @@ async def test_what_was_changed_but_not_told_is_stale_and_looked_at(
     clock.advance(60)
     assert await scheduler.run_once() == 1
     assert [job.kind for job in await jobs(watched)] == ["again", "edited", "edited"]
+    record = await store.fetch(COLLECTION, "s")
+    assert record is not None
     await store.remove(COLLECTION, "s")
     await scheduler._following.sweep()
     clock.advance(60)
     assert await scheduler.run_once() == 0
+    await store.put(COLLECTION, "s", record.data)
+    await scheduler._following.sweep()
+    assert await scheduler.run_once() == 1
 
 
 async def test_who_starts_arms_what_was_left_unarmed(
@@ -174,6 +179,19 @@ async def test_after_an_absence_the_policy_decides(
     await before.run_once()  # it knew nothing of what the other did
     assert await past(schedules) == expected
     assert len(await jobs(watched)) == sum(verdict.has_job for _, verdict, _ in expected)
+
+
+async def test_what_another_counted_is_not_counted_again(
+    schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
+) -> None:
+    await schedules.add(every("* * * * *", missed="skip"))
+    one, two = (Scheduler(watched.as_store(), events) for _ in range(2))
+    await one.run_once()
+    clock.advance(9 * 60 + 40)
+    await two.run_once()
+    clock.advance(5 * 60)
+    await one.run_once()  # what it knows is a quarter of an hour old
+    assert await past(schedules) == [(540, MISSED, 9), (840, MISSED, 5)]
 
 
 async def test_nothing_fires_twice_when_the_clock_is_turned(
