@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.conformance.support import claim_one, new
+from tests.support import Watched, eventually
 
 from jobyard import Context, Jobyard
+from jobyard.domain.events import JobStarted
 from jobyard.domain.job import QueueSettings
-from jobyard.errors import JobFailed
+from jobyard.errors import JobFailed, StoreUnavailable
 from jobyard.observe.metrics import MAX_KINDS, MAX_QUEUES, OTHER, Metrics, gauges
-from jobyard.ports.store import QueueInfo, WorkerInfo
+from jobyard.observe.waits import MOST_AT_ONCE, Waits
+from jobyard.ports.store import QueueAges, QueueInfo, WorkerInfo
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
 
 
 def values(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -64,6 +70,59 @@ def test_how_things_stand() -> None:
     assert told["jobyard_workers", ()] == 2
     assert told["jobyard_worker_slots", ()] == 10
     assert told["jobyard_worker_slots_busy", ()] == 4
+
+
+def test_ages_are_those_of_the_oldest() -> None:
+    ages = [
+        QueueAges(queue="a", waiting_since=7_000, running_since=9_500),
+        QueueAges(queue="b"),
+        *(QueueAges(queue=f"q{number:04d}", waiting_since=number) for number in range(MAX_QUEUES)),
+    ]
+    told = values(Metrics().text(ages=ages, now=10_000))
+    waits, runs = "jobyard_queue_oldest_job_age_seconds", "jobyard_job_longest_running_seconds"
+    assert (told[waits, (("queue", "a"),)], told[runs, (("queue", "a"),)]) == (3.0, 0.5)
+    assert (told[waits, (("queue", "b"),)], told[runs, (("queue", "b"),)]) == (0.0, 0.0)
+    assert told[waits, (("queue", OTHER),)] == (10_000 - (MAX_QUEUES - 2)) / 1000
+
+
+async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
+    metrics, clock = Metrics(), ManualClock()
+    store = Watched(MemoryStore(clock))
+    waits = Waits(metrics)
+    await waits.start(store.as_store())
+    await eventually(lambda: waits.wants_each_job)
+    await store.insert([new(id="a", kind="now"), new(id="b", kind="later", delay_seconds=60)])
+    await store.insert([new(kind="many") for _ in range(3 * MOST_AT_ONCE)])
+    clock.advance(62)
+    for _ in range(2 + 3 * MOST_AT_ONCE):
+        waits.observe(JobStarted(await claim_one(store.as_store())))
+    assert not waits.wants_each_job, "that is enough for a while"
+    name = "jobyard_job_queue_wait_seconds"
+    await eventually(lambda: (f"{name}_sum", (("kind", "many"), ("queue", "default"))) in values(metrics.text()))
+    told = values(metrics.text())
+    assert told[f"{name}_sum", (("kind", "now"), ("queue", "default"))] == 62.0
+    assert told[f"{name}_sum", (("kind", "later"), ("queue", "default"))] == 2.0, "the delay was wanted"
+    assert told[f"{name}_count", (("kind", "many"), ("queue", "default"))] == MOST_AT_ONCE - 2
+    assert store.calls["find"] == 1
+    await eventually(lambda: waits.wants_each_job)
+    await waits.stop()
+    await waits.stop()
+    assert not waits.wants_each_job
+
+
+async def test_a_store_that_is_away_does_not_end_the_sample() -> None:
+    metrics, store = Metrics(), Watched(MemoryStore(ManualClock()))
+    waits = Waits(metrics)
+    await waits.start(store.as_store())
+    store.failing, store.failing_verbs = StoreUnavailable("away"), ("find",)
+    for tries in (1, 2):
+        await eventually(lambda: waits.wants_each_job)
+        await store.insert([new(kind="k")])
+        waits.observe(JobStarted(await claim_one(store.as_store())))
+        await eventually(lambda tries=tries: store.calls["find"] == tries)  # type: ignore[misc]
+        store.failing = None
+    await eventually(lambda: b'queue_wait_seconds_count{kind="k",queue="default"} 1.0' in metrics.text())
+    await waits.stop()
 
 
 def test_labels_are_bounded() -> None:

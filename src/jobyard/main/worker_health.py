@@ -11,6 +11,7 @@ from jobyard.errors import ConfigurationError
 from jobyard.main.yard import Jobyard
 from jobyard.observe.metrics import Metrics
 from jobyard.observe.several import Several
+from jobyard.observe.waits import Waits
 from jobyard.service.health import Health
 from jobyard.worker.worker import Worker
 
@@ -23,13 +24,16 @@ class WorkerHealth:
         self._host = host
         self._port = port
         self._metrics = Metrics()
-        yard.observer = Several(yard.observer, self._metrics)
+        self._waits = Waits(self._metrics)
+        yard.observer = Several(yard.observer, self._metrics, self._waits)
 
     @asynccontextmanager
     async def serving(self, worker: Worker | None, is_stopping: Callable[[], bool]) -> AsyncIterator[None]:
         health = Health(self._yard.store, is_stopping, worker)
         scrape = Scrape(self._yard.store, self._metrics)
         async with AsyncExitStack() as stack:
+            await self._waits.start(self._yard.store)
+            stack.push_async_callback(self._waits.stop)
             try:
                 await stack.enter_async_context(serving_health(health, scrape, self._host, self._port))
             except OSError as error:

@@ -9,8 +9,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from jobyard.domain import events as e
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
-from jobyard.ports.store import QueueInfo, WorkerInfo
+from jobyard.ports.store import QueueAges, QueueInfo, WorkerInfo
 
 # Each label value is a row that Prometheus keeps: queues and kinds beyond these are counted together.
 MAX_KINDS = 100
@@ -64,6 +65,13 @@ class Metrics:
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self._waited = Histogram(
+            "jobyard_job_queue_wait_seconds",
+            "From when jobs were due until an attempt began here; of a sample of them.",
+            job,
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
         self._ticks = self._counter("schedule_ticks", "Due instants of schedules that were decided here.", ("verdict",))
         self._lateness = Histogram(
             "jobyard_schedule_lateness_seconds",
@@ -79,6 +87,9 @@ class Metrics:
 
     def enqueued(self, queue: str, kind: str, number: int = 1) -> None:
         self._child(self._enqueued, queue, kind).inc(number)
+
+    def waited(self, queue: str, kind: str, seconds: float) -> None:
+        self._child(self._waited, queue, kind).observe(seconds)
 
     def observe(self, event: e.Event) -> None:
         match event:
@@ -114,8 +125,33 @@ class Metrics:
                 self._children[key] = child
         return child
 
-    def text(self, queues: Iterable[QueueInfo] = (), workers: Iterable[WorkerInfo] = ()) -> bytes:
-        return generate_latest(self.registry) + generate_latest(gauges(queues, workers))
+    def text(
+        self,
+        queues: Iterable[QueueInfo] = (),
+        workers: Iterable[WorkerInfo] = (),
+        ages: Iterable[QueueAges] = (),
+        now: Instant = 0,
+    ) -> bytes:
+        standing = gauges(queues, workers)
+        add_ages(standing, ages, now)
+        return generate_latest(self.registry) + generate_latest(standing)
+
+
+def add_ages(registry: CollectorRegistry, ages: Iterable[QueueAges], now: Instant) -> None:
+    """Of queues that are counted together the oldest."""
+    name = Names(MAX_QUEUES)
+    oldest: dict[str, list[float]] = {}
+    for each in ages:
+        known = oldest.setdefault(name(each.queue), [0.0, 0.0])
+        for place, since in enumerate((each.waiting_since, each.running_since)):
+            known[place] = max(known[place], 0.0 if since is None else (now - since) / 1000)
+    for place, (word, about) in enumerate((
+        ("queue_oldest_job_age_seconds", "How long the job that waits longest has been due; 0: none waits."),
+        ("job_longest_running_seconds", "How long the job that runs longest has been running; 0: none runs."),
+    )):  # fmt: skip
+        gauge = Gauge(f"jobyard_{word}", about, ("queue",), registry=registry)
+        for queue, seconds in oldest.items():
+            gauge.labels(queue).set(seconds[place])
 
 
 def gauges(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> CollectorRegistry:

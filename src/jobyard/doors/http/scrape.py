@@ -25,7 +25,9 @@ class Scrape:
     async def text(self) -> bytes:
         async with self._asking:
             if self._last is None or time.monotonic() - self._last[0] >= SCRAPE_EVERY_SECONDS:
-                text = self.metrics.text(await self._store.queues(), await self._store.workers())
+                store = self._store
+                queues, workers = await store.queues(), await store.workers()
+                text = self.metrics.text(queues, workers, await store.ages(), await store.now())
                 self._last = (time.monotonic(), text)
             return self._last[1]
 
