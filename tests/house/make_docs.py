@@ -87,13 +87,22 @@ worker:
 server:
   host: 127.0.0.1
   port: 8080
+scheduler:
+  shortest_interval_seconds: 10
+schedules:                             # see howto/cron.md; * and @ need the quotation marks
+  nightly:
+    expression: "0 2 * * *"
+    timezone: Asia/Seoul
+    kind: report
+    payload: {{days: 1}}
 log:
   level: info,store=debug
   format: json
 ```
 
 As variables: `JOBYARD_QUEUES__TEST_EXECUTION__MAX_RUNNING=100`. The name of the queue is found as the file writes it,
-else it is taken in small letters; `JOBYARD_QUEUES__ALL__…` is `*`.
+else it is taken in small letters; `JOBYARD_QUEUES__ALL__…` is `*`. Schedules likewise, as in
+`JOBYARD_SCHEDULES__NIGHTLY__EXPRESSION`. What a schedule may say: [schedules](howto/cron.md#what-it-says).
 """
 
 

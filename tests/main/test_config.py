@@ -53,7 +53,7 @@ def test_every_key_has_its_place_its_check_and_its_setting() -> None:
         extra = {"queues"} if section == "store" else set()
         assert set(keys) | extra == set(type(fields[section].default).__struct_fields__)
     assert set(QUEUE) == {*QueueSettings.__struct_fields__, "max_attempts"}
-    ours = {"name", "origin", "is_declared", "revision", "since", "created_at", "changed_at"}
+    ours = {"name", "origin", "is_declared", "declared_enabled", "revision", "since", "created_at", "changed_at"}
     assert set(SCHEDULE) == set(Schedule.__struct_fields__) - ours
     told = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
     assert told == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
@@ -85,13 +85,14 @@ def test_a_file_without_yaml_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_file_in_the_documents_is_read_whole(write: Write) -> None:
-    write(CONFIGURATION.split("```yaml\n")[1].split("```")[0])
+    write(CONFIGURATION.format(command="", table="", secrets="").split("```yaml\n")[1].split("```")[0])
     told = load({}).configuration
     assert told.store.queues == {"mail": "redis://mail-redis:6379/0"}
     assert told.queues["*"] == {"keep_completed": 1000}
     assert set(told.queues["test-execution"]) == set(QUEUE)
     assert (told.worker.queues, told.worker.concurrency) == (("test-execution", "mail"), 8)
     assert (told.log.level, told.log.format) == ("info,store=debug", "json")
+    assert told.schedules["nightly"]["payload"] == {"days": 1}
 
 
 def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> None:
@@ -130,6 +131,15 @@ def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> N
         ("worker: {a: !!python/name:os.system }", "There is no key a in worker"),
         ("worker: {app: !!python/name:os.system }", "is not YAML"),
         ("worker: {app: 2026-99-99}", "jobyard.yaml:1: worker.app cannot be read; write it in quotation marks."),
+        ("schedules: {a: {expresion: x}}", 'jobyard.yaml:1: There is no key expresion in a schedule. Did you'),
+        ("schedules:\n  a: {expression: '@daily'}", "jobyard.yaml:2: schedules.a: A schedule needs a kind."),
+        ("schedules:\n  a:\n    expression: '61 * * * *'\n    kind: b", "jobyard.yaml:3: schedules.a: \"61 * * * *\""),
+        ("schedules: {a: {expression: x, kind: b, payload: [1]}}", "schedules.a.payload must be an object"),
+        ("schedules: {a: {start_at: soon}}", "schedules.a.start_at must be a time like 2026-11-16T09:30:00Z"),
+        ("schedules: {a: {overlap: never}}", "schedules.a.overlap is allow or skip or queue, not 'never'."),
+        ("schedules: {a: {expression: * * * * *}}", "Text that begins with * or @ stands in quotation marks."),
+        ("schedules: {a: {expression: @daily}}", "Text that begins with * or @ stands in quotation marks."),
+        ("scheduler: {shortest_interval_seconds: 0}", "scheduler.shortest_interval_seconds must be more than 0"),
         ("store: {url: 5}", "jobyard.yaml:1: store.url must be the URL of a store"),
     ],
 )  # fmt: skip
@@ -179,6 +189,27 @@ def test_queues_from_the_environment(write: Write) -> None:
     }
     assert told.store.queues == {"mail": "redis://mail/0"}
     assert told.worker.queues == ("mail", "slow")
+
+
+def test_schedules_from_the_file_and_the_environment(write: Write) -> None:
+    write("schedules: {week-end: {expression: '@weekly', kind: report, start_at: 2030-01-01}}")
+    told = load(
+        {
+            "JOBYARD_SCHEDULES__WEEK_END__PAYLOAD": '{"days": 7}',
+            "JOBYARD_SCHEDULES__NIGHTLY__EXPRESSION": "0 2 * * *",
+            "JOBYARD_SCHEDULES__NIGHTLY__KIND": "report",
+            "JOBYARD_SCHEDULES__NIGHTLY__MAX_RETRY": "1",
+            "JOBYARD_SCHEDULES__ALL__EXPRESSION": "@daily",
+            "JOBYARD_SCHEDULES__ALL__KIND": "report",
+        }
+    ).configuration.schedules
+    assert told == {
+        "week-end": {
+            "expression": "@weekly", "kind": "report", "start_at": "2030-01-01T00:00:00.000Z", "payload": {"days": 7},
+        },
+        "nightly": {"expression": "0 2 * * *", "kind": "report", "max_retry": 1},
+        "all": {"expression": "@daily", "kind": "report"},
+    }  # fmt: skip
 
 
 def test_the_names_of_redis_make_a_url_where_none_is_given(write: Write) -> None:
