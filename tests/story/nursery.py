@@ -25,8 +25,8 @@ from jobyard.testing.history import RecordingStore
 
 def main() -> None:
     orders = read_orders()
-    children = {fork(orders, number): number for number in range(orders.count)}
-    raised = orders.count
+    children: set[int] = set()
+    raised = 0
     is_ending = False
 
     def end(*_: object) -> None:
@@ -36,14 +36,20 @@ def main() -> None:
             os.kill(child, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end)
-    while children:
-        child, status = os.wait()
-        children.pop(child)
-        if os.waitstatus_to_exitcode(status) not in (0, -signal.SIGKILL):
-            sys.exit(f"a child ended by itself: {status}")
-        if not is_ending:
-            children[fork(orders, raised)] = raised
+    while True:
+        while not is_ending and len(children) < orders.count:
+            # Whoever is told to end just now has either all of its children or none to tell.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            children.add(fork(orders, raised))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             raised += 1
+        if not children:
+            return
+        child, status = os.wait()
+        children.remove(child)
+        code = os.waitstatus_to_exitcode(status)
+        if code not in (0, -signal.SIGKILL) and not (is_ending and code == -signal.SIGTERM):
+            sys.exit(f"a child ended by itself: {code}")
 
 
 def fork(orders: Orders, number: int) -> int:
@@ -53,6 +59,7 @@ def fork(orders: Orders, number: int) -> int:
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if orders.clocks:
