@@ -262,9 +262,9 @@ class StoreMachine(RuleBasedStateMachine):
     def arm(self, schedule: str, revision: int, since: int | None) -> None:
         self.same(lambda store, key: store.arm(schedule, revision, since))
 
-    @rule(schedule=schedule_names)
-    def disarm(self, schedule: str) -> None:
-        self.same(lambda store, key: store.disarm(schedule))
+    @rule(schedule=schedule_names, revision=st.one_of(st.none(), st.integers(1, 3)))
+    def disarm(self, schedule: str, revision: int | None) -> None:
+        self.same(lambda store, key: store.disarm(schedule, revision))
 
     @rule(begins=st.booleans(), plans=st.lists(st.tuples(plans, drafts), min_size=1, max_size=6))
     def decide(self, begins: bool, plans: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:

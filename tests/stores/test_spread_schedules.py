@@ -114,6 +114,14 @@ async def test_disarming_forgets_in_all_stores(scene: Scene) -> None:
     assert await scene.store.ticks("nightly") == []
 
 
+async def test_a_later_revision_is_disarmed_nowhere(scene: Scene) -> None:
+    await scene.store.arm("nightly", 2, since=0)
+    await decide_one(scene.store, 1000, new(queue="mail"), revision=2)
+    assert await scene.store.disarm("nightly", 1) is False
+    assert await armed(scene.store) == Armed("nightly", 2, 1000)
+    assert len(await scene.store.ticks("nightly")) == 1
+
+
 async def test_the_armed_are_merged_in_pages(scene: Scene) -> None:
     for name in ("a", "c", "e"):
         await scene.store.arm(name, 1, since=0)

@@ -27,6 +27,7 @@ from jobyard.testing.history.events import (
     AskPause,
     AskReclaim,
     AskReport,
+    Disarmed,
     Due,
     Exchanged,
     Handed,
@@ -96,8 +97,8 @@ class Story:
                 answers[-1] = Decided(decision, Verdict.FIRED, job.id)
         self.add(AskDecide(tuple(ticks)), Judged(tuple(answers)))
 
-    def disarm(self) -> None:
-        self.add(AskDisarm("nightly"), Accepted())
+    def disarm(self, *, was_armed: bool = True) -> None:
+        self.add(AskDisarm("nightly"), Disarmed(was_armed))
 
     def lease(self, job_id: str) -> Taken:
         handed, sequence = self.jobs[job_id]

@@ -319,6 +319,12 @@ def tick_decided_twice_after_another_beginning(story: Story) -> None:
     story.decide(1000)
 
 
+def tick_decided_twice_though_nothing_was_disarmed(story: Story) -> None:
+    story.decide(1000)
+    story.disarm(was_armed=False)
+    story.decide(1000)
+
+
 def tick_went_back(story: Story) -> None:
     story.decide(1000, 3000)
     story.decide(2000)

@@ -110,8 +110,12 @@ class Timekeeping(Protocol):
         """
         ...
 
-    async def disarm(self, schedule: str) -> bool:
-        """No more ticks are decided, and those that were are forgotten; answers whether it was armed."""
+    async def disarm(self, schedule: str, revision: int | None = None) -> bool:
+        """No more ticks are decided, and those that were are forgotten; answers whether it was armed.
+
+        With `revision`, False and changing nothing when it is armed with a later one: whoever removed a schedule and
+        comes late must not end a new one of the same name.
+        """
         ...
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:

@@ -83,6 +83,20 @@ async def test_disarming_forgets_everything(store: Store, clock: ManualClock) ->
     assert (await decide_one(store, 500)).decision is Decision.MADE
 
 
+async def test_a_later_revision_is_not_disarmed(store: Store) -> None:
+    await store.arm("nightly", 5, since=100)
+    await decide_one(store, 500, revision=5)
+    assert await store.disarm("nightly", 4) is False
+    assert await armed(store) == Armed("nightly", 5, 500)
+    assert await decide_one(store, 500, revision=5) == Decided(Decision.KNOWN)
+    assert len(await store.ticks("nightly")) == 1
+    assert await store.disarm("nightly", 5) is True
+    assert await store.disarm("nightly", 5) is False
+    assert (await store.armed(), await store.ticks("nightly")) == ([], [])
+    await store.arm("nightly", 5)
+    assert await store.disarm("nightly", 6) is True
+
+
 async def test_the_armed_by_name_in_pages(store: Store) -> None:
     for name in ("b", "a", "d", "C", "ä"):
         await store.arm(name, 1, since=1)

@@ -38,10 +38,14 @@ class TimekeepingVerbs(Desk):
             self._armed[schedule] = Armed(schedule, revision, until)
             return True
 
-    async def disarm(self, schedule: str) -> bool:
+    async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         with self._looking():
+            present = self._armed.get(schedule)
+            if present is None or (revision is not None and present.revision > revision):
+                return False
             self._ticks.pop(schedule, None)
-            return self._armed.pop(schedule, None) is not None
+            del self._armed[schedule]
+            return True
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
         with self._looking():

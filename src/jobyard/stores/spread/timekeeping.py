@@ -29,8 +29,8 @@ class TimekeepingVerbs(Parts):
         newest = await self.ticks(schedule, limit=1)
         return newest[0].at if newest else None
 
-    async def disarm(self, schedule: str) -> bool:
-        return any(await each(self._parts, lambda part: part.store.disarm(schedule)))
+    async def disarm(self, schedule: str, revision: int | None = None) -> bool:
+        return any(await each(self._parts, lambda part: part.store.disarm(schedule, revision)))
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
         """The furthest instant of all stores, and the earliest revision; 0 where a store has still to be armed."""

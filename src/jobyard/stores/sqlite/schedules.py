@@ -25,9 +25,11 @@ def arm(tx: Transaction, schedule: str, revision: int, since: Instant | None) ->
     return tx.bare_cursor.execute(ARM, (schedule, revision, since, tx.now)).rowcount > 0
 
 
-def disarm(tx: Transaction, schedule: str) -> bool:
+def disarm(tx: Transaction, schedule: str, revision: int | None) -> bool:
+    if tx.bare_cursor.execute(DISARM, (schedule, revision)).rowcount == 0:
+        return False
     tx.bare_cursor.execute(DELETE_TICKS, (schedule,))
-    return tx.bare_cursor.execute(DISARM, (schedule,)).rowcount > 0
+    return True
 
 
 def armed(connection: sqlite3.Connection, limit: int, after: str | None) -> list[Armed]:

@@ -339,8 +339,8 @@ class SqliteStore:
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
         return await self._write(lambda tx: schedules.arm(tx, schedule, revision, since))
 
-    async def disarm(self, schedule: str) -> bool:
-        return await self._write(lambda tx: schedules.disarm(tx, schedule))
+    async def disarm(self, schedule: str, revision: int | None = None) -> bool:
+        return await self._write(lambda tx: schedules.disarm(tx, schedule, revision))
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
         return await self._read(lambda connection: schedules.armed(connection, limit, after))

@@ -195,6 +195,10 @@ class Judged(msgspec.Struct, frozen=True, tag="judged"):
     decided: tuple[Decided, ...]
 
 
+class Disarmed(msgspec.Struct, frozen=True, tag="disarmed"):
+    was_armed: bool
+
+
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True, tag="exchanged"):
     revision: int
     now: Instant
@@ -235,7 +239,9 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
     nothing_happened: bool
 
 
-Answer: TypeAlias = Stored | Judged | Exchanged | Heard | Reclaimed | Adopted | Signalled | Altered | Accepted | Raised
+Answer: TypeAlias = (
+    Stored | Judged | Disarmed | Exchanged | Heard | Reclaimed | Adopted | Signalled | Altered | Accepted | Raised
+)
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobyard.domain.instant import Instant
 from jobyard.ports.store import Decision
-from jobyard.testing.history.events import Accepted, AskDecide, AskDisarm, Judged
+from jobyard.testing.history.events import AskDecide, AskDisarm, Disarmed, Judged
 from jobyard.testing.history.reader import History, Operation
 from jobyard.testing.history.violation import Violation
 
@@ -16,8 +16,9 @@ Made = list[tuple[Operation, Instant]]
 
 def check_instants(history: History) -> Iterator[Violation]:
     disarmed: dict[str, list[Operation]] = defaultdict(list)
-    for operation, question, _ in history.select(AskDisarm, Accepted):
-        disarmed[question.schedule].append(operation)
+    for operation, question, answer in history.select(AskDisarm, Disarmed):
+        if answer is None or answer.was_armed:
+            disarmed[question.schedule].append(operation)
     for schedule, made in _made(history).items():
         yield from _twice(schedule, made, disarmed[schedule])
         yield from _backwards(schedule, made, disarmed[schedule])

@@ -31,6 +31,7 @@ from jobyard.testing.history.events import (
     AskReclaim,
     AskReport,
     AskSignal,
+    Disarmed,
     Due,
     Exchanged,
     Handed,
@@ -80,8 +81,8 @@ class RecordingStore(Delegate):
         question = AskDecide(tuple(Due.of(tick) for tick in ticks))
         return await self._record(question, self._store.decide(ticks), lambda decided: Judged(tuple(decided)))
 
-    async def disarm(self, schedule: str) -> bool:
-        return await self._record(AskDisarm(schedule), self._store.disarm(schedule), lambda _: Accepted())
+    async def disarm(self, schedule: str, revision: int | None = None) -> bool:
+        return await self._record(AskDisarm(schedule), self._store.disarm(schedule, revision), Disarmed)
 
     async def exchange(
         self,
