@@ -44,7 +44,10 @@ BEGIN
     INSERT INTO {schema}.jobyard_queue (name) SELECT n FROM unnest(p_names) n ORDER BY n ON CONFLICT DO NOTHING;
   END IF;
 
-  IF cardinality(p_unique) > 0 OR array_position(p_id, NULL) IS NOT NULL THEN
+  IF many = 1 AND cardinality(p_unique) > 0 THEN
+    holders := ARRAY[{schema}.jobyard_take_key(v_now, p_queue[1], p_unique[1], p_id[1], CASE p_scope[1]
+      WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + p_period[1]) ELSE forever END)];
+  ELSIF cardinality(p_unique) > 0 OR array_position(p_id, NULL) IS NOT NULL THEN
     holders := ARRAY(SELECT CASE WHEN u.i IS NULL THEN '' END FROM unnest(p_id) WITH ORDINALITY u(i, o) ORDER BY u.o);
     -- By key, so that two calls with the same keys do not wait crosswise; within a key the first of the call wins.
     WITH taken AS (
