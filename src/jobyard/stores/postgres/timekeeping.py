@@ -25,8 +25,8 @@ class TimekeepingVerbs(Desk):
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
         return bool(await self._rows("arm", self._now(), schedule, revision, since))
 
-    async def disarm(self, schedule: str) -> bool:
-        return bool(await self._value("disarm", schedule))
+    async def disarm(self, schedule: str, revision: int | None = None) -> bool:
+        return bool(await self._value("disarm", schedule, revision))
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
         return [Armed(*row) for row in await self._rows("list_armed", after, limit)]

@@ -213,8 +213,8 @@ class RedisStore:
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
         return await timekeeping.arm(self._server, schedule, revision, since)
 
-    async def disarm(self, schedule: str) -> bool:
-        return await timekeeping.disarm(self._server, schedule)
+    async def disarm(self, schedule: str, revision: int | None = None) -> bool:
+        return await timekeeping.disarm(self._server, schedule, revision)
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
         return await timekeeping.armed(self._server, limit, after)

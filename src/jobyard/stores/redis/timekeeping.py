@@ -32,8 +32,11 @@ async def arm(server: Server, schedule: str, revision: int, since: Instant | Non
     return bool(await server.run(ARM, question))
 
 
-async def disarm(server: Server, schedule: str) -> bool:
-    return bool(await server.run(DISARM, {"schedule": schedule}))
+async def disarm(server: Server, schedule: str, revision: int | None) -> bool:
+    question: dict[str, Any] = {"schedule": schedule}
+    if revision is not None:
+        question["revision"] = revision
+    return bool(await server.run(DISARM, question))
 
 
 async def armed(server: Server, limit: int, after: str | None) -> list[Armed]:
