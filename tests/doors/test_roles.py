@@ -20,6 +20,7 @@ from jobyard.stores.memory import MemoryStore
 
 ANYBODY = frozenset({"nobody", *Role})
 ALL = frozenset(Role)
+WATCHERS = ALL - {Role.SUBMITTER}  # they see more than jobs of their own
 SUBMITTERS = frozenset({Role.SUBMITTER, Role.OPERATOR, Role.ADMIN})
 OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
 ADMINS = frozenset({Role.ADMIN})
@@ -45,29 +46,29 @@ TABLE = {
     "POST /v1/jobs/actions": Row(SUBMITTERS, {"action": "cancel", "ids": ["a"]}),
     "GET /v1/dead-letters": Row(ALL),
     "POST /v1/dead-letters/redrive": Row(OPERATORS, {"ids": ["a"]}),
-    "GET /v1/queues": Row(ALL),
-    "GET /v1/queues/{queue}": Row(ALL),
+    "GET /v1/queues": Row(WATCHERS),
+    "GET /v1/queues/{queue}": Row(WATCHERS),
     "PATCH /v1/queues/{queue}": Row(OPERATORS, {}),
     "POST /v1/queues/{queue}/pause": Row(OPERATORS),
     "POST /v1/queues/{queue}/resume": Row(OPERATORS),
     "POST /v1/queues/{queue}/drain": Row(OPERATORS),
-    "GET /v1/queues/{queue}/groups": Row(ALL),
+    "GET /v1/queues/{queue}/groups": Row(WATCHERS),
     "PUT /v1/queues/{queue}/groups/{group}/limit": Row(OPERATORS, {"limit": 1}),
     "DELETE /v1/queues/{queue}/groups/{group}/limit": Row(OPERATORS),
     "POST /v1/queues/{queue}/groups/{group}/pause": Row(OPERATORS),
     "POST /v1/queues/{queue}/groups/{group}/resume": Row(OPERATORS),
-    "GET /v1/schedules": Row(ALL),
+    "GET /v1/schedules": Row(WATCHERS),
     "POST /v1/schedules": Row(OPERATORS, {"name": "nightly", "expression": "@daily", "kind": "a"}),
-    "GET /v1/schedules/{schedule}": Row(ALL),
+    "GET /v1/schedules/{schedule}": Row(WATCHERS),
     "PATCH /v1/schedules/{schedule}": Row(OPERATORS, {"expression": "@hourly"}),
     "DELETE /v1/schedules/{schedule}": Row(OPERATORS),
     "POST /v1/schedules/{schedule}/pause": Row(OPERATORS),
     "POST /v1/schedules/{schedule}/resume": Row(OPERATORS),
     "POST /v1/schedules/{schedule}/run": Row(OPERATORS),
-    "GET /v1/schedules/{schedule}/next": Row(ALL),
-    "GET /v1/schedules/{schedule}/history": Row(ALL),
+    "GET /v1/schedules/{schedule}/next": Row(WATCHERS),
+    "GET /v1/schedules/{schedule}/history": Row(WATCHERS),
     "GET /v1/cron/next": Row(ALL),
-    "GET /v1/workers": Row(ALL),
+    "GET /v1/workers": Row(WATCHERS),
     "POST /v1/workers/{id}/quiet": Row(OPERATORS),
     "POST /v1/workers/{id}/stop": Row(OPERATORS),
     "GET /v1/kinds": Row(ALL),
@@ -85,7 +86,7 @@ TABLE = {
     "GET /livez": Row(ANYBODY),
     "GET /readyz": Row(ANYBODY),
     "GET /health": Row(ANYBODY),
-    "GET /metrics": Row(ALL - {Role.SUBMITTER}),  # it counts everybody's jobs
+    "GET /metrics": Row(WATCHERS),  # it counts everybody's jobs
     "GET /login": Row(ANYBODY),
     "GET /login.css": Row(ANYBODY),
 }

@@ -9,6 +9,7 @@ Instant: TypeAlias = int
 
 # The last millisecond of the year 9999: "never by itself", and still exact in a double.
 FOREVER: Instant = 253_402_300_799_999
+FIRST: Instant = -62_135_596_800_000  # the first of the year 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -28,8 +29,11 @@ def rfc3339(instant: Instant) -> str:
 
     >>> rfc3339(0)
     '1970-01-01T00:00:00.000Z'
+    >>> rfc3339(-(10**18)), rfc3339(10**18)
+    ('0001-01-01T00:00:00.000Z', '9999-12-31T23:59:59.999Z')
     """
-    return datetime.fromtimestamp(instant / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    instant = max(FIRST, min(FOREVER, instant))  # whatever a store holds can be shown
+    return (EPOCH + timedelta(milliseconds=instant)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def instant(text: str) -> Instant:

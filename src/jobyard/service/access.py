@@ -16,15 +16,16 @@ class Role(StrEnum):
 
 class Permission(StrEnum):
     READ = "read"
+    WATCH = "watch"  # what belongs to nobody alone: queues, groups, workers
     SUBMIT = "submit"
     OPERATE = "operate"
     ADMINISTER = "administer"
 
 
 ALLOWED: dict[Role, frozenset[Permission]] = {
-    Role.VIEWER: frozenset({Permission.READ}),
+    Role.VIEWER: frozenset({Permission.READ, Permission.WATCH}),
     Role.SUBMITTER: frozenset({Permission.READ, Permission.SUBMIT}),
-    Role.OPERATOR: frozenset({Permission.READ, Permission.SUBMIT, Permission.OPERATE}),
+    Role.OPERATOR: frozenset({Permission.READ, Permission.WATCH, Permission.SUBMIT, Permission.OPERATE}),
     Role.ADMIN: frozenset(Permission),
 }
 

@@ -141,7 +141,7 @@ def instant(value: Any) -> Instant | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise BadOption(f"run_at must be a datetime with a time zone, not {value!r}.")
-    return min(FOREVER, round(value.timestamp() * 1000))
+    return max(0, min(FOREVER, round(value.timestamp() * 1000)))  # what was due before 1970 is due
 
 
 def checked_backoff(value: Any) -> Backoff:

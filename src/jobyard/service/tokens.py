@@ -77,10 +77,14 @@ class Tokens:
         queues: Sequence[str] = (),
         groups: Sequence[str] = (),
         expire_seconds: float | None = None,
+        known: Callable[[TokenInfo], bool] = lambda _: True,
     ) -> tuple[TokenInfo, str]:
-        """The token's text is answered here and never again. Two of the same name could not be told apart."""
+        """The token's text is answered here and never again. Two of the same name could not be told apart.
+
+        `known`: the tokens that whoever asks may know of; of others not even the name is told.
+        """
         options.name("token", name)
-        if any(info.name == name for info in await self.list()):
+        if any(info.name == name and known(info) for info in await self.list()):
             raise BadOption(f"There is a token named {name} already. Choose another name, or revoke that one first.")
         now = await self._store.now()
         if expire_seconds is not None:

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import UNSET
 
 from jobyard.domain.job import State
-from jobyard.doors.http.jobs import page_of
 from jobyard.doors.http.paging import bad_token, position, token
 from jobyard.doors.http.problems import FieldError, HttpError
 from jobyard.doors.http.reach import is_confined, narrowed, note, sees
 from jobyard.doors.http.route import Ask, Routes
+from jobyard.doors.http.sources import find_within
 from jobyard.ports.store import Action, Changed
 from jobyard.service.access import Permission
 from jobyard.service.operate import CHANGE_AT_ONCE
@@ -88,12 +88,12 @@ async def apply(ask: Ask, request: BulkRequest, ids: Sequence[str]) -> Changed:
 
 async def by_filter(ask: Ask, request: BulkRequest, asked: JobFilter, states: tuple[State, ...]) -> BulkAnswer:
     """Page by page, each changed in a short step of its own, until the limit or the time is reached."""
-    where, keep = narrowed(ask.principal, asked, states)
+    within, keep = narrowed(ask.principal, asked, states)
     cursor = position(request.page_token)
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     changed = unchanged = looked_at = 0
     while True:
-        page = await page_of(ask, where, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor)
+        page = await find_within(ask.door.store, within, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor)
         done = await apply(ask, request, [job.id for job in page.jobs if keep(job)])
         changed, unchanged = changed + len(done.changed), unchanged + len(done.unchanged)
         looked_at += len(page.jobs)

@@ -16,6 +16,7 @@ from jobyard.doors.http.listeners import Audience, Listener
 from jobyard.doors.http.protocol import ABORT
 from jobyard.doors.http.reach import job_in_reach, narrowed
 from jobyard.doors.http.route import Ask, Routes
+from jobyard.doors.http.sources import find_within
 from jobyard.service.access import Permission
 from jobyard.service.views import job_summary, job_view, queue_view, tag_of
 from jobyard.service.wire import Incoming, JobFilter, Name
@@ -72,11 +73,11 @@ async def all_events(ask: Ask) -> Response:
         groups=frozenset(who.groups),
         own_tag=tag_of(who) if who.sees_own_jobs_only else None,
     )
-    where, keep = narrowed(who, JobFilter(queue=asked.queue, group=asked.group, kind=asked.kind))
+    within, keep = narrowed(who, JobFilter(queue=asked.queue, group=asked.group, kind=asked.kind))
 
     async def snapshot() -> Any:
         queues = await ask.door.store.queues()
-        page = await ask.door.store.find(where, NEWEST)
+        page = await find_within(ask.door.store, within, NEWEST)
         return Snapshot(
             queues=tuple(queue_view(info) for info in queues if audience.wants_queue(info.name)),
             jobs=tuple(job_summary(job) for job in page.jobs if keep(job)),

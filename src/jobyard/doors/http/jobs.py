@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -12,13 +13,13 @@ from starlette.responses import Response
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
 from jobyard.doors.http.entrance import UNKNOWN
-from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
+from jobyard.doors.http.paging import PageSize, PageToken, answer, position, token
 from jobyard.doors.http.parse import wrong
 from jobyard.doors.http.problems import HttpError
 from jobyard.doors.http.reach import Keep, job_in_reach, narrowed, require_job
 from jobyard.doors.http.route import Ask, Routes
-from jobyard.errors import BadInput
-from jobyard.ports.store import Filter, Page
+from jobyard.doors.http.sources import find_within
+from jobyard.ports.store import Filter
 from jobyard.service.access import Permission
 from jobyard.service.views import explanation_view, job_summary, job_view
 from jobyard.service.wire import (
@@ -54,30 +55,23 @@ async def job_page(ask: Ask, states: tuple[State, ...] = ()) -> JobPage:
     query: Paged = ask.query
     if len(query.id) > MOST_IDS:
         raise wrong("id", f"It may be given {MOST_IDS} times.")
-    where, keep = narrowed(ask.principal, query, states, query.id or None)
-    jobs, cursor = await look(ask, where, keep, query.page_size, position(query.page_token))
+    within, keep = narrowed(ask.principal, query, states, query.id or None)
+    jobs, cursor = await look(ask, within, keep, query.page_size, position(query.page_token))
     return JobPage(items=tuple(job_summary(job) for job in jobs), next_page_token=token(cursor))
 
 
-async def look(ask: Ask, where: Filter, keep: Keep, size: int, cursor: str | None) -> tuple[list[Job], str | None]:
+async def look(
+    ask: Ask, within: Sequence[Filter], keep: Keep, size: int, cursor: str | None
+) -> tuple[list[Job], str | None]:
     """Up to `size` jobs that may be seen, from the store's pages."""
     found: list[Job] = []
     for _ in range(LOOKS):
-        page = await page_of(ask, where, size - len(found), cursor)
+        page = await find_within(ask.door.store, within, size - len(found), cursor)
         found += [job for job in page.jobs if keep(job)]
         cursor = page.cursor
         if cursor is None or len(found) >= size:
             break
     return found, cursor
-
-
-async def page_of(ask: Ask, where: Filter, size: int, cursor: str | None) -> Page:
-    try:
-        return await ask.door.store.find(where, size, cursor)
-    except BadInput:
-        if cursor is None:
-            raise
-        raise bad_token() from None
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

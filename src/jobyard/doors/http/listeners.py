@@ -41,7 +41,8 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wants_queues(self) -> bool:
-        return self.job_id is None and (not self.types or "queue" in self.types)
+        """How the queues are is not for those who see jobs of their own only."""
+        return self.job_id is None and self.own_tag is None and (not self.types or "queue" in self.types)
 
     def wants_queue(self, name: str) -> bool:
         return self.wants_queues and self.queue in (None, name) and (not self.queues or name in self.queues)

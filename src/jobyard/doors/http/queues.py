@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from jobyard.domain.job import QueueSettings
 from jobyard.doors.http.problems import HttpError
-from jobyard.doors.http.reach import note, queue_in_reach
+from jobyard.doors.http.reach import not_the_whole, note, queue_in_reach
 from jobyard.doors.http.route import Ask, Routes
 from jobyard.service import options
 from jobyard.service.access import Permission
@@ -19,13 +19,13 @@ ROUTES = Routes("queues")
 RETENTION = ("keep_completed", "keep_failed", "keep_seconds")
 
 
-@ROUTES.add("GET", "/v1/queues", Permission.READ, "All queues with their counts", answer=QueueList)
+@ROUTES.add("GET", "/v1/queues", Permission.WATCH, "All queues with their counts", answer=QueueList)
 async def list_queues(ask: Ask) -> QueueList:
     own = ask.principal.queues
     return QueueList(tuple(queue_view(info) for info in await ask.door.store.queues() if not own or info.name in own))
 
 
-@ROUTES.add("GET", "/v1/queues/{queue}", Permission.READ, "One queue", answer=QueueView)
+@ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, "One queue", answer=QueueView)
 async def get_queue(ask: Ask) -> QueueView:
     return queue_view(await queue_in_reach(ask))
 
@@ -45,6 +45,8 @@ async def change_queue(ask: Ask) -> QueueView:
     except HttpError as error:
         if error.status != 404 or (ask.principal.queues and name not in ask.principal.queues):
             raise
+        if ask.principal.groups:
+            raise not_the_whole() from None
         present = QueueSettings()
     settings = merged(ask.body, present)
     if not ask.principal.may(Permission.ADMINISTER) and retention(settings) != retention(present):

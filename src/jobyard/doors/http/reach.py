@@ -12,6 +12,7 @@ from jobyard.domain.tags import is_reserved
 from jobyard.doors.http.audit import audited
 from jobyard.doors.http.problems import HttpError
 from jobyard.doors.http.route import Ask
+from jobyard.doors.http.sources import sources
 from jobyard.errors import JobNotFound
 from jobyard.ports.store import Filter, QueueInfo
 from jobyard.service.access import Principal
@@ -57,6 +58,10 @@ async def require_job(ask: Ask) -> str:
     return asked_id(ask)
 
 
+def not_the_whole() -> HttpError:
+    return HttpError(403, "not_allowed", "This token has some groups only, not the whole queue.")
+
+
 async def queue_in_reach(ask: Ask, *, whole: bool = False) -> QueueInfo:
     """The queue that is asked for; `whole`: a change to all of it is not for those who have some groups only."""
     name = ask.path["queue"]
@@ -64,7 +69,7 @@ async def queue_in_reach(ask: Ask, *, whole: bool = False) -> QueueInfo:
         for info in await ask.door.store.queues():
             if info.name == name:
                 if whole and ask.principal.groups:
-                    raise HttpError(403, "not_allowed", "This token has some groups only, not the whole queue.")
+                    raise not_the_whole()
                 return info
     raise HttpError(404, "queue_not_found", f"There is no queue {name}.")
 
@@ -78,7 +83,7 @@ async def group_in_reach(ask: Ask) -> tuple[str, str]:
 
 def narrowed(
     principal: Principal, asked: JobFilter, states: tuple[State, ...] = (), ids: tuple[str, ...] | None = None
-) -> tuple[Filter, Keep]:
+) -> tuple[list[Filter], Keep]:
     """What the store is asked for, and what is then left out of its answer because a filter holds one value of each."""
     own = tag_of(principal) if principal.sees_own_jobs_only else None
     tag = asked.tag
@@ -86,8 +91,8 @@ def narrowed(
         raise HttpError(422, "bad_input", "Tags that begin with by: or trace: cannot be asked for.")
     where = Filter(
         ids=ids,
-        queue=asked.queue or _only(principal.queues),
-        group=asked.group or _only(principal.groups),
+        queue=asked.queue,
+        group=asked.group,
         kind=asked.kind,
         states=asked.state or states or None,
         tag=own or tag,
@@ -100,11 +105,8 @@ def narrowed(
     def keep(job: Job) -> bool:
         return sees(principal, job) and (tag is None or tag in job.tags) and (not states or job.state in states)
 
-    return where, keep
-
-
-def _only(names: tuple[str, ...]) -> str | None:
-    return names[0] if len(names) == 1 else None
+    # One's own jobs are all where one may hand them in.
+    return ([where] if own is not None else sources(principal, where)), keep
 
 
 def _instant(moment: datetime | None) -> Instant | None:

@@ -44,7 +44,12 @@ async def create_token(ask: Ask) -> TokenCreated:
     if not covers(ask.principal, asked):
         raise HttpError(403, "out_of_scope", "A token cannot make one that reaches further than itself.")
     info, text = await tokens_of(ask).create(
-        wanted.name, wanted.role, wanted.queues, wanted.groups, wanted.expire_seconds
+        wanted.name,
+        wanted.role,
+        wanted.queues,
+        wanted.groups,
+        wanted.expire_seconds,
+        lambda other: covers(ask.principal, other.principal),
     )
     view = token_view(info)
     told = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}

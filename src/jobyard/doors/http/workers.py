@@ -19,7 +19,7 @@ def serves(principal: Principal, worker: WorkerInfo) -> bool:
     return not principal.queues or not worker.queues or not set(principal.queues).isdisjoint(worker.queues)
 
 
-@ROUTES.add("GET", "/v1/workers", Permission.READ, "Workers that are alive", answer=WorkerList)
+@ROUTES.add("GET", "/v1/workers", Permission.WATCH, "Workers that are alive", answer=WorkerList)
 async def list_workers(ask: Ask) -> WorkerList:
     workers = await ask.door.store.workers()
     return WorkerList(tuple(worker_view(worker) for worker in workers if serves(ask.principal, worker)))
