@@ -86,7 +86,7 @@ def arming(schedule: str, since: int | None) -> Operation:
 
 
 def disarming(schedule: str) -> Operation:
-    return lambda tx, told: void(schedules.disarm(tx, schedule))
+    return lambda tx, told: void(schedules.disarm(tx, schedule, None))
 
 
 def void(_: object) -> None:
