@@ -72,8 +72,7 @@ class HistoryQuery(Incoming, frozen=True, kw_only=True):
 
 
 def sees(principal: Principal, schedule: Schedule) -> bool:
-    """A submitter sees its own jobs, and no schedule is its own."""
-    return not principal.sees_own_jobs_only and principal.reaches(schedule.queue, schedule.group)
+    return principal.reaches(schedule.queue, schedule.group)
 
 
 async def in_reach(ask: Ask) -> Schedule:
@@ -99,7 +98,9 @@ def require_reach(ask: Ask, schedule: Schedule) -> None:
 # See
 
 
-@ROUTES.add("GET", "/v1/schedules", Permission.READ, "List schedules by name", query=ScheduleQuery, answer=SchedulePage)
+@ROUTES.add(
+    "GET", "/v1/schedules", Permission.WATCH, "List schedules by name", query=ScheduleQuery, answer=SchedulePage
+)
 async def list_schedules(ask: Ask) -> Response:
     query: ScheduleQuery = ask.query
     found: list[Schedule] = []
@@ -122,7 +123,7 @@ def fits(ask: Ask, schedule: Schedule) -> bool:
     )
 
 
-@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.READ, "One schedule", answer=ScheduleView)
+@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, "One schedule", answer=ScheduleView)
 async def get_schedule(ask: Ask) -> ScheduleView:
     return await view_of(ask.door.store, await in_reach(ask))
 
@@ -130,7 +131,7 @@ async def get_schedule(ask: Ask) -> ScheduleView:
 @ROUTES.add(
     "GET",
     "/v1/schedules/{schedule}/next",
-    Permission.READ,
+    Permission.WATCH,
     "When it fires next; nothing while it is paused",
     query=NextQuery,
     answer=NextAnswer,
@@ -144,7 +145,7 @@ async def next_of_schedule(ask: Ask) -> NextAnswer:
 @ROUTES.add(
     "GET",
     "/v1/schedules/{schedule}/history",
-    Permission.READ,
+    Permission.WATCH,
     "What became of its instants, newest first: fired, late, missed or skipped, and how their jobs ended",
     query=HistoryQuery,
     answer=HistoryPage,
@@ -225,7 +226,8 @@ async def edit_schedule(ask: Ask) -> ScheduleView:
         made = await ask.door.schedules.edit(found.name, changes)
     except BadOption as error:
         raise told(error) from None
-    await note(ask, "schedule.edit", made.name, changed=", ".join(changes))
+    if changes:
+        await note(ask, "schedule.edit", made.name, changed=", ".join(changes))
     return await view_of(ask.door.store, made)
 
 
