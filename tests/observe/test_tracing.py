@@ -222,7 +222,10 @@ async def test_over_http_the_callers_trace_reaches_the_handler(spans: Spans, see
         assert made.status_code == 202
         await yard.read.result(made.json()["id"], 10)
         await eventually(lambda: spans.of("process builds"))
-    request, send, process = spans.one("POST /v1/jobs"), spans.one("send builds"), spans.one("process builds")
+        refused = await client.post("/v1/jobs", json={}, headers={"traceparent": CALLER})
+        assert refused.json()["trace_id"] == CALLER.split("-")[1], "to be found in the logs"
+    request, _ = spans.of("POST /v1/jobs")
+    send, process = spans.one("send builds"), spans.one("process builds")
     assert {trace_id(span) for span in (request, send, process)} == {int(CALLER.split("-")[1], 16)}
     assert request.parent is not None
     assert f"{request.parent.span_id:016x}" == CALLER.split("-")[2]

@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from jobyard import errors
+from jobyard.observe.current import trace_id
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -93,7 +94,13 @@ def problem(
     headers: dict[str, str] | None = None,
 ) -> Response:
     document = Problem(
-        title=TITLES.get(status, "Error"), status=status, code=code, detail=detail, instance=instance, errors=errors
+        title=TITLES.get(status, "Error"),
+        status=status,
+        code=code,
+        detail=detail,
+        instance=instance,
+        errors=errors,
+        trace_id=trace_id(),
     )
     return Response(msgspec.json.encode(document), status, headers, MEDIA_TYPE)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any
 
 from jobyard.domain.instant import rfc3339
@@ -11,7 +10,7 @@ from jobyard.errors import ConfigurationError
 from jobyard.main.cli.render import echo
 from jobyard.main.levels import parse_levels
 from jobyard.main.settings import LOG_LEVEL
-from jobyard.observe.current import current_lease, facts
+from jobyard.observe.current import current_lease, facts, trace_id
 
 PLAIN = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -41,15 +40,6 @@ class OurHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         echo(self.format(record), err=True)
-
-
-def trace_id() -> str:
-    """Of the span that this code runs in; empty where nobody traces."""
-    trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
-        return ""
-    context = trace.get_current_span().get_span_context()
-    return f"{context.trace_id:032x}" if context.is_valid else ""
 
 
 def json_formatter() -> logging.Formatter:
