@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import time
 from multiprocessing.connection import Connection
 from typing import cast
 from urllib.parse import urlsplit
@@ -69,8 +70,17 @@ def drain(url: str, limits: Limits, jobs: int, streams: int) -> Outcome:
         reader.start()
         there.close()
         here.recv()
+        before = time.process_time()
         elapsed, _, _ = run(draining.work_off(url, limits, jobs, jobs))
+        worked = time.process_time() - before
         here.send("stop")
         left, read = here.recv()
         reader.join()
-    return Outcome({"jobs_per_second": jobs / elapsed, "streams_left": left, "megabytes_read": read / 1e6})
+    return Outcome(
+        {
+            "jobs_per_second": jobs / elapsed,
+            "worker_us_per_job": worked / jobs * 1e6,
+            "streams_left": left,
+            "megabytes_read": read / 1e6,
+        }
+    )
