@@ -19,7 +19,7 @@ _FIRST = "a"
 _encode = msgspec.json.Encoder().encode
 
 PageSize: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
-PageToken: TypeAlias = Annotated[str, Meta(max_length=8000)]
+PageToken: TypeAlias = Annotated[str, Meta(max_length=2500)]
 
 
 def token(position: str | None) -> str | UnsetType:

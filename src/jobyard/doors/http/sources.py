@@ -16,7 +16,7 @@ from jobyard.ports.store import Filter, Page, Store
 from jobyard.service.access import Principal
 
 # So many queues and groups, one with the other, are looked through for one page.
-MOST_SOURCES = 50
+MOST_SOURCES = 20
 BEGIN = ""
 _decode = msgspec.json.Decoder(list[str | None]).decode
 
