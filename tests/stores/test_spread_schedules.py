@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.conformance.support import armed, decide_one, fired, new, tick
+from tests.conformance.support import armed, decide_one, fired, insert, new, tick
 from tests.stores.spread_scene import Scene
-from tests.support import Watched
+from tests.support import Watched, eventually
 
 from jobyard.domain.instant import Instant
-from jobyard.errors import StoreUnavailable
-from jobyard.ports.store import Armed, Decided, Decision, Store, Verdict
-from jobyard.stores.spread import SpreadStore
+from jobyard.errors import BadInput, StoreUnavailable
+from jobyard.ports.store import Armed, Decided, Decision, Store, Tick, Verdict
+from jobyard.stores.spread import SpreadStore, patience
 
-KNOWN, STALE = Decided(Decision.KNOWN), Decided(Decision.STALE)
+KNOWN, STALE, AWAY = Decided(Decision.KNOWN), Decided(Decision.STALE), Decided(Decision.AWAY)
 
 
 @pytest.fixture
@@ -133,16 +134,116 @@ async def test_the_armed_are_merged_in_pages(scene: Scene) -> None:
     assert [(each.schedule, each.revision) for each in rest] == [("d", 0), ("e", 1)]
 
 
-async def test_what_other_stores_decided_stands_though_one_is_away(scene: Scene) -> None:
+async def test_a_store_that_is_away_keeps_no_other_from_deciding(scene: Scene) -> None:
     for name in ("mails", "works"):
         await scene.store.arm(name, 1, since=0)
     scene.mail.failing = StoreUnavailable("away")
-    ticks = [tick(1000, new(queue="mail"), schedule="mails"), tick(1000, schedule="works")]
-    with pytest.raises(StoreUnavailable):
-        await scene.store.decide(ticks)
+    mail, work = new(queue="mail"), new()
+    ticks = [tick(1000, mail, schedule="mails"), tick(1000, work, schedule="works")]
+    assert await scene.store.decide(ticks) == [AWAY, fired(work.id)]
+    assert await scene.store.decide(ticks[:1]) == [AWAY]
+    assert [each.job_id for each in await scene.store.ticks("works")] == [work.id]
+    assert await scene.store.armed() == [Armed("mails", 1, 0), Armed("works", 1, 1000)]
     scene.mail.failing = None
-    answers = await scene.store.decide(ticks)
-    assert [each.decision for each in answers] == [Decision.MADE, Decision.KNOWN]
+    assert await scene.store.decide(ticks) == [fired(mail.id), KNOWN]
+
+
+async def test_the_default_store_may_be_away_as_well(scene: Scene) -> None:
+    await scene.store.arm("mails", 1, since=0)
+    mail = new(queue="mail")
+    scene.main.failing = StoreUnavailable("away")
+    ticks = [tick(1000, mail, schedule="mails"), tick(1000, schedule="works")]
+    assert await scene.store.decide(ticks) == [fired(mail.id), AWAY]
+    # Definitions are there: without it nobody could say what the answers are about.
+    for verb in (scene.store.armed(), scene.store.ticks("mails")):
+        with pytest.raises(StoreUnavailable):
+            await verb
+
+
+async def test_no_schedule_is_changed_while_a_store_is_away(scene: Scene) -> None:
+    """It might have decided what the others would decide again."""
+    await scene.store.arm("nightly", 1, since=0)
+    scene.mail.failing = StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        await scene.store.arm("nightly", 2)
+    with pytest.raises(StoreUnavailable):
+        await scene.store.disarm("nightly")
+
+
+async def test_what_a_store_refuses_is_told(scene: Scene) -> None:
+    await scene.store.arm("nightly", 1, since=0)
+    [taken] = await insert(scene.store, new(queue="mail"))
+    with pytest.raises(BadInput):
+        await scene.store.decide([tick(1000, new(queue="mail", id=taken))])
+
+
+class Stalled(Watched):
+    """A store behind a connection that takes everything and answers nothing until it is let go."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self.asked = 0
+
+    async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
+        self.asked += 1
+        await self.goes_on.wait()
+        return await self._store.decide(ticks)
+
+
+@pytest.fixture
+async def stalled(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[SpreadStore, Stalled]]:
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "SHORT_PATIENCE_SECONDS", 0.01)
+    mail = Stalled(scene.mail.as_store())
+    store = SpreadStore(scene.main.as_store(), {"mail": mail.as_store()})
+    for name in ("mails", "works"):
+        await store.arm(name, 1, since=0)
+    mail.goes_on.clear()
+    yield store, mail
+    await store.close()
+    await scene.store.open()  # as it was found
+
+
+async def test_a_store_that_stalls_keeps_no_other_waiting(stalled: tuple[SpreadStore, Stalled]) -> None:
+    store, mail = stalled
+    lost, work = new(queue="mail"), new()
+    answers = await store.decide([tick(1000, lost, schedule="mails"), tick(1000, work, schedule="works")])
+    assert answers == [AWAY, fired(work.id)]
+    # Nothing piles up behind the call that is on its way, and nobody waits for it.
+    for at in range(2000, 2050):
+        assert await decide_one(store, at, new(queue="mail"), schedule="mails") == AWAY
+        assert (await decide_one(store, at, schedule="works")).decision is Decision.MADE
+    assert mail.asked == 1
+    mail.goes_on.set()
+    # What took too long took effect after all: it is decided once, and known then.
+    await eventually(lambda: store.get(lost.id))
+    known = tick(1000, new(queue="mail"), schedule="mails")
+    await eventually(lambda: decides(store, known, KNOWN))
+    assert (await decide_one(store, 3000, new(queue="mail"), schedule="mails")).decision is Decision.MADE
+
+
+async def decides(store: Store, one: Tick, expected: Decided) -> bool:
+    return await store.decide([one]) == [expected]
+
+
+async def test_closing_waits_for_no_store_that_stalls(stalled: tuple[SpreadStore, Stalled]) -> None:
+    store, mail = stalled
+    assert await decide_one(store, 1000, new(queue="mail"), schedule="mails") == AWAY
+    assert mail.asked == 1
+    await asyncio.wait_for(store.close(), 10)
+
+
+async def test_who_calls_off_a_call_calls_off_all_of_it(stalled: tuple[SpreadStore, Stalled]) -> None:
+    store, mail = stalled
+    calling = asyncio.create_task(decide_one(store, 1000, new(queue="mail"), schedule="mails"))
+    await eventually(lambda: mail.asked)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    mail.goes_on.set()
+    assert (await decide_one(store, 1000, new(queue="mail"), schedule="mails")).decision is Decision.MADE
 
 
 class Late(Watched):

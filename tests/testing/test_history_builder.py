@@ -90,10 +90,11 @@ class Story:
         job = None if job_id is None else Handed(id=job_id, queue="q", group="acme")
         ticks = [Due("nightly", at, job if at == instants[-1] else None) for at in instants]
         answers = [Decided(decision)] * len(ticks)
+        if job is not None:
+            self.jobs[job.id] = (job, len(self.jobs) + 1)
         if decision is Decision.MADE:
             answers = [Decided(decision, Verdict.MISSED)] * len(ticks)
             if job is not None:
-                self.jobs[job.id] = (job, len(self.jobs) + 1)
                 answers[-1] = Decided(decision, Verdict.FIRED, job.id)
         self.add(AskDecide(tuple(ticks)), Judged(tuple(answers)))
 

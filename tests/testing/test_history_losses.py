@@ -36,6 +36,17 @@ def test_the_job_of_a_tick_is_a_job_like_any_other() -> None:
     assert "group_limit_exceeded" in story.codes()
 
 
+def test_the_job_of_a_tick_whose_store_was_away_may_be_there_or_not() -> None:
+    story = Story()
+    story.decide(1000, job_id="a", decision=Decision.AWAY)
+    assert story.codes([]) == set()
+    story.claim("a")
+    story.settle("a")
+    assert story.codes(story.final(a=State.COMPLETED)) == set()
+    story.decide(1000, decision=Decision.MADE)
+    assert story.codes(story.final(a=State.COMPLETED)) == set()
+
+
 def test_a_job_that_vanished_is_lost() -> None:
     story = Story()
     story.insert("a", "b")

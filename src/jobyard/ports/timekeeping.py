@@ -55,6 +55,7 @@ class Decision(StrEnum):
     STALE = "stale"  # the schedule is not armed, or with another revision
     HELD = "held"  # the job's unique key is held and the tick does not skip: nothing changed
     FULL = "full"  # the job's queue or group is full: nothing changed
+    AWAY = "away"  # of several stores, that of its queue cannot be asked now: hand it in again
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):

@@ -48,6 +48,7 @@ class SpreadStore(HotPathVerbs, PeopleVerbs, TimekeepingVerbs):
             raise
 
     async def close(self) -> None:
+        await self._end_late_calls()
         await each(self._own, lambda part: part.store.close())
 
     async def examine(self) -> list[Finding]:

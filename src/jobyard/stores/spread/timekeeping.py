@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from jobyard.domain.instant import Instant
-from jobyard.ports.store import Armed, Decided, Tick, TickInfo, WorkerInfo
-from jobyard.stores.spread.parts import Part, Parts, each
+from jobyard.ports.store import Armed, Decided, Decision, Store, Tick, TickInfo, WorkerInfo
+from jobyard.stores.spread.parts import Part, each
+from jobyard.stores.spread.patience import Patience
+
+T = TypeVar("T")
 
 
-class TimekeepingVerbs(Parts):
+class TimekeepingVerbs(Patience):
     async def now(self) -> Instant:
         return await self._default.now()
 
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
-        """A schedule that moves to another store goes on there where it was."""
+        """A schedule that moves to another store goes on there where it was.
+
+        Raises while any store is away: what that one decided would not be known to the others.
+        """
         if since is None:
             since = await self._reached(schedule)
         if not all(await each(self._parts, lambda part: part.store.arm(schedule, revision, since))):
@@ -26,42 +33,55 @@ class TimekeepingVerbs(Parts):
         return all(await each(self._parts, lambda part: part.store.arm(schedule, revision, reached)))
 
     async def _reached(self, schedule: str) -> Instant | None:
-        newest = await self.ticks(schedule, limit=1)
-        return newest[0].at if newest else None
+        newest = await each(self._parts, lambda part: part.store.ticks(schedule, 1))
+        return max((tick.at for some in newest for tick in some), default=None)
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         return any(await each(self._parts, lambda part: part.store.disarm(schedule, revision)))
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
-        """The furthest instant of all stores, and the earliest revision; 0 where a store has still to be armed."""
-        answers = await each(self._parts, lambda part: part.store.armed(limit, after))
+        """The furthest instant of all stores, and the earliest revision; 0 where a store has still to be armed.
+
+        A store that is away is left out, but for the default one.
+        """
+        answers = await self._answers(lambda store: store.armed(limit, after))
         found: dict[str, list[Armed]] = {}
         for one in (one for some in answers for one in some):
             found.setdefault(one.schedule, []).append(one)
         return [
             Armed(
                 name,
-                min(one.revision for one in found[name]) if len(found[name]) == len(self._parts) else 0,
+                min(one.revision for one in found[name]) if len(found[name]) == len(answers) else 0,
                 max(one.decided_until for one in found[name]),
             )
             for name in sorted(found)[:limit]
         ]
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
-        """In one step per store."""
+        """In one step per store; those of a store that is away are answered as AWAY, and keep no other waiting."""
         of_part: dict[Part, list[Tick]] = {}
         for tick in ticks:
             of_part.setdefault(self._of_queue(tick.queue), []).append(tick)
         parts = list(of_part)
-        answers = await each(parts, lambda part: part.store.decide(of_part[part])) if parts else []
-        answered = dict(zip(parts, map(iter, answers), strict=True))
-        return [next(answered[self._of_queue(tick.queue)]) for tick in ticks]
+        found = await each(parts, lambda part: self._decided(part, of_part[part])) if parts else []
+        answers = dict(zip(parts, map(iter, found), strict=True))
+        return [next(answers[self._of_queue(tick.queue)]) for tick in ticks]
+
+    async def _decided(self, part: Part, ticks: Sequence[Tick]) -> list[Decided]:
+        answers = await self._in_time(part, lambda store: store.decide(ticks))
+        return [Decided(Decision.AWAY)] * len(ticks) if answers is None else answers
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
-        """Of all stores: a schedule may have moved from one to another."""
-        answers = await each(self._parts, lambda part: part.store.ticks(schedule, limit, before))
+        """Of all stores: a schedule may have moved from one to another. As `armed`, without those that are away."""
+        answers = await self._answers(lambda store: store.ticks(schedule, limit, before))
         merged = sorted((tick for some in answers for tick in some), key=lambda tick: tick.at, reverse=True)
         return merged[:limit]
+
+    async def _answers(self, verb: Callable[[Store], Coroutine[Any, Any, list[T]]]) -> list[list[T]]:
+        async def answer(part: Part) -> list[T] | None:
+            return await (self._in_time(part, verb) if part.label else verb(part.store))
+
+        return [some for some in await each(self._parts, answer) if some is not None]
 
     async def beat(self, worker: WorkerInfo, seconds: float) -> None:
         await each(self._parts, lambda part: part.store.beat(worker, seconds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobyard.domain.job import Job
-from jobyard.ports.store import Inserted
+from jobyard.ports.store import Decision, Inserted
 from jobyard.testing.history.events import (
     Adopted,
     Altered,
@@ -60,12 +60,15 @@ class Lives:
             rows = None if answer is None else {row.id: row for row in answer.jobs if row.created}
             self._handed_in(operation, question.jobs, rows, is_certain=not question.in_transaction)
         for operation, asked, judged in history.select(AskDecide, Judged):
-            made = None
-            if judged is not None:
-                # Also holders for which a tick was skipped: only who was handed in is looked up.
-                ids = (one.job_id for one in judged.decided if one.job_id is not None)
-                made = {job_id: Inserted(job_id, True, UNTOLD) for job_id in ids}
-            self._handed_in(operation, [due.job for due in asked.ticks if due.job is not None], made)
+            for number, due in enumerate(asked.ticks):
+                if due.job is None:
+                    continue
+                decided = None if judged is None else judged.decided[number]
+                rows = None
+                if decided is not None and decided.decision is not Decision.AWAY:
+                    is_made = decided.job_id == due.job.id
+                    rows = {due.job.id: Inserted(due.job.id, True, UNTOLD)} if is_made else {}
+                self._handed_in(operation, [due.job], rows)
 
     def _handed_in(
         self, operation: Operation, jobs: Sequence[Handed], rows: Mapping[str, Inserted] | None, is_certain: bool = True
