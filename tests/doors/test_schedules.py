@@ -113,6 +113,7 @@ async def tick(scene: Scene, schedule: Any, at: int) -> None:
         ({"max_retry": -1}, "/max_retry", "Expected `int` >= 0"),
         ({"timeout_seconds": 0}, "/timeout_seconds", "Expected `float` > 0"),
         ({"cron": "@daily"}, "/cron", "unknown field"),
+        ({"name": ".."}, "/name", "A schedule cannot be named ..."),
         ({"overlap": "never"}, "/overlap", "Invalid enum value"),
     ],
 )
@@ -125,7 +126,7 @@ async def test_what_is_wrong_is_pointed_at(scene: Scene, words: dict[str, Any], 
         assert says in error["detail"]
         assert (await client.get("/v1/schedules")).json()["items"] == []
         await add(client)
-        if "cron" not in words:
+        if not words.keys() & {"cron", "name"}:
             assert (await client.patch("/v1/schedules/nightly", json=words)).status_code == 422
 
 
@@ -149,6 +150,7 @@ async def test_an_expression_is_explained(scene: Scene) -> None:
         found = (await client.get("/v1/cron/next", params=asked)).json()
         assert found["in_words"] == "At 09:00 on Monday through Friday"
         assert [each[10:] for each in found["items"]] == ["T00:00:00.000Z"] * 3
+        assert (await client.get("/v1/cron/next", params=asked | {"count": 101})).status_code == 422
         wrong = await client.get("/v1/cron/next", params=asked | {"timezone": "Mars"})
         assert [each["pointer"] for each in wrong.json()["errors"]] == ["timezone"]
         wrong = await client.get("/v1/cron/next", params=asked | {"expression": "soon"})

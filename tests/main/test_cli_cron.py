@@ -232,5 +232,11 @@ async def _fired(yard: Jobyard) -> bool:
     return bool((await yard.store.find(where)).jobs)
 
 
+def test_a_worker_declares_nothing(shop: Shop) -> None:
+    declare(shop)
+    shop.work_off()
+    assert shop.json("cron")["schedules"] == [], "one of an older version would set schedules back"
+
+
 def test_a_scheduler_needs_a_store_that_others_share(shop: Shop) -> None:
     assert "memory:// lives in one process" in said(shop, "--store", "memory://", "scheduler", code=1)

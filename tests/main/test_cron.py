@@ -120,7 +120,7 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
     schedules = Schedules(yard.store)
     told = {"mine": {"expression": "@hourly", "kind": "report"}}
     await schedules.add(definition({"name": "other", "expression": "@daily", "kind": "report"}))
-    await declare_all(yard, "shop", told | {"other": {"expression": "@hourly", "kind": "report"}}, 10, is_whole=True)
+    await declare_all(yard, "shop", told | {"other": {"expression": "@hourly", "kind": "report"}}, 10)
     assert [(each.name, each.origin) for each in await schedules.all()] == [
         ("mine", "file"), ("other", "managed"), ("report", "code:shop"),
     ]  # fmt: skip
@@ -128,13 +128,13 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
     assert "schedule other, declared in jobyard.yaml, was not touched: there is a schedule of that name" in caplog.text
     await schedules.pause("mine")
     caplog.clear()
-    await declare_all(yard, "shop", {"mine": {**told["mine"], "timezone": "Asia/Seoul"}}, 10, is_whole=True)
+    await declare_all(yard, "shop", {"mine": {**told["mine"], "timezone": "Asia/Seoul"}}, 10)
     mine = await schedules.get("mine")
     assert (mine.timezone, mine.enabled) == ("Asia/Seoul", False), "an operator's pause survives"
     assert caplog.messages == ["schedules changed, as jobyard.yaml declares them: mine"]
-    await declare_all(yard, "shop", {}, 10, is_whole=False)
-    assert (await schedules.get("mine")).is_declared, "a process without that file says nothing of it"
-    await declare_all(yard, "shop", {}, 10, is_whole=True)
+    await declare_all(yard, "shop", None, 10)
+    assert (await schedules.get("mine")).is_declared, "a process without a file says nothing of it"
+    await declare_all(yard, "shop", {}, 10)
     assert not (await schedules.get("mine")).is_declared
     assert "no longer declared in jobyard.yaml, and still firing: mine" in caplog.text
     with pytest.raises(NotPossible):

@@ -47,14 +47,11 @@ class Scheduling:
 
 
 async def declare_all(
-    yard: Jobyard, app: str | None, told: Mapping[str, Mapping[str, Any]], shortest: float, *, is_whole: bool
+    yard: Jobyard, app: str | None, told: Mapping[str, Mapping[str, Any]] | None, shortest: float
 ) -> None:
-    """What the program and its configuration say of schedules.
-
-    `is_whole`: a configuration that names none has none. A process that only works may have another file.
-    """
+    """What the program and its configuration say of schedules; None: there is no configuration that could."""
     schedules = Schedules(yard.store, shortest)
     if app is not None:
         await declare(schedules, origin_of(yard.name or app), list(yard.crons.values()))
-    if told or is_whole:
+    if told is not None:
         await declare(schedules, FILE, of_file(told))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -11,6 +13,8 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from jobyard.domain.cron import cron
+from jobyard.domain.due import instants
+from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule
 from jobyard.doors.http.entrance import Quick
 from jobyard.doors.http.paging import PageSize, PageToken, answer, bad_token, position, token
@@ -138,8 +142,8 @@ async def get_schedule(ask: Ask) -> ScheduleView:
 )
 async def next_of_schedule(ask: Ask) -> NextAnswer:
     found = await in_reach(ask)
-    instants = await ask.door.schedules.next(found.name, ask.query.count)
-    return next_answer(found.expression, found.timezone, instants)
+    after = instants(found, await ask.door.store.now()) if found.enabled else iter(())
+    return next_answer(found.expression, found.timezone, await counted(after, ask.query.count))
 
 
 @ROUTES.add(
@@ -176,7 +180,12 @@ async def next_of_expression(ask: Ask) -> NextAnswer:
     except BadOption as error:
         raise told(error, "") from None
     after = cron(query.expression, query.timezone).after(await ask.door.store.now())
-    return next_answer(query.expression, query.timezone, islice(after, query.count))
+    return next_answer(query.expression, query.timezone, await counted(after, query.count))
+
+
+async def counted(after: Iterator[Instant], count: int) -> list[Instant]:
+    """Beside the loop: a rare instant is far off, and a scheduler may live here."""
+    return await asyncio.to_thread(lambda: list(islice(after, count)))
 
 
 # Change

@@ -14,7 +14,7 @@ from jobyard.main.cli.cron_desk import schedules
 from jobyard.main.cli.cron_page import history_row, instant_line, row, show_schedule
 from jobyard.main.cli.render import print_table
 from jobyard.main.cli.session import Session, json_option, verb
-from jobyard.service.wire_schedules import NextAnswer, PastView, next_answer
+from jobyard.service.wire_schedules import MAX_NEXT, NextAnswer, PastView, next_answer
 
 HEADINGS = ("~schedule", "~expression", "~zone", "~kind", ">next", "")
 NONE_YET = (
@@ -80,7 +80,7 @@ async def show(session: Session, name: str) -> None:
 @cron.command("next")
 @click.argument("what", metavar="EXPRESSION|NAME")
 @click.option("--tz", "timezone", metavar="ZONE", help="The time zone of the expression.  [default: UTC]")
-@click.option("--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="So many instants.")
+@click.option("--count", type=click.IntRange(1, MAX_NEXT), default=5, show_default=True, help="So many instants.")
 @verb
 async def next_instants(session: Session, what: str, timezone: str | None, count: int) -> None:
     """Say what an expression means, and when it is due next.

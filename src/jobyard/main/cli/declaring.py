@@ -1,4 +1,4 @@
-"""Schedules that the application and the configuration declare, written when a service starts."""
+"""Schedules that the application and the configuration declare, written when a scheduler starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from jobyard.main.scheduling import declare_all
 from jobyard.main.yard import Jobyard
 
 
-async def declare_schedules(session: Session, yard: Jobyard, *, is_whole: bool = False) -> None:
-    """`is_whole`: a file that names no schedule has none any more."""
-    told, shortest = session.configuration.schedules, session.configuration.scheduler.shortest_interval_seconds
-    has_file = session.found.file is not None
-    await declare_all(yard, session.app_name, told, shortest, is_whole=is_whole and has_file)
+async def declare_schedules(session: Session, yard: Jobyard) -> None:
+    """By whoever fires them, and nobody else: a worker of before that starts again must not set them back."""
+    told = (
+        session.configuration.schedules if session.found.file is not None or session.configuration.schedules else None
+    )
+    shortest = session.configuration.scheduler.shortest_interval_seconds
+    await declare_all(yard, session.app_name, told, shortest)
 
 
 def require_shared(yard: Jobyard) -> None:

@@ -62,7 +62,7 @@ def scheduler(session: Session, health_host: str, health_port: int | None) -> No
 async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> None:
     async with session.opened(yard), contextlib.AsyncExitStack() as beside:
         require_shared(yard)
-        await declare_schedules(session, yard, is_whole=True)
+        await declare_schedules(session, yard)
         scheduling = Scheduling(yard, yard.observer)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -69,7 +69,8 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
     async with session.opened(yard):
         if crew is not None:
             require_fit(yard, crew)
-        await declare_schedules(session, yard, is_whole=crew is not None)
+        if crew is not None and crew.has_scheduler:
+            await declare_schedules(session, yard)
         who = await entry(
             yard.store, listener, settings_of(section), insecure=insecure, shows_first=not session.notify.is_heard
         )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobyard.errors import ConfigurationError
-from jobyard.main.cli.declaring import declare_schedules
 from jobyard.main.cli.session import Session, json_option
 from jobyard.main.settings import CONCURRENCY, HEALTH_HOST, HEALTH_PORT, LEASE_SECONDS, SHUTDOWN_TIMEOUT
 from jobyard.main.supervise import SLACK_SECONDS
@@ -132,8 +131,6 @@ async def _run(
     until_input_ends: bool,
 ) -> None:
     async with session.opened(yard), session.notify.alive(), contextlib.AsyncExitStack() as beside:
-        if not until_input_ends:  # else whoever started it has done so
-            await declare_schedules(session, yard)
         worker = yard.worker(**made)
         stop = Stop(worker, lambda: session.notify.stopping(made["shutdown_timeout"] + LONGEST_END_SECONDS))
         if health is not None:
