@@ -30,6 +30,7 @@ CHANGES = {
 }
 DAYS = [(zone, day) for zone, days in CHANGES.items() for day in days]
 WILD = ("* * * * *", "*/15 * * * *", "7,37 * * * *", "*/20 1-3 * * *", "5 */2 * * *", "30 * * * *", "*/30 0 * * *")
+SPARSE = ("*/30 1 1 11 *", "*/30 2 25 10 *", "50 30 2 8 3 *", "*/20 2 5 4 *", "15 0 24 4 *")
 FIXED = ("30 2 * * *", "0 0 * * *", "30 0 * * *", "15,45 1,2,3 * * *", "0 3 * * *", "59 1 * * *", "30 1-3 * * *")
 
 
@@ -90,20 +91,22 @@ def test_fixed_times_fire_once_a_day(expression: str, zone: str, day: str, secon
     for number in range((last - first) // MINUTE + 1):
         wanted = first + MINUTE * number
         if matches(expression, wanted):
+            exactly = timedelta(seconds=int(seconds or 0))
             while wanted not in shown:  # it was left out: the first time after that
-                wanted += MINUTE
-            expected.add(shown[wanted] + timedelta(seconds=int(seconds or 0)))
+                wanted, exactly = wanted + MINUTE, timedelta(0)
+            expected.add(shown[wanted] + exactly)
     assert fired(seconds + expression, zone, since, until) == sorted(at for at in expected if since < at <= until)
 
 
 @settings(deadline=None)
 @given(
     zone=st.sampled_from(sorted(CHANGES)),
-    expression=st.sampled_from(WILD + FIXED + ("*/20 30 * * * *", "15 30 1,2 * * *", "@daily", "0 0 * * 0")),
-    start=st.integers(instant("2026-03-01"), instant("2026-11-10")),
+    expression=st.sampled_from((*WILD, *FIXED, *SPARSE, "*/20 30 * * * *", "50 30 1,2 * * *", "@daily", "0 0 * * 0")),
+    start=st.integers(instant("2026-01-01"), instant("2026-12-31")),
     skipped=st.integers(0, 30),
     part=st.floats(0, 1, exclude_max=True),
 )
+@example(zone="America/New_York", expression="50 30 2 8 3 *", start=1_772_900_000_000, skipped=0, part=0.0)
 @example(zone="Europe/Berlin", expression="30 2 * * *", start=instant("2026-10-25T00:20:00Z"), skipped=0, part=0.03)
 def test_whoever_begins_later_counts_the_same(
     zone: str, expression: str, start: Instant, skipped: int, part: float
@@ -116,6 +119,23 @@ def test_whoever_begins_later_counts_the_same(
     between = earlier + int((later - earlier) * part)
     assert list(islice(cron.after(between), 5)) == found[skipped + 1 : skipped + 6]
     assert cron.next(later - 1) == later
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "since", "until"),
+    [
+        ("50 30 2 * * *", "America/New_York", "2026-03-08T06:50:00Z", "2026-03-08T07:00:00Z"),
+        ("*/30 1 1 11 *", "America/New_York", "2026-01-15", "2026-11-01T05:00:00Z"),
+        ("*/30 1 1 11 *", "America/New_York", "2026-07-15", "2026-11-01T05:00:00Z"),
+        ("*/30 2 25 10 *", "Europe/Berlin", "2025-11-15", "2026-10-25T00:00:00Z"),
+    ],
+)
+def test_the_next_is_the_same_from_wherever_it_is_asked(expression: str, zone: str, since: str, until: str) -> None:
+    cron = Cron(expression, zone)
+    begin, end = instant(since), instant(until)
+    steps = max(1000, (end - begin) // 500)
+    assert {cron.next(at) for at in range(begin, end, steps)} == {end}
+    assert cron.next(end - 1) == end
 
 
 @pytest.mark.parametrize(
@@ -137,7 +157,10 @@ def test_the_calendar(expression: str, zone: str, since: str, expected: list[str
 
 
 def test_the_calendar_ends() -> None:
-    assert Cron("0 0 * * *").next(FOREVER) is None
+    for zone in ("UTC", "Asia/Seoul", "America/New_York"):
+        assert Cron("0 0 * * *", zone).next(FOREVER) is None
+        assert Cron("*/5 * * * *", zone).next(FOREVER) is None
+        assert Cron("*/5 * 1 1 *", zone).next(FOREVER - 50_000_000) is None
     assert Cron("0 0 */31 2 1#5").next(0) is None  # the fifth Monday is never the first of a month
 
 
@@ -166,6 +189,7 @@ def test_the_shortest_time_between_two_instants(second: list[int], minute: list[
         ("0 0 * * 1#2/2", '"1#2/2" is no day-of-week'),
         ("*/90 * * * *", "a step of 90 never comes to its second value"),
         ("0 */25 * * *", "the hour field begins anew after 24"),
+        ("0 0 L/2 * *", "the last day (L) has no steps"),
         ("*/0 * * * *", '"*/0" is no minute'),
         ("*/99999999999999999999 * * * *", "a step of 9999999999 never"),
         ("@hourlly", 'There is no @hourlly. Did you mean "@hourly"?'),
@@ -190,7 +214,21 @@ def test_whatever_is_written_is_an_expression_or_refused(text: str) -> None:
     assert cron.in_words()
 
 
-@pytest.mark.parametrize("name", ["", "Europe", "../etc/passwd", "Mars/Olympus", "/etc/passwd", "a\0b", "x" * 5000])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "Europe",
+        "../etc/passwd",
+        "localtime",
+        "right/UTC",
+        "Factory",
+        "Mars/Olympus",
+        "/etc/passwd",
+        "a\0b",
+        "x" * 5000,
+    ],
+)
 def test_what_is_no_zone_is_refused(name: str) -> None:
     with pytest.raises(BadOption, match="There is no time zone"):
         Cron("@daily", name)

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import pytest
 from tests.scheduler.conftest import every
+from tests.scheduler.support import DAY, FIRED, LATE, MINUTE, MISSED, SECOND, SKIPPED, finish_all, jobs, past
 from tests.support import Events, Watched
 
 from jobyard.domain.due import next_instant
-from jobyard.domain.events import StoreTrouble, TickDecided, TickHeldUp
+from jobyard.domain.events import TickDecided, TickHeldUp
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, QueueSettings, State
+from jobyard.domain.job import QueueSettings
 from jobyard.domain.schedule import Schedule, Verdict
-from jobyard.errors import BadInput, StoreUnavailable
-from jobyard.ports.store import Action, Filter
-from jobyard.scheduler import firing, timetable
+from jobyard.errors import StoreUnavailable
+from jobyard.scheduler import timetable
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import COLLECTION, LOG, Schedules
+from jobyard.service.schedules import COLLECTION, Schedules
 from jobyard.testing.clock import START, ManualClock
-
-SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
-FIRED, LATE, MISSED, SKIPPED = Verdict.FIRED, Verdict.LATE, Verdict.MISSED, Verdict.SKIPPED
-
-
-async def past(schedules: Schedules, name: str = "s") -> list[tuple[int, Verdict, int]]:
-    """What became of its instants, oldest first, as (seconds after the start, verdict, count)."""
-    found = await schedules.history(name, 100)
-    return [((row.at - START) // SECOND, row.verdict, row.count) for row in reversed(found)]
-
-
-async def jobs(watched: Watched) -> list[Job]:
-    return list((await watched.as_store().find(Filter(), 1000)).jobs)
-
-
-async def finish_all(watched: Watched) -> None:
-    waiting = [job.id for job in await jobs(watched) if job.state is State.PENDING]
-    await watched.as_store().change(Action.CANCEL, waiting)
 
 
 async def test_each_instant_becomes_one_job(
@@ -181,19 +163,6 @@ async def test_after_an_absence_the_policy_decides(
     assert len(await jobs(watched)) == sum(verdict.has_job for _, verdict, _ in expected)
 
 
-async def test_what_another_counted_is_not_counted_again(
-    schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
-) -> None:
-    await schedules.add(every("* * * * *", missed="skip"))
-    one, two = (Scheduler(watched.as_store(), events) for _ in range(2))
-    await one.run_once()
-    clock.advance(9 * 60 + 40)
-    await two.run_once()
-    clock.advance(5 * 60)
-    await one.run_once()  # what it knows is a quarter of an hour old
-    assert await past(schedules) == [(540, MISSED, 9), (840, MISSED, 5)]
-
-
 async def test_nothing_fires_twice_when_the_clock_is_turned(
     schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
 ) -> None:
@@ -275,62 +244,6 @@ async def test_start_and_end(scheduler: Scheduler, schedules: Schedules, clock: 
         await scheduler.run_once()
         clock.advance(60)
     assert await past(schedules) == [(180, FIRED, 1), (240, FIRED, 1)]
-
-
-async def test_one_that_cannot_be_stored_holds_no_other_up(
-    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, events: Events,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    for name in ("a", "bad", "c"):
-        await schedules.add(every("* * * * *", name=name))
-    await scheduler.run_once()
-    decide = watched.as_store().decide
-
-    async def picky(ticks: list[object]) -> object:
-        if any("bad" in str(tick) for tick in ticks):
-            raise BadInput("not that one")
-        return await decide(ticks)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(watched, "decide", picky, raising=False)
-    clock.advance(60)
-    assert await scheduler.run_once() == 2
-    [trouble] = events.of(StoreTrouble)
-    assert trouble.doing == "deciding bad"
-    assert [await past(schedules, name) for name in ("a", "bad", "c")] == [[(60, FIRED, 1)], [], [(60, FIRED, 1)]]
-
-
-async def test_what_this_machine_cannot_read_holds_no_other_up(
-    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
-) -> None:
-    store = watched.as_store()
-    for name, words in (("a", b'"zone":"Mars"'), ("b", b'"timezone":"Mars/Olympus"'), ("c", b'"overlap":"newer"')):
-        data = b'{"name":"%s","expression":"* * * * *","kind":"k",%s}' % (name.encode(), words)
-        await store.put(COLLECTION, name, data)
-        await store.append(LOG, name.encode())
-    await schedules.add(every("* * * * *"))
-    await scheduler.run_once()
-    clock.advance(60)
-    assert await scheduler.run_once() >= 1
-    assert (await past(schedules))[-1] == (60, FIRED, 1)
-
-
-async def test_many_are_decided_in_calls_of_a_thousand(
-    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(firing, "TICKS_AT_ONCE", 10)
-    for number in range(25):
-        await schedules.add(every("* * * * *", name=f"s{number:02}"))
-    await scheduler.run_once()
-    clock.advance(60)
-    watched.calls.clear()
-    assert await scheduler.run_once() == 25
-    assert watched.calls["decide"] == 3
-    watched.calls.clear()
-    clock.advance(3600)  # all of them have missed some: looked up together
-    monkeypatch.setattr(firing, "FEW", 5)
-    await scheduler.run_once()
-    assert watched.calls["ticks"] == 0
-    assert watched.calls["armed"] <= 4
 
 
 async def test_the_log_is_read_from_where_it_was_left(

@@ -107,6 +107,30 @@ async def test_a_removed_one_takes_no_more_ticks(store: Store, schedules: Schedu
             await verb("report")
 
 
+async def test_a_remover_that_comes_late_ends_no_new_one(
+    store: Store, schedules: Schedules, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was held up between the removal of the definition and its last step, and the name was taken again."""
+    old = await schedules.add(report())
+    disarm = store.disarm
+    late: list[Any] = []
+
+    async def held_up(*args: Any) -> bool:
+        late.append(args)
+        return True
+
+    monkeypatch.setattr(store, "disarm", held_up)
+    await schedules.remove("report")
+    monkeypatch.setattr(store, "disarm", disarm)
+    clock.advance(1)
+    new = await schedules.add(report())
+    assert new.revision > old.revision
+    assert await decide(store, new, START + 9 * HOUR) is Decision.MADE
+    for args in late:
+        await store.disarm(*args)
+    assert await decide(store, new, START + 9 * HOUR) is Decision.KNOWN
+
+
 async def test_what_a_removal_left_behind_is_cleared_away(store: Store, schedules: Schedules) -> None:
     """Somebody died between the removal and its last step."""
     old = await schedules.add(report())
@@ -219,6 +243,10 @@ async def test_all_and_pages(schedules: Schedules, monkeypatch: pytest.MonkeyPat
         ({"start_at": "2026-03-01T10:00:00Z", "end_at": "2026-03-01T11:00:00Z"}, "expression", "between its start"),
         ({"end_at": "2025-12-31"}, "", "its end is over"),
         ({"overlap": "queue", "missed": "skip"}, "missed", "it would then be dropped"),
+        ({"missed": "all"}, "missed", "would keep each other out"),
+        ({"missed": "all", "overlap": "queue"}, "missed", "would keep each other out"),
+        ({"start_at": "9999-12-31T20:00:00Z", "timezone": "Asia/Seoul"}, "expression", "never fires"),
+        ({"name": ".."}, "name", "cannot be named"),
         ({"prioritty": 1}, "prioritty", 'Did you mean "priority"'),
     ],
 )

@@ -37,7 +37,6 @@ FIELDS = (
     ("day-of-week", "0-7 or SUN-SAT, 1#2, 1L", 7),
 )
 _MILLISECOND = timedelta(milliseconds=1)
-_MINUTE = timedelta(minutes=1)
 _WALL_EPOCH = EPOCH.replace(tzinfo=None)
 
 
@@ -59,7 +58,11 @@ class Cron:
     def after(self, instant: Instant) -> Iterator[Instant]:
         """Its instants later than that one, in order; ends where there is none for fifty years."""
         found = self._at_fixed_times(instant) if self._is_by_the_wall else self._at_any_time(instant)
-        for at in found:
+        while True:
+            try:
+                at = next(found, FOREVER + 1)
+            except OverflowError:  # the calendar ends with the year 9999
+                return
             if at > FOREVER:
                 return
             # In a doubled hour the wall shows times that are over.
@@ -68,14 +71,16 @@ class Cron:
                 instant = at
 
     def _at_fixed_times(self, instant: Instant) -> Iterator[Instant]:
-        """In a skipped hour: the first time after it, for all that fell into it. In a doubled one: the first."""
+        """In a skipped hour: the end of it, for all that fell into it. In a doubled one: the first time."""
         counter = self._counting_from(instant, self._offset(instant))
         while _counts_on(counter):
-            found = counter.dt.replace(tzinfo=self._zone, fold=0)
-            while found.astimezone(UTC).astimezone(self._zone).replace(tzinfo=None) != counter.dt:
-                counter.dt += _MINUTE
-                found = counter.dt.replace(tzinfo=self._zone, fold=0)
-            yield (found - EPOCH) // _MILLISECOND
+            late, early = (
+                (counter.dt.replace(tzinfo=self._zone, fold=fold) - EPOCH) // _MILLISECOND for fold in (0, 1)
+            )
+            if early < late:  # no clock ever shows it: the change lies between
+                late = self._change(early, late, self._offset(early)) or late
+                counter = self._counting_from(late, self._offset(late))
+            yield late
 
     def _at_any_time(self, instant: Instant) -> Iterator[Instant]:
         """Counts as if the clock on the wall were never changed, and begins anew where it is."""
@@ -106,12 +111,13 @@ class Cron:
     def _change(self, since: Instant, until: Instant, offset: int) -> Instant | None:
         """When the clock on the wall was changed in that time; `offset` holds at its beginning.
 
-        What a change back repeats is no more than a day old, so the first day is looked at by itself.
+        What a change back repeats is no more than a day old, so the first and the last day are looked at by themselves.
         """
         if self._zone is UTC:
             return None
         low = since
-        for high in (min(until, since + DAY_SECONDS * 1000), until):
+        day = DAY_SECONDS * 1000
+        for high in (min(until, since + day), max(since, until - day), until):
             if self._offset(high) != offset:
                 break
             low = high
@@ -172,11 +178,16 @@ def zone(name: str) -> tzinfo:
     """
     if name in ("UTC", "Etc/UTC"):
         return UTC
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, LookupError, TypeError):
+    if name not in _zones():
         shown = str(name)[:50]
-        raise BadOption(f"There is no time zone {shown}.{did_you_mean(shown, available_timezones())}") from None
+        raise BadOption(f"There is no time zone {shown}.{did_you_mean(shown, _zones())}")
+    return ZoneInfo(name)
+
+
+@lru_cache(1)
+def _zones() -> frozenset[str]:
+    """Without those that mean something else on each machine, or nothing."""
+    return frozenset(available_timezones()) - {"localtime", "posixrules", "Factory"}
 
 
 @lru_cache(REMEMBERED)
@@ -205,7 +216,9 @@ def _check_steps(text: str, fields: list[str]) -> None:
     """cron would take a step that leads out of its field, and do something else than what was meant."""
     for (name, _, size), field in zip(FIELDS[-len(fields) :], fields, strict=True):
         for term in field.split(","):
-            step = term.partition("/")[2]
+            span, slash, step = term.partition("/")
+            if slash and "L" in span.upper() and name == "day-of-month":
+                raise BadOption(f'"{text}" is no cron expression: the last day ({span}) has no steps.')
             if step.isdecimal() and (len(step) > 3 or int(step) > size):
                 raise BadOption(
                     f'"{text}" cannot mean what it says: the {name} field begins anew after {size}, so a step of '

@@ -14,7 +14,7 @@ from jobyard.domain.schedule import GRACE_SECONDS, Missed, Schedule, Verdict
 
 GRACE = round(GRACE_SECONDS * 1000)
 # After a long absence no more instants than this are counted one by one; then a count means "at least".
-MOST_COUNTED = 10_000
+MOST_COUNTED = 500
 
 
 class Plan(msgspec.Struct, frozen=True):

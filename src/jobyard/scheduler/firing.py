@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 import uuid_utils
 
-from jobyard.domain.due import Plan, due, next_instant
+from jobyard.domain.due import GRACE, Plan, due, next_instant
 from jobyard.domain.events import Event, StoreTrouble, TickDecided, TickHeldUp
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Overlap, Verdict
@@ -24,6 +25,8 @@ BROKEN_AGAIN = 60_000
 WARN_AGAIN = 60_000
 # Two instants of one schedule are at least this far apart.
 APART = 1000
+# So many of those that nobody was there for are made up for in one call.
+AWAY_AT_ONCE = 8
 # More absences than these are looked up all at once.
 FEW = 20
 
@@ -46,30 +49,49 @@ class Firing:
         self.stale: set[str] = set()  # names whose definition must be looked at; whoever calls does so
 
     async def fire(self, entries: Sequence[Entry], now: Instant) -> None:
-        """All of them; raises StoreError with those that were not decided back in the timetable, due as they were."""
-        left = list(entries)
+        """Those that are in time, and some of the others; what is not decided stays in the timetable, due as it was.
+
+        After an absence much has to be counted and made up for: a little in each call, so that those in time need not
+        wait for it. Raises StoreError.
+        """
+        left = dict.fromkeys(entries)
         answered: list[Answered] = []
         try:
-            for batch in _batches(await self._planned(left, now)):
+            away = [entry for entry in entries if _is_away(entry, now)]
+            await self._look_up([entry for entry in away if now - entry.asked_at > GRACE], now)
+            chosen = [entry for entry in entries if not _is_away(entry, now)] + away[:AWAY_AT_ONCE]
+            for batch in _batches(await self._planned(chosen, now)):
                 answered += await self._decide(batch, now)
-                del left[: len(batch)]
+                for entry, _ in batch:
+                    left.pop(entry, None)
         finally:
             # Counting their next instants takes longer than deciding: nobody has to wait for that.
             for each in answered:
-                self._note(each)
+                try:
+                    self._note(each)
+                except Exception as error:
+                    self._put_off(each.entry, now, error)
             for entry in self._timetable.current(left):
-                self._timetable.look(entry, entry.next_at)
+                if entry.look_at is not None and entry.look_at <= now:
+                    self._timetable.look(entry, entry.look_at)
 
     async def _planned(self, entries: Sequence[Entry], now: Instant) -> list[Planned]:
-        planned = [(entry, _plans(entry, now)) for entry in entries]
-        away = {entry for entry, plans in planned if any(plan.count > 1 for plan in plans)}
-        if not away:
-            return planned
-        # What others made up for meanwhile is not to be counted again.
-        await self._look_up(away)
-        return [(entry, _plans(entry, now) if entry in away else plans) for entry, plans in planned]
+        planned: list[Planned] = []
+        for entry in entries:
+            try:
+                planned.append((entry, _plans(entry, now)))
+            except Exception as error:  # one that cannot be counted must not hold the others up
+                self._put_off(entry, now, error)
+            if _is_away(entry, now):
+                await asyncio.sleep(0)
+        return planned
 
-    async def _look_up(self, entries: Collection[Entry]) -> None:
+    def _put_off(self, entry: Entry, now: Instant, error: Exception) -> None:
+        self._timetable.look(entry, now + BROKEN_AGAIN)
+        self.events.append(StoreTrouble(f"deciding {entry.schedule.name}", error, BROKEN_AGAIN / 1000))
+
+    async def _look_up(self, entries: Collection[Entry], now: Instant) -> None:
+        """What others made up for meanwhile is not to be counted again."""
         until: dict[str, Instant] = {}
         if len(entries) > FEW:
             after: str | None = None
@@ -82,10 +104,11 @@ class Firing:
                 until.update((tick.schedule, tick.at) for tick in newest)
         for entry in entries:
             entry.decided_until = max(entry.decided_until, until.get(entry.schedule.name, 0))
+            entry.asked_at = now
 
     async def _decide(self, batch: Sequence[Planned], now: Instant) -> list[Answered]:
-        ticks = [_tick(entry, plan) for entry, plans in batch for plan in plans]
         try:
+            ticks = [_tick(entry, plan) for entry, plans in batch for plan in plans]
             decided = iter(await self._store.decide(ticks) if ticks else [])
         except StoreError:
             raise
@@ -93,9 +116,7 @@ class Firing:
             if len(batch) > 1:
                 # One of them cannot be stored: the others must not suffer.
                 return [answered for each in batch for answered in await self._decide([each], now)]
-            [(entry, _)] = batch
-            self._timetable.look(entry, now + BROKEN_AGAIN)
-            self.events.append(StoreTrouble(f"deciding {entry.schedule.name}", error, BROKEN_AGAIN / 1000))
+            self._put_off(batch[0][0], now, error)
             return []
         at = self._now()
         return [Answered(entry, plans, [next(decided) for _ in plans], at) for entry, plans in batch]
@@ -119,8 +140,11 @@ class Firing:
                 self._again(entry, answered.plans[-1], last, answered.at)
             case Decision.STALE:
                 self.stale.add(entry.schedule.name)
+                self._timetable.look(entry, answered.at + AGAIN)
             case _:
                 self._timetable.go_on(entry)
+                if not answered.plans and entry.look_at is not None:
+                    self._timetable.look(entry, max(entry.look_at, answered.at + AGAIN))
 
     def _again(self, entry: Entry, plan: Plan, why: Decision, now: Instant) -> None:
         if why is Decision.FULL and now - entry.warned_at >= WARN_AGAIN:
@@ -128,6 +152,11 @@ class Firing:
             self.events.append(TickHeldUp(entry.schedule.name, plan.at, entry.schedule.queue))
         following = next_instant(entry.schedule, plan.at)
         self._timetable.look(entry, now + AGAIN if following is None else min(now + AGAIN, following))
+
+
+def _is_away(entry: Entry, now: Instant) -> bool:
+    """Nobody was there in time."""
+    return entry.next_at is not None and now - entry.next_at > GRACE
 
 
 def _plans(entry: Entry, now: Instant) -> list[Plan]:

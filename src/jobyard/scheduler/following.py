@@ -12,7 +12,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule
 from jobyard.ports.store import Record, Store
 from jobyard.scheduler.timetable import Timetable
-from jobyard.service.schedules import COLLECTION, LOG, decode
+from jobyard.service.schedules import COLLECTION, LOG, LOG_KEPT, decode
 
 log = logging.getLogger("jobyard.scheduler")
 
@@ -26,6 +26,7 @@ class Following:
         self._store = store
         self._timetable = timetable
         self._position: int | None = None  # in the log; None: not yet loaded
+        self._changed: dict[str, None] = {}  # told in the log, and not yet taken over
         self._swept = ""  # names up to this one were compared in this round
 
     @property
@@ -61,32 +62,39 @@ class Following:
             return
         if armed is None or armed[0] != schedule.revision:
             # Whoever changed it died, or is just about to arm it.
-            armed = None if await self._arm(schedule) else armed
+            armed = None if await self._arm(schedule, schedule.since) else armed
         decided_until = schedule.since if armed is None else max(schedule.since, armed[1])
         self._timetable.put(schedule, record.version, decided_until)
 
-    async def _arm(self, schedule: Schedule) -> bool:
+    async def _arm(self, schedule: Schedule, since: Instant) -> bool:
         """Answers whether what had been decided is forgotten."""
-        if await self._store.arm(schedule.name, schedule.revision, schedule.since):
+        if await self._store.arm(schedule.name, schedule.revision, since):
             return False
         record = await self._store.fetch(COLLECTION, schedule.name)
         if record is not None and decode(record.data).revision == schedule.revision:
             # What is armed belongs to one of that name that was removed before, under a clock that was ahead.
             await self._store.disarm(schedule.name)
-            return await self._store.arm(schedule.name, schedule.revision, schedule.since)
+            return await self._store.arm(schedule.name, schedule.revision, since)
         return False
 
     async def follow(self) -> bool:
         """Take over what was changed since the last call; answers whether anything was."""
         assert self._position is not None
-        names: dict[str, None] = {}
+        read = 0
         while entries := await self._store.read(LOG, self._position, PAGE):
-            names.update((entry.data.decode(), None) for entry in entries)
+            self._changed.update((entry.data.decode(), None) for entry in entries)
             self._position = entries[-1].number
+            read += len(entries)
             if len(entries) < PAGE:
                 break
-        await self.reload(names, arm=False)  # who tells of a change has done that
-        return bool(names)
+        if read > LOG_KEPT // 2:
+            # It was away for so long that some may have been trimmed off.
+            await self.load()
+            self._changed.clear()
+            return True
+        is_news = bool(self._changed)
+        await self.reload(list(self._changed), arm=False)  # who tells of a change has done that
+        return is_news
 
     async def sweep(self) -> None:
         """Compare one page of definitions: somebody may have died before it told of its change."""
@@ -102,17 +110,26 @@ class Following:
     async def reload(self, names: Iterable[str], *, arm: bool) -> None:
         """Look at these definitions; with `arm`, also see that the store takes their ticks."""
         for number, name in enumerate(names):
-            record = await self._store.fetch(COLLECTION, name)
-            schedule = None if record is None else _read(record)
-            if record is None or schedule is None:
-                self._timetable.remove(name)
-                continue
-            if arm:
-                await self._arm(schedule)
-            newest = await self._store.ticks(name, 1)
-            self._timetable.put(schedule, record.version, max([schedule.since, *(tick.at for tick in newest)]))
+            await self._reload(name, arm)
+            self._changed.pop(name, None)
             if number % BREATHE_EVERY == 0:
                 await asyncio.sleep(0)
+
+    async def _reload(self, name: str, arm: bool) -> None:
+        record = await self._store.fetch(COLLECTION, name)
+        schedule = None if record is None else _read(record)
+        if record is None or schedule is None:
+            self._timetable.remove(name)
+            return
+        decided_until = schedule.since
+        before = self._timetable.get(name)
+        if before is not None and before.schedule.revision == schedule.revision:
+            # What was decided before its eyes must not be decided again, even if the store was told to forget it.
+            decided_until = max(decided_until, before.decided_until)
+        if arm:
+            await self._arm(schedule, decided_until)
+        newest = await self._store.ticks(name, 1)
+        self._timetable.put(schedule, record.version, max([decided_until, *(tick.at for tick in newest)]))
 
 
 def _read(record: Record) -> Schedule | None:

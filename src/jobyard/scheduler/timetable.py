@@ -16,12 +16,15 @@ log = logging.getLogger("jobyard.scheduler")
 
 
 class Entry:
-    __slots__ = ("decided_until", "held", "look_at", "next_at", "number", "schedule", "version", "warned_at")
+    __slots__ = (
+        "asked_at", "decided_until", "held", "look_at", "next_at", "number", "schedule", "version", "warned_at",
+    )  # fmt: skip
 
     def __init__(self, schedule: Schedule, version: int, decided_until: Instant) -> None:
         self.schedule = schedule
         self.version = version  # of its record
         self.decided_until = decided_until  # at least: others may have decided more
+        self.asked_at: Instant = 0  # when the store was last asked for `decided_until`
         self.held: Instant | None = None  # up to here the store said that an earlier job is not over
         self.next_at: Instant | None = None  # its first instant that is not known to be decided
         self.look_at: Instant | None = None  # when to look at it again
@@ -74,6 +77,10 @@ class Timetable:
         entry.number = next(self._numbers)
         if at is not None:
             heapq.heappush(self._line, (at, entry.number, entry))
+        if len(self._line) > 2 * len(self._entries) + 64:
+            # Of schedules that are changed often and far off, the places given up would pile up.
+            self._line = [place for place in self._line if place[1] == place[2].number]
+            heapq.heapify(self._line)
 
     def next_look(self) -> Instant | None:
         while self._line and self._line[0][1] != self._line[0][2].number:

@@ -72,11 +72,17 @@ def check_timing(schedule: Schedule, shortest_interval_seconds: float) -> None:
 
 def check_policies(schedule: Schedule) -> None:
     """Refuse what cannot go together."""
+    if schedule.missed is Missed.ALL and schedule.overlap is not Overlap.ALLOW:
+        raise _refused(
+            "missed",
+            f"With overlap {schedule.overlap} the made-up jobs of missed all would keep each other out, all but one. "
+            "Choose overlap allow (a group with a limit of 1 has them run one by one), or missed once.",
+        )
     if schedule.overlap is Overlap.QUEUE and schedule.missed is Missed.SKIP:
         raise _refused(
             "missed",
             "With overlap queue a tick may wait longer than its grace time, and with missed skip it would then be "
-            "dropped. Choose missed once or all, or overlap skip.",
+            "dropped. Choose missed once, or overlap skip.",
         )
 
 
@@ -84,6 +90,12 @@ def _refused(word: str, message: str) -> BadOption:
     error = BadOption(message)
     error.word = word
     return error
+
+
+def _name(value: Any) -> str:
+    if value in (".", ".."):  # a URL cannot hold them
+        raise BadOption(f"A schedule cannot be named {value}.")
+    return options.name("schedule", value)
 
 
 def _expression(value: Any) -> str:
@@ -147,7 +159,7 @@ def _moment(what: str) -> Callable[[Any], Instant | None]:
 
 
 _WORDS: dict[str, Callable[[Any], Any]] = {
-    "name": lambda value: options.name("schedule", value),
+    "name": _name,
     "expression": _expression,
     "timezone": _timezone,
     "kind": lambda value: options.name("kind", value),

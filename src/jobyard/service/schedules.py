@@ -17,7 +17,17 @@ from jobyard.ports.store import Filter, Record, Store
 from jobyard.service.read import Read
 from jobyard.service.schedule_words import check_policies, check_timing, checked, definition
 
-__all__ = ["COLLECTION", "LOG", "SHORTEST_INTERVAL_SECONDS", "Declared", "Past", "Schedules", "decode", "definition"]
+__all__ = [
+    "COLLECTION",
+    "LOG",
+    "LOG_KEPT",
+    "SHORTEST_INTERVAL_SECONDS",
+    "Declared",
+    "Past",
+    "Schedules",
+    "decode",
+    "definition",
+]
 
 COLLECTION = "jobyard.schedules"
 LOG = "jobyard.schedules"  # names of schedules that were changed; schedulers read what is new
@@ -162,8 +172,8 @@ class Schedules:
         now = await self._store.now()
         if await self.ahead(await self.get(name), now) is not None:
             # The store never forgets what it has decided, unless it is told to forget everything.
-            await self._change(name, lambda schedule, _: _replace(schedule, enabled=False))
-            await self._store.disarm(name)
+            paused = await self._change(name, lambda schedule, _: _replace(schedule, enabled=False))
+            await self._store.disarm(name, paused.revision)
             return await self._change(name, lambda schedule, now: _replace(schedule, enabled=True, since=now))
         return await self._change(name, lambda schedule, _: _replace(schedule, enabled=True))
 
@@ -178,7 +188,8 @@ class Schedules:
                     "or pause it."
                 )
             if await self._store.remove(COLLECTION, name, expect=record.version):
-                await self._store.disarm(name)
+                # By its revision: if this comes late, there may be a new one of that name.
+                await self._store.disarm(name, schedule.revision)
                 await self._tell(name)
                 return schedule
 
@@ -240,7 +251,7 @@ class Schedules:
         if await self._store.put(COLLECTION, new.name, _encode(new), expect=0) is None:
             return None
         # One of that name may have been removed by somebody who died before this.
-        await self._store.disarm(new.name)
+        await self._store.disarm(new.name, new.revision)
         await self._take_effect(new)
         return new
 

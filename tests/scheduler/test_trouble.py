@@ -1,0 +1,222 @@
+"""A scheduler in trouble: after long absences, with cut connections, faulty definitions and too many changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.scheduler.conftest import every
+from tests.scheduler.support import DAY, FIRED, HOUR, LATE, MINUTE, MISSED, jobs, past
+from tests.support import Events, Watched
+
+from jobyard.domain.events import StoreTrouble, TickDecided
+from jobyard.errors import BadInput, StoreUnavailable
+from jobyard.scheduler import firing, following, timetable
+from jobyard.scheduler.scheduler import Scheduler
+from jobyard.service.schedules import COLLECTION, LOG, Schedules
+from jobyard.testing.clock import START, ManualClock
+
+
+async def test_what_another_counted_is_not_counted_again(
+    schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
+) -> None:
+    await schedules.add(every("* * * * *", missed="skip"))
+    one, two = (Scheduler(watched.as_store(), events) for _ in range(2))
+    await one.run_once()
+    clock.advance(9 * 60 + 40)
+    await two.run_once()
+    clock.advance(5 * 60)
+    await one.run_once()  # what it knows is a quarter of an hour old
+    assert await past(schedules) == [(540, MISSED, 9), (840, MISSED, 5)]
+
+
+async def test_who_was_away_for_long_keeps_nobody_waiting(
+    schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
+) -> None:
+    """A week to be counted, of more schedules than one call makes up for: those in time come first."""
+    for number in range(30):
+        await schedules.add(every("* * * * *", name=f"s{number:02}"))
+    await schedules.add(every("0 12 * * *", name="noon"))
+    scheduler = Scheduler(watched.as_store(), events)
+    await scheduler.run_once()
+    clock.set(START + 7 * DAY + 12 * HOUR)
+    watched.calls.clear()
+    await scheduler.run_once()
+    told = events.of(TickDecided)
+    assert [event.verdict for event in told if event.schedule == "noon"] == [MISSED, FIRED]
+    assert watched.calls["armed"] <= 2, "looked up all at once"
+    assert watched.calls["ticks"] == 0
+    assert watched.calls["decide"] >= 4, "a few at a time"
+    for number in range(30):
+        [missed, fired] = (event for event in told if event.schedule == f"s{number:02}")
+        assert (missed.verdict, fired.verdict, fired.at) == (MISSED, FIRED, clock.now())
+
+
+async def test_those_in_time_go_before_those_who_were_away(
+    schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
+) -> None:
+    for number in range(20):
+        await schedules.add(every("0 0 * * *", name=f"s{number:02}"))
+    await schedules.add(every("* * * * *", name="z", missed="skip"))
+    scheduler = Scheduler(watched.as_store(), events)
+    await scheduler.run_once()
+    clock.set(START + DAY + 40_000)
+    await schedules.edit("z", {"expression": "1 0 * * *"})
+    await scheduler._following.follow()
+    clock.set(START + DAY + MINUTE)
+    await scheduler.run_once()
+    assert events.of(TickDecided)[0].schedule == "z"
+    assert [event.verdict for event in events.of(TickDecided)] == [FIRED] + [LATE] * 20
+
+
+@pytest.mark.parametrize("verb", ["fetch", "arm", "ticks"])
+async def test_a_cut_while_it_looks_at_a_change_is_made_good(
+    verb: str, scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
+) -> None:
+    """Of a stale one, and of one that the log told of."""
+    await schedules.add(every("* * * * *"))
+    await scheduler.run_once()
+    watched.failing, watched.failing_verbs = StoreUnavailable("cut"), ("append",)
+    with pytest.raises(StoreUnavailable):
+        await schedules.edit("s", {"kind": "edited"})
+    watched.failing_verbs = (verb,)
+    clock.advance(60)
+    with pytest.raises(StoreUnavailable):
+        await scheduler.run_once()
+    watched.failing = None
+    clock.advance(2)
+    assert await scheduler.run_once() == 1
+    await schedules.edit("s", {"kind": "again"})
+    watched.failing = StoreUnavailable("cut")
+    if verb != "arm":
+        with pytest.raises(StoreUnavailable):
+            await scheduler.run_once()
+    watched.failing = None
+    clock.advance(58)
+    assert await scheduler.run_once() == 1
+    assert [job.kind for job in await jobs(watched)] == ["again", "edited"]
+
+
+async def test_what_the_store_was_told_to_forget_is_not_decided_again(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
+) -> None:
+    await schedules.add(every("* * * * *"))
+    await scheduler.run_once()
+    for _ in range(3):
+        clock.advance(60)
+        await scheduler.run_once()
+    await watched.as_store().disarm("s")
+    clock.advance(60)
+    await scheduler.run_once()
+    clock.advance(2)
+    await scheduler.run_once()
+    assert len(await jobs(watched)) == 4
+    assert await past(schedules) == [(240, FIRED, 1)]
+
+
+async def test_who_fell_far_behind_the_log_loads_everything(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOG_KEPT", 10)
+    await schedules.add(every("* * * * *"))
+    await scheduler.run_once()
+    await watched.as_store().put(
+        COLLECTION, "t", b'{"name":"t","expression":"* * * * *","kind":"k"}'
+    )  # its line is gone
+    for number in range(8):
+        await schedules.edit("s", {"priority": number + 1})
+    watched.calls.clear()
+    await scheduler.run_once()
+    assert watched.calls["fetch_all"] > 0
+    clock.advance(60)
+    assert await scheduler.run_once() == 2
+
+
+async def test_changes_leave_nothing_behind(scheduler: Scheduler, schedules: Schedules) -> None:
+    await schedules.add(every("0 0 1 1 *"))
+    await schedules.add(every("* * * * *", name="t"))
+    await scheduler.run_once()
+    for number in range(300):
+        await schedules.edit("s", {"priority": number + 1})
+        await scheduler.run_once()
+    assert len(scheduler._timetable._line) < 100
+
+
+@pytest.mark.parametrize("broken", ["_plans", "_tick", "next_instant"])
+async def test_one_that_cannot_be_counted_holds_no_other_up(
+    broken: str, scheduler: Scheduler, schedules: Schedules, clock: ManualClock, events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name in ("a", "bad", "c"):
+        await schedules.add(every("* * * * *", name=name))
+    await scheduler.run_once()
+    module = timetable if broken == "next_instant" else firing
+    real = getattr(module, broken)
+
+    def picky(about: Any, *more: Any) -> Any:
+        if getattr(about, "schedule", about).name == "bad":
+            raise ValueError("a fault")
+        return real(about, *more)
+
+    monkeypatch.setattr(module, broken, picky)
+    for minute in (1, 2, 3):
+        clock.set(START + minute * MINUTE)
+        await scheduler.run_once()
+        assert [(await past(schedules, name))[-1] for name in ("a", "c")] == [(60 * minute, FIRED, 1)] * 2
+    assert {event.doing for event in events.of(StoreTrouble)} == {"deciding bad"}
+
+
+async def test_one_that_cannot_be_stored_holds_no_other_up(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name in ("a", "bad", "c"):
+        await schedules.add(every("* * * * *", name=name))
+    await scheduler.run_once()
+    decide = watched.as_store().decide
+
+    async def picky(ticks: list[object]) -> object:
+        if any("bad" in str(tick) for tick in ticks):
+            raise BadInput("not that one")
+        return await decide(ticks)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(watched, "decide", picky, raising=False)
+    clock.advance(60)
+    assert await scheduler.run_once() == 2
+    [trouble] = events.of(StoreTrouble)
+    assert trouble.doing == "deciding bad"
+    assert [await past(schedules, name) for name in ("a", "bad", "c")] == [[(60, FIRED, 1)], [], [(60, FIRED, 1)]]
+
+
+async def test_what_this_machine_cannot_read_holds_no_other_up(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
+) -> None:
+    store = watched.as_store()
+    for name, words in (("a", b'"zone":"Mars"'), ("b", b'"timezone":"Mars/Olympus"'), ("c", b'"overlap":"newer"')):
+        data = b'{"name":"%s","expression":"* * * * *","kind":"k",%s}' % (name.encode(), words)
+        await store.put(COLLECTION, name, data)
+        await store.append(LOG, name.encode())
+    await schedules.add(every("* * * * *"))
+    await scheduler.run_once()
+    clock.advance(60)
+    assert await scheduler.run_once() >= 1
+    assert (await past(schedules))[-1] == (60, FIRED, 1)
+
+
+async def test_many_are_decided_in_calls_of_a_thousand(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "TICKS_AT_ONCE", 10)
+    for number in range(25):
+        await schedules.add(every("* * * * *", name=f"s{number:02}"))
+    await scheduler.run_once()
+    clock.advance(60)
+    watched.calls.clear()
+    assert await scheduler.run_once() == 25
+    assert watched.calls["decide"] == 3
+    watched.calls.clear()
+    clock.advance(3600)  # all of them have missed some: looked up together
+    monkeypatch.setattr(firing, "FEW", 5)
+    await scheduler.run_once()
+    assert watched.calls["ticks"] == 0
+    assert watched.calls["armed"] <= 4
