@@ -113,7 +113,11 @@ def test_a_server_says_where_it_is(shop: Shop, manager: Manager, monkeypatch: py
         manager.hear_of("WATCHDOG=1")
         process.send_signal(signal.SIGTERM)
         assert "EXTEND_TIMEOUT_USEC=15000000" in manager.hear_of("STOPPING=1")
-        assert process.wait(PATIENCE_SECONDS) == 0
+        printed, logged = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0
+    assert printed == "", "a token would stay in the journal"
+    assert "there is no token yet, so nobody can come in: jobyard tokens create" in logged
+    assert "up at http://127.0.0.1:" in logged
 
 
 async def test_signs_of_life_stop_when_what_matters_stands_still(manager: Manager) -> None:
