@@ -113,7 +113,10 @@ async def tick(scene: Scene, schedule: Any, at: int) -> None:
         ({"max_retry": -1}, "/max_retry", "Expected `int` >= 0"),
         ({"timeout_seconds": 0}, "/timeout_seconds", "Expected `float` > 0"),
         ({"cron": "@daily"}, "/cron", "unknown field"),
-        ({"name": ".."}, "/name", "A schedule cannot be named ..."),
+        ({"name": ".."}, "/name", 'A schedule cannot be named "..".'),
+        ({"start_at": "9999-12-31T23:59:59.999Z"}, "/expression", "never fires between its start and its end"),
+        ({"timezone": "localtime"}, "/timezone", "There is no time zone localtime."),
+        ({"missed": "all"}, "/missed", "would keep each other out"),
         ({"overlap": "never"}, "/overlap", "Invalid enum value"),
     ],
 )

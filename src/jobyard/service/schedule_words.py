@@ -94,7 +94,7 @@ def _refused(word: str, message: str) -> BadOption:
 
 def _name(value: Any) -> str:
     if value in (".", ".."):  # a URL cannot hold them
-        raise BadOption(f"A schedule cannot be named {value}.")
+        raise BadOption(f'A schedule cannot be named "{value}".')
     return options.name("schedule", value)
 
 
