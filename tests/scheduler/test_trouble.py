@@ -14,6 +14,8 @@ from jobyard.errors import BadInput, StoreUnavailable
 from jobyard.scheduler import firing, following, timetable
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.service.schedules import COLLECTION, LOG, Schedules
+from jobyard.stores.memory import MemoryStore
+from jobyard.stores.spread import SpreadStore
 from jobyard.testing.clock import START, ManualClock
 
 
@@ -220,3 +222,45 @@ async def test_many_are_decided_in_calls_of_a_thousand(
     await scheduler.run_once()
     assert watched.calls["ticks"] == 0
     assert watched.calls["armed"] <= 4
+
+
+async def test_one_store_of_several_that_is_away_keeps_no_other_waiting(clock: ManualClock, events: Events) -> None:
+    here, there = MemoryStore(clock), Watched(MemoryStore(clock))
+    store = SpreadStore(here, {"far": there.as_store()})
+    schedules = Schedules(store, shortest_interval_seconds=1)
+    await schedules.add(every("* * * * *", name="near"))
+    await schedules.add(every("* * * * *", name="far", queue="far"))
+    scheduler = Scheduler(store, events)
+    await scheduler.run_once()
+    there.failing = StoreUnavailable("away")
+    for _ in range(3):
+        clock.advance(20)
+        await scheduler.run_once()
+    assert [event.schedule for event in events.of(TickDecided)] == ["near"]
+    assert [trouble.doing for trouble in events.of(StoreTrouble)] == ["deciding far"]
+    there.failing = None
+    clock.advance(2)
+    await scheduler.run_once()
+    assert [event.schedule for event in events.of(TickDecided)] == ["near", "far"]
+
+
+async def test_one_that_cannot_be_looked_at_keeps_no_other_from_being_heard(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scheduler.run_once()
+    for name in ("a", "bad", "c"):
+        await schedules.add(every("* * * * *", name=name))
+    fetch = watched.as_store().fetch
+
+    async def picky(collection: str, key: str) -> Any:
+        if key == "bad":
+            raise StoreUnavailable("away")
+        return await fetch(collection, key)
+
+    monkeypatch.setattr(watched, "fetch", picky, raising=False)
+    with pytest.raises(StoreUnavailable):
+        await scheduler._following.follow()
+    assert [scheduler._timetable.get(name) is not None for name in ("a", "bad", "c")] == [True, False, True]
+    monkeypatch.undo()
+    clock.advance(60)
+    assert await scheduler.run_once() == 3

@@ -131,14 +131,17 @@ async def test_a_remover_that_comes_late_ends_no_new_one(
     assert await decide(store, new, START + 9 * HOUR) is Decision.KNOWN
 
 
-async def test_what_a_removal_left_behind_is_cleared_away(store: Store, schedules: Schedules) -> None:
+async def test_what_a_removal_left_behind_is_cleared_away(
+    store: Store, schedules: Schedules, clock: ManualClock
+) -> None:
     """Somebody died between the removal and its last step."""
     old = await schedules.add(report())
     assert await decide(store, old, START + 9 * HOUR) is Decision.MADE
     await store.remove(COLLECTION, "report")
+    clock.advance(1)
     added = await schedules.add(report())
     assert await schedules.history("report") == []
-    assert await store.armed() == [Armed("report", added.revision, START)]
+    assert await store.armed() == [Armed("report", added.revision, added.since)]
 
 
 async def test_a_clock_that_was_ahead_is_cured_by_resume(
@@ -308,6 +311,39 @@ async def test_names_of_others_are_not_touched(schedules: Schedules) -> None:
     assert (await schedules.get("report")).priority == 0
     too_often = await schedules.declare("file", [report(name="three", expression="* * * * * *")])
     assert "shortest interval" in too_often.refused["three"]
+
+
+async def test_a_declaration_meets_a_removal(schedules: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was there when it looked is gone when it writes."""
+    await schedules.declare("file", [report(), report(name="two")])
+    before = await schedules.all()
+    await schedules.declare("file", [])
+    for name in ("report", "two"):
+        await schedules.remove(name)
+
+    async def all_of_them() -> list[Schedule]:
+        return before
+
+    monkeypatch.setattr(schedules, "all", all_of_them)
+    assert (await schedules.declare("file", [report(priority=1)])).added == ("report",)
+    assert [each.name for each in await schedules.page()] == ["report"]
+
+
+async def test_an_add_that_is_held_up_forgets_nothing(
+    store: Store, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler saw the definition, armed it and had an instant decided before the author went on."""
+    disarm = store.disarm
+
+    async def held_up(name: str, revision: int | None = None) -> bool:
+        schedule = await schedules.get(name)
+        assert await store.arm(name, schedule.revision, schedule.since)
+        assert await decide(store, schedule, START + 9 * HOUR) is Decision.MADE
+        return await disarm(name, revision)
+
+    monkeypatch.setattr(store, "disarm", held_up)
+    added = await schedules.add(report())
+    assert await decide(store, added, START + 9 * HOUR) is Decision.KNOWN
 
 
 async def test_what_is_declared_is_edited_there(schedules: Schedules) -> None:

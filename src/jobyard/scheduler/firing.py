@@ -13,7 +13,7 @@ from jobyard.domain.due import GRACE, Plan, due, next_instant
 from jobyard.domain.events import Event, StoreTrouble, TickDecided, TickHeldUp
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Overlap, Verdict
-from jobyard.errors import StoreError
+from jobyard.errors import StoreError, StoreUnavailable
 from jobyard.ports.store import Decided, Decision, Store, Tick
 from jobyard.scheduler.timetable import Entry, Timetable
 
@@ -136,7 +136,7 @@ class Firing:
         if entry.held is not None and entry.held <= entry.decided_until:
             entry.held = None
         match last:
-            case Decision.HELD | Decision.FULL:
+            case Decision.HELD | Decision.FULL | Decision.AWAY:
                 self._again(entry, answered.plans[-1], last, answered.at)
             case Decision.STALE:
                 self.stale.add(entry.schedule.name)
@@ -147,11 +147,19 @@ class Firing:
                     self._timetable.look(entry, max(entry.look_at, answered.at + AGAIN))
 
     def _again(self, entry: Entry, plan: Plan, why: Decision, now: Instant) -> None:
-        if why is Decision.FULL and now - entry.warned_at >= WARN_AGAIN:
+        if why is not Decision.HELD and now - entry.warned_at >= WARN_AGAIN:
             entry.warned_at = now
-            self.events.append(TickHeldUp(entry.schedule.name, plan.at, entry.schedule.queue))
+            self.events.append(_held_up(entry, plan, why))
         following = next_instant(entry.schedule, plan.at)
         self._timetable.look(entry, now + AGAIN if following is None else min(now + AGAIN, following))
+
+
+def _held_up(entry: Entry, plan: Plan, why: Decision) -> Event:
+    schedule = entry.schedule
+    if why is Decision.FULL:
+        return TickHeldUp(schedule.name, plan.at, schedule.queue)
+    error = StoreUnavailable(f"the store of queue {schedule.queue} does not answer")
+    return StoreTrouble(f"deciding {schedule.name}", error, AGAIN / 1000)
 
 
 def _is_away(entry: Entry, now: Instant) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule
+from jobyard.errors import StoreError
 from jobyard.ports.store import Record, Store
 from jobyard.scheduler.timetable import Timetable
 from jobyard.service.schedules import COLLECTION, LOG, LOG_KEPT, decode
@@ -19,6 +20,8 @@ log = logging.getLogger("jobyard.scheduler")
 PAGE = 1000
 # Counting the next instant takes some 30 µs: others get a turn in between.
 BREATHE_EVERY = 50
+# So many definitions that cannot be looked at mean that none can.
+GIVE_UP_AFTER = 3
 
 
 class Following:
@@ -109,11 +112,20 @@ class Following:
 
     async def reload(self, names: Iterable[str], *, arm: bool) -> None:
         """Look at these definitions; with `arm`, also see that the store takes their ticks."""
+        failed: list[StoreError] = []
         for number, name in enumerate(names):
-            await self._reload(name, arm)
+            try:
+                await self._reload(name, arm)
+            except StoreError as error:  # of several stores one may be away: the others' schedules go on
+                failed.append(error)
+                if len(failed) >= GIVE_UP_AFTER:
+                    break
+                continue
             self._changed.pop(name, None)
             if number % BREATHE_EVERY == 0:
                 await asyncio.sleep(0)
+        if failed:
+            raise failed[0]
 
     async def _reload(self, name: str, arm: bool) -> None:
         record = await self._store.fetch(COLLECTION, name)

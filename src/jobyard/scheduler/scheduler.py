@@ -187,10 +187,9 @@ class Scheduler:
     # What came of it
 
     async def _reload_stale(self) -> None:
-        stale = set(self._firing.stale)
-        if stale:
-            await self._following.reload(stale, arm=True)
-            self._firing.stale -= stale
+        """One that cannot be looked at now comes back as stale within a second."""
+        stale, self._firing.stale = self._firing.stale, set()
+        await self._following.reload(stale, arm=True)
 
     def _tell(self) -> None:
         events, self._firing.events = self._firing.events, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -218,7 +219,8 @@ class Schedules:
         gone = [each for each in before.values() if each.origin == origin and each.name not in names]
         for each in gone:
             if each.is_declared:
-                await self._change(each.name, lambda schedule, _: _replace(schedule, is_declared=False))
+                with contextlib.suppress(NotFound):  # removed meanwhile
+                    await self._change(each.name, lambda schedule, _: _replace(schedule, is_declared=False))
         return Declared(
             **{word: tuple(names) for word, names in outcome.items()},
             gone=tuple(each.name for each in gone),
@@ -241,7 +243,10 @@ class Schedules:
                 told["enabled"] = declared.declared_enabled
             return _replace(schedule, **told)
 
-        after = await self._change(declared.name, redeclared)
+        try:
+            after = await self._change(declared.name, redeclared)
+        except NotFound:  # removed meanwhile
+            return await self._declare(declared, None)
         return "unchanged" if after.revision == revision else "changed"
 
     # Write
@@ -251,7 +256,7 @@ class Schedules:
         if await self._store.put(COLLECTION, new.name, _encode(new), expect=0) is None:
             return None
         # One of that name may have been removed by somebody who died before this.
-        await self._store.disarm(new.name, new.revision)
+        await self._store.disarm(new.name, new.revision - 1)
         await self._take_effect(new)
         return new
 

@@ -1,0 +1,41 @@
+"""Schedules of several stores: one that is away makes none of the others late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.scheduler.conftest import every
+from tests.scheduler.support import FIRED, past
+from tests.stores.spread_scene import Scene
+from tests.support import Events
+
+from jobyard.domain.events import StoreTrouble, TickDecided
+from jobyard.errors import StoreUnavailable
+from jobyard.scheduler.scheduler import Scheduler
+from jobyard.service.schedules import Schedules
+
+
+async def test_a_store_that_is_away_makes_no_other_late(tmp_path: Path) -> None:
+    async with Scene(tmp_path) as scene:
+        schedules, events = Schedules(scene.store, shortest_interval_seconds=1), Events()
+        scheduler = Scheduler(scene.store, events, name="one")
+        for number in range(3):
+            await schedules.add(every("*/10 * * * * *", name=f"mail-{number}", queue="mail"))
+        await schedules.add(every("*/10 * * * * *", name="work"))
+        await scheduler.run_once()
+        scene.mail.failing = StoreUnavailable("away")
+        for _ in range(5):
+            scene.clock.advance(5)
+            await scheduler.run_once()
+        [trouble] = events.of(StoreTrouble)
+        assert "mail" in trouble.doing, "said once, not for each schedule and not each second"
+        assert [(event.schedule, event.verdict) for event in events.of(TickDecided)] == [("work", FIRED)] * 2
+        scene.mail.calls.clear()
+        for _ in range(10):
+            await scheduler.run_once()
+        assert scene.mail.calls["decide"] == 0, "it is tried again each second, not at once"
+        scene.mail.failing = None
+        scene.clock.advance(1)
+        await scheduler.run_once()
+        for name in ("mail-0", "mail-1", "mail-2", "work"):
+            assert await past(schedules, name) == [(10, FIRED, 1), (20, FIRED, 1)]
