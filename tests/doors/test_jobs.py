@@ -174,6 +174,15 @@ async def test_a_batch_and_its_idempotency_key(scene: Scene) -> None:
         assert "idempotency-replayed" not in (await post(jobs[:1], other)).headers
 
 
+async def test_the_keys_of_a_batch_and_of_single_jobs_do_not_meet(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        batch = {"jobs": [{"kind": "mail"}]}
+        await client.post("/v1/jobs/batch", json=batch, headers={"Idempotency-Key": "k"})
+        single = await client.post("/v1/jobs", json={"kind": "mail"}, headers={"Idempotency-Key": "k/0"})
+        assert single.json()["created"] is True
+        assert len(await ids(client)) == 2
+
+
 async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(scene: Scene) -> None:
     async with scene.client("operator", queues=["mail"]) as client:
         headers = {"Idempotency-Key": "b"}

@@ -149,7 +149,9 @@ async def test_a_held_unique_key_does_not_tell_whose_it_is(
 ) -> None:
     async with scene.client("operator") as operator, scene.client(role, **scope) as client:
         holder = await hand_in(operator, unique={"key": "nightly"}, group="other")
-        answer = await client.post("/v1/jobs", json=UNIQUE, headers=headers)
+        for _ in range(2):
+            answer = await client.post("/v1/jobs", json=UNIQUE, headers=headers)
+            assert holder not in answer.text + str(answer.headers)
         assert (answer.status_code, answer.json()["code"]) == (409, "unique_key_held")
         assert [error["pointer"] for error in answer.json()["errors"]] == ["/unique/key"]
         batch = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "x", "group": "acme"}, UNIQUE]})

@@ -131,6 +131,25 @@ async def test_beside_a_unique_key_of_its_own(store: Store) -> None:
     assert await count(store) == 1
 
 
+async def test_who_was_answered_with_the_holder_of_a_unique_key_is_answered_so_again(store: Store) -> None:
+    unique = UniqueRequest(key="letter")
+    holder = await hand_in(store, None, unique=unique)
+    first = await hand_in(store, "key", unique=unique)
+    assert (first.is_replay, first.inserted.created, first.inserted.id) == (False, False, holder.inserted.id)
+    await store.change(Action.DELETE, [holder.inserted.id])
+    again = await hand_in(store, "key", unique=unique)
+    assert (again.is_replay, again.inserted.created, again.inserted.id) == (True, False, holder.inserted.id)
+    assert await count(store) == 0
+    assert (await hand_in(store, "another key", unique=unique)).inserted.created
+
+
+async def test_with_a_unique_key_of_its_own_the_same_key_with_another_request_is_refused(store: Store) -> None:
+    await hand_in(store, "key", unique=UniqueRequest(key="letter"))
+    with pytest.raises(IdempotencyKeyReused):
+        await hand_in(store, "key", unique=UniqueRequest(key="another letter"))
+    assert await count(store) == 1
+
+
 async def test_a_repetition_finds_its_job_in_a_full_queue(store: Store) -> None:
     await store.configure("default", QueueSettings(max_waiting=1))
     first = await hand_in(store, "key")

@@ -25,6 +25,7 @@ from jobyard.service.wire import DelaysBackoff, ExponentialBackoff, FixedBackoff
 
 # How long a key is remembered.
 KEY_SECONDS = 86_400.0
+COLLECTION = "jobyard.keys"
 MAX_KEY = 255
 DEFAULTS = Options()
 # How each word of a request is called by the options of a job.
@@ -81,6 +82,8 @@ class Prepared(NamedTuple):
     job: NewJob
     is_guarded: bool  # its id comes from an Idempotency-Key
     holds_key: bool  # and its unique key does too
+    owner: str = ""  # whose key it is, where the job has a unique key of its own
+    said: str = ""  # what was asked for with it
 
 
 class Stored(NamedTuple):
@@ -98,7 +101,8 @@ def prepare(make: MakeJob, principal: Principal, request: JobRequest, key: str |
         words["unique"] = Unique(IDEMPOTENCY + owner.hex(), UniqueScope.PERIOD, KEY_SECONDS)
     body = msgspec.json.encode(request, order="deterministic")
     job = make(request.kind, request.payload, words, _uuid(digest(owner, body)))
-    return Prepared(_marked(job, principal), True, holds_key)
+    said = ("", "") if holds_key else (owner.hex(), digest(body).hex())
+    return Prepared(_marked(job, principal), True, holds_key, *said)
 
 
 def _marked(job: NewJob, principal: Principal) -> NewJob:
@@ -132,6 +136,10 @@ def words_of(request: JobRequest) -> dict[str, Any]:
 async def store_one(store: Store, prepared: Prepared) -> Stored:
     """The key is honoured in the transaction of the insert itself: however often it comes, there is one job."""
     job = prepared.job
+    if prepared.owner:
+        holder = await remembered(store, prepared)
+        if holder is not None:
+            return Stored(Inserted(holder, False, 0), True)
     try:
         [inserted] = await store.insert([job])
     except BadInput:
@@ -148,7 +156,32 @@ async def store_one(store: Store, prepared: Prepared) -> Stored:
             f"This Idempotency-Key came with another request before, which made job {inserted.id}. "
             "Use a new key for a new request."
         )
+    # It was answered with another job, which may be gone when the request comes again.
+    kept = msgspec.json.encode(_Kept(prepared.said, inserted.id))
+    await store.put(COLLECTION, prepared.owner, kept, expire_seconds=KEY_SECONDS)
     return Stored(inserted, False)
+
+
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    said: str
+    holder: str | None = None  # of the unique key, when it was held
+
+
+async def remembered(store: Store, prepared: Prepared) -> str | None:
+    """The job that this request was answered with before, if it was another; refuses a key that came with other words.
+
+    Written down before the job is: whoever repeats the request after a crash finds the same words.
+    """
+    kept = msgspec.json.encode(_Kept(prepared.said))
+    if await store.put(COLLECTION, prepared.owner, kept, expect=0, expire_seconds=KEY_SECONDS) is not None:
+        return None
+    record = await store.fetch(COLLECTION, prepared.owner)
+    known = None if record is None else msgspec.json.decode(record.data, type=_Kept)
+    if known is not None and known.said != prepared.said:
+        raise IdempotencyKeyReused(
+            "This Idempotency-Key came with another request before. Use a new key for a new request."
+        )
+    return None if known is None else known.holder
 
 
 async def store_many(store: Store, prepared: Sequence[Prepared]) -> list[Stored | JobyardError]:

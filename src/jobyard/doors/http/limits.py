@@ -37,11 +37,6 @@ class Buckets:
             del self._callers[next(iter(self._callers))]
         return 0.0
 
-    def wait(self, caller: str) -> float:
-        """How many seconds until one could be taken; takes none."""
-        left = self._left(caller, self._clock())
-        return 0.0 if left >= 1.0 else self._wait(left)
-
     def _left(self, caller: str, now: float) -> float:
         known = self._callers.get(caller)
         if known is None:

@@ -105,13 +105,12 @@ async def login(ask: Ask) -> Response:
     require_own_page(request)
     if not isinstance(gate, TokenGate):
         return RedirectResponse(HOME, 303)
-    address = address_of(request)
-    seconds = gate.failures.wait(address)
-    if seconds > 0:
-        raise too_many(seconds, "Too many wrong logins came from this address.")
     principal = await gate.tokens.authenticate((await field_of(request, "token")).strip())
     if principal is None:
-        gate.failures.take(address)
+        # Whoever holds a good token is let in whatever others at this address do: it may be a proxy's.
+        seconds = gate.failures.take(address_of(request))
+        if seconds > 0:
+            raise too_many(seconds, "Too many wrong logins came from this address.")
         return form("This token is not known here, or no longer.", 401)
     session = await gate.sessions.open(principal)
     await ask.door.audit.record(principal, "session.open")

@@ -17,6 +17,7 @@ from jobyard.domain.job import Job
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.doors.http.cloud import hint_message, queue_message
 from jobyard.doors.http.listeners import Audience, Listener
+from jobyard.doors.http.order import Order
 from jobyard.doors.http.ration import Ration
 from jobyard.errors import StoreError
 from jobyard.ports.store import QueueInfo, Store
@@ -66,6 +67,7 @@ class Streams:
         self._tail = Tail(store, self.name)
         self._jobs = JobWatch(store)
         self._queues = QueueWatch(store)
+        self._order = Order()
         self._audiences: dict[Audience, set[Listener]] = {}
         self._owners: OrderedDict[str, str | None] = OrderedDict()
         self._rations: dict[Audience, Ration] = {}
@@ -149,7 +151,8 @@ class Streams:
                 await self._tell([News(Hint(what=What.RESYNC))])
             await self._tail.say_that_somebody_listens()
             is_time = _loop_time() >= self._around_at
-            news = [News(hint, is_new=self._jobs.is_news(hint)) for hint in await self._tail.look()]
+            told = self._order.sorted(await self._tail.look())
+            news = [News(hint, is_new=self._jobs.is_news(hint)) for hint in told]
             if is_time:
                 seen = await self._jobs.look(list(self._jobs.ids))
                 news += [News(hint, is_told=False) for hint in seen]

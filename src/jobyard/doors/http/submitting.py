@@ -44,7 +44,7 @@ async def submit_job(ask: Ask) -> Response:
         raise pointed(error, ask.body) from None
     require_scope(ask.principal, prepared)
     stored = await store_one(ask.door.store, prepared)
-    await require_sight(ask, stored)
+    await require_sight(ask, prepared, stored)
     job, found = prepared.job, stored.inserted
     if found.created:
         ask.door.enqueued(job)
@@ -68,7 +68,7 @@ async def submit_batch(ask: Ask) -> Response:
     ready: dict[int, Prepared] = {}
     for number, request in enumerate(ask.body.jobs):
         try:
-            own_key = None if key is None else f"{key}/{number}"
+            own_key = None if key is None else f"{key}\n{number}"  # no key of a single job can be the same
             prepared = prepare(ask.door.submit, ask.principal, request, own_key)
             require_scope(ask.principal, prepared)
             ready[number] = prepared
@@ -82,7 +82,7 @@ async def submit_batch(ask: Ask) -> Response:
     for (number, prepared), stored in zip(ready.items(), answers, strict=True):
         if isinstance(stored, Stored) and stored.inserted.created:
             ask.door.enqueued(prepared.job)
-        items[number] = await shown_item(ask, number, stored)
+        items[number] = await shown_item(ask, number, prepared, stored)
     accepted = sum(item.id is not None for item in items.values())
     body = BatchAnswer(
         accepted=accepted,
@@ -93,10 +93,10 @@ async def submit_batch(ask: Ask) -> Response:
     return Quick(_encode(body), 200, REPLAYED) if is_replay else Quick(_encode(body), 200)
 
 
-async def shown_item(ask: Ask, number: int, answer: Stored | JobyardError) -> BatchItem:
+async def shown_item(ask: Ask, number: int, prepared: Prepared, answer: Stored | JobyardError) -> BatchItem:
     try:
         if isinstance(answer, Stored):
-            await require_sight(ask, answer, f"/jobs/{number}")
+            await require_sight(ask, prepared, answer, f"/jobs/{number}")
     except HttpError as error:
         return batch_item(error)
     return batch_item(answer)
@@ -118,9 +118,10 @@ def require_scope(principal: Principal, prepared: Prepared) -> None:
         raise HttpError(403, "out_of_scope", f"This token may not hand in jobs for {where}.")
 
 
-async def require_sight(ask: Ask, stored: Stored, base: str = "") -> None:
+async def require_sight(ask: Ask, prepared: Prepared, stored: Stored, base: str = "") -> None:
     """A unique key is one for all in its queue; that it is held may be told to anybody, by which job may not."""
-    if stored.inserted.created or stored.is_replay or not is_confined(ask.principal):
+    is_own = stored.inserted.created or stored.inserted.id == prepared.job.id or prepared.holds_key
+    if is_own or not is_confined(ask.principal):
         return
     holder = await ask.door.store.get(stored.inserted.id)
     if holder is None or not sees(ask.principal, holder):
