@@ -232,6 +232,33 @@ async def _fired(yard: Jobyard) -> bool:
     return bool((await yard.store.find(where)).jobs)
 
 
+STALLING = """
+import asyncio
+from jobyard import Jobyard
+from jobyard.stores.sqlite import SqliteStore
+
+class Stalling(SqliteStore):
+    async def close(self) -> None:
+        print("closing", flush=True)
+        await asyncio.sleep(3600)
+
+yard = Jobyard(store=Stalling("shop.db"))
+"""
+
+
+def test_a_scheduler_does_not_wait_for_a_store_that_stalls(
+    shop: Shop, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop.folder / f"{shop.module}.py").write_text(STALLING)
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.environment["NOTIFY_SOCKET"])
+    with shop.start("scheduler") as process:
+        manager.hear_of("READY=1")
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "closing\n"
+        assert process.wait(10) == 0
+
+
 def test_a_worker_declares_nothing(shop: Shop) -> None:
     declare(shop)
     shop.work_off()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jobyard.scheduler")
 
-# What a stop may take: one step of the store, and letting go of it.
+# What a stop may take: one step of the store, and letting go of it; a store that stalls is not waited for.
+LAST_SECONDS = 3.0
 END_SECONDS = 5.0
 
 
@@ -66,7 +69,7 @@ async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> 
         scheduling = Scheduling(yard, yard.observer)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, scheduling.stop)
+            loop.add_signal_handler(number, _end, scheduling)
         if health is not None:
             await beside.enter_async_context(health.serving(None, scheduling.is_asked))
         await beside.enter_async_context(session.notify.alive(scheduling.is_turning))
@@ -75,3 +78,12 @@ async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> 
         session.notify.stopping(END_SECONDS)
     if session.as_json:
         session.print_json({"scheduler": scheduling.scheduler.name})
+
+
+def _end(scheduling: Scheduling) -> None:
+    """At once, also while the store does not answer: whatever is on its way there happens as a whole, or not at all."""
+    if not scheduling.is_asked():
+        last = threading.Timer(LAST_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
+    scheduling.stop()
