@@ -237,7 +237,7 @@ async def test_one_store_of_several_that_is_away_keeps_no_other_waiting(clock: M
         clock.advance(20)
         await scheduler.run_once()
     assert [event.schedule for event in events.of(TickDecided)] == ["near"]
-    assert [trouble.doing for trouble in events.of(StoreTrouble)] == ["deciding far"]
+    assert [trouble.doing for trouble in events.of(StoreTrouble)] == ["deciding ticks of queue far"]
     there.failing = None
     clock.advance(2)
     await scheduler.run_once()

@@ -46,6 +46,7 @@ class Firing:
         self._timetable = timetable
         self._now = now
         self.events: list[Event] = []  # whoever calls takes them out
+        self._away_told_at: dict[str, Instant] = {}  # by queue
         self.stale: set[str] = set()  # names whose definition must be looked at; whoever calls does so
 
     async def fire(self, entries: Sequence[Entry], now: Instant) -> None:
@@ -147,19 +148,17 @@ class Firing:
                     self._timetable.look(entry, max(entry.look_at, answered.at + AGAIN))
 
     def _again(self, entry: Entry, plan: Plan, why: Decision, now: Instant) -> None:
-        if why is not Decision.HELD and now - entry.warned_at >= WARN_AGAIN:
+        queue = entry.schedule.queue
+        if why is Decision.FULL and now - entry.warned_at >= WARN_AGAIN:
             entry.warned_at = now
-            self.events.append(_held_up(entry, plan, why))
+            self.events.append(TickHeldUp(entry.schedule.name, plan.at, queue))
+        if why is Decision.AWAY and now - self._away_told_at.get(queue, 0) >= WARN_AGAIN:
+            # Once for all schedules of the queue.
+            self._away_told_at[queue] = now
+            error = StoreUnavailable(f"the store of queue {queue} does not answer")
+            self.events.append(StoreTrouble(f"deciding ticks of queue {queue}", error, AGAIN / 1000))
         following = next_instant(entry.schedule, plan.at)
         self._timetable.look(entry, now + AGAIN if following is None else min(now + AGAIN, following))
-
-
-def _held_up(entry: Entry, plan: Plan, why: Decision) -> Event:
-    schedule = entry.schedule
-    if why is Decision.FULL:
-        return TickHeldUp(schedule.name, plan.at, schedule.queue)
-    error = StoreUnavailable(f"the store of queue {schedule.queue} does not answer")
-    return StoreTrouble(f"deciding {schedule.name}", error, AGAIN / 1000)
 
 
 def _is_away(entry: Entry, now: Instant) -> bool:
