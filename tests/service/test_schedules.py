@@ -144,6 +144,18 @@ async def test_what_a_removal_left_behind_is_cleared_away(
     assert await store.armed() == [Armed("report", added.revision, added.since)]
 
 
+async def test_also_when_the_clock_was_turned_back_meanwhile(
+    store: Store, schedules: Schedules, clock: ManualClock
+) -> None:
+    old = await schedules.add(report())
+    assert await decide(store, old, START + 9 * HOUR) is Decision.MADE
+    await store.remove(COLLECTION, "report")
+    clock.advance(-3600)
+    added = await schedules.add(report())
+    assert added.revision < old.revision
+    assert await store.armed() == [Armed("report", added.revision, added.since)]
+
+
 async def test_a_clock_that_was_ahead_is_cured_by_resume(
     store: Store, schedules: Schedules, clock: ManualClock
 ) -> None:

@@ -278,8 +278,14 @@ class Schedules:
 
     async def _take_effect(self, schedule: Schedule) -> None:
         """From here on no tick of an earlier revision is taken; schedulers hear of it within a second."""
-        await self._store.arm(schedule.name, schedule.revision, schedule.since)
-        await self._tell(schedule.name)
+        name = schedule.name
+        if not await self._store.arm(name, schedule.revision, schedule.since):
+            record = await self._store.fetch(COLLECTION, name)
+            if record is not None and decode(record.data).revision == schedule.revision:
+                # Nobody changed it since: what is armed is left of a removed one, under a clock that was ahead.
+                await self._store.disarm(name)
+                await self._store.arm(name, schedule.revision, schedule.since)
+        await self._tell(name)
 
     async def _tell(self, name: str) -> None:
         number = await self._store.append(LOG, name.encode())
