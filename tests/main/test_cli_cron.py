@@ -7,9 +7,11 @@ import signal
 import time
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
 from tests.main.test_notify import Manager, manager
+from tests.story.test_readme import free_port
 
 from jobyard import Jobyard
 from jobyard.domain.job import State
@@ -206,7 +208,8 @@ def test_a_scheduler_fires_what_is_declared_and_ends_at_once(
     for name, value in manager.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("JOBYARD_LOG__FORMAT", "json")
-    with shop.start("scheduler") as process:
+    port = free_port()
+    with shop.start("scheduler", "--health-port", str(port)) as process:
         ready = manager.hear_of("READY=1")
         assert any(word.startswith("STATUS=") and "sqlite:///shop.db" in word for word in ready)
         manager.hear_of("WATCHDOG=1")
@@ -216,6 +219,8 @@ def test_a_scheduler_fires_what_is_declared_and_ends_at_once(
         while not shop.do(_fired):
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").json()["status"] == "ok"
+        assert 'jobyard_schedule_ticks_total{verdict="fired"}' in httpx.get(f"http://127.0.0.1:{port}/metrics").text
         asked = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0

@@ -102,4 +102,6 @@ def as_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -61,7 +61,9 @@ cron.command("list", help="List the schedules, and when each fires next.\n\n\b\n
 @click.argument("name")
 @verb
 async def show(session: Session, name: str) -> None:
-    """Show one schedule: what it does, when it fires next, what it did last.
+    """Show one schedule.
+
+    What it does, when it fires next, what became of its last instants.
 
     \b
     Example:
@@ -200,7 +202,9 @@ async def resume(session: Session, name: str) -> None:
 @click.argument("name")
 @verb
 async def run(session: Session, name: str) -> None:
-    """Insert a schedule's job now, beside the clock; prints the job's id.
+    """Insert a schedule's job now.
+
+    Beside the clock, whatever its other jobs do; prints the job's id.
 
     \b
     Example:

@@ -73,11 +73,11 @@ def given(found: dict[str, Any]) -> dict[str, Any]:
 async def add(
     session: Session, /, name: str, expression: str, kind: str, payload: tuple[str, ...], paused: bool, **more: Any
 ) -> None:
-    """Make a schedule: insert a job of KIND at each instant of EXPRESSION.
+    """Make a schedule.
 
-    EXPRESSION is five fields (minute, hour, day of month, month, day of week) in quotation marks, six with seconds in
-    front, or @hourly, @daily and the like; `jobyard cron next` says what it means. PAYLOAD is written as for `jobyard
-    enqueue`. With an app, or a server that has one, kind and payload are checked.
+    It inserts a job of KIND at each instant of EXPRESSION: five fields (minute, hour, day of month, month, day of week)
+    in quotation marks, six with seconds in front, or @hourly, @daily and the like; `jobyard cron next` says what it
+    means. PAYLOAD is written as for `jobyard enqueue`. With an app, or a server that has one, kind and payload are checked.
 
     \b
     Example:
