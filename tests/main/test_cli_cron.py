@@ -168,7 +168,8 @@ def declare(shop: Shop, text: str = DECLARED) -> None:
 def test_check_says_what_would_be_declared_and_what_cannot(shop: Shop) -> None:
     declare(shop)
     (shop.folder / "jobyard.yaml").write_text(
-        'schedules: {weekly: {expression: "@weekly", kind: sned}, taken: {expression: "@daily", kind: often}}'
+        'schedules: {weekly: {expression: "@weekly", kind: sned}, taken: {expression: "@daily", kind: often}, '
+        'nightly: {expression: "@daily", kind: nightly}}'
     )
 
     async def take(yard: Jobyard) -> None:
@@ -179,6 +180,7 @@ def test_check_says_what_would_be_declared_and_what_cannot(shop: Shop) -> None:
     assert "ok   schedule: nightly, declared in code: 0 2 * * * (Asia/Seoul), next " in found
     assert "fail schedule: weekly, declared in jobyard.yaml: No handler is declared for kind sned. Did you" in found
     assert "fail schedule: taken, declared in jobyard.yaml: there is one of that name already, managed" in found
+    assert "fail schedule: nightly, declared in jobyard.yaml: it is declared in code, too" in found
     (shop.folder / "jobyard.yaml").write_text("scheduler: {shortest_interval_seconds: 60}")
     assert "fail schedule: often, declared in code" in said(shop, "check", code=1)
 

@@ -183,6 +183,16 @@ def test_shorter_names_of_columns(shop: Shop, old: Old) -> None:
     )  # fmt: skip
 
 
+def test_a_name_that_two_rows_have_is_not_guessed(shop: Shop, old: Old) -> None:
+    names = ("name", "expression", "handler", "params", "max_retry", "timeout_seconds", "is_enabled")
+    row = ("0 2 * * *", "send", '{"to": "ann"}', None, None, None)
+    old.make(SHORT, names, [("twice", *row), ("once", *row), ("twice", *row)])
+    for words in ((), ("--apply",)):
+        found = imported(shop, old, *words, code=1)
+        assert [row["why"] for row in found["rows"]] == [None, "2 rows have that name", "2 rows have that name"]
+    assert [each["name"] for each in shop.json("cron")["schedules"]] == ["once"]
+
+
 def test_people_see_a_table(shop: Shop, old: Old) -> None:
     old.make()
     text = shop.run("cron", "import", old.url, "--table", old.table).output

@@ -77,7 +77,7 @@ async def add(
 
     It inserts a job of KIND at each instant of EXPRESSION: five fields (minute, hour, day of month, month, day of week)
     in quotation marks, six with seconds in front, or @hourly, @daily and the like; `jobyard cron next` says what it
-    means. PAYLOAD is written as for `jobyard enqueue`. With an app, or a server that has one, kind and payload are checked.
+    means. PAYLOAD is written as for `jobyard enqueue`. An app, or a server that has one, checks kind and payload.
 
     \b
     Example:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -85,7 +86,7 @@ async def import_table(
       jobyard --app shop.jobs:yard cron import postgresql://jobu@db/jobu --tz Asia/Seoul --apply
     """
     found = await read_table(url, table)
-    rows = [_with_policy(mapped(found, row, timezone, kinds), missed) for row in found.rows]
+    rows = list(_once([_with_policy(mapped(found, row, timezone, kinds), missed) for row in found.rows]))
     async with _desk(session, is_applied=is_applied) as desk:
         outcomes = [await _outcome(desk, session, row, is_applied=is_applied) for row in rows]
     if session.as_json:
@@ -117,6 +118,14 @@ async def _is_there(store: Store) -> bool:
 
 def _with_policy(row: Mapped, missed: str) -> Mapped:
     return row if row.words is None else row._replace(words={**row.words, "missed": missed})
+
+
+def _once(rows: list[Mapped]) -> Iterator[Mapped]:
+    """A table may hold a name twice; which of the two is meant, nobody can tell."""
+    names = Counter(row.name for row in rows)
+    for row in rows:
+        is_double = names[row.name] > 1
+        yield row._replace(words=None, why=f"{names[row.name]} rows have that name") if is_double else row
 
 
 async def _outcome(desk: Desk, session: Session, row: Mapped, *, is_applied: bool) -> Outcome:

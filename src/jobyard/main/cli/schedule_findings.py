@@ -35,6 +35,8 @@ async def of_declared(session: Session, yard: Jobyard) -> AsyncIterator[Finding]
     in_file = [(FILE, each) for each in of_file(session.configuration.schedules)]
     for origin, schedule in (*in_code, *in_file):
         trouble = await _trouble(schedules, yard, origin, schedule, shortest, knows_kinds=session.app_name is not None)
+        if origin == FILE and schedule.name in yard.crons:
+            trouble = "it is declared in code, too", "rename or remove one of the two"
         said = f"{schedule.name}, declared {where(origin)}"
         if trouble is not None:
             yield Finding(Level.FAIL, WHAT, f"{said}: {trouble[0]}", trouble[1])

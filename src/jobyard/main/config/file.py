@@ -79,6 +79,8 @@ class _Reader:
             return
         if isinstance(known, Key):
             self._add(path, node, origin)
+        elif len(path) == 2 and path[0] == "schedules" and not (node.id == "mapping" and node.value):
+            self.trouble.append(Trouble(origin, f"{'.'.join(path)} must say an expression and a kind."))
         elif node.id == "mapping":
             for word, below in self._below(path, node):
                 self.read((*path, word), below)
