@@ -251,6 +251,8 @@ async def test_the_log_is_read_from_where_it_was_left(
 ) -> None:
     await schedules.add(every("* * * * *"))
     await scheduler.run_once()
+    await schedules.edit("s", {"priority": 1})
+    await scheduler.run_once()
     watched.calls.clear()
     for _ in range(10):
         clock.advance(1)

@@ -17,13 +17,16 @@ GROUPS = size(20, 40)
 JOBS_PER_GROUP = size(25, 100)
 RACERS = 16
 PRIZES = 10_000
+# `make test` has many processes and little time: servers get as many jobs as make a race.
+PRIZES_ON_SERVERS = size(3_000, PRIZES)
 
 
 @on_every_store
-async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(scene: Scene) -> None:
+async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(scene: Scene, engine: str) -> None:
+    prizes = PRIZES if engine == "sqlite" else PRIZES_ON_SERVERS
     await scene.configure()
     parent = await scene.nursery("worker", RACERS)
-    job_ids = await scene.enqueue_all(("span", {"seconds": 0.0}, {}) for _ in range(PRIZES))
+    job_ids = await scene.enqueue_all(("span", {"seconds": 0.0}, {}) for _ in range(prizes))
     await scene.drained(600 if SOAK else 60)
     await scene.stop([parent])
 
@@ -32,7 +35,7 @@ async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(scene: Scen
     assert {(job.state, job.attempt, job.deaths) for job in jobs} == {(State.COMPLETED, 1, 0)}
     assert len(who_ran(jobs)) > RACERS // 2, "few processes did everything: that was no race"
     result = await scene.judge()
-    assert result.history.claims == PRIZES
+    assert result.history.claims == prizes
     assert result.history.refused == 0
 
 
