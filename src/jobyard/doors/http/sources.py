@@ -1,5 +1,4 @@
-"""Jobs within reach, newest first: asked for queue by queue where somebody has several, so that the store's pages tell
-nothing of what lies beyond."""
+"""Jobs within reach, newest first, asked for queue by queue: so the store's pages tell nothing of what lies beyond."""
 
 from __future__ import annotations
 
