@@ -61,6 +61,9 @@ async def _watch(store: Store) -> tuple[list[float], float]:
     ticks = Ticks()
     scheduler = Scheduler(store, ticks)
     await scheduler.start()
+    while not scheduler.is_loaded:  # noqa: ASYNC110 - waits for the store
+        await asyncio.sleep(0.05)
+    ticks.late.clear()
     while len(ticks.whole()) < 1:  # noqa: ASYNC110 - waits for the clock
         await asyncio.sleep(0.05)
     began = time.process_time()

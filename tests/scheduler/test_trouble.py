@@ -264,3 +264,26 @@ async def test_one_that_cannot_be_looked_at_keeps_no_other_from_being_heard(
     monkeypatch.undo()
     clock.advance(60)
     assert await scheduler.run_once() == 3
+
+
+async def test_page_by_page_all_definitions_are_compared(
+    scheduler: Scheduler, schedules: Schedules, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "SWEPT", 2)
+    for name in "abcde":
+        await schedules.add(every("* * * * *", name=name))
+    await scheduler.run_once()
+    store = watched.as_store()
+    for name in "bd":
+        await store.remove(COLLECTION, name)
+    for name in ("a", "e", "f"):  # nobody is told
+        data = b'{"name":"%s","expression":"0 0 * * *","kind":"k"}' % name.encode()
+        await store.put(COLLECTION, name, data)
+    watched.calls.clear()
+    for _ in range(3):
+        await scheduler._following.sweep()
+    assert watched.calls["fetch_all"] == 3
+    known = {name: scheduler._timetable.get(name) for name in "abcdef"}
+    assert {name: entry and entry.schedule.expression for name, entry in known.items()} == {
+        "a": "0 0 * * *", "b": None, "c": "* * * * *", "d": None, "e": "0 0 * * *", "f": "0 0 * * *",
+    }  # fmt: skip

@@ -46,7 +46,7 @@ class Missed(StrEnum):
     ALL = "all"  # the newest `missed_limit` are, in order
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The definition, as it is stored. `revision` grows with every change that schedulers must know of."""
 
     name: str

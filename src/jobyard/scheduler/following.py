@@ -18,6 +18,7 @@ from jobyard.service.schedules import COLLECTION, LOG, LOG_KEPT, decode
 log = logging.getLogger("jobyard.scheduler")
 
 PAGE = 1000
+SWEPT = 250
 # Counting the next instant takes some 30 µs: others get a turn in between.
 BREATHE_EVERY = 50
 # So many definitions that cannot be looked at mean that none can.
@@ -101,8 +102,8 @@ class Following:
 
     async def sweep(self) -> None:
         """Compare one page of definitions: somebody may have died before it told of its change."""
-        records = await self._store.fetch_all(COLLECTION, PAGE, self._swept or None)
-        last = records[-1].key if len(records) == PAGE else None
+        records = await self._store.fetch_all(COLLECTION, SWEPT, self._swept or None)
+        last = records[-1].key if len(records) == SWEPT else None
         found = {record.key: record.version for record in records}
         known = {name: self._timetable.get(name) for name in self._timetable.between(self._swept, last)}
         changed = {name for name, entry in known.items() if entry is not None and found.get(name) != entry.version}
