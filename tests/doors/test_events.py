@@ -19,6 +19,7 @@ from jobyard.domain.hint import COLLECTION, KEPT_SECONDS, LISTENERS, Hint, What,
 from jobyard.domain.job import NewJob, State
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.doors.http import events, login, tokens
+from jobyard.doors.http.limits import OpenRequests
 from jobyard.doors.http.routes import all_routes
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
@@ -310,6 +311,20 @@ async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(scene: Scene, se
         await yard.operate.one(Action.DELETE, handle.id)
         event = await eventually(lambda: reader.first("resync"))
         assert event["subject"] == handle.id
+
+
+async def test_one_token_does_not_hold_all_the_streams(scene: Scene, server: str) -> None:
+    scene.door.open = OpenRequests(1)
+    async with await client(scene, server) as http, await client(scene, server) as other:
+        for _ in range(2):
+            async with listening(http, "/v1/events") as reader:
+                await eventually(lambda reader=reader: reader.first("snapshot"))  # type: ignore[misc]
+                assert (await http.get("/v1/events")).status_code == 429
+                async with listening(other, "/v1/events") as theirs:
+                    await eventually(lambda theirs=theirs: theirs.first("snapshot"))  # type: ignore[misc]
+            await eventually(lambda: not scene.door.open._open)
+        assert (await http.get("/v1/jobs/nobody/events")).status_code == 404
+        assert not scene.door.open._open
 
 
 async def test_streams_end_when_the_server_drains(scene: Scene, server: str) -> None:

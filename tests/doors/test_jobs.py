@@ -11,9 +11,11 @@ import pytest
 from tests.conformance.support import claim_one, settle
 from tests.doors.scenes import api, hand_in, ids
 from tests.doors.support import Scene
+from tests.support import eventually
 
 from jobyard.domain.job import Job, LogLine, Progress, QueueSettings, Step
 from jobyard.domain.outcome import Done, Failed
+from jobyard.doors.http.limits import OpenRequests
 from jobyard.ports.store import Report
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -222,6 +224,22 @@ async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
         await scene.tokens.revoke(info.id)
         await settle(scene.store, await claim_one(scene.store), Done(b"7"))
         assert (await asyncio.wait_for(waiting, 10)).status_code == 401
+
+
+async def test_one_token_does_not_hold_all_the_waits(scene: Scene) -> None:
+    scene.door.open = OpenRequests(2)
+    async with scene.client("operator") as client, scene.client("viewer") as viewer:
+        job_id = await hand_in(client)
+        path = f"/v1/jobs/{job_id}"
+        waiting = [asyncio.ensure_future(client.get(path, params={"wait": 60})) for _ in range(2)]
+        await eventually(lambda: scene.door.open._open.total() == 2)
+        refused = await client.get(path, params={"wait": 60})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (await client.get(path)).status_code == 200
+        assert (await viewer.get(path, params={"wait": 0.01})).status_code == 200
+        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+        assert not scene.door.open._open
 
 
 async def test_a_long_poll_ends_when_the_server_stops(scene: Scene) -> None:

@@ -9,9 +9,15 @@ from urllib.parse import quote
 import httpx2 as httpx
 import pytest
 from tests.doors.scenes import api, hand_in, ids
+from tests.doors.support import Scene
+from tests.support import Watched
 
 from jobyard import Context, Jobyard
+from jobyard.doors.http.routes import all_routes
+from jobyard.errors import StoreUnavailable
 from jobyard.main.handing_in import make_job
+from jobyard.ports.clock import SystemClock
+from jobyard.stores.memory import MemoryStore
 
 JSON = {"Content-Type": "application/json"}
 DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
@@ -250,6 +256,26 @@ async def test_where_nothing_is(client: httpx.AsyncClient) -> None:
     refused(await client.put("/v1/jobs", json={}), 405, "no_such_method")
     refused(await client.get("/v1/jobs/nobody"), 404, "job_not_found")
     refused(await client.get("/v1/jobs/nobody/explain"), 404, "job_not_found")
+
+
+async def test_where_the_store_is_is_not_told_to_somebody_whom_nobody_knows() -> None:
+    store = Watched(MemoryStore(SystemClock()))
+    scene = Scene(store.as_store(), all_routes())
+    bogus = "jy_000000000000_" + "x" * 43
+    async with scene.client() as nobody, scene.client("admin") as admin:
+        assert (await admin.get("/v1/me")).status_code == 200
+        store.failing, store.failing_verbs = StoreUnavailable("redis://secret-host is away"), ("fetch", "queues")
+        own = {"Sec-Fetch-Site": "same-origin"}
+        for answer in (
+            await nobody.get("/v1/queues", headers={"Authorization": f"Bearer {bogus}"}),
+            await nobody.get("/v1/queues", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
+            await nobody.get("/login", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
+            await nobody.post("/login", data={"token": bogus}, headers=own),
+        ):
+            refused(answer, 503, "store_unavailable")
+            assert "secret-host" not in answer.text
+            assert answer.headers["retry-after"] == "1"
+        assert "secret-host" in (await admin.get("/v1/queues")).text, "who is known is told"
 
 
 @pytest.mark.parametrize(("path", "verb"), [("/v1/queues", "queues"), ("/v1/jobs/a", "get")])

@@ -11,6 +11,7 @@ import msgspec
 
 from jobyard.domain.hint import Hint, What
 from jobyard.domain.job import Job, NewJob, State
+from jobyard.doors.http.limits import OpenRequests
 from jobyard.doors.http.scrape import Scrape
 from jobyard.doors.http.streams import Streams
 from jobyard.observe.feed import Feed
@@ -60,6 +61,7 @@ class Door:
         self.operate = Operate(store)
         self.audit = Audit(store, self.settings.audit_keep)
         self.schedules = Schedules(store)
+        self.open = OpenRequests()
         self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
         self.health = Health(store, self.draining.is_set)
         self.scrape = Scrape(store, Metrics())

@@ -17,11 +17,14 @@ from jobyard.doors.http.door import Door
 from jobyard.doors.http.parse import body_of, query_of
 from jobyard.doors.http.problems import HttpError, from_error, from_http_error, problem
 from jobyard.doors.http.route import Ask, Route
-from jobyard.errors import JobyardError
+from jobyard.errors import JobyardError, StoreError
 from jobyard.service.access import Principal, Role
 
 log = logging.getLogger("jobyard.http")
 
+AWAY = "The store is not available now."
+# Set on a request once it is known who asks.
+KNOWN = "jobyard.known"
 BROKEN = "Something broke here; the server's log says what."
 NOBODY = Principal(id="", name="", role=Role.VIEWER)
 UNKNOWN = {"WWW-Authenticate": "Bearer"}
@@ -43,6 +46,12 @@ class Entrance:
             return await self._enter(request)
         except HttpError as error:
             return from_http_error(error, sent_path(request))
+        except StoreError as error:
+            if request.scope.get(KNOWN):
+                return from_error(error, sent_path(request))
+            # Where the store is and what ails it is not for somebody whom nobody knows.
+            log.warning("%s %s could not be answered: %s", request.method, request.url.path, error)
+            return problem(503, error.code, AWAY, instance=sent_path(request), headers={"Retry-After": "1"})
         except JobyardError as error:
             return from_error(error, sent_path(request))
         except ClientDisconnect:
@@ -61,6 +70,7 @@ class Entrance:
             if not found.may(route.permission):
                 return problem(403, "not_allowed", f"The role {found.role} does not allow this.")
             principal = found
+            request.scope[KNOWN] = True
         query: Any = None
         sent: bytes = request.scope["query_string"]
         if route.query is not None or (sent and self._is_strict):

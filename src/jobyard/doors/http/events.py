@@ -125,6 +125,7 @@ class EventStream(Response):
         self._listener = Listener(audience, principal_id, self._cut_off)
         self._watched: str | None = None
         self._first = b""
+        self._is_open = False
         self._abort: Callable[[], None] | None = None
 
     def watch(self, job: Job) -> None:
@@ -134,9 +135,11 @@ class EventStream(Response):
     async def opened(self) -> EventStream:
         """Joined first, so that nothing is missed between the snapshot and what follows."""
         streams, subject = self._door.streams, self._listener.audience.job_id or ""
-        await streams.join(self._listener)
-        number = streams.next_id()  # taken now: what comes while the store is read follows with higher ones
+        self._door.open.enter(self._listener.principal_id)
+        self._is_open = True
         try:
+            await streams.join(self._listener)
+            number = streams.next_id()  # taken now: what comes while the store is read follows with higher ones
             data = await self._snapshot()
             now = await self._door.store.now()
             self._first = RETRY + message(number, streams.source, SNAPSHOT, now, data, subject)
@@ -182,6 +185,9 @@ class EventStream(Response):
             self._abort()
 
     def _close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._door.open.leave(self._listener.principal_id)
         self._door.streams.leave(self._listener)
         if self._watched is not None:
             self._door.streams.unwatch(self._watched)

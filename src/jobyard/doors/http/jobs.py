@@ -89,7 +89,11 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def get_job(ask: Ask) -> Response:
     job = await job_in_reach(ask)
     if ask.query.wait and not job.state.is_final:
-        ended = await end_of(ask, job.id)
+        ask.door.open.enter(ask.principal.id)
+        try:
+            ended = await end_of(ask, job.id)
+        finally:
+            ask.door.open.leave(ask.principal.id)
         await still_let_in(ask)
         job = ended or await job_in_reach(ask)
     headers = {} if job.state.is_final else {"Retry-After": "1"}

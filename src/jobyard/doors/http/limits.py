@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,28 @@ class Buckets:
 
     def _wait(self, left: float) -> float:
         return (1.0 - left) / self._per_second
+
+
+# Streams and long polls that one token may hold open: half of what a server holds altogether.
+MOST_OPEN = 2000
+
+
+class OpenRequests:
+    """Who holds how many requests open: one token must not keep everybody else out."""
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    def enter(self, caller: str) -> None:
+        if self._open[caller] >= self._most:
+            raise too_many(1, f"This token holds {self._most:,} streams and waits open.")
+        self._open[caller] += 1
+
+    def leave(self, caller: str) -> None:
+        self._open[caller] -= 1
+        if self._open[caller] <= 0:
+            del self._open[caller]
 
 
 def too_many(seconds: float, detail: str) -> HttpError:

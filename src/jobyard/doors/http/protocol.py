@@ -136,7 +136,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
         title = TITLES.get(status, "Not taken")
         body = msgspec.json.encode(Problem(title=title, status=status, code=code, detail=detail))
-        head = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (MEDIA_TYPE.encode(), len(body))
+        again = b"retry-after: 1\r\n" if status == 503 else b""
+        size = b"content-length: %d\r\n" % len(body)
+        head = b"content-type: " + MEDIA_TYPE.encode() + b"\r\n" + size + again + b"connection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
 
