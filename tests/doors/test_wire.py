@@ -13,9 +13,9 @@ import pytest
 from tests.doors.support import Scene, serving
 from tests.support import eventually
 
-from jobyard.doors.http import events, tokens
+from jobyard.doors.http import events, health, tokens
 from jobyard.doors.http.door import OpenGate
-from jobyard.doors.http.protocol import WireLimits
+from jobyard.doors.http.protocol import FOR_PROBES, WireLimits
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -25,7 +25,7 @@ ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES], gate=OpenGate())
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], gate=OpenGate())
     async with serving(scene.app, LIMITS) as url:
         yield url
         scene.door.draining.set()
@@ -206,8 +206,18 @@ async def test_connections_are_bounded_and_come_back(server: str) -> None:
     for wire in wires:
         await wire.say(ASK + b"\r\n")
         assert b" 200 " in await wire.reader.readline()
-    one_more = await Wire.to(server)
-    assert await one_more.status() == 503
+    one_more, probe = await Wire.to(server), await Wire.to(server)
+    await one_more.say(ASK + b"\r\n")
+    refused = await one_more.answer()
+    assert b" 503 " in refused
+    assert b"retry-after: 1" in refused
+    assert b"too_many_connections" in refused
+    await probe.say(b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b" 200 " in await probe.reader.readline(), "who watches it is still answered"
+    more = [await Wire.to(server) for _ in range(FOR_PROBES)]
+    assert await more[-1].status() == 503
+    for wire in (*more, probe):
+        wire.writer.close()
     for wire in wires:
         wire.writer.close()
 

@@ -17,6 +17,10 @@ from jobyard.doors.http.problems import MEDIA_TYPE, TITLES, Problem
 
 # Where a handler finds how to cut the connection off, with what is still in its buffer.
 ABORT = "jobyard.abort"
+# A server that is full is not dead: whoever watches it is still answered, on so many connections more.
+PROBES = (b"/livez", b"/readyz", b"/health")
+FOR_PROBES = 50
+FULL = "This server holds as many connections as it can."
 IDLE, HEAD, BODY = "idle", "head", "body"  # how far a request has come
 
 
@@ -45,8 +49,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timed = (0, IDLE)  # what the timer is for
         self._refusal: tuple[int, str, str] | None = None
-        if len(self.connections) > self.limits.max_connections:
-            self._refuse(503, "too_many_connections", "This server holds as many connections as it can.")
+        beyond = len(self.connections) - self.limits.max_connections
+        self._is_beyond = beyond > 0
+        if beyond > FOR_PROBES:
+            self._refuse(503, "too_many_connections", FULL)
         else:
             self._expect(self.limits.header_seconds)
 
@@ -91,6 +97,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if size > self.limits.max_header_bytes or len(self.headers) > self.limits.max_headers:
             self._refusal = (431, "headers_too_large", self._most())
             raise ValueError(self._most())  # ends the parsing, and comes back as send_400_response
+        if self._is_beyond and self.url.partition(b"?")[0] not in PROBES:
+            self._refusal = (503, "too_many_connections", FULL)
+            raise ValueError(FULL)
         self._stage = BODY
         super().on_headers_complete()
 
