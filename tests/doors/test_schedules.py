@@ -13,6 +13,7 @@ from tests.doors.support import Scene
 
 from jobyard.domain.instant import instant
 from jobyard.domain.schedule import TAG, Verdict
+from jobyard.doors.http.paging import position
 from jobyard.ports.store import Filter
 from jobyard.ports.timekeeping import Tick
 from jobyard.service.audit import Audit
@@ -172,7 +173,17 @@ async def test_pages_by_name_with_what_may_be_seen(scene: Scene) -> None:
         assert only["name"] == "s3"
 
 
-async def names(scene: Scene, role: str, **scope: Any) -> list[str]:
+async def test_a_page_token_tells_no_name_beyond_reach(scene: Scene) -> None:
+    async with scene.client("admin") as client:
+        for number in range(9):
+            await add(client, name=f"s{number}", queue="mail" if number in (1, 4, 5) else "hidden")
+    schedule_tokens: list[str] = []
+    assert await names(scene, "viewer", queues=("mail",), tokens=schedule_tokens) == ["s1", "s4", "s5"]
+    assert [position(each) for each in schedule_tokens] == ["s4"]
+    assert await names(scene, "viewer") == [f"s{number}" for number in range(9)]
+
+
+async def names(scene: Scene, role: str, tokens: list[str] | None = None, **scope: Any) -> list[str]:
     found: list[str] = []
     params = {"page_size": "2"}
     async with scene.client(role, **scope) as client:
@@ -182,6 +193,8 @@ async def names(scene: Scene, role: str, **scope: Any) -> list[str]:
             if "next_page_token" not in page:
                 return found
             params["page_token"] = page["next_page_token"]
+            if tokens is not None:
+                tokens.append(page["next_page_token"])
 
 
 async def test_what_is_out_of_reach_is_not_there(scene: Scene) -> None:
