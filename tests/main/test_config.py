@@ -215,7 +215,7 @@ def test_schedules_from_the_file_and_the_environment(write: Write) -> None:
     }  # fmt: skip
 
 
-def test_the_names_of_redis_make_a_url_where_none_is_given(write: Write) -> None:
+def test_the_names_of_redis_make_a_url_that_wins_over_the_file(write: Write) -> None:
     redis = {"REDIS_HOST": "cache", "REDIS_DB": "2"}
     found = load(redis)
     assert found.configuration.store.url == "redis://cache:6379/2"
@@ -223,7 +223,10 @@ def test_the_names_of_redis_make_a_url_where_none_is_given(write: Write) -> None
     assert load({"REDIS_PORT": "tcp://10.0.0.1:6379"}).configuration == Configuration()
     assert "REDIS_PORT is a number" in refusals({**redis, "REDIS_PORT": "tcp://10.0.0.1:6379"})[0]
     write("store: {url: 'sqlite:///file.db'}")
-    assert load(redis).configuration.store.url == "sqlite:///file.db"
+    assert load(redis).configuration.store.url == "redis://cache:6379/2"
+    told = {**redis, "REDIS_PORT": "tcp://10.0.0.1:6379", "JOBYARD_STORE": "sqlite:///told.db"}
+    assert load(told).configuration.store.url == "sqlite:///told.db"
+    assert load(redis, flags={"store.url": ("--store", "memory://")}).configuration.store.url == "memory://"
 
 
 def test_secrets_come_from_files_and_nothing_else_does(write: Write, tmp_path: Path) -> None:

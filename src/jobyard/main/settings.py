@@ -232,7 +232,8 @@ REMOVE_ON_FAIL = Setting(
 )
 REDIS_HOST = Setting(
     variable="REDIS_HOST",
-    doc="With REDIS_PORT and REDIS_DB: the store is redis://REDIS_HOST:REDIS_PORT/REDIS_DB where no URL is given.",
+    doc="With REDIS_PORT and REDIS_DB: the store is redis://REDIS_HOST:REDIS_PORT/REDIS_DB, whatever the file says; "
+    "JOBYARD_STORE or a flag wins.",
 )
 REDIS_PORT = Setting(variable="REDIS_PORT", default="6379", doc="See REDIS_HOST.")
 REDIS_DB = Setting(variable="REDIS_DB", default="0", doc="See REDIS_HOST.")

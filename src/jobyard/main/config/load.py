@@ -34,12 +34,15 @@ def load(
     """Flags are by key ("store.url"), each with its name and value. One ConfigurationError says all that is wrong."""
     chosen = _file(file)
     given, trouble = ([], []) if chosen is None else read_file(chosen)
+    later: list[Given] = []
     for more, wrong in (read_environment(environment, _names(given)), _flags(flags or {})):
-        given += more
+        later += more
         trouble += wrong
-    if not any(each.path == STORE_URL for each in given):
+    if not any(each.path == STORE_URL for each in later):
+        # It belongs to the environment, so it wins over the file; a whole URL, there or as a flag, says more.
         address = redis_address(environment)
         given += [] if address is None else [address]
+    given += later
     found: dict[Path, Given] = {}
     for each in given:
         # One that is overridden must be right as well: it is a mistake that waits.
