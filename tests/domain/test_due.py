@@ -170,3 +170,9 @@ def test_jitter_is_the_same_for_all_and_spread() -> None:
     assert [other.jitter(START + number) for number in range(9)] != [
         spread.jitter(START + number) for number in range(9)
     ]
+
+
+@pytest.mark.parametrize(("expression", "number"), [("* * * * *", 43_200), ("0 * * * *", 720)])
+def test_what_is_evenly_spread_is_counted_exactly(expression: str, number: int) -> None:
+    [missed] = due(every(expression, missed="skip"), START, START + 30 * 24 * HOUR + 31_000)
+    assert (missed.verdict, missed.count) == (MISSED, number)

@@ -147,6 +147,19 @@ class Cron:
             span += (ordered[-1] - ordered[0]) * unit
         return min(shortest, DAY_SECONDS - span)
 
+    def every_seconds(self) -> int | None:
+        """The time between any two of its instants, where that is always the same.
+
+        >>> [Cron(each).every_seconds() for each in ("*/5 * * * *", "*/7 * * * *", "* 9-17 * * *")]
+        [300, None, None]
+        """
+        counter = self._counter
+        if len(counter.hours) < 24 or counter.parts[3:] != ["*", "*", "*"]:
+            return None
+        number = len(counter.seconds) * len(counter.minutes) * len(counter.hours)
+        # None is shorter than the shortest, and so many of them fill the day.
+        return self.shortest_seconds() if self.shortest_seconds() * number == DAY_SECONDS else None
+
     def in_words(self) -> str:
         """For a person.
 

@@ -13,7 +13,8 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import GRACE_SECONDS, Missed, Schedule, Verdict
 
 GRACE = round(GRACE_SECONDS * 1000)
-# After a long absence no more instants than this are counted one by one; then a count means "at least".
+# After a long absence no more instants than this are counted one by one; unless they are evenly spread, a count then
+# means "at least".
 MOST_COUNTED = 500
 
 
@@ -92,6 +93,9 @@ def _absence(schedule: Schedule, after: Instant, until: Instant, wanted: int) ->
         newest.append(at)
         if count == MOST_COUNTED:
             late = _newest(schedule, at, until, wanted, (at - first) // count)
+            every = cron(schedule.expression, schedule.timezone).every_seconds()
+            if every is not None and late:
+                return first, (late[-1] - first) // (every * 1000) + 1, [*newest, *late][-wanted:]
             return first, count + len(late), [*newest, *late][-wanted:]
     return first, count, list(newest)
 

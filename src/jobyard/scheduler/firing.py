@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -25,8 +26,8 @@ BROKEN_AGAIN = 60_000
 WARN_AGAIN = 60_000
 # Two instants of one schedule are at least this far apart.
 APART = 1000
-# So many of those that nobody was there for are made up for in one call.
-AWAY_AT_ONCE = 8
+# In one call so much time is spent on counting what nobody was there for.
+AWAY_SECONDS = 0.03
 # More absences than these are looked up all at once.
 FEW = 20
 
@@ -47,24 +48,31 @@ class Firing:
         self._now = now
         self.events: list[Event] = []  # whoever calls takes them out
         self._away_told_at: dict[str, Instant] = {}  # by queue
+        self._away: dict[Entry, None] = {}  # what nobody was there for, in order; not in the timetable's line
         self.stale: set[str] = set()  # names whose definition must be looked at; whoever calls does so
 
+    @property
+    def is_behind(self) -> bool:
+        """There is something left to be made up for."""
+        return bool(self._away)
+
     async def fire(self, entries: Sequence[Entry], now: Instant) -> None:
-        """Those that are in time, and some of the others; what is not decided stays in the timetable, due as it was.
+        """Those that are in time, and some of the others; what is not decided stays where it was.
 
         After an absence much has to be counted and made up for: a little in each call, so that those in time need not
         wait for it. Raises StoreError.
         """
-        left = dict.fromkeys(entries)
+        in_time = [entry for entry in entries if not _is_away(entry, now)]
+        self._away.update(dict.fromkeys(entry for entry in entries if _is_away(entry, now)))
+        left = dict.fromkeys(in_time)
         answered: list[Answered] = []
         try:
-            away = [entry for entry in entries if _is_away(entry, now)]
-            await self._look_up([entry for entry in away if now - entry.asked_at > GRACE], now)
-            chosen = [entry for entry in entries if not _is_away(entry, now)] + away[:AWAY_AT_ONCE]
-            for batch in _batches(await self._planned(chosen, now)):
+            for batch in _batches(await self._planned(in_time, now)):
                 answered += await self._decide(batch, now)
                 for entry, _ in batch:
                     left.pop(entry, None)
+            if self._away:
+                answered += await self._make_up(now)
         finally:
             # Counting their next instants takes longer than deciding: nobody has to wait for that.
             for each in answered:
@@ -75,6 +83,22 @@ class Firing:
             for entry in self._timetable.current(left):
                 if entry.look_at is not None and entry.look_at <= now:
                     self._timetable.look(entry, entry.look_at)
+
+    async def _make_up(self, now: Instant) -> list[Answered]:
+        await self._look_up([entry for entry in self._away if now - entry.asked_at > GRACE], now)
+        planned: list[Planned] = []
+        ends_at = time.monotonic() + AWAY_SECONDS
+        done: list[Entry] = []
+        for entry in self._away:
+            done.append(entry)
+            if self._timetable.is_current(entry):
+                planned += await self._planned([entry], now)
+            if time.monotonic() >= ends_at or len(planned) >= TICKS_AT_ONCE:
+                break
+        answered = [each for batch in _batches(planned) for each in await self._decide(batch, now)]
+        for entry in done:
+            self._away.pop(entry, None)
+        return answered
 
     async def _planned(self, entries: Sequence[Entry], now: Instant) -> list[Planned]:
         planned: list[Planned] = []

@@ -107,7 +107,7 @@ class Scheduler:
         await self._clock.measure()
         now = await self._store.now()
         made = 0
-        while entries := self._timetable.take_due(now):
+        while (entries := self._timetable.take_due(now)) or self._firing.is_behind:
             await self._firing.fire(entries, now)
             made += sum(isinstance(event, TickDecided) for event in self._firing.events)
             await self._reload_stale()
@@ -151,7 +151,7 @@ class Scheduler:
             self._moved.clear()
             now = self._clock.now()
             entries = self._timetable.take_due(now) if self._clock.is_known else []
-            if not entries:
+            if not entries and not self._firing.is_behind:
                 await self._sleep_until(self._timetable.next_look())
                 continue
             try:
