@@ -13,6 +13,7 @@ from tests.doors.support import Scene, serving
 from tests.support import eventually
 
 from jobyard.doors.http.routes import all_routes
+from jobyard.ports.store import WorkerInfo
 
 SCOPES: list[dict[str, Any]] = [
     {"queues": ["mine"]},
@@ -150,3 +151,20 @@ async def test_no_time_makes_a_job_that_cannot_be_shown(scene: Scene, time: str)
         await scene.store.insert([new(run_at=-(10**14))])  # past the checks, as another program may have done
         assert len(await ids(client)) == 2
         assert (await client.get("/v1/jobs", params={"created_after": "0001-01-01T00:00:00+23:59"})).status_code == 200
+
+
+async def test_rates_are_told_of_ones_own_queues(scene: Scene) -> None:
+    rates = {"mine": 5, "theirs": 7}
+    for name in ("a", "b"):
+        worker = WorkerInfo(id=name, host="h", pid=1, queues=(), concurrency=1, finished_per_minute=rates)
+        await scene.store.beat(worker, 60)
+    async with scene.client("operator") as operator, scene.client("viewer", queues=("mine",)) as viewer:
+        await hand_in(operator, queue="mine")
+        await hand_in(operator, queue="theirs")
+        shown = {
+            queue["name"]: queue["finished_per_minute"] for queue in (await operator.get("/v1/queues")).json()["items"]
+        }
+        assert shown == {"mine": 10, "theirs": 14}
+        assert (await viewer.get("/v1/queues/mine")).json()["finished_per_minute"] == 10
+        assert (await operator.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == rates
+        assert (await viewer.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == {"mine": 5}

@@ -12,7 +12,8 @@ from jobyard.domain.instant import FOREVER, Instant, instant, rfc3339
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, QueueSettings, State, Step
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.ports.store import Filter, GroupInfo, QueueInfo, WorkerInfo
-from jobyard.service.wire import ExplanationView, GroupView, JobSummary, JobView, QueueView, WorkerView
+from jobyard.service.wire import ExplanationView, JobSummary, JobView
+from jobyard.service.wire_queues import GroupView, QueueView, WorkerView
 
 NULL = b"null"
 
@@ -58,7 +59,9 @@ _SAME = tuple(name for name in Job.__struct_fields__ if name in JobSummary.__str
 
 
 def queue_of(view: QueueView) -> QueueInfo:
-    return QueueInfo(**(_fields(view) | {"settings": QueueSettings(**_fields(view.settings))}))
+    facts = _fields(view) | {"settings": QueueSettings(**_fields(view.settings))}
+    del facts["finished_per_minute"]  # the workers tell
+    return QueueInfo(**facts)
 
 
 def group_of(view: GroupView) -> GroupInfo:

@@ -8,11 +8,11 @@ from msgspec import UNSET, UnsetType
 
 from jobyard.client.address import path
 from jobyard.client.transport import Transport, as_query
-from jobyard.service.wire import (
+from jobyard.service.wire import KindList
+from jobyard.service.wire_queues import (
     DrainAnswer,
     GroupPage,
     GroupView,
-    KindList,
     LimitRequest,
     QueueList,
     QueueView,

@@ -26,7 +26,8 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, QueueSettings
 from jobyard.errors import JobNotFound, NotPossible, ResultNotReady
 from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueInfo, WorkerInfo
-from jobyard.service.wire import MAX_PAGE, GroupPage
+from jobyard.service.wire import MAX_PAGE
+from jobyard.service.wire_queues import GroupPage
 
 # Ids in one query: it stays well below what servers and proxies take as a URL.
 AT_ONCE = 100

@@ -93,6 +93,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant = 0
     seen_at: Instant = 0
     quiet: bool = False  # it was told to take no more jobs
+    finished_per_minute: dict[str, int] = {}  # jobs that it ended in the last minute, by queue
 
     def takes(self, queue: str) -> bool:
         return not self.quiet and (not self.queues or queue in self.queues)

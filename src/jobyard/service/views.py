@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -16,17 +17,14 @@ from jobyard.service.wire import (
     CauseView,
     ErrorView,
     ExplanationView,
-    GroupView,
     Happening,
     JobSummary,
     JobView,
     LogLineView,
     ProgressView,
-    QueueView,
-    SettingsView,
     StepView,
-    WorkerView,
 )
+from jobyard.service.wire_queues import GroupView, QueueView, SettingsView, WorkerView
 
 # Unique keys that begin like this are the server's own: nobody else can set them, and nobody sees them.
 IDEMPOTENCY = "idempotency:"
@@ -122,16 +120,25 @@ def settings_view(settings: QueueSettings) -> SettingsView:
     return SettingsView(**_fields(settings))
 
 
-def queue_view(info: QueueInfo) -> QueueView:
-    return QueueView(**(_fields(info) | {"settings": settings_view(info.settings)}))
+def queue_view(info: QueueInfo, workers: Iterable[WorkerInfo] | None = None) -> QueueView:
+    """With workers, how many of its jobs they ended in the last minute."""
+    rate = None if workers is None else finished_per_minute(info.name, workers)
+    return QueueView(**(_fields(info) | {"settings": settings_view(info.settings), "finished_per_minute": rate}))
+
+
+def finished_per_minute(queue: str, workers: Iterable[WorkerInfo]) -> int:
+    return sum(worker.finished_per_minute.get(queue, 0) for worker in workers)
 
 
 def group_view(info: GroupInfo) -> GroupView:
     return GroupView(**_fields(info))
 
 
-def worker_view(info: WorkerInfo) -> WorkerView:
+def worker_view(info: WorkerInfo, confined_to: Collection[str] = ()) -> WorkerView:
+    """Whoever is confined to some queues is told of what it does for these."""
     facts = {name: getattr(info, name) for name in WorkerView.__struct_fields__}
+    rates = info.finished_per_minute.items()
+    facts["finished_per_minute"] = {name: rate for name, rate in rates if not confined_to or name in confined_to}
     facts |= {"started_at": rfc3339(info.started_at), "seen_at": rfc3339(info.seen_at)}
     return WorkerView(**facts)
 

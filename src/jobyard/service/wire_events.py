@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from jobyard.service.wire import JobSummary, JobView, QueueView, Time
+from jobyard.service.wire import JobSummary, JobView, Time
+from jobyard.service.wire_queues import QueueView
 
 PREFIX = "io.jobyard."
 SNAPSHOT = "io.jobyard.snapshot.v1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from jobyard.domain.job import State
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition
 from jobyard.ports.store import Store
+from jobyard.worker.pace import Pace
 
 COMPLETED = Transition(to=State.COMPLETED)
 LARGE_TRIP = 50
@@ -53,9 +55,10 @@ def overlap(store: Store, concurrency: int, most: int) -> tuple[bool, int]:
     return store.is_apart and concurrency >= 2 * LARGE_TRIP, large
 
 
-def news(batch: Sequence[Parcel], refused: Container[LeaseKey], *, each: bool) -> tuple[int, list[Event]]:
-    """How many of a batch that arrived completed, and what onlookers should hear; of each job only if they want it."""
+def news(batch: Sequence[Parcel], refused: Container[LeaseKey], pace: Pace, *, each: bool) -> list[Event]:
+    """What onlookers should hear of a batch that arrived; of each job only if they want it. The pace counts all."""
     now, completed = time.monotonic(), 0
+    finished: Counter[str] = Counter()
     events: list[Event] = []
     for lease, settlement, started, is_promised in batch:
         transition = settlement.transition
@@ -66,9 +69,12 @@ def news(batch: Sequence[Parcel], refused: Container[LeaseKey], *, each: bool) -
             transition = COMPLETED
         if transition.to is State.COMPLETED:
             completed += 1
+        if transition.to.is_final:
+            finished[lease.queue] += 1
         error = transition.error
         if error is None and not each:
             continue
         ending, message = (None, None) if error is None else (error.ending, error.message)
         events.append(JobSettled(lease, transition.to, ending, message, now - started))
-    return completed, events
+    pace.add(completed, finished)
+    return events

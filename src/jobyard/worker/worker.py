@@ -22,6 +22,7 @@ from jobyard.ports.store import Exchange, Store, WorkerInfo
 from jobyard.service.control import Control
 from jobyard.worker.identity import worker_name
 from jobyard.worker.keeper import Keeper
+from jobyard.worker.pace import Pace
 from jobyard.worker.run import Run
 from jobyard.worker.trip import Order, Parcel, Trip, news, overlap
 from jobyard.worker.trouble import Trouble, tell_of_a_fault
@@ -80,7 +81,7 @@ class Worker:
         self._main: asyncio.Task[None] | None = None
         self._keeper: Keeper | None = None
         self._handed_back = 0
-        self._completed = 0
+        self._pace = Pace()
         self._trouble = Trouble(self.observe)
         self.last_exchange: float | None = None  # monotonic; health looks at its age
 
@@ -337,9 +338,7 @@ class Worker:
         self._wake.set()
 
     def _record(self, batch: list[Parcel], answer: Exchange) -> None:
-        completed, events = news(batch, set(answer.refused), each=self._observer.wants_each_job)
-        self._completed += completed
-        for event in events:
+        for event in news(batch, set(answer.refused), self._pace, each=self._observer.wants_each_job):
             self.observe(event)
 
     # What the keeper asks and tells, from its own thread
@@ -361,7 +360,8 @@ class Worker:
             queues=self._queues,
             concurrency=self._concurrency,
             running=len(self._runs),
-            completed=self._completed,
+            completed=self._pace.completed,
+            finished_per_minute=self._pace.per_minute(),
             started_at=self._started_at,
             quiet=self._quiet,
         )

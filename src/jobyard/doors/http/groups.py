@@ -11,7 +11,7 @@ from jobyard.doors.http.route import Ask, Routes
 from jobyard.ports.store import GroupInfo
 from jobyard.service.access import Permission
 from jobyard.service.views import group_view
-from jobyard.service.wire import GroupPage, LimitRequest
+from jobyard.service.wire_queues import GroupPage, LimitRequest
 
 ROUTES = Routes("groups")
 # Whoever has some groups only: so many are looked through for theirs.

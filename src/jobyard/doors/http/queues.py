@@ -12,7 +12,7 @@ from jobyard.doors.http.route import Ask, Routes
 from jobyard.service import options
 from jobyard.service.access import Permission
 from jobyard.service.views import queue_view
-from jobyard.service.wire import DrainAnswer, QueueList, QueueView, SettingsRequest
+from jobyard.service.wire_queues import DrainAnswer, QueueList, QueueView, SettingsRequest
 
 ROUTES = Routes("queues")
 # What is kept of finished jobs is for administrators: others could make evidence go away.
@@ -21,13 +21,14 @@ RETENTION = ("keep_completed", "keep_failed", "keep_seconds")
 
 @ROUTES.add("GET", "/v1/queues", Permission.WATCH, "All queues with their counts", answer=QueueList)
 async def list_queues(ask: Ask) -> QueueList:
-    own = ask.principal.queues
-    return QueueList(tuple(queue_view(info) for info in await ask.door.store.queues() if not own or info.name in own))
+    own, workers = ask.principal.queues, await ask.door.store.workers()
+    infos = await ask.door.store.queues()
+    return QueueList(tuple(queue_view(info, workers) for info in infos if not own or info.name in own))
 
 
 @ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, "One queue", answer=QueueView)
 async def get_queue(ask: Ask) -> QueueView:
-    return queue_view(await queue_in_reach(ask))
+    return queue_view(await queue_in_reach(ask), await ask.door.store.workers())
 
 
 @ROUTES.add(

@@ -9,7 +9,7 @@ from jobyard.errors import WorkerNotFound
 from jobyard.ports.store import WorkerInfo
 from jobyard.service.access import Permission, Principal
 from jobyard.service.views import worker_view
-from jobyard.service.wire import WorkerList
+from jobyard.service.wire_queues import WorkerList
 
 ROUTES = Routes("workers")
 
@@ -22,7 +22,8 @@ def serves(principal: Principal, worker: WorkerInfo) -> bool:
 @ROUTES.add("GET", "/v1/workers", Permission.WATCH, "Workers that are alive", answer=WorkerList)
 async def list_workers(ask: Ask) -> WorkerList:
     workers = await ask.door.store.workers()
-    return WorkerList(tuple(worker_view(worker) for worker in workers if serves(ask.principal, worker)))
+    own = ask.principal.queues
+    return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(ask.principal, worker)))
 
 
 async def tell(ask: Ask, what: str) -> None:

@@ -28,7 +28,8 @@ def frame(
     groups, left = _cut(len(snapshot.groups), left, share=0.5)
     running, left = _cut(len(snapshot.running), left, share=1.0)
     parts: list[RenderableType] = [_title(snapshot, store_url, history), Text()]
-    parts.append(table(HEADINGS, map(queue_row, snapshot.queues), console.width))
+    queues = [queue_row(queue, snapshot.workers) for queue in snapshot.queues]
+    parts.append(table(HEADINGS, queues, console.width))
     if groups:
         rows = (
             (

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
+from msgspec import structs
 from rich.markup import escape
 
 from jobyard.domain.job import State
 from jobyard.main.cli.change import change_matching, yes_option
 from jobyard.main.cli.render import number, print_table, usage
 from jobyard.main.cli.session import Session, json_option, verb
-from jobyard.ports.store import Action, Filter, QueueInfo
+from jobyard.ports.store import Action, Filter, QueueInfo, WorkerInfo
+from jobyard.service.views import finished_per_minute
 
-HEADINGS = ("~queue", ">waiting", ">delayed", "running", ">completed", ">failed", "")
+HEADINGS = ("~queue", ">waiting", ">delayed", "running", ">per minute", ">completed", ">failed", "")
 
 
-def queue_row(queue: QueueInfo) -> tuple[str, ...]:
+def queue_row(queue: QueueInfo, workers: Sequence[WorkerInfo]) -> tuple[str, ...]:
     failed = f"[red]{number(queue.failed)}[/]" if queue.failed else "0"
     return (
         escape(queue.name),
         number(queue.waiting),
         number(queue.delayed),
         usage(queue.running, queue.settings.max_running),
+        number(finished_per_minute(queue.name, workers)),
         number(queue.completed),
         failed,
         "[yellow]paused[/]" if queue.paused else "",
@@ -30,11 +35,13 @@ def queue_row(queue: QueueInfo) -> tuple[str, ...]:
 @verb
 async def _list(session: Session) -> None:
     async with session.operator() as yard:
-        found = await yard.queues()
+        found, workers = await yard.queues(), await yard.store.workers()
     if session.as_json:
-        session.print_json({"queues": found})
+        rates = [{"finished_per_minute": finished_per_minute(queue.name, workers)} for queue in found]
+        session.print_json({"queues": [structs.asdict(queue) | rate for queue, rate in zip(found, rates, strict=True)]})
     else:
-        print_table(session.console, HEADINGS, map(queue_row, found), "There is no queue yet: nothing was enqueued.")
+        rows = [queue_row(queue, workers) for queue in found]
+        print_table(session.console, HEADINGS, rows, "There is no queue yet: nothing was enqueued.")
 
 
 @click.group(invoke_without_command=True)
@@ -43,7 +50,8 @@ async def _list(session: Session) -> None:
 def queues(context: click.Context) -> None:
     """List the queues; pause, resume or drain one.
 
-    Completed and failed count the jobs that retention has kept (keep_completed, keep_failed), not all that ever ended.
+    Per minute: jobs that ended in the last one, as the live workers tell. Completed and failed count the jobs that
+    retention has kept (keep_completed, keep_failed), not all that ever ended.
 
     \b
     Example:
