@@ -113,6 +113,18 @@ def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
         assert up.end() == 0
 
 
+def test_a_stopping_server_can_be_seen_to_stop(tmp_path: Path) -> None:
+    with starting(tmp_path, "server", JOBYARD_SERVER__LAME_DUCK_SECONDS="600") as up:
+        up.greet()
+        assert up.client.get("/readyz").status_code == 200
+        up.process.send_signal(signal.SIGTERM)
+        until("it is not ready", lambda: up.client.get("/readyz").status_code == 503)
+        assert "It is stopping." in up.client.get("/readyz?verbose").text
+        assert up.client.get("/v1/queues").status_code == 200
+        up.process.send_signal(signal.SIGTERM)  # now
+        assert up.end() == 0
+
+
 def test_open_streams_end_with_the_server(tmp_path: Path) -> None:
     with starting(tmp_path, "server", JOBYARD_SERVER__SHUTDOWN_TIMEOUT="600") as up:
         up.greet()

@@ -77,7 +77,7 @@ class Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """`run` until `stop`: no more connections, streams end, requests finish; `hurry` does not wait for them."""
+    """`run` until `stop`: streams end, no more connections, requests finish; `hurry` does not wait for them."""
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class Server:
         options = uvicorn_options(WireLimits(header_seconds=settings.header_seconds))
         config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)
         self._uvicorn = Uvicorn(config)
+        self._lame_duck_seconds = section.lame_duck_seconds
         self._hurried = asyncio.Event()
         self.ready = self._uvicorn.ready
 
@@ -111,11 +112,17 @@ class Server:
             serving.result()
 
     def stop(self) -> None:
-        self.door.draining.set()
+        """Not ready from now on; whoever sends requests here may need a moment to see that."""
+        if not self.door.draining.is_set():
+            self.door.draining.set()
+            asyncio.get_running_loop().call_later(self._lame_duck_seconds, self._close)
+
+    def _close(self) -> None:
         self._uvicorn.should_exit = True
 
     def hurry(self) -> None:
         self.stop()
+        self._close()
         self._hurried.set()
 
 

@@ -167,6 +167,12 @@ AUDIT_KEEP = Setting(
     default="100000",
     doc="How many entries of the audit log are kept; older ones go.",
 )
+LAME_DUCK = Setting(
+    variable="JOBYARD_SERVER__LAME_DUCK_SECONDS",
+    key="server.lame_duck_seconds",
+    default="0",
+    doc="How many seconds a stopping server still takes connections while /readyz is red, for a balancer to see it.",
+)
 SERVER_SHUTDOWN = Setting(
     variable="JOBYARD_SERVER__SHUTDOWN_TIMEOUT",
     key="server.shutdown_timeout",
@@ -287,6 +293,7 @@ SETTINGS = (
     REQUEST_BURST,
     HEADER_SECONDS,
     AUDIT_KEEP,
+    LAME_DUCK,
     SERVER_SHUTDOWN,
     SCHEDULER,
     SHORTEST_INTERVAL,

@@ -105,7 +105,7 @@ def always() -> bool:
 
 def longest_stop(section: ServerSection, crew: Crew | None) -> float:
     of_crew = 0.0 if crew is None else float(crew.options["shutdown_timeout"]) + SLACK_SECONDS
-    return max(section.shutdown_timeout, of_crew) + END_SECONDS
+    return max(section.lame_duck_seconds + section.shutdown_timeout, of_crew) + END_SECONDS
 
 
 async def until_stopped(

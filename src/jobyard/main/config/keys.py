@@ -189,6 +189,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "request_burst": whole(1, options.MAX_LIMIT),
         "header_seconds": Key(_positive, number),
         "audit_keep": whole(1, options.MAX_LIMIT),
+        "lame_duck_seconds": Key(_seconds, number),
         "shutdown_timeout": Key(_seconds, number),
     },
     "scheduler": {

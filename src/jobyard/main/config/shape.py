@@ -34,6 +34,7 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     request_burst: int = 1000
     header_seconds: float = 10.0
     audit_keep: int = 100_000
+    lame_duck_seconds: float = 0.0
     shutdown_timeout: float = 10.0
 
 
