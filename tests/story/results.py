@@ -47,15 +47,22 @@ def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
     for operation, _, answer in history.select(AskExchange, Exchanged):
         for lease in answer.leases if answer else ():
             claimed[lease.job_id].append(operation.end)
+    lost: dict[str, list[int]] = defaultdict(list)
+    reclaims = [(operation.begin, told.ended) for operation, _, told in history.select(AskReclaim, Reclaimed) if told]
+    for begin, some in reclaims:
+        for ended in some:
+            lost[ended.job_id].append(begin)
     found = []
-    for operation, _, reclaimed in history.select(AskReclaim, Reclaimed):
-        for ended in reclaimed.ended if reclaimed else ():
-            again = sorted(claimed[ended.job_id])
-            next_one = bisect_right(again, operation.begin)
+    for begin, some in reclaims:
+        for ended in some:
+            again = min((end for end in claimed[ended.job_id] if end > begin), default=None)
             # A quarantined job is not meant to run again until somebody redrives it.
             is_lost = ended.error.ending is Ending.LOST
-            if is_lost and ended.worker in killed_at and next_one < len(again):
-                found.append((again[next_one] - killed_at[ended.worker]) / 1e9)
+            if not is_lost or ended.worker not in killed_at or again is None:
+                continue
+            # Lost once more before that: somebody claimed it and was killed before it could write that down.
+            if not any(begin < later < again for later in lost[ended.job_id]):
+                found.append((again - killed_at[ended.worker]) / 1e9)
     return sorted(found)
 
 
