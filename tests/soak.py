@@ -1,4 +1,8 @@
-"""The fault and race suites with full counts, recorded in docs/reliability.md: `make soak`."""
+"""The fault and race suites with full counts, recorded in docs/reliability.md: `make soak`.
+
+`python -m tests.soak kill_storm and postgres` runs those of the last run again that these words choose (`pytest -k`).
+The page says so.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from tests.story.results import RESULTS_VARIABLE, Result
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "docs" / "reliability.md"
+LAST = ROOT / ".soak.json"
 COLUMNS = (
     "what was run",
     "processes",
@@ -48,6 +53,12 @@ class Case(msgspec.Struct, frozen=True):
     file: str
     seconds: float
     outcome: str  # "passed", "failed" or "skipped"
+    is_again: bool = False
+
+    @property
+    def story(self) -> str:
+        """As its result calls itself."""
+        return self.name.removeprefix("test_").replace("_", " ")
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -58,6 +69,21 @@ class Ran(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> list[Case]:
         return [case for case in self.cases if case.outcome == "failed"]
+
+    def with_again(self, other: Ran) -> Ran:
+        """What was run once more counts instead."""
+        told = [case for case in other.cases if case.outcome != "skipped"]
+        again = {(case.file, case.name): msgspec.structs.replace(case, is_again=True) for case in told}
+        stories = {case.story for case in told}
+        results = [result for result in self.results if result.story not in stories]
+        cases = [again.get((case.file, case.name), case) for case in self.cases]
+        return Ran(self.suite, cases, sorted([*results, *other.results], key=lambda result: result.story))
+
+
+class Record(msgspec.Struct, frozen=True):
+    began: datetime
+    seconds: float
+    ran: list[Ran]
 
 
 def suites() -> Iterator[Suite]:
@@ -70,12 +96,12 @@ def suites() -> Iterator[Suite]:
     yield Suite(name, ("tests/conformance/test_machine.py",))
 
 
-def run(suite: Suite) -> Ran:
+def run(suite: Suite, *words: str) -> Ran:
     print(f"\n== {suite.name}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         results, report = Path(folder, "results.jsonl"), Path(folder, "report.xml")
         results.touch()
-        command = [sys.executable, "-m", "pytest", "-v", "--no-header", f"--junitxml={report}", *suite.paths]
+        command = [sys.executable, "-m", "pytest", "-v", "--no-header", f"--junitxml={report}", *words, *suite.paths]
         subprocess.run(command, cwd=ROOT, env={**os.environ, RESULTS_VARIABLE: str(results)}, check=False)
         told = [msgspec.json.decode(line, type=Result) for line in results.read_bytes().splitlines()]
         if not report.exists():
@@ -108,7 +134,8 @@ def rows(ran: Iterable[Ran]) -> Iterator[tuple[str, ...]]:
             yield (f"{one.suite.name} ({passed} tests)", *["-"] * 7, str(len(one.failed)), f"{seconds:.0f}")
 
 
-def page(ran: list[Ran], machine: Machine, began: datetime, seconds: float) -> str:
+def page(record: Record, machine: Machine) -> str:
+    ran, began, seconds = record.ran, record.began, record.seconds
     everything = [case for one in ran for case in one.cases]
     failed = [case for one in ran for case in one.failed]
     violations = [(result.story, words) for one in ran for result in one.results for words in result.violations]
@@ -133,6 +160,7 @@ def page(ran: list[Ran], machine: Machine, began: datetime, seconds: float) -> s
         f"`synchronous_commit`), Redis with `appendfsync everysec`; on {machine.filesystem}, one sync takes "
         f"{machine.fdatasync_us:.0f} µs",
         *(f"- **Beware**: {warning}" for warning in machine.warnings),
+        *(f"- **Run again afterwards**: `{case.name}`" for case in everything if case.is_again),
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|---|" + "--:|" * (len(COLUMNS) - 1),
@@ -160,16 +188,26 @@ def servers() -> Iterator[str]:
         yield f"{program} {version[0] if version else '?'}"
 
 
-def main() -> int:
+def again(record: Record, words: str) -> Record:
+    chosen = [one.with_again(run(one.suite, "-k", words)) for one in record.ran]
+    return Record(record.began, record.seconds, chosen)
+
+
+def main(words: str) -> int:
     os.environ["JOBYARD_SOAK"] = "1"
     began, started = datetime.now(UTC), time.monotonic()
     machine = examine()
-    ran = [run(suite) for suite in suites()]
+    if words:
+        record = again(msgspec.json.decode(LAST.read_bytes(), type=Record), words)
+    else:
+        ran = [run(suite) for suite in suites()]
+        record = Record(began, time.monotonic() - started, ran)
+    LAST.write_bytes(msgspec.json.encode(record))
     RECORD.parent.mkdir(exist_ok=True)
-    RECORD.write_text(page(ran, machine, began, time.monotonic() - started))
+    RECORD.write_text(page(record, machine))
     print(f"\nRecorded in {RECORD.relative_to(ROOT)}.")
-    return 1 if any(one.failed for one in ran) else 0
+    return 1 if any(one.failed for one in record.ran) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(" ".join(sys.argv[1:])))
