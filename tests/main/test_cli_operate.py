@@ -32,7 +32,7 @@ def test_queues_lists_counts(shop: Shop) -> None:
         "failed": 1,
         "paused": False,
     }
-    assert shop.run("queues").stdout.splitlines()[1].split("\t")[:6] == ["mail", "1", "1", "0/10", "1", "1"]
+    assert shop.run("queues").stdout.splitlines()[1].split("\t")[:7] == ["mail", "1", "1", "0/10", "0", "1", "1"]
 
 
 def test_pause_and_resume_a_queue(shop: Shop) -> None:
