@@ -112,7 +112,7 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
     yard: Jobyard, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("jobyard"), "propagate", True)
-    caplog.set_level("INFO", "jobyard")
+    caplog.set_level("INFO", "jobyard.scheduler")
 
     @yard.cron("@daily")
     async def report(ctx: Context) -> None: ...
