@@ -206,7 +206,7 @@ async def test_what_this_machine_cannot_read_holds_no_other_up(
     assert (await past(schedules))[-1] == (60, FIRED, 1)
 
 
-async def test_many_are_decided_in_calls_of_a_thousand(
+async def test_many_are_decided_in_calls_of_some_hundred(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(firing, "TICKS_AT_ONCE", 10)

@@ -18,7 +18,10 @@ from jobyard.errors import StoreError, StoreUnavailable
 from jobyard.ports.store import Decided, Decision, Store, Tick
 from jobyard.scheduler.timetable import Entry, Timetable
 
-TICKS_AT_ONCE = 1000
+TICKS_AT_ONCE = 250
+# So many calls overlap: the next is built while the store works on this one.
+CALLS_AT_ONCE = 4
+SCHEDULES_IN_A_PAGE = 1000
 # What could not be decided because of a job that is not over, or a full queue, is tried again after this.
 AGAIN = 1000
 # A schedule whose job the store does not take at all is tried again after this.
@@ -64,15 +67,11 @@ class Firing:
         """
         in_time = [entry for entry in entries if not _is_away(entry, now)]
         self._away.update(dict.fromkeys(entry for entry in entries if _is_away(entry, now)))
-        left = dict.fromkeys(in_time)
         answered: list[Answered] = []
         try:
-            for batch in _batches(await self._planned(in_time, now)):
-                answered += await self._decide(batch, now)
-                for entry, _ in batch:
-                    left.pop(entry, None)
+            await self._decide_all(await self._planned(in_time, now), now, answered)
             if self._away:
-                answered += await self._make_up(now)
+                await self._make_up(now, answered)
         finally:
             # Counting their next instants takes longer than deciding: nobody has to wait for that.
             for each in answered:
@@ -80,11 +79,12 @@ class Firing:
                     self._note(each)
                 except Exception as error:
                     self._put_off(each.entry, now, error)
-            for entry in self._timetable.current(left):
+            decided = {each.entry for each in answered}
+            for entry in self._timetable.current(entry for entry in in_time if entry not in decided):
                 if entry.look_at is not None and entry.look_at <= now:
                     self._timetable.look(entry, entry.look_at)
 
-    async def _make_up(self, now: Instant) -> list[Answered]:
+    async def _make_up(self, now: Instant, answered: list[Answered]) -> None:
         await self._look_up([entry for entry in self._away if now - entry.asked_at > GRACE], now)
         planned: list[Planned] = []
         ends_at = time.monotonic() + AWAY_SECONDS
@@ -95,10 +95,9 @@ class Firing:
                 planned += await self._planned([entry], now)
             if time.monotonic() >= ends_at or len(planned) >= TICKS_AT_ONCE:
                 break
-        answered = [each for batch in _batches(planned) for each in await self._decide(batch, now)]
+        await self._decide_all(planned, now, answered)
         for entry in done:
             self._away.pop(entry, None)
-        return answered
 
     async def _planned(self, entries: Sequence[Entry], now: Instant) -> list[Planned]:
         planned: list[Planned] = []
@@ -120,7 +119,7 @@ class Firing:
         until: dict[str, Instant] = {}
         if len(entries) > FEW:
             after: str | None = None
-            while page := await self._store.armed(TICKS_AT_ONCE, after):
+            while page := await self._store.armed(SCHEDULES_IN_A_PAGE, after):
                 until.update((armed.schedule, armed.decided_until) for armed in page)
                 after = page[-1].schedule
         else:
@@ -130,6 +129,23 @@ class Firing:
         for entry in entries:
             entry.decided_until = max(entry.decided_until, until.get(entry.schedule.name, 0))
             entry.asked_at = now
+
+    async def _decide_all(self, planned: Sequence[Planned], now: Instant, answered: list[Answered]) -> None:
+        """In calls that overlap; what one of them did not reach takes nothing from the others. Raises StoreError."""
+        free = asyncio.Semaphore(CALLS_AT_ONCE)
+        faults: list[StoreError] = []
+
+        async def one(batch: Sequence[Planned]) -> None:
+            async with free:
+                if not faults:
+                    try:
+                        answered.extend(await self._decide(batch, now))
+                    except StoreError as fault:
+                        faults.append(fault)
+
+        await asyncio.gather(*(one(batch) for batch in _batches(planned)))
+        if faults:
+            raise faults[0]
 
     async def _decide(self, batch: Sequence[Planned], now: Instant) -> list[Answered]:
         try:
@@ -219,7 +235,7 @@ def _told(entry: Entry, plan: Plan, decided: Decided, now: Instant) -> TickDecid
 
 
 def _batches(planned: Sequence[Planned]) -> Iterator[list[Planned]]:
-    """About a thousand ticks each; those of one schedule stay together."""
+    """Some hundred ticks each; those of one schedule stay together."""
     filled = 0
 
     def place(each: Planned) -> int:
