@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from tests.story.engines import on_every_store, place
 from tests.support import ROOT
 
 from jobyard.main.stores import make_store
@@ -130,11 +131,17 @@ async def test_ten_thousand_over_64_connections_are_each_accepted_once(tmp_path:
         assert await store.audit() == []
 
 
+@pytest.fixture
+def url(engine: str, tmp_path: Path) -> Iterator[str]:
+    with place(engine, tmp_path) as url:
+        yield url
+
+
+@on_every_store
 @pytest.mark.parametrize(("moment", "stored"), [("before", []), ("after", [7])])
 async def test_killed_between_insert_and_answer_the_same_key_makes_one_job(
-    tmp_path: Path, moment: str, stored: list[int]
+    url: str, moment: str, stored: list[int]
 ) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
     deadly = await start(url, moment=moment)
     with pytest.raises(ConnectionError):
         await Line(deadly.port).post(body_of(7), "key")
@@ -151,8 +158,8 @@ async def test_killed_between_insert_and_answer_the_same_key_makes_one_job(
     assert await numbers(url) == [7]
 
 
-async def test_a_server_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
+@on_every_store
+async def test_a_server_killed_again_and_again_loses_and_doubles_nothing(url: str) -> None:
     running = await start(url)
     port, waiting, answers = running.port, iter(range(KEYS)), itertools.count(1)
     moments = [asyncio.Event() for _ in range(KILLS)]
