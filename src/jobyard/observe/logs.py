@@ -92,7 +92,9 @@ class LogObserver:
             said = "%s %s: attempt %d of %d: %s (%s); it will run again"
             _about(lease, logging.WARNING, said, *tries, event.ending, event.message)
         else:
-            _about(lease, logging.ERROR, "%s %s is %s: %s", event.to, event.message)
+            # Somebody wanted it to be cancelled: that is no fault.
+            level = logging.INFO if event.to is State.CANCELLED else logging.ERROR
+            _about(lease, level, "%s %s is %s: %s", event.to, event.message)
 
 
 def _of_the_scheduler(event: e.Event) -> None:

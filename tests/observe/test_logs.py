@@ -1,4 +1,4 @@
-"""An outage fills no log: one line for each thing that is wrong, then now and then, until the store is back."""
+"""What is said, how loudly, and how often: an outage fills no log, and what somebody wanted is no fault."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import logging
 import pytest
 
 from jobyard.domain import events as e
+from jobyard.domain.job import Ending, State
+from jobyard.domain.lease import Lease
+from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.errors import StoreUnavailable
 from jobyard.observe import logs
 from jobyard.observe.logs import LogObserver
@@ -34,3 +37,14 @@ def test_the_same_trouble_is_said_once_in_a_while(
     observer.observe(e.StoreBack(12.0))
     observer.observe(e.StoreTrouble("exchanging jobs", StoreUnavailable("it is away"), 1.0))
     assert errors() == 4
+
+
+@pytest.mark.parametrize(
+    ("to", "ending", "level"),
+    [(State.FAILED, Ending.ERROR, logging.ERROR), (State.CANCELLED, Ending.CANCELLED, logging.INFO)],
+)
+def test_how_loudly_an_end_is_told(caplog: pytest.LogCaptureFixture, to: State, ending: Ending, level: int) -> None:
+    lease = Lease("a", 1, "t", "k", "q", None, 0, 1, 3, 0, b"{}", None, None, DEFAULT_BACKOFF)
+    caplog.set_level(logging.DEBUG, "jobyard")
+    LogObserver().observe(e.JobSettled(lease, to, ending, "as somebody wished", 1.0))
+    assert [record.levelno for record in caplog.records] == [level]
