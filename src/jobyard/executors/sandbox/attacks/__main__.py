@@ -1,0 +1,47 @@
+"""All attacks on a daemon of its own, as JSON: needs nothing but what the daemon needs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+import msgspec
+
+from jobyard.executors.sandbox.attacks.attack import Layer
+from jobyard.executors.sandbox.attacks.own import DidNotStart, own_daemon
+from jobyard.executors.sandbox.attacks.play import Report, chosen, on_stage, play_all
+from jobyard.executors.sandbox.wire import State, Tier
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    state: State | None
+    refusal: str = ""  # why there was no daemon
+    reports: list[Report] = []
+
+
+async def played(tier: Tier | None, without: Layer | None, only: list[str]) -> Played:
+    try:
+        async with (
+            own_daemon(tier=tier, without=without) as own,
+            on_stage(own.socket, without=without, secret=own.secret, is_own=True) as stage,
+        ):
+            if stage.state.tier is None:
+                return Played(state=stage.state, refusal=stage.state.reason)
+            return Played(state=stage.state, reports=[report async for report in play_all(stage, chosen(only))])
+    except DidNotStart as error:
+        return Played(state=None, refusal=str(error))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tier", type=Tier)
+    parser.add_argument("--without", type=Layer)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    only = [word for word in given.only.split(",") if word]
+    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(played(given.tier, given.without, only))) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Every attack in every tier that this machine offers, each layer also alone: played once, looked at by many tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import msgspec
+from tests.executors.sandbox.ordinary import ordinary, possible
+from tests.support import ROOT
+
+from jobyard.executors.sandbox.attacks.__main__ import Played
+from jobyard.executors.sandbox.attacks.attack import Layer
+from jobyard.executors.sandbox.wire import Tier
+
+AT_ONCE = 2
+LONGEST_SECONDS = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    tier: Tier
+    without: Layer | None = None
+    as_ordinary: bool = False
+
+    def __str__(self) -> str:
+        who = "ordinary" if self.as_ordinary or os.geteuid() != 0 else "root"
+        return f"{who}-{self.tier}" + (f"-without-{self.without}" if self.without else "")
+
+
+def settings() -> list[Setting]:
+    """The slowest first. An ordinary user has no tier A; root's B and C are not those of the others."""
+    if os.geteuid() != 0:
+        return [Setting(Tier.B), Setting(Tier.C), Setting(Tier.B, Layer.SECCOMP), Setting(Tier.B, Layer.NAMESPACES)]
+    return [
+        Setting(Tier.A),
+        Setting(Tier.B),
+        Setting(Tier.B, as_ordinary=True),
+        Setting(Tier.A, Layer.SECCOMP),
+        Setting(Tier.A, Layer.NAMESPACES),
+        Setting(Tier.B, Layer.SECCOMP, as_ordinary=True),
+        Setting(Tier.C),
+        Setting(Tier.C, as_ordinary=True),
+    ]
+
+
+class Playing:
+    """All settings, some at once, from the moment when this is made."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(AT_ONCE))
+        self._ordinary = self._stack.enter_context(ordinary()) if possible() is None else None
+        self._played: dict[Setting, Future[Played]] = {each: self._pool.submit(self._play, each) for each in settings()}
+
+    def of(self, setting: Setting) -> Played:
+        return self._played[setting].result()
+
+    def close(self) -> None:
+        for each in self._played.values():
+            each.cancel()
+        self._stack.close()
+
+    def _play(self, setting: Setting) -> Played:
+        words = ["-m", "jobyard.executors.sandbox.attacks", "--tier", setting.tier]
+        words += ["--without", setting.without] if setting.without else []
+        if not setting.as_ordinary:
+            return _run([sys.executable, *words], {**os.environ, "PYTHONPATH": str(ROOT / "src")})
+        if self._ordinary is None:
+            return Played(state=None, refusal=possible() or "")
+        return _run([*self._ordinary.command, *words], self._ordinary.environment)
+
+
+def _run(words: list[str], environment: dict[str, str]) -> Played:
+    done = subprocess.run(words, env=environment, cwd="/", capture_output=True, timeout=LONGEST_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return msgspec.json.decode(done.stdout, type=Played)
