@@ -21,7 +21,9 @@ from jobyard.doors.http.health import QuietServer
 from jobyard.doors.http.limits import uvicorn_options
 from jobyard.doors.http.protocol import WireLimits
 from jobyard.doors.http.route import Routes
+from jobyard.executors.sandbox.wire import Language, Tier
 from jobyard.ports.store import Store
+from jobyard.service.sandboxes import SandboxInfo, tell
 from jobyard.service.sessions import Sessions
 from jobyard.service.submit import AnyKind
 from jobyard.service.tokens import Tokens
@@ -51,6 +53,12 @@ class Scene:
         transport = httpx.ASGITransport(self.app)
         async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as client:
             yield client
+
+
+async def tell_of_languages(store: Store, *names: str) -> None:
+    """As a worker with a sandbox does."""
+    languages = tuple(Language(name=name, version="1.0") for name in names or ("python",))
+    await tell(store, SandboxInfo(worker="w", tier=Tier.A, slots=2, languages=languages))
 
 
 @asynccontextmanager

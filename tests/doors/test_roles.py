@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import pytest
 from tests.conformance.support import new
-from tests.doors.support import Scene, serving
+from tests.doors.support import Scene, serving, tell_of_languages
 
 from jobyard.doors import http
 from jobyard.doors.http.route import Route, Routes
@@ -72,6 +72,11 @@ TABLE = {
     "POST /v1/workers/{id}/quiet": Row(OPERATORS),
     "POST /v1/workers/{id}/stop": Row(OPERATORS),
     "GET /v1/kinds": Row(ALL),
+    "POST /execute": Row(SUBMITTERS, {"language": "python", "source_code": "1"}),
+    "POST /execute/batch": Row(SUBMITTERS, {"language": "python", "source_code": "1", "inputs": [""]}),
+    "GET /jobs/{job_id}": Row(ALL),
+    "GET /jobs/{job_id}/output": Row(ALL),
+    "GET /languages": Row(ALL),
     "GET /v1/events": Row(ALL),
     "GET /v1/jobs/{id}/events": Row(ALL),
     "GET /v1/me": Row(ALL),
@@ -115,6 +120,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
 async def scene() -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     await store.open()
+    await tell_of_languages(store)
     yield Scene(store, list({id(routes): routes for _, routes in EVERY.values()}.values()))
     await store.close()
 
@@ -134,7 +140,8 @@ async def test_who_may_use_it(scene: Scene, name: str) -> None:
         for who in sorted(ANYBODY):
             headers = {} if who == "nobody" else {"Authorization": f"Bearer {await scene.token(who)}"}
             [job] = await scene.store.insert([new(queue="mail", group="acme")])
-            path = route.path.format(id=job.id, queue="mail", group="acme", token_id="x", worker="x", schedule="x")
+            names = {"queue": "mail", "group": "acme", "token_id": "x", "worker": "x", "schedule": "x"}
+            path = route.path.format(id=job.id, job_id=job.id, **names)
             async with httpx.AsyncClient(base_url=url, headers=headers) as client:
                 answered = await status(client, route, path, row.body)
             if answered == 401:

@@ -14,6 +14,7 @@ from jobyard.domain.job import Job, NewJob, State
 from jobyard.doors.http.limits import OpenRequests
 from jobyard.doors.http.scrape import Scrape
 from jobyard.doors.http.streams import Streams
+from jobyard.executors.sandbox.bounds import Bounds
 from jobyard.observe.feed import Feed
 from jobyard.observe.metrics import Metrics
 from jobyard.ports.store import Store
@@ -22,6 +23,7 @@ from jobyard.service.audit import KEEP, Audit
 from jobyard.service.health import Health
 from jobyard.service.operate import Operate
 from jobyard.service.read import Read
+from jobyard.service.sandboxes import Sandboxes
 from jobyard.service.schedules import Schedules
 from jobyard.service.submit import MakeJob
 from jobyard.service.watch import hint_of
@@ -61,6 +63,8 @@ class Door:
         self.operate = Operate(store)
         self.audit = Audit(store, self.settings.audit_keep)
         self.schedules = Schedules(store)
+        self.sandboxes = Sandboxes(store)
+        self.bounds = Bounds()  # of what a program may be given
         self.open = OpenRequests()
         self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
         self.health = Health(store, self.draining.is_set)

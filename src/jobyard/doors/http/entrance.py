@@ -77,7 +77,8 @@ class Entrance:
             query = query_of(sent, route.query)
         body: Any = None
         if self._decoder is not None:
-            body = await body_of(request, self._decoder, door.settings.max_body_bytes)
+            most = door.settings.max_body_bytes
+            body = await body_of(request, self._decoder, most, names_fields=route.names_fields)
         answer = await route.handler(Ask(door, request, principal, names_in(request), query, body))
         if isinstance(answer, Response):
             return answer

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import bulk, changes, dead, docs, groups, jobs, kinds, queues, schedules, submitting, workers
+from jobyard.doors.http import (
+    bulk,
+    changes,
+    dead,
+    docs,
+    execute,
+    groups,
+    jobs,
+    kinds,
+    queues,
+    schedules,
+    submitting,
+    workers,
+)
 
 API = (
     submitting.ROUTES,
@@ -15,5 +28,6 @@ API = (
     schedules.ROUTES,
     workers.ROUTES,
     kinds.ROUTES,
+    execute.ROUTES,
     docs.ROUTES,
 )

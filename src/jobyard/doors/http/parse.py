@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -110,7 +112,9 @@ def wrong(name: str, why: str) -> HttpError:
     return HttpError(422, "bad_input", f"The query does not fit: {name}: {why}", errors=(FieldError(name, why),))
 
 
-async def body_of(request: Request, decoder: msgspec.json.Decoder[Any], most: int) -> Any:
+async def body_of(
+    request: Request, decoder: msgspec.json.Decoder[Any], most: int, *, names_fields: bool = False
+) -> Any:
     kind = request.headers.get("content-type")
     if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
         raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
@@ -124,8 +128,36 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[Any], most: in
             raise HttpError(400, "not_json", "The body is empty.") from None
         raise refusal(error) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        at = not_finite(data) if names_fields else None
+        if at is not None:
+            what = "Expected a number, got NaN or infinity."
+            raise HttpError(
+                422, "bad_input", f"The body does not fit: {what}", errors=(FieldError(at, what),)
+            ) from None
         why = "it holds half of a surrogate pair, which is no character" if _HALF.search(data) else str(error)
         raise HttpError(400, "not_json", f"The body is not JSON: {why}.") from None
+
+
+def not_finite(data: bytes) -> str | None:
+    """Where NaN or infinity stands in what would be JSON without it.
+
+    >>> not_finite(b'{"limits": {"time_seconds": NaN}}'), not_finite(b'{"a": 1}'), not_finite(b"{")
+    ('/limits/time_seconds', None, None)
+    """
+
+    def look(value: Any, at: str) -> str | None:
+        if isinstance(value, dict):
+            below = ((f"{at}/{name}", each) for name, each in value.items())
+        elif isinstance(value, list):
+            below = ((f"{at}/{number}", each) for number, each in enumerate(value))
+        else:
+            return at if isinstance(value, float) and not math.isfinite(value) else None
+        return next((found for where, each in below if (found := look(each, where)) is not None), None)
+
+    try:
+        return look(json.loads(data), "")
+    except (ValueError, RecursionError):
+        return None
 
 
 async def read_body(request: Request, most: int) -> bytes:

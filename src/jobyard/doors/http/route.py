@@ -52,6 +52,7 @@ class Route(NamedTuple):
     also: tuple[tuple[int, str], ...] = ()  # other statuses of the same kind of answer, and what they mean
     refusals: tuple[int, ...] = ()  # problems that neither its permission nor its types tell of
     form: tuple[str, ...] = ()  # the fields of a form that a browser sends
+    names_fields: bool = False  # NaN and infinity, which are no JSON, are refused with the field they stand in
 
 
 class Routes:
@@ -78,10 +79,11 @@ class Routes:
         also: tuple[tuple[int, str], ...] = (),
         refusals: tuple[int, ...] = (),
         form: tuple[str, ...] = (),
+        names_fields: bool = False,
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
             told = (summary, self.tag, status, query, body, answer, headers, stays_open, media_type)
-            self.all.append(Route(method, path, permission, handler, *told, also, refusals, form))
+            self.all.append(Route(method, path, permission, handler, *told, also, refusals, form, names_fields))
             return handler
 
         return decorate

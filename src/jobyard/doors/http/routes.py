@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.doors.http import audit, events, health, login, metrics, tokens
+from jobyard.doors.http import audit, events, health, login, metrics, output, tokens
 from jobyard.doors.http.every import API
 from jobyard.doors.http.route import Routes
 
@@ -14,6 +14,7 @@ def all_routes() -> list[Routes]:
         audit.ROUTES,
         login.ROUTES,
         events.ROUTES,
+        output.ROUTES,
         health.ROUTES,
         metrics.ROUTES,
     ]

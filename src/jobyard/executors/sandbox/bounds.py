@@ -1,0 +1,139 @@
+"""What may be asked of the sandbox: the operator's bounds, and names that may stand for files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from jobyard.errors import BadInput
+from jobyard.executors.sandbox.order import Order
+from jobyard.executors.sandbox.wire import File
+
+MAX_NAME_BYTES = 255  # of each part, as file systems have it
+MAX_PATH_BYTES = 1024
+MAX_ARGS = 256
+MAX_ARGS_BYTES = 64 << 10
+# Less than this no program of any language can start with.
+LEAST = {
+    "time_seconds": 0.001,
+    "cpu_seconds": 0.001,
+    "memory_mb": 1,
+    "processes": 1,
+    "files_open": 16,
+    "output_bytes": 1,
+    "disk_mb": 1,
+    "disk_files": 16,
+}
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that anybody may ask for."""
+
+    max_time_seconds: float = 30.0
+    max_memory_mb: int = 1024
+    max_processes: int = 128
+    max_files_open: int = 1024
+    max_output_bytes: int = 1 << 20
+    max_disk_mb: int = 256
+    max_disk_files: int = 16_384
+    max_source_bytes: int = 256 << 10
+    max_input_bytes: int = 1 << 20
+    max_files: int = 32
+    max_file_bytes: int = 1 << 20  # of all files together
+    max_batch: int = 100
+
+    def most(self, limit: str) -> float:
+        return float(getattr(self, "max_time_seconds" if limit == "cpu_seconds" else f"max_{limit}"))
+
+
+class Wrong(NamedTuple):
+    """What is wrong with an order, and where that stands in it."""
+
+    where: tuple[str | int, ...]
+    why: str
+
+
+def check(order: Order, bounds: Bounds) -> None:
+    for wrong in trouble(order, bounds):
+        raise BadInput(f"{'.'.join(map(str, wrong.where))}: {wrong.why}")
+
+
+def trouble(order: Order, bounds: Bounds) -> Iterator[Wrong]:
+    if not order.source:
+        yield Wrong(("source",), "A program has at least one character.")
+    yield from _size(("source",), len(order.source.encode()), bounds.max_source_bytes)
+    if not 1 <= len(order.inputs) <= bounds.max_batch:
+        yield Wrong(("inputs",), f"From 1 to {bounds.max_batch} inputs are taken at once.")
+    for number, data in enumerate(order.inputs):
+        yield from _size(("inputs", number), len(data), bounds.max_input_bytes)
+    yield from _limits(order, bounds)
+    yield from _args(order.args)
+    yield from _files(order.files, bounds)
+    yield from names(order.collect, "collect", bounds.max_files)
+
+
+def _size(where: tuple[str | int, ...], size: int, most: int) -> Iterator[Wrong]:
+    if size > most:
+        yield Wrong(where, f"{size:,} bytes; at most {most:,} are taken.")
+
+
+def _limits(order: Order, bounds: Bounds) -> Iterator[Wrong]:
+    for name, least in LEAST.items():
+        value, most = getattr(order.limits, name), bounds.most(name)
+        if value is not None and not (math.isfinite(value) and least <= value <= most):
+            yield Wrong(("limits", name), f"A number from {least:g} to {most:.15g} is taken.")
+
+
+def _args(args: tuple[str, ...]) -> Iterator[Wrong]:
+    if len(args) > MAX_ARGS:
+        yield Wrong(("args",), f"At most {MAX_ARGS} are taken.")
+    for number, text in enumerate(args):
+        if "\0" in text:
+            yield Wrong(("args", number), "An argument cannot hold the character NUL.")
+    yield from _size(("args",), sum(len(text.encode()) for text in args), MAX_ARGS_BYTES)
+
+
+def _files(files: tuple[File, ...], bounds: Bounds) -> Iterator[Wrong]:
+    for wrong in names(tuple(file.name for file in files), "files", bounds.max_files):
+        where = (*wrong.where, "name") if len(wrong.where) > 1 else wrong.where
+        yield Wrong(where, wrong.why)
+    yield from _size(("files",), sum(len(file.data) for file in files), bounds.max_file_bytes)
+
+
+def names(given: tuple[str, ...], what: str, most: int) -> Iterator[Wrong]:
+    """Each on its own, and all together: two cannot stand in the same place."""
+    if len(given) > most:
+        yield Wrong((what,), f"At most {most} are taken.")
+    seen: set[str] = set()
+    folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in given) for end in range(1, len(parts))}
+    for number, name in enumerate(given):
+        why = file_name(name)
+        if why is None and name in seen:
+            why = "There are two of that name."
+        elif why is None and name in folders:
+            why = "Another one makes a folder of it."
+        seen.add(name)
+        if why is not None:
+            yield Wrong((what, number), why)
+
+
+def file_name(name: str) -> str | None:
+    """Why a file below the program's folder cannot be called that; None if it can.
+
+    >>> file_name("data/a.txt"), file_name("../x"), file_name("/etc/passwd")
+    (None, 'A name has no part that is empty, . or ..', 'A name is relative to the program\\'s folder.')
+    """
+    if not name:
+        return "A name is not empty."
+    if name.startswith("/"):
+        return "A name is relative to the program's folder."
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        return "A name has no part that is empty, . or .."
+    if any(not character.isprintable() for character in name):
+        return "A name is made of printable characters."
+    if any(len(part.encode()) > MAX_NAME_BYTES for part in name.split("/")) or len(name.encode()) > MAX_PATH_BYTES:
+        return f"A name has at most {MAX_NAME_BYTES} bytes, with its folders {MAX_PATH_BYTES:,}."
+    return None

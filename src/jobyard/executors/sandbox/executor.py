@@ -1,0 +1,79 @@
+"""Carries out jobs of kind `execute`: a thin client of the sandbox daemon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobyard.domain.outcome import Done, Failed, Outcome
+from jobyard.errors import BadInput
+from jobyard.executors.sandbox.bounds import Bounds, check
+from jobyard.executors.sandbox.client import Client, RunRefused
+from jobyard.executors.sandbox.live import Live
+from jobyard.executors.sandbox.order import Order, read
+from jobyard.executors.sandbox.result import as_json, run_result
+from jobyard.executors.sandbox.wire import Fault, Finished, Verdict
+from jobyard.ports.executor import Attempt
+
+# A fault of the platform is tried again after so long; what another daemon may be able to do, sooner.
+RETRY_SECONDS = 2.0
+RETRY_SOON_SECONDS = 0.5
+SOON = (Fault.SUPERVISOR_LOST, Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.CANCELLED)
+# All output of a batch together; what comes later is left out, and said to be.
+MAX_BATCH_OUTPUT_BYTES = 4 << 20
+LEFT_OUT = "the output is left out: the batch as a whole has too much of it"
+
+
+class SandboxExecutor:
+    """`live` passes the output on while a program runs; without it nobody can follow."""
+
+    def __init__(self, client: Client, bounds: Bounds | None = None, live: Live | None = None) -> None:
+        self._client = client
+        self._bounds = bounds or Bounds()
+        self._live = live
+
+    async def perform(self, attempt: Attempt) -> Outcome:
+        try:
+            order = read(attempt.lease.private_payload)
+            check(order, self._bounds)
+        except BadInput as error:
+            return Failed(message=str(error), type="BadInput", retry=False)
+        try:
+            if order.is_batch:
+                return Done(as_json({"results": await self._batch(attempt, order)}))
+            return Done(as_json(run_result(await self._run(attempt, order, 0))))
+        except RunRefused as refused:
+            return failed(refused)
+
+    async def _run(self, attempt: Attempt, order: Order, index: int) -> Finished:
+        stdin = order.inputs[index]
+        if self._live is None:
+            return await self._client.run(order.run(stdin))
+        tap = self._live.open(attempt.lease.job_id, attempt.lease.attempt, index)
+        try:
+            return await self._client.run(order.run(stdin, stream=True), tap.feed)
+        finally:
+            self._live.close(tap)
+
+    async def _batch(self, attempt: Attempt, order: Order) -> list[dict[str, Any]]:
+        """One input after the other; what does not compile is not tried with the next one."""
+        results: list[dict[str, Any]] = []
+        room = MAX_BATCH_OUTPUT_BYTES
+        for index in range(len(order.inputs)):
+            finished = await self._run(attempt, order, index)
+            if finished.verdict is Verdict.COMPILE_ERROR:
+                same = run_result(finished)
+                return [same | {"index": number} for number in range(len(order.inputs))]
+            room -= len(finished.stdout) + len(finished.stderr) + sum(len(file.data) for file in finished.files)
+            results.append(run_result(finished if room >= 0 else without_output(finished)) | {"index": index})
+        return results
+
+
+def without_output(finished: Finished) -> Finished:
+    fields = {name: getattr(finished, name) for name in finished.__struct_fields__}
+    fields |= {"stdout": b"", "stderr": b"", "stdout_truncated": True, "stderr_truncated": True, "files": ()}
+    return Finished(**(fields | {"notes": (*finished.notes, LEFT_OUT)}))
+
+
+def failed(refused: RunRefused) -> Failed:
+    seconds = RETRY_SOON_SECONDS if refused.fault in SOON else RETRY_SECONDS
+    return Failed(message=str(refused), type=str(refused.fault), retry_after_seconds=seconds)
