@@ -16,10 +16,11 @@ class Engine(StrEnum):
     SQLITE = "sqlite"
     REDIS = "redis"
     POSTGRES = "postgres"
+    SANDBOX = "sandbox"  # no store: the code runner, against other ways to start a program
 
     @property
     def spelled(self) -> str:
-        return {"sqlite": "SQLite", "redis": "Redis", "postgres": "PostgreSQL"}[self]
+        return {"sqlite": "SQLite", "redis": "Redis", "postgres": "PostgreSQL", "sandbox": "The code runner"}[self]
 
 
 class Durability(StrEnum):
@@ -29,6 +30,7 @@ class Durability(StrEnum):
     SECOND_LOST = "last second lost"  # Redis, append-only file synced every second
     RECENT_LOST = "recent lost"  # SQLite, WAL, synchronous=NORMAL: the file is sound, the last commits may be gone
     UNSAFE = "unsafe"  # SQLite, synchronous=OFF: the file itself may be damaged
+    NOTHING_KEPT = "nothing is kept"  # a program runs and is gone
 
 
 class Benchmark(StrEnum):
@@ -41,11 +43,24 @@ class Benchmark(StrEnum):
     STREAMS = "streams"  # as drain, beside a server with many open streams of events
     LATENCY = "latency"  # idle worker: enqueue to first line of the handler
     SCHEDULE = "schedule"  # a thousand schedules due in the same second: from that to their jobs being in
+    START = "start"  # one program after the other: from asking for it to the first byte that it prints
+    EXECUTE = "execute"  # the same through the API and the queue: from the request to the whole answer
+    RUNS = "runs"  # programs without a pause, as many at once as there are slots
 
     @property
     def figure(self) -> str:
         """The figure that stands for a row in the table and the plot."""
-        return {Benchmark.LATENCY: "p50_ms", Benchmark.SCHEDULE: "p99_ms"}.get(self, "jobs_per_second")
+        of_times = {
+            Benchmark.LATENCY: "p50_ms",
+            Benchmark.SCHEDULE: "p99_ms",
+            Benchmark.START: "p50_ms",
+            Benchmark.EXECUTE: "p50_ms",
+        }
+        return of_times.get(self, "jobs_per_second")
+
+    @property
+    def less_is_better(self) -> bool:
+        return self.figure.endswith("_ms")
 
 
 class Outcome(msgspec.Struct, frozen=True):

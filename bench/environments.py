@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ class Environment:
     packages: tuple[str, ...] = ()
     npm: tuple[str, ...] = ()
     python: str = ""  # the oldest that will do, when ours may not
+    program: str = ""  # not ours to build: of the system's own packages, installed when root asks for it
 
     @property
     def folder(self) -> Path:
@@ -39,6 +41,8 @@ class Environment:
         >>> Environment("a", packages=("a==1.2", "b==3")).version, Environment("b", npm=("b@4.5",)).version
         ('1.2', '4.5')
         """
+        if self.program:
+            return _version(self.program)
         return self.packages[0].partition("==")[2] if self.packages else self.npm[0].rpartition("@")[2]
 
     @property
@@ -51,6 +55,9 @@ class Environment:
         return self._stamp.is_file() and self._stamp.read_text() == self._pins
 
     def build(self) -> None:
+        if self.program:
+            _install(self.program, self.packages)
+            return
         if self.is_built:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -82,7 +89,13 @@ class Environment:
 def environments() -> dict[str, Environment]:
     pins = tomllib.loads(PINS.read_text(encoding="utf-8"))
     return {
-        name: Environment(name, tuple(entry.get("packages", ())), tuple(entry.get("npm", ())), entry.get("python", ""))
+        name: Environment(
+            name,
+            tuple(entry.get("packages", ())),
+            tuple(entry.get("npm", ())),
+            entry.get("python", ""),
+            entry.get("program", ""),
+        )
         for name, entry in pins.items()
     }
 
@@ -95,6 +108,24 @@ def _run(*words: str) -> None:
     if done.returncode != 0:
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines() or [f"exit code {done.returncode}"]
         raise CannotBuild(next((line for line in reversed(lines) if "error" in line.lower()), lines[-1]))
+
+
+def _install(program: str, packages: tuple[str, ...]) -> None:
+    if shutil.which(program) is not None:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise CannotBuild(f"{program} is not installed: apt-get install {' '.join(packages)}")
+    _run("apt-get", "install", "--yes", "--no-install-recommends", *packages)
+
+
+def _version(program: str) -> str:
+    """
+    >>> _version("there-is-no-such-program")
+    ''
+    """
+    if shutil.which(program) is None:
+        return ""
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()[-1]
 
 
 def _python(oldest: str) -> str:

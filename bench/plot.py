@@ -72,7 +72,7 @@ def draw(results: Results) -> str:
 
 def _in_order(rows: list[Row]) -> list[Row]:
     """jobyard's first, then the peers from best to worst, then what nobody can beat."""
-    sign = 1 if rows and rows[0].benchmark is Benchmark.LATENCY else -1
+    sign = 1 if rows and rows[0].benchmark.less_is_better else -1
 
     def place(row: Row) -> tuple[int, float]:
         kind = 0 if row.contender == "jobyard" else 2 if row.contender.startswith("raw-") else 1

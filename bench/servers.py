@@ -15,6 +15,7 @@ import redis
 from tests.servers import PostgresServer, RedisServer
 
 from bench.contender import Engine
+from bench.yard.sandbox import best_tier
 
 
 def _redis() -> RedisServer:
@@ -45,6 +46,8 @@ class Servers:
         """The server's version; raises when it is not to be had here."""
         if engine is Engine.SQLITE:
             return ""
+        if engine is Engine.SANDBOX:
+            return asyncio.run(best_tier())
         if engine is Engine.POSTGRES:
             self._postgres = self._stack.enter_context(_postgres())
             version = asyncio.run(_ask(self._postgres.url, "SHOW server_version"))
@@ -54,7 +57,7 @@ class Servers:
 
     @contextmanager
     def database(self, engine: Engine) -> Iterator[str]:
-        if engine is Engine.SQLITE:
+        if engine in {Engine.SQLITE, Engine.SANDBOX}:
             yield ""
         elif engine is Engine.REDIS:
             with _redis() as server:

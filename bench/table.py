@@ -20,6 +20,9 @@ EXPLAINED = {
     Benchmark.HTTP: "POST /v1/jobs over 64 kept connections; requests/s",
     Benchmark.LATENCY: "idle worker, enqueue to handler; ms, p50",
     Benchmark.SCHEDULE: "1,000 schedules due in the same second, instant to insert; ms, p99",
+    Benchmark.START: "one program after the other, asked for to its first byte; ms, p50",
+    Benchmark.EXECUTE: "POST /execute?wait=5, one after the other, to the whole answer; ms, p50",
+    Benchmark.RUNS: "programs without a pause; runs/s",
 }
 
 

@@ -18,7 +18,7 @@ class Best:
     single_run: bool = False  # the best run of all, instead of the best median
 
     def find(self, rows: Mapping[str, Row], figure: str) -> tuple[str, Spread] | None:
-        sign = -1 if self.benchmark is Benchmark.LATENCY else 1
+        sign = -1 if self.benchmark.less_is_better else 1
         found = [
             (row.title, self._condense(row.figures[figure]))
             for row in rows.values()
@@ -29,7 +29,7 @@ class Best:
     def _condense(self, spread: Spread) -> Spread:
         if not self.single_run:
             return spread
-        best = spread.lowest if self.benchmark is Benchmark.LATENCY else spread.highest
+        best = spread.lowest if self.benchmark.less_is_better else spread.highest
         return Spread(best, best, best, (best,) * len(spread.runs))
 
 

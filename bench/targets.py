@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from bench.contender import Benchmark, Engine
 from bench.results import Row, Spread
 from bench.target import Best, Target
+from bench.targets_sandbox import SANDBOX_TARGETS
 from bench.targets_sqlite import SQLITE_TARGETS
 
 ASYNCIO_PEERS = {"taskiq", "SAQ", "BullMQ Python"}
@@ -75,6 +76,7 @@ def _on_every_server(engine: Engine) -> tuple[Target, ...]:
 
 TARGETS = {
     Engine.SQLITE: SQLITE_TARGETS,
+    Engine.SANDBOX: SANDBOX_TARGETS,
     Engine.REDIS: (
         Target(
             "drain, limits on: over the best Python peer",
@@ -175,7 +177,11 @@ TARGETS = {
 }
 
 # The row that the others of its benchmark are divided by, where it is not jobyard's first.
-REFERENCES = {(Engine.SQLITE, Benchmark.INSERT): "sqlite/raw-sqlite/insert"}
+REFERENCES = {
+    (Engine.SQLITE, Benchmark.INSERT): "sqlite/raw-sqlite/insert",
+    (Engine.SANDBOX, Benchmark.START): "sandbox/python3/start",
+    (Engine.SANDBOX, Benchmark.RUNS): "sandbox/python3/runs",
+}
 
 
 def reference(engine: Engine, benchmark: Benchmark, rows: Mapping[str, Row]) -> Row | None:

@@ -1,0 +1,144 @@
+"""Programs through the sandbox's daemon, alone: to the first byte, to the end, and without a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from bench.contender import Outcome
+from bench.yard.starting import PROGRAM, Times
+from jobyard.executors.sandbox.attacks.leftovers import descendants
+from jobyard.executors.sandbox.attacks.own import DidNotStart, own_daemon
+from jobyard.executors.sandbox.attacks.talk import talking
+from jobyard.executors.sandbox.wire import Finished, Frames, FromDaemon, Output, Run, State, Verdict, frame
+
+PAUSE_SECONDS = 0.015  # the pool is full again: what is measured is a run, not its refilling
+WARM_UP = 20
+_decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaemon)
+
+
+async def best_tier() -> str:
+    """What this machine offers, for the heading."""
+    try:
+        async with own_daemon() as own, talking(own.socket) as talk:
+            state = await talk.ready()
+    except DidNotStart as error:
+        return str(error)
+    return f"tier {state.tier}" if state.tier else f"refused: {state.reason}"
+
+
+class Line:
+    """A connection that waits for one answer at a time, with nothing of asyncio between."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(os.fspath(path))
+        self._frames = Frames()
+        self._ready: list[bytes] = []
+        self.state = self._ready_state()
+
+    def next(self) -> FromDaemon:
+        while not self._ready:
+            data = self._socket.recv(1 << 16)
+            assert data, "the daemon closed the connection"
+            self._ready += self._frames.feed(data)
+        return _decoder.decode(self._ready.pop(0))
+
+    def run(self, request: bytes) -> tuple[float, float]:
+        """Seconds to the first byte, and to the end."""
+        began = time.perf_counter()
+        self._socket.sendall(request)
+        first = 0.0
+        while not isinstance(answer := self.next(), Finished):
+            assert isinstance(answer, Output), answer
+            first = first or time.perf_counter() - began
+        ended = time.perf_counter() - began
+        assert (answer.verdict, answer.stdout) == (Verdict.OK, b"1\n"), answer
+        return first, ended
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _ready_state(self) -> State:
+        state = self.next()
+        assert isinstance(state, State), state
+        assert state.tier is not None, state.reason
+        return state
+
+
+@contextmanager
+def line(*, pool: int | None = None) -> Iterator[tuple[Line, int]]:
+    """A daemon of its own and a line to it; its process number."""
+    loop = asyncio.new_event_loop()
+    daemon = own_daemon(pool=pool)
+    own = loop.run_until_complete(daemon.__aenter__())
+    try:
+        loop.run_until_complete(_until_ready(own.socket))
+        made = Line(own.socket)
+        yield made, own.process.pid
+        made.close()
+    finally:
+        loop.run_until_complete(daemon.__aexit__(None, None, None))
+        loop.close()
+
+
+async def _until_ready(path: Path) -> None:
+    async with talking(path) as talk:
+        await talk.ready()
+
+
+def start(runs: int, *, pool: int | None) -> Outcome:
+    request = frame(Run(id=1, language="python", source=PROGRAM.encode(), stream=True))
+    times = Times()
+    with line(pool=pool) as (daemon, pid):
+        for _ in range(WARM_UP):
+            daemon.run(request)
+        for _ in range(runs):
+            time.sleep(PAUSE_SECONDS)
+            times.add(*daemon.run(request))
+        member_mb = _member_mb(pid, daemon.state)
+    return Outcome({**times.figures(), **({"member_mb": member_mb} if member_mb else {})})
+
+
+def sustained(runs: int, at_once: int) -> Outcome:
+    """As many at once as there are slots, without a pause: the pool empties and is refilled meanwhile."""
+
+    async def main() -> float:
+        request = Run(id=0, language="python", source=PROGRAM.encode())
+        async with own_daemon(slots=at_once) as own, talking(own.socket) as talk:
+            await talk.ready()
+            numbers = iter(range(runs))
+
+            async def caller() -> None:
+                for _ in numbers:
+                    seen = await talk.run(request)
+                    assert isinstance(seen, Finished), seen
+                    assert seen.verdict is Verdict.OK
+
+            began = time.perf_counter()
+            await asyncio.gather(*(caller() for _ in range(at_once)))
+            return time.perf_counter() - began
+
+    return Outcome({"jobs_per_second": runs / asyncio.run(main())})
+
+
+def _member_mb(daemon: int, state: State) -> float:
+    """What the pool takes, shared pages divided among those who share them, by member; 0 where nobody may look."""
+    members = sum(state.idle.values())
+    try:
+        kilobytes = sum(_proportional_kb(pid) for pid in descendants(daemon))
+    except OSError:
+        return 0.0
+    return kilobytes / 1024 / members if members else 0.0
+
+
+def _proportional_kb(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
