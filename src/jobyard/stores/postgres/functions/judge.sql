@@ -26,6 +26,27 @@ BEGIN
     SELECT k.name FROM (SELECT DISTINCT u.q FROM unnest(p_queue, p_id) u(q, i) WHERE u.i IS NOT NULL) n
     CROSS JOIN LATERAL (SELECT q.name FROM {schema}.jobyard_queue q WHERE q.name = n.q
                         AND (q.max_waiting IS NOT NULL OR q.max_waiting_per_group IS NOT NULL) OFFSET 0) k);
+  IF cardinality(limited) = 0 AND NOT EXISTS (
+      SELECT FROM unnest(p_schedule) u(s) GROUP BY u.s COLLATE "C" HAVING count(*) > 1) AND NOT EXISTS (
+      SELECT FROM unnest(p_queue, p_unique) u(q, key) WHERE u.key IS NOT NULL
+      GROUP BY u.q COLLATE "C", u.key COLLATE "C" HAVING count(*) > 1) THEN
+    -- The usual case: no tick of the call depends on another.
+    SELECT array_agg(CASE
+        WHEN a.revision IS DISTINCT FROM u.revision THEN 'stale'
+        WHEN u.at <= a.decided_until THEN 'known'
+        WHEN u.id IS NOT NULL AND h.job_id IS NOT NULL AND NOT u.skip THEN 'held'
+        ELSE 'made' END ORDER BY u.o),
+      array_agg(CASE WHEN a.revision = u.revision AND u.at > a.decided_until AND u.id IS NOT NULL AND u.skip
+        THEN h.job_id END ORDER BY u.o)
+    INTO decisions, holders
+    FROM unnest(p_schedule, p_revision, p_at, p_skip, p_id, p_queue, p_unique) WITH ORDINALITY
+      u(schedule, revision, at, skip, id, q, key, o)
+    LEFT JOIN LATERAL (SELECT x.revision, x.decided_until FROM {schema}.jobyard_armed x
+                       WHERE x.schedule = u.schedule OFFSET 0) a ON true
+    LEFT JOIN LATERAL (SELECT x.job_id FROM {schema}.jobyard_unique x WHERE x.queue = u.q AND x.key = u.key
+                       AND (x.until IS NULL OR x.until > p_now) OFFSET 0) h ON true;
+    RETURN;
+  END IF;
   FOR t IN
     SELECT u.o, u.at, u.skip, u.id, u.key, a.revision = u.revision AS fits, a.decided_until, h.job_id AS holder,
       dense_rank() OVER (ORDER BY u.schedule COLLATE "C") AS by_schedule,
