@@ -15,7 +15,7 @@ setup: $(STAMP)  ## build .venv with all extras and tools
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "jobyard needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,postgres,server,client,tracing,bench,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,postgres,server,client,sandbox,tracing,bench,dev]'
 	@touch $@
 
 run: $(STAMP)    ## the API server and a worker with the example app, on SQLite

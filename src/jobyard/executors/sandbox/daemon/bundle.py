@@ -1,0 +1,49 @@
+"""Everything that runs inside, as one text for the interpreter's standard input: no path of ours must be readable."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = f"{__package__}.inside"
+_MODULES = ("kernel", "protocol", "traces", "last", "program", "collect", "member", "root", "zygote", "keeper")
+_INSIDE = Path(__file__).parent / "inside"
+
+# The last line runs the program from frames that hold nothing but the program: that is all a walk up the stack finds.
+_BOOT = """
+def _start():
+    import base64, json, sys, types
+    modules = json.loads({modules!r})
+    config = json.loads({config!r})
+    config["filter"] = base64.b64decode(config["filter"])
+    name = {package!r}
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        package = types.ModuleType(".".join(parts[:count]))
+        package.__path__ = []
+        sys.modules[package.__name__] = package
+    for short, source in modules:
+        module = types.ModuleType(name + "." + short)
+        sys.modules[module.__name__] = module
+        setattr(package, short, module)
+        exec(compile(source, "<" + short + ">", "exec"), module.__dict__)
+    sys.argv = [""]
+    run, last = module.run, package.last.run
+    del modules, module, package, source
+    made = run(config)
+    globals().clear()
+    return last, made
+
+
+_last, _made = _start()
+_last(*_made)
+"""
+
+
+def script(config: dict[str, Any]) -> bytes:
+    """The keeper's program with this configuration."""
+    modules = json.dumps([[name, (_INSIDE / f"{name}.py").read_text()] for name in _MODULES])
+    packed = json.dumps({**config, "filter": base64.b64encode(config["filter"]).decode()})
+    return _BOOT.format(modules=modules, config=packed, package=_PACKAGE).encode()

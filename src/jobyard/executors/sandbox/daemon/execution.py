@@ -1,0 +1,236 @@
+"""One program in one member, from the code handed over to its end: bytes in, bytes out, limits, what ended it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jobyard.executors.sandbox.daemon.inside import protocol
+from jobyard.executors.sandbox.daemon.member import Member
+from jobyard.executors.sandbox.wire import Limits, Verdict
+
+Tell = Callable[[int, bytes], None]
+
+_COLLECT_SECONDS = 2.0
+_MOST_COLLECTED_FILES = 64
+_CORES = os.cpu_count() or 1
+_CPU_LOOK_S = 0.001  # no oftener than this
+_SIGXCPU = 24
+
+
+@dataclass(kw_only=True)
+class Ended:
+    """What is known of a run when it is over."""
+
+    exit_code: int = 137
+    signal: int | None = 9
+    was_told: bool = False  # by its init; otherwise it was killed together with that
+    killed_for: Verdict | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    wall_ms: float = 0.0
+    cpu_ms: float | None = None
+    memory_peak_bytes: int | None = None
+    memory_source: str = "none"
+    oom_kills: int = 0
+    files: dict[int, bytes] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.stdout_truncated or self.stderr_truncated:
+            return Verdict.OUTPUT_LIMIT
+        if self.killed_for is not None:
+            return self.killed_for
+        if self.oom_kills:
+            return Verdict.MEMORY_LIMIT
+        if self.signal == _SIGXCPU:
+            return Verdict.CPU_LIMIT
+        if self.signal is not None:
+            return Verdict.SIGNALED
+        return Verdict.RUNTIME_ERROR if self.exit_code else Verdict.OK
+
+
+class Execution:
+    """Listens to the member while it is the program."""
+
+    def __init__(self, member: Member, limits: Limits, tell: Tell | None = None) -> None:
+        self._member, self._limits, self._tell = member, limits, tell
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._outputs = (bytearray(), bytearray())
+        self._truncated = [False, False]
+        self._timers: list[asyncio.TimerHandle] = []
+        self._collecting = -1
+        self._wants_files = False
+        self._began = self._ended = 0
+        self._rusage: tuple[int, int] | None = None
+        self.ended = Ended()
+
+    async def run(self, code: bytes, stdin: bytes, collect: tuple[str, ...] = (), collect_bytes: int = 0) -> Ended:
+        member, limits = self._member, self._limits
+        member.listener = self
+        if member.is_lost:
+            self.on_lost()
+        if member.group is not None:
+            # The init is one process more than the program was promised.
+            member.group.limit(limits.memory_mb << 20, limits.processes + 1)
+        if collect:
+            self._wants_files = True
+            member.status.sendall(_collect_request(collect, collect_bytes))
+        self._began = time.monotonic_ns()
+        self._start_timers()
+        _Feeder(member, "code", code)
+        _Feeder(member, "stdin", stdin)
+        try:
+            await self._over
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            self._member.kill()
+        await member.gone()
+        member.drain()
+        self._measure()
+        return self.ended
+
+    # What the member says
+
+    def on_output(self, which: int, data: bytes) -> None:
+        kept, most = self._outputs[which - 1], self._limits.output_bytes
+        room = most - len(kept)
+        if len(data) > room:
+            data = whole(bytes(kept[-3:]) + data[:room], len(kept[-3:])) if room else b""
+            if not self._truncated[which - 1]:
+                self._truncated[which - 1] = True
+                self._end(Verdict.OUTPUT_LIMIT)
+        if data:
+            kept += data
+            if self._tell is not None:
+                self._tell(which, data)
+
+    def on_status(self, what: bytes, body: bytes) -> None:
+        if what == protocol.EXIT:
+            code, number, used, peak, self._ended = protocol.EXIT_BODY.unpack(body)
+            self.ended.exit_code, self.ended.signal, self.ended.was_told = code, number or None, True
+            self._rusage = (used, peak)
+            if not self._wants_files:
+                self._finish()
+            else:
+                self._timers.append(self._loop.call_later(_COLLECT_SECONDS, self._finish))
+        elif what == protocol.FILE_HEAD:
+            (self._collecting,) = protocol.INDEX.unpack(body)
+            self.ended.files[self._collecting] = b""
+        elif what == protocol.FILE_DATA:
+            self.ended.files[self._collecting] += body
+        elif what == protocol.NOTE:
+            (index,) = protocol.INDEX.unpack_from(body)
+            self.ended.notes[index] = body[protocol.INDEX.size :].decode(errors="replace")
+        elif what == protocol.END:
+            self._finish()
+
+    def on_lost(self) -> None:
+        self._finish()
+
+    # Its end
+
+    def cancel(self) -> None:
+        self._finish()
+
+    def _start_timers(self) -> None:
+        limits = self._limits
+        self._timers.append(self._loop.call_later(limits.time_seconds, self._end, Verdict.TIME_LIMIT))
+        if limits.cpu_seconds is not None and self._member.group is not None:
+            self._look_at_cpu()
+
+    def _look_at_cpu(self) -> None:
+        """Look again when the limit could be reached at the earliest, with every core at work."""
+        assert self._limits.cpu_seconds is not None and self._member.group is not None
+        left = self._limits.cpu_seconds - self._member.group.cpu_ns() / 1e9
+        if left <= 0:
+            self._end(Verdict.CPU_LIMIT)
+        else:
+            self._timers.append(self._loop.call_later(max(left / _CORES, _CPU_LOOK_S), self._look_at_cpu))
+
+    def _end(self, reason: Verdict) -> None:
+        if not self.ended.was_told and self.ended.killed_for is None:
+            self.ended.killed_for = reason
+            self._member.kill()
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _measure(self) -> None:
+        ended, group = self.ended, self._member.group
+        until = self._ended or time.monotonic_ns()
+        ended.wall_ms = (until - self._began) / 1e6
+        ended.stdout_truncated, ended.stderr_truncated = self._truncated
+        ended.stdout, ended.stderr = (
+            whole(bytes(data)) if cut else bytes(data) for data, cut in zip(self._outputs, self._truncated, strict=True)
+        )
+        if group is not None:
+            ended.cpu_ms = group.cpu_ns() / 1e6
+            ended.oom_kills = group.oom_kills()
+            ended.memory_peak_bytes = group.peak_bytes()
+            ended.memory_source = "cgroup" if ended.memory_peak_bytes is not None else "none"
+        elif self._rusage is not None:
+            ended.cpu_ms, ended.memory_peak_bytes = self._rusage[0] / 1e3, self._rusage[1] << 10
+            ended.memory_source = "rusage"
+
+
+class _Feeder:
+    """Writes to one of the member's pipes what fits, and the rest whenever there is room; then closes it."""
+
+    def __init__(self, member: Member, name: str, data: bytes) -> None:
+        self._member, self._name, self._data = member, name, memoryview(data)
+        self._waits = False
+        self._write()
+
+    def _write(self) -> None:
+        descriptor = getattr(self._member, self._name)
+        try:
+            while self._data:
+                self._data = self._data[os.write(descriptor, self._data) :]
+        except BlockingIOError:
+            if not self._waits:
+                self._waits = True
+                asyncio.get_running_loop().add_writer(descriptor, self._write)
+            return
+        except OSError:
+            pass  # the program does not want it
+        if self._waits:
+            asyncio.get_running_loop().remove_writer(descriptor)
+        os.close(descriptor)
+        setattr(self._member, self._name, -1)
+
+
+def _collect_request(names: tuple[str, ...], most: int) -> bytes:
+    encoded = [name.encode("utf-8", "surrogateescape") for name in names[:_MOST_COLLECTED_FILES]]
+    parts = [protocol.COLLECT_HEAD.pack(most, len(encoded))]
+    parts += [protocol.COLLECT_NAME.pack(len(name)) + name for name in encoded]
+    return b"".join(parts)
+
+
+def whole(data: bytes, before: int = 0) -> bytes:
+    """Without a UTF-8 sequence that its end would cut in two; the first bytes only help to see it.
+
+    >>> whole("naïve".encode()[:3])
+    b'na'
+    >>> whole(bytes([255, 0, 255]))
+    b'\\xff\\x00\\xff'
+    """
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        needed = 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4 if byte & 0xF8 == 0xF0 else 1
+        if needed > back:
+            data = data[:-back]
+        break
+    return data[before:]

@@ -1,0 +1,1 @@
+"""What runs beyond the wall: keeper, zygote and members. Standard library only; sent to the interpreter as text."""

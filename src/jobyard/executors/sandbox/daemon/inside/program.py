@@ -1,0 +1,124 @@
+"""The last step: already confined, the process reads its code from a pipe and becomes the program."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import json
+import os
+import resource
+import signal
+import sys
+import types
+from typing import Any, NamedTuple
+
+from jobyard.executors.sandbox.daemon.inside import protocol as wire
+from jobyard.executors.sandbox.daemon.inside import traces
+
+_LIMITS = {
+    "cpu": resource.RLIMIT_CPU,
+    "files_open": resource.RLIMIT_NOFILE,
+    "processes": resource.RLIMIT_NPROC,
+    "file_bytes": resource.RLIMIT_FSIZE,
+    "address_space": resource.RLIMIT_AS,
+}
+
+
+class Program(NamedTuple):
+    """What is left to do for the Python kind; no code when it could not be compiled, which has been said."""
+
+    code: types.CodeType | None
+    names: dict[str, Any]
+
+
+def prepare_python() -> types.ModuleType:
+    """All that a fresh interpreter would have, before the request is there."""
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "surrogateescape")
+    # By line, so that what was printed before the time ran out is not lost in a buffer.
+    sys.stdout = _writer(1, "surrogateescape")
+    sys.stderr = _writer(2, "backslashreplace")
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    sys.excepthook = sys.__excepthook__ = traces.show
+    for name in [name for name in sys.modules if name.startswith("jobyard")]:
+        del sys.modules[name]
+    return main
+
+
+def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
+    raw = io.FileIO(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors, line_buffering=True)
+
+
+def receive(pipe: int, main: types.ModuleType | None) -> Program:
+    """Wait for the code; the wait of a warm member ends here."""
+    (length,) = wire.CODE_HEAD.unpack(_exactly(pipe, wire.CODE_HEAD.size))
+    head = json.loads(_exactly(pipe, length))
+    files = [(name, mode, _exactly(pipe, size)) for name, size, mode in head["files"]]
+    source = _exactly(pipe, head["source"]) if "source" in head else b""
+    os.close(pipe)
+    for name, mode, data in files:
+        _write(name, mode, data)
+    for name, value in head["limits"].items():
+        resource.setrlimit(_LIMITS[name], (value, value))
+    if main is None:
+        _execute(head["argv"], head["env"])
+    assert main is not None
+    return _python(main, head, source)
+
+
+def _python(main: types.ModuleType, head: dict[str, Any], source: bytes) -> Program:
+    path = head["path"]
+    sys.argv = [path, *head["args"]]
+    sys.path.insert(0, os.path.dirname(path))
+    main.__file__ = path
+    traces.remember(path, source)
+    try:
+        code = compile(source, path, "exec", dont_inherit=True)
+    except BaseException as error:
+        traces.show(type(error), error, None)
+        code = None
+    return Program(code, main.__dict__)
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> None:
+    for number in (1, 2, 3, 13, 25):  # HUP INT QUIT PIPE XFSZ: as a shell would hand them over
+        with contextlib.suppress(OSError):
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(argv[0], argv, environment)
+    except OSError as error:
+        os.write(2, f"{argv[0]}: {os.strerror(error.errno or 0)}\n".encode())
+        os._exit(126)
+
+
+def _write(name: str, mode: int, data: bytes) -> None:
+    folder, _, _ = name.rpartition("/")
+    try:
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with open(descriptor, "wb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+    except OSError as error:
+        os.write(2, f"{name}: {os.strerror(error.errno or 0)}\n".encode())
+        os._exit(125)
+
+
+def _exactly(descriptor: int, size: int) -> bytes:
+    first = os.read(descriptor, size) if size else b""
+    if len(first) == size:
+        return first
+    data = bytearray(first)
+    while len(data) < size:
+        more = os.read(descriptor, size - len(data))
+        if not more:
+            os._exit(0)  # the supervisor has no more use for this member
+        data += more
+    return bytes(data)

@@ -1,0 +1,32 @@
+"""What the supervisor, the zygote and a member say to each other: fixed sizes, so there is little to parse."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+# Supervisor to zygote, with the member's five descriptors and those of its control groups: serial, kind, uid,
+# bytes and files of its disk. The zygote answers with the serial, an errno, and the pidfd of the member's init.
+ORDER: Final = struct.Struct("<IIIQI")
+MADE: Final = struct.Struct("<II")
+CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # the descriptors, in this order; any number of groups
+
+# Member to supervisor, on the status socket: what, how many bytes, the bytes.
+STATUS_HEAD: Final = struct.Struct("<cI")
+READY: Final = b"R"  # said by the program's process in its last moment with that socket
+FAILED: Final = b"E"  # setup went wrong, in words; the run never began
+EXIT: Final = b"X"
+FILE_HEAD: Final = b"F"  # a file asked for: its index
+FILE_DATA: Final = b"D"  # more of its bytes
+NOTE: Final = b"N"  # a file asked for that is not brought: its index, and why
+END: Final = b"Z"
+EXIT_BODY: Final = struct.Struct("<iiqqq")  # exit code, signal, microseconds of processor, peak in KiB, clock in ns
+INDEX: Final = struct.Struct("<I")
+
+# Supervisor to member, on the code pipe: the length of a JSON head, the head, the files' bytes, the source.
+CODE_HEAD: Final = struct.Struct("<I")
+# Supervisor to init, on the status socket before the code: the most bytes of all files, how many, and their names.
+COLLECT_HEAD: Final = struct.Struct("<QI")
+COLLECT_NAME: Final = struct.Struct("<I")
+
+PROGRAM_FOLDER: Final = "/box"

@@ -1,0 +1,87 @@
+"""The clean process that members are copies of. It sees descriptors and integers, never a byte of a request."""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import array
+import builtins
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+from typing import Any
+
+from jobyard.executors.sandbox.daemon.inside import kernel, member, program, root
+from jobyard.executors.sandbox.daemon.inside import protocol as wire
+
+_MOST_DESCRIPTORS = 16
+
+
+def run(config: dict[str, Any], control: socket.socket) -> program.Program:
+    """Serve orders until the supervisor is gone; comes back only in a program's process."""
+    kernel.die_with_parent()
+    if config["namespaces"]:
+        if config["user_namespace"]:
+            member.map_user(0, config["uid"])
+        root.build(config["root"])
+        kernel.set_hostname("box")
+    if config["landlock"] is not None:
+        config["landlock"] = root.landlock(config["landlock"])
+    _preload(config["preload"])
+    kernel.drop_bounding_set()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries members; their pidfds tell the supervisor
+    gc.collect()
+    gc.freeze()
+    control.send(wire.MADE.pack(0, 0))
+    while True:
+        made = _serve(config, control)
+        if made is not None:
+            return made
+
+
+def _serve(config: dict[str, Any], control: socket.socket) -> program.Program | None:
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
+    data, ancillary, _, _ = control.recvmsg(wire.ORDER.size, room)
+    if not data:
+        os._exit(0)
+    descriptors = array.array("i")
+    for _, _, body in ancillary:
+        descriptors.frombytes(body)
+    serial, kind, uid, disk_bytes, disk_files = wire.ORDER.unpack(data)
+    try:
+        pid, pidfd = kernel.clone(_flags(config))
+    except OSError as error:
+        control.send(wire.MADE.pack(serial, error.errno or 1))
+        _close(descriptors)
+        return None
+    if pid == 0:
+        control.close()
+        return member.begin(config, member.Order(kind, uid, disk_bytes, disk_files), list(descriptors))
+    socket.send_fds(control, [wire.MADE.pack(serial, 0)], [pidfd])
+    os.close(pidfd)
+    _close(descriptors)
+    return None
+
+
+def _flags(config: dict[str, Any]) -> int:
+    if not config["namespaces"]:
+        return 0
+    flags = kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+    return flags | kernel.NEWUSER if config["user_namespace"] else flags
+
+
+def _close(descriptors: array.array[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _preload(names: list[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    # What the site module would have given, without its look at the disk.
+    for word in ("quit", "exit"):
+        setattr(builtins, word, _sitebuiltins.Quitter(word, "Ctrl-D (i.e. EOF)"))
+    builtins.help = _sitebuiltins._Helper()

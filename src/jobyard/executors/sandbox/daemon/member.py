@@ -1,0 +1,190 @@
+"""One member as the supervisor holds it: the ends of its pipes, its control group, and a grip on its init."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from typing import Protocol
+
+from jobyard.executors.sandbox.daemon.cgroups import Group
+from jobyard.executors.sandbox.daemon.inside import protocol
+
+_CHUNK = 256 << 10
+
+
+class SpawnFailed(Exception):
+    """A member could not be made: the platform's fault, never the program's."""
+
+
+class Listener(Protocol):
+    """Whoever the member belongs to while it runs."""
+
+    def on_output(self, which: int, data: bytes) -> None:
+        """Bytes of 1 or 2; none at the end."""
+        ...
+
+    def on_status(self, what: bytes, body: bytes) -> None: ...
+
+    def on_lost(self) -> None:
+        """Its init is gone."""
+        ...
+
+
+class Member:
+    def __init__(self, serial: int, kind: int, uid: int, disk: tuple[int, int], group: Group | None) -> None:
+        self.serial, self.kind, self.uid, self.disk, self.group = serial, kind, uid, disk, group
+        self.listener: Listener | None = None
+        self.pidfd = self.program_pidfd = -1
+        self.is_lost = False
+        self._loop = asyncio.get_running_loop()
+        self._made: asyncio.Future[None] = self._loop.create_future()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._buffer = bytearray()
+        theirs_code, self.code = os.pipe2(os.O_CLOEXEC)
+        theirs_stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+        self.stdout, theirs_stdout = os.pipe2(os.O_CLOEXEC)
+        self.stderr, theirs_stderr = os.pipe2(os.O_CLOEXEC)
+        self.status, self._theirs_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._theirs = [theirs_code, theirs_stdin, theirs_stdout, theirs_stderr]
+        self.status.setblocking(False)
+        for descriptor in (self.code, self.stdin, self.stdout, self.stderr):
+            os.set_blocking(descriptor, False)
+
+    def hand_over(self, control: socket.socket) -> None:
+        """Order it from the zygote; our copies of its ends are closed."""
+        order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.disk)
+        joins = self.group.joins() if self.group else []
+        try:
+            socket.send_fds(control, [order], [*self._theirs, self._theirs_status.fileno(), *joins])
+        finally:
+            for descriptor in (*self._theirs, *joins):
+                os.close(descriptor)
+            self._theirs_status.close()
+        self._loop.add_reader(self.status.fileno(), self._read_status)
+        self._loop.add_reader(self.stdout, self._read_output, 1, self.stdout)
+        self._loop.add_reader(self.stderr, self._read_output, 2, self.stderr)
+
+    def on_made(self, number: int, pidfd: int) -> None:
+        self.pidfd = pidfd
+        if not self._made.done():
+            if number:
+                self._made.set_exception(SpawnFailed(f"clone: {os.strerror(number)}"))
+            else:
+                self._made.set_result(None)
+
+    async def ready(self) -> None:
+        await self._made
+        await self._ready
+        if self.group:
+            self.group.start()
+
+    # What it says
+
+    def _read_status(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.status, 65536, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if descriptors:
+            self.program_pidfd = descriptors[0]
+        if not data:
+            self._lose()
+            return
+        self._buffer += data
+        size = protocol.STATUS_HEAD.size
+        while len(self._buffer) >= size:
+            what, length = protocol.STATUS_HEAD.unpack_from(self._buffer)
+            if len(self._buffer) < size + length:
+                return
+            body = bytes(self._buffer[size : size + length])
+            del self._buffer[: size + length]
+            self._hear(what, body)
+
+    def _hear(self, what: bytes, body: bytes) -> None:
+        if self._ready.done():
+            if self.listener is not None:
+                self.listener.on_status(what, body)
+        elif what == protocol.READY:
+            self._ready.set_result(None)
+        elif what == protocol.FAILED:
+            self._ready.set_exception(SpawnFailed(body.decode(errors="replace")))
+        elif what == protocol.EXIT:
+            self._ready.set_exception(
+                SpawnFailed(f"it ended before it was ready: {protocol.EXIT_BODY.unpack(body)[:2]}")
+            )
+
+    def _lose(self) -> None:
+        self.is_lost = True
+        self._loop.remove_reader(self.status.fileno())
+        lost = SpawnFailed("it was gone before it was ready")
+        for future in (self._made, self._ready):
+            if not future.done():
+                future.set_exception(lost)
+                future.exception()  # whether anybody waits or not
+        if self.listener is not None:
+            self.listener.on_lost()
+
+    def _read_output(self, which: int, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(descriptor)
+        if self.listener is not None:
+            self.listener.on_output(which, data)
+
+    def drain(self) -> None:
+        """What has been written so far is read; nobody waits for ends that a child of the program keeps open."""
+        for which, descriptor in ((1, self.stdout), (2, self.stderr)):
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(descriptor, _CHUNK):
+                    if self.listener is not None:
+                        self.listener.on_output(which, data)
+
+    # Its end
+
+    def kill(self) -> None:
+        for descriptor in (self.program_pidfd, self.pidfd):
+            if descriptor >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+    async def gone(self) -> None:
+        """Killed, and buried: with its init everything of its namespace."""
+        self.kill()
+        for descriptor in (self.program_pidfd, self.pidfd):
+            if descriptor >= 0:
+                await self._ended(descriptor)
+
+    async def _ended(self, descriptor: int) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(descriptor, self._saw_end, descriptor, future)
+        try:
+            await future
+        finally:
+            self._loop.remove_reader(descriptor)
+
+    def _saw_end(self, descriptor: int, future: asyncio.Future[None]) -> None:
+        self._loop.remove_reader(descriptor)
+        if not future.done():
+            future.set_result(None)
+
+    def close(self) -> None:
+        self.listener = None
+        for descriptor in (self.stdout, self.stderr, self.status.fileno()):
+            if descriptor >= 0:
+                self._loop.remove_reader(descriptor)
+        for descriptor in (self.code, self.stdin):
+            if descriptor >= 0:
+                self._loop.remove_writer(descriptor)
+        self.status.close()
+        for descriptor in (self.code, self.stdin, self.stdout, self.stderr, self.pidfd, self.program_pidfd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.code = self.stdin = self.stdout = self.stderr = self.pidfd = self.program_pidfd = -1

@@ -1,0 +1,194 @@
+"""The zygote from the supervisor's side: started, asked for members, missed when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jobyard.executors.sandbox.daemon import bundle
+from jobyard.executors.sandbox.daemon.cgroups import Groups
+from jobyard.executors.sandbox.daemon.inside import protocol
+from jobyard.executors.sandbox.daemon.member import Member, SpawnFailed
+
+_START_TIMEOUT_S = 20.0
+_MEMBER_TIMEOUT_S = 10.0
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
+_REMOVE_AGAIN_S = 0.002
+_REMOVE_TRIES = 1000
+
+
+class Nursery:
+    """Makes members and buries them."""
+
+    def __init__(self, groups: Groups | None, uids: Iterable[int]) -> None:
+        self._groups = groups
+        self._uids = deque(uids)
+        self._serial = 0
+        self._making: dict[int, Member] = {}
+        self._burials: set[asyncio.Task[None]] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._life: socket.socket | None = None
+        self._control: socket.socket | None = None
+        self._started: asyncio.Future[None] | None = None
+        self._loss = asyncio.Event()
+        self.is_alive = False
+        self.on_lost: Callable[[], None] = lambda: None
+
+    async def start(self, interpreter: str, config: dict[str, Any]) -> None:
+        """A new zygote, which has said that it is ready."""
+        loop = asyncio.get_running_loop()
+        self._started = loop.create_future()
+        self._life, their_life = socket.socketpair()
+        self._control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        keep = (their_life.fileno(), their_control.fileno())
+        groups = self._groups.folders if self._groups else []
+        script = os.memfd_create("script")
+        try:
+            _fill(script, bundle.script({**config, "groups": groups, "life": keep[0], "control": keep[1]}))
+            self._process = await asyncio.to_thread(_spawn, interpreter, script, keep)
+        finally:
+            os.close(script)
+            their_life.close()
+            their_control.close()
+        loop.add_reader(self._control.fileno(), self._hear)
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await self._started
+        except TimeoutError:
+            await self.stop()
+            raise SpawnFailed(f"the zygote was not ready within {_START_TIMEOUT_S:g} s") from None
+        except SpawnFailed:
+            raise SpawnFailed(f"the zygote did not start: {await self._last_words()}") from None
+        self.is_alive = True
+
+    async def _last_words(self) -> str:
+        assert self._process is not None and self._process.stderr is not None
+        text = (await asyncio.to_thread(self._process.stderr.read)).decode(errors="replace").strip()
+        await self.stop()
+        return text.rpartition("\n")[2] or "it said nothing"
+
+    def _hear(self) -> None:
+        assert self._control is not None
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, protocol.MADE.size, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self._lose()
+            return
+        serial, number = protocol.MADE.unpack(data)
+        if serial == 0:
+            assert self._started is not None
+            self._started.set_result(None)
+            return
+        member = self._making.pop(serial, None)
+        if member is not None:
+            member.on_made(number, descriptors[0] if descriptors else -1)
+        else:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _lose(self) -> None:
+        assert self._control is not None
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
+        was_alive, self.is_alive = self.is_alive, False
+        self._loss.set()
+        if self._started is not None and not self._started.done():
+            self._started.set_exception(SpawnFailed("gone"))
+        for member in self._making.values():
+            member.on_made(1, -1)
+        self._making.clear()
+        if was_alive:
+            self.on_lost()
+
+    async def is_lost_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._loss.wait()
+        except TimeoutError:
+            return False
+
+    async def make(self, kind: int, disk: tuple[int, int]) -> Member:
+        """A member that waits for its code. Raises SpawnFailed."""
+        if self._control is None or not self.is_alive:
+            raise SpawnFailed("there is no zygote")
+        if not self._uids:
+            raise SpawnFailed("every user id is taken by a member")
+        self._serial += 1
+        uid = self._uids.popleft()
+        member: Member | None = None
+        try:
+            group = self._groups.make(self._serial) if self._groups else None
+            member = self._making[self._serial] = Member(self._serial, kind, uid, disk, group)
+            member.hand_over(self._control)
+            async with asyncio.timeout(_MEMBER_TIMEOUT_S):
+                await member.ready()
+        except BaseException as error:
+            if member is None:
+                self._uids.append(uid)
+            else:
+                self.bury(member)
+            if isinstance(error, OSError | TimeoutError):
+                raise SpawnFailed(str(error) or "a member was not ready in time") from error
+            raise
+        return member
+
+    def bury(self, member: Member) -> None:
+        """In the background: gone, its descriptors closed, its group removed, its user id free again."""
+        task = asyncio.get_running_loop().create_task(self._bury(member))
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+
+    async def _bury(self, member: Member) -> None:
+        self._making.pop(member.serial, None)
+        await member.gone()
+        member.close()
+        if member.group is not None:
+            for _ in range(_REMOVE_TRIES):
+                if member.group.remove():
+                    break
+                await asyncio.sleep(_REMOVE_AGAIN_S)
+        self._uids.append(member.uid)
+
+    async def stop(self) -> None:
+        """The keeper ends the zygote, and with it every member."""
+        self.is_alive = False
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self._control.close()
+            self._control = None
+        if self._life is not None:
+            self._life.close()
+        if self._process is not None:
+            await asyncio.to_thread(self._process.wait)
+            if self._process.stderr is not None:
+                self._process.stderr.close()
+        if self._burials:
+            await asyncio.wait(self._burials, timeout=5)
+
+
+def _fill(descriptor: int, text: bytes) -> None:
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(text)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _spawn(interpreter: str, script: int, keep: tuple[int, int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [interpreter, "-I", "-S", "-B", "-"],
+        stdin=script,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=keep,
+        env=_ENVIRONMENT,
+        cwd="/",
+        start_new_session=True,  # what is sent to our whole group must not reach who cleans up after us
+    )

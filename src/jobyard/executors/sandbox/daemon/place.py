@@ -1,0 +1,132 @@
+"""A tier at work: its zygote, its control groups, and its pools of members."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from jobyard.executors.sandbox.daemon import landlock, roots, seccomp
+from jobyard.executors.sandbox.daemon.cgroups import Groups
+from jobyard.executors.sandbox.daemon.languages import Definition
+from jobyard.executors.sandbox.daemon.member import Member
+from jobyard.executors.sandbox.daemon.nursery import Nursery
+from jobyard.executors.sandbox.daemon.pool import Pool
+from jobyard.executors.sandbox.wire import Limits, Tier
+
+INTERPRETER: Final = "/usr/bin/python3"
+_DRIVERS = Path(__file__).parent.parent / "drivers"
+_FIRST_UID = 61000
+_UIDS = 2048
+_INSIDE_UID = 1000  # who a program is in a user namespace of its own
+EXEC: Final = "exec"
+_EXEC_POOL = 4
+
+
+class Place:
+    def __init__(
+        self,
+        tier: Tier,
+        languages: dict[str, Definition],
+        groups: Groups | None,
+        *,
+        pool: int | None = None,
+        without: Iterable[str] = (),
+    ) -> None:
+        self.tier, self.groups, self._languages = tier, groups, languages
+        self._without = set(without)
+        self._pool_size = pool
+        self.nursery = Nursery(groups, self._uids())
+        self.kinds = self._kinds()
+        self._pools: dict[str, Pool] = {}
+        self.has_folder = self._has_namespaces
+
+    @property
+    def _has_namespaces(self) -> bool:
+        return self.tier is not Tier.C and "namespaces" not in self._without
+
+    @property
+    def can_fork(self) -> bool:
+        """Without a group the limits hold for each process, so there is one."""
+        return self.groups is not None
+
+    def _uids(self) -> list[int]:
+        if self.tier is Tier.B:
+            return [_INSIDE_UID] * _UIDS
+        if os.getuid() != 0:
+            return [os.getuid()] * _UIDS
+        return list(range(_FIRST_UID, _FIRST_UID + _UIDS))
+
+    def _kinds(self) -> dict[str, dict[str, Any]]:
+        kinds: dict[str, dict[str, Any]] = {"python": {"type": "python"}, EXEC: {"type": EXEC}}
+        for name, language in self._languages.items():
+            if language.kind == "driver":
+                kinds[name] = {"type": "driver", "argv": list(language.start)}
+        return kinds
+
+    def kind_of(self, name: str) -> str:
+        kind = self._languages[name].kind
+        return name if kind == "driver" else kind
+
+    def _config(self) -> dict[str, Any]:
+        rules = seccomp.Rules(
+            can_fork=self.can_fork, can_execute=self._has_namespaces, own_pid_only=not self._has_namespaces
+        )
+        preload = [module for language in self._languages.values() for module in language.preload]
+        return {
+            "namespaces": self._has_namespaces,
+            "user_namespace": self.tier is Tier.B,
+            "set_uid": self.tier is not Tier.B and os.getuid() == 0,
+            "uid": os.getuid(),
+            "root": roots.steps(_drivers()) if self._has_namespaces else [],
+            "filter": b"" if "seccomp" in self._without else seccomp.build(rules),
+            "pid_in_filter": rules.own_pid_only,
+            "landlock": None if self._has_namespaces else landlock.rules(),
+            "preload": preload,
+            "kinds": list(self.kinds.values()),
+        }
+
+    async def open(self) -> None:
+        """Raises SpawnFailed when there can be no zygote, or no first member."""
+        await self.nursery.start(INTERPRETER, self._config())
+        disk = disk_of(Limits(), self.has_folder)
+        for index, kind in enumerate(self.kinds):
+            self._pools[kind] = Pool(self.nursery, index, disk, self._size(kind))
+
+    def _size(self, kind: str) -> int:
+        sizes = [language.pool for name, language in self._languages.items() if self.kind_of(name) == kind]
+        wanted = max(sizes, default=0)
+        return wanted if self._pool_size is None else min(wanted, self._pool_size)
+
+    def pool_size(self, name: str) -> int:
+        return self._pools[self.kind_of(name)].size
+
+    def fill(self, kinds: Iterable[str]) -> None:
+        """Keep these kinds warm from now on."""
+        for kind in set(kinds):
+            self._pools[kind].refill()
+
+    async def take(self, kind: str, limits: Limits) -> Member:
+        return await self._pools[kind].take(disk_of(limits, self.has_folder))
+
+    def idle(self, kind: str) -> int:
+        return self._pools[kind].idle if kind in self._pools else 0
+
+    async def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+        await self.nursery.stop()
+        if self.groups is not None:
+            self.groups.close()
+
+
+def disk_of(limits: Limits, has_folder: bool) -> tuple[int, int]:
+    return (limits.disk_mb << 20, limits.disk_files) if has_folder else (0, 0)
+
+
+def _drivers() -> dict[str, str]:
+    with contextlib.suppress(OSError):
+        return {path.name: path.read_text() for path in _DRIVERS.iterdir() if path.suffix == ".js"}
+    return {}

@@ -1,0 +1,101 @@
+"""Warm members: taken at once, made again in the background, made on the spot when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from jobyard.executors.sandbox.daemon.member import Listener, Member, SpawnFailed
+from jobyard.executors.sandbox.daemon.nursery import Nursery
+
+_REFILL_AFTER_S = 0.004  # a program that is short has ended by then: making members does not compete with it
+_TRY_AGAIN_S = 0.25
+
+
+class _Idle(Listener):
+    """Listens to a member that waits: all it can do is die."""
+
+    def __init__(self, pool: Pool, member: Member) -> None:
+        self._pool, self._member = pool, member
+
+    def on_output(self, which: int, data: bytes) -> None:
+        pass
+
+    def on_status(self, what: bytes, body: bytes) -> None:
+        pass
+
+    def on_lost(self) -> None:
+        self._pool.discard(self._member)
+
+
+class Pool:
+    """The members of one kind."""
+
+    def __init__(self, nursery: Nursery, kind: int, disk: tuple[int, int], size: int) -> None:
+        self._nursery, self._kind, self._disk, self.size = nursery, kind, disk, size
+        self._idle: deque[Member] = deque()
+        self._filler: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_closed = False
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    async def take(self, disk: tuple[int, int]) -> Member:
+        """A member that nobody has used, and nobody will again."""
+        if disk == self._disk and self._idle:
+            member = self._idle.popleft()
+            self._refill_later()
+            return member
+        return await self._nursery.make(self._kind, disk)
+
+    def discard(self, member: Member) -> None:
+        if member in self._idle:
+            self._idle.remove(member)
+            self._nursery.bury(member)
+            self._refill_later()
+
+    def _refill_later(self) -> None:
+        if self._timer is None and not self.is_closed:
+            self._timer = asyncio.get_running_loop().call_later(_REFILL_AFTER_S, self.refill)
+
+    def refill(self) -> None:
+        """Begin now to make what is missing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._filler is None and not self.is_closed and self._nursery.is_alive and self.idle < self.size:
+            self._filler = asyncio.get_running_loop().create_task(self._fill())
+            self._filler.add_done_callback(self._filled)
+
+    def _filled(self, _: asyncio.Task[None]) -> None:
+        self._filler = None
+
+    async def fill(self) -> None:
+        """Until the pool is full. Raises SpawnFailed."""
+        while self.idle < self.size and not self.is_closed:
+            member = await self._nursery.make(self._kind, self._disk)
+            if self.is_closed or member.is_lost:
+                self._nursery.bury(member)
+                continue
+            member.listener = _Idle(self, member)
+            self._idle.append(member)
+
+    async def _fill(self) -> None:
+        while not self.is_closed and self._nursery.is_alive:
+            try:
+                await self.fill()
+            except SpawnFailed:
+                await asyncio.sleep(_TRY_AGAIN_S)
+            else:
+                return
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._filler is not None:
+            self._filler.cancel()
+        while self._idle:
+            self._nursery.bury(self._idle.popleft())

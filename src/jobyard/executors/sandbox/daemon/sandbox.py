@@ -1,0 +1,125 @@
+"""The daemon without its socket: the tier it found, the languages that work, what happens when the zygote is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobyard.executors.sandbox.daemon import languages as definitions
+from jobyard.executors.sandbox.daemon import tiers
+from jobyard.executors.sandbox.daemon.execution import Tell
+from jobyard.executors.sandbox.daemon.selftest import test_languages
+from jobyard.executors.sandbox.daemon.supervisor import Supervisor
+from jobyard.executors.sandbox.wire import Fault, Finished, Language, Refused, Run, State, Tier
+
+_log = logging.getLogger(__name__)
+_TRY_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    min_tier: Tier = Tier.A
+    slots: int = 2
+    languages: Path | None = None
+    pool: int | None = None  # None: what each language says
+    without: tuple[str, ...] = ()  # a layer left out, for the tests of the others
+
+
+class Sandbox:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._definitions = definitions.load(options.languages)
+        self._supervisor: Supervisor | None = None
+        self._reason = "it has not started yet"
+        self._languages: tuple[Language, ...] = ()
+        self._missing: dict[str, str] = {}
+        self._opened = asyncio.Event()  # there is a supervisor, or a reason why there is none
+        self._restart: asyncio.Task[None] | None = None
+        self._runs = self._faults = 0
+
+    async def start(self) -> None:
+        """Find the tier and the languages; a failure leaves a daemon that refuses and says why."""
+        await self._open(None)
+
+    async def _open(self, tier: Tier | None) -> None:
+        options = self._options
+        try:
+            choice = await tiers.choose(
+                self._definitions, options.min_tier, tier, pool=options.pool, without=options.without
+            )
+        except tiers.NoTier as error:
+            self._reason = str(error)
+            _log.error("refusing to run programs: %s", error)
+            self._opened.set()
+            self._restart = asyncio.create_task(self._open_later(tier))
+            return
+        supervisor = Supervisor(choice.place, self._definitions, options.slots)
+        self._languages, self._missing = await test_languages(supervisor, self._definitions)
+        self._reason = choice.reason
+        choice.place.nursery.on_lost = self._on_lost
+        supervisor.offer(language.name for language in self._languages)
+        self._supervisor = supervisor
+        self._opened.set()
+        if not choice.place.nursery.is_alive:
+            self._on_lost()
+        _log.info("tier %s; %s", choice.place.tier, ", ".join(language.name for language in self._languages))
+
+    async def _open_later(self, tier: Tier | None) -> None:
+        await asyncio.sleep(_TRY_AGAIN_S)
+        await self._open(tier)
+
+    def _on_lost(self) -> None:
+        """Runs in flight are told; those to come wait for the next zygote, which must pass the canaries again."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return
+        _log.warning("the zygote was lost")
+        self._reason = "the zygote was lost"
+        self._opened.clear()
+        self._restart = asyncio.create_task(self._replace(supervisor))
+
+    async def _replace(self, supervisor: Supervisor) -> None:
+        tier = supervisor.place.tier
+        await supervisor.place.close()
+        await self._open(tier)
+
+    async def run(self, request: Run, tell: Tell | None = None) -> Finished | Refused:
+        if self._supervisor is None:
+            await self._opened.wait()
+        supervisor = self._supervisor
+        answer: Finished | Refused
+        if supervisor is None:
+            answer = Refused(id=request.id, fault=Fault.SANDBOX_UNAVAILABLE, message=self._reason)
+        else:
+            answer = await supervisor.run(request, tell)
+        self._runs += 1
+        self._faults += isinstance(answer, Refused)
+        return answer
+
+    def state(self) -> State:
+        supervisor = self._supervisor
+        return State(
+            tier=supervisor.place.tier if supervisor else None,
+            reason=self._reason,
+            languages=self._languages if supervisor else (),
+            missing=self._missing,
+            slots=self._options.slots,
+            running=supervisor.running if supervisor else 0,
+            idle=supervisor.idle() if supervisor else {},
+            runs=self._runs,
+            faults=self._faults,
+        )
+
+    async def stop(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._restart
+        supervisor, self._supervisor = self._supervisor, None
+        self._reason = "it is stopping"
+        if supervisor is not None:
+            supervisor.place.nursery.on_lost = lambda: None
+            await supervisor.place.close()

@@ -1,0 +1,135 @@
+"""The allow-list of system calls. libseccomp turns it into the bytes that members load with one call of their own.
+
+What is not named answers EPERM; calls of another architecture kill. Left out on purpose, though containers commonly
+allow them: sockets, keys, io_uring, ptrace and process_vm, mounts and namespaces, inotify, mknod, file handles, flock
+(locks on shared files of /usr would carry messages between programs), SysV and POSIX queues and shared memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any, Final
+
+# Stands for the program's own pid in the filter of tier C; the program's process puts the true one there.
+OWN_PID: Final = 0x7FEDCBA9
+_NEW_NAMESPACES: Final = 0x7E020000  # every CLONE_NEW* that clone() takes
+_THREAD: Final = 0x00010000
+
+_FILES = """
+access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
+fallocate fchdir fchmod fchmodat fchown fchownat fcntl fdatasync fgetxattr flistxattr fstat fstatfs fsync ftruncate
+futimesat getcwd getdents getdents64 getxattr lchown lgetxattr link linkat listxattr llistxattr lseek lstat mkdir
+mkdirat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink
+readlinkat readv rename renameat renameat2 rmdir sendfile splice stat statfs statx symlink symlinkat sync_file_range
+tee truncate umask unlink unlinkat utime utimensat utimes vmsplice write writev memfd_create pipe pipe2
+"""
+_MEMORY = """
+brk madvise membarrier mincore mlock mlock2 mmap mprotect mremap msync munlock munmap pkey_alloc pkey_free
+pkey_mprotect get_mempolicy map_shadow_stack
+"""
+_PROCESS = """
+arch_prctl exit exit_group futex futex_waitv get_robust_list getcpu getegid geteuid getgid getgroups getpgid getpgrp
+getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid restart_syscall rseq
+rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_get_priority_max
+sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
+sched_yield set_robust_list set_tid_address setpgid setrlimit setsid sigaltstack sysinfo times uname wait4 waitid
+pause capget
+"""
+_TIME = """
+alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time timer_create
+timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime
+"""
+_WAITING = """
+epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 poll ppoll
+pselect6 select signalfd signalfd4
+"""
+# On a pair of connected sockets only, which event loops wake themselves with: there is no way to get another.
+_PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendmsg sendmmsg sendto setsockopt shutdown"
+_SIGNALS = "kill tgkill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal"
+_SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority"
+
+_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
+_PRCTLS = (2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41)
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the tier has to leave to the filter."""
+
+    can_fork: bool = True
+    can_execute: bool = True
+    own_pid_only: bool = False
+
+
+def build(rules: Rules) -> bytes:
+    """The filter's program for the kernel."""
+    import pyseccomp as library  # noqa: PLC0415 it looks for libseccomp when imported, and says so where there is none
+
+    made = library.SyscallFilter(library.ERRNO(errno.EPERM))
+    made.set_attr(library.Attr.ACT_BADARCH, library.KILL_PROCESS)
+    for name in _names(rules):
+        _allow(library, made, name)
+    # The C library falls back to clone(), whose flags a filter can read.
+    made.add_rule(library.ERRNO(errno.ENOSYS), "clone3")
+    _clone(library, made, rules)
+    _with_values(library, made, "ioctl", 1, _IOCTLS)
+    prctls = _PRCTLS if rules.own_pid_only else (_PR_SET_PDEATHSIG, *_PRCTLS)
+    _with_values(library, made, "prctl", 0, prctls)
+    _with_values(library, made, "prlimit64", 0, (0, OWN_PID) if rules.own_pid_only else (0,))
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        made.add_rule(
+            library.ALLOW,
+            "socketpair",
+            library.Arg(0, library.EQ, socket.AF_UNIX),
+            library.Arg(1, library.MASKED_EQ, 0xFF, kind),
+        )
+    if rules.own_pid_only:
+        for name in ("kill", "tgkill"):
+            _with_values(library, made, name, 0, (OWN_PID,))
+        for name in _SCHEDULING.split()[:4]:
+            _with_values(library, made, name, 0, (0,))
+    return _exported(made)
+
+
+def _names(rules: Rules) -> list[str]:
+    text = " ".join((_FILES, _MEMORY, _PROCESS, _TIME, _WAITING, _PAIRS))
+    if not rules.own_pid_only:
+        text += f" {_SIGNALS} {_SCHEDULING}"
+    names = text.split()
+    if rules.can_execute:
+        names += ["execve", "execveat"]
+    if rules.can_fork:
+        names += ["vfork", "fork"]
+    return names
+
+
+def _allow(library: Any, made: Any, name: str) -> None:
+    try:
+        library.resolve_syscall(library.Arch.NATIVE, name)
+        made.add_rule(library.ALLOW, name)
+    except (ValueError, OSError):
+        return  # another architecture, or a libseccomp that is older than the call
+
+
+def _clone(library: Any, made: Any, rules: Rules) -> None:
+    """Threads always; processes where the tier can hold them; new namespaces never."""
+    must = 0 if rules.can_fork else _THREAD
+    made.add_rule(library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, _NEW_NAMESPACES | must, must))
+
+
+def _with_values(library: Any, made: Any, name: str, index: int, values: tuple[int, ...]) -> None:
+    for value in values:
+        # The kernel reads 32 bits of these; what a program leaves in the upper half must not matter.
+        made.add_rule(library.ALLOW, name, library.Arg(index, library.MASKED_EQ, 0xFFFFFFFF, value))
+
+
+def _exported(made: Any) -> bytes:
+    descriptor = os.memfd_create("filter")
+    with os.fdopen(descriptor, "w+b") as file:
+        made.export_bpf(file)
+        file.seek(0)
+        return file.read()

@@ -1,0 +1,139 @@
+"""The socket: who may connect, what arrives, what is answered. A connection that ends takes its programs with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import struct
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from jobyard.executors.sandbox.daemon.sandbox import Sandbox
+from jobyard.executors.sandbox.wire import (
+    Ask,
+    Cancel,
+    Fault,
+    Finished,
+    Frames,
+    FromClient,
+    Output,
+    Refused,
+    Run,
+    TooLong,
+    frame,
+)
+
+_CREDENTIALS = struct.Struct("3i")
+_decode = msgspec.msgpack.Decoder(FromClient).decode
+
+
+class SocketInUse(Exception):
+    """Another daemon answers there."""
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, sandbox: Sandbox, uids: Collection[int]) -> None:
+        self._sandbox, self._uids = sandbox, uids
+        self._frames = Frames()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        peer: socket.socket = transport.get_extra_info("socket")
+        data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, uid, _ = _CREDENTIALS.unpack(data)
+        if uid not in self._uids:
+            transport.abort()
+            return
+        self._transport = transport
+        transport.write(frame(self._sandbox.state()))
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        try:
+            for message in self._frames.feed(data):
+                self._take(_decode(message))
+        except (TooLong, msgspec.DecodeError):
+            self._transport.abort()
+
+    def _take(self, message: FromClient) -> None:
+        assert self._transport is not None
+        match message:
+            case Run():
+                if message.id in self._tasks:
+                    refused = Refused(id=message.id, fault=Fault.INTERNAL, message="this id is running")
+                    self._transport.write(frame(refused))
+                    return
+                task = asyncio.get_running_loop().create_task(self._run(message))
+                self._tasks[message.id] = task
+                task.add_done_callback(lambda _: self._tasks.pop(message.id, None))
+            case Cancel():
+                if (task := self._tasks.get(message.id)) is not None:  # type: ignore[assignment]
+                    task.cancel()
+            case Ask():
+                self._transport.write(frame(msgspec.structs.replace(self._sandbox.state(), id=message.id)))
+
+    async def _run(self, request: Run) -> None:
+        assert self._transport is not None
+        transport = self._transport
+
+        def tell(which: int, data: bytes) -> None:
+            transport.write(frame(Output(id=request.id, fd=which, data=data)))
+
+        answer: Finished | Refused
+        try:
+            answer = await self._sandbox.run(request, tell if request.stream else None)
+        except asyncio.CancelledError:
+            answer = Refused(id=request.id, fault=Fault.CANCELLED, message="cancelled")
+        except Exception as error:  # whatever it is, the client hears of it
+            answer = Refused(id=request.id, fault=Fault.INTERNAL, message=f"{type(error).__name__}: {error}")
+        if not transport.is_closing():
+            transport.write(frame(answer))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+
+async def serve(sandbox: Sandbox, path: Path, uids: Collection[int] = ()) -> asyncio.AbstractServer:
+    """Listen there: a folder and a socket of our own user; others only when they are named."""
+    allowed = {0, os.getuid(), *uids}
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, mode=0o711 if uids else 0o700)
+    _clear(path)
+    before = os.umask(0o177)
+    try:
+        server = await asyncio.get_running_loop().create_unix_server(
+            lambda: _Connection(sandbox, allowed), str(path), start_serving=False
+        )
+    finally:
+        os.umask(before)
+    if uids:
+        os.chmod(path, 0o666)  # noqa: PTH101, S103 who it is, is asked of the kernel
+    await server.start_serving()
+    return server
+
+
+def remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket of a daemon that is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise SocketInUse(f"{path} exists and is no socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except OSError:
+                path.unlink()
+                return
+        raise SocketInUse(f"another daemon answers at {path}")

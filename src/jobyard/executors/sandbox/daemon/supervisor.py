@@ -1,0 +1,164 @@
+"""Runs what is asked for: a slot, a member, the program, the answer. Knows languages and tiers, not sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from jobyard.executors.sandbox.daemon.execution import Ended, Execution, Tell
+from jobyard.executors.sandbox.daemon.inside import protocol
+from jobyard.executors.sandbox.daemon.languages import Definition
+from jobyard.executors.sandbox.daemon.member import SpawnFailed
+from jobyard.executors.sandbox.daemon.place import Place
+from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Refused, Run
+
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
+_LOOK_FOR_LOSS_S = 0.1
+_COLLECT_BYTES = 16 << 20
+
+
+class Fails(Exception):
+    """The platform could not run the program."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class Supervisor:
+    def __init__(self, place: Place, languages: dict[str, Definition], slots: int) -> None:
+        self.place, self._languages = place, languages
+        self._slots = asyncio.Semaphore(slots)
+        self.running = 0
+
+    def cannot(self, language: Definition) -> str:
+        """Why the tier has no use for this language; nothing when it has."""
+        place = self.place
+        if place.groups is None and language.memory != "address_space":
+            return f"its memory can only be held by a control group, which tier {place.tier} has not got here"
+        if language.kind != "python" and not place.has_folder:
+            return f"tier {place.tier} runs Python only"
+        return ""
+
+    def offer(self, names: Iterable[str]) -> None:
+        """Keep these warm."""
+        self.place.fill(self.place.kind_of(name) for name in names)
+
+    def idle(self) -> dict[str, int]:
+        return {name: self.place.idle(self.place.kind_of(name)) for name in self._languages}
+
+    async def run(self, request: Run, tell: Tell | None = None) -> Finished | Refused:
+        """How it ended, or why it never began. Cancelled, it leaves nothing behind."""
+        try:
+            return await self._run(request, tell)
+        except Fails as error:
+            return Refused(id=request.id, fault=error.fault, message=str(error))
+
+    async def _run(self, request: Run, tell: Tell | None) -> Finished:
+        language = self._languages.get(request.language)
+        if language is None:
+            raise Fails(Fault.UNKNOWN_LANGUAGE, f"no language {request.language!r} here")
+        asked = time.monotonic()
+        async with self._slots:
+            code = code_of(language, request, has_group=self.place.groups is not None)
+            ended, setup_ms = await self.execute(
+                self.place.kind_of(request.language), code, request.limits, request.stdin, asked, tell, request.collect
+            )
+        return Finished(
+            id=request.id,
+            verdict=ended.verdict,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            stdout=ended.stdout,
+            stderr=ended.stderr,
+            stdout_truncated=ended.stdout_truncated,
+            stderr_truncated=ended.stderr_truncated,
+            execution_time_ms=ended.wall_ms,
+            cpu_time_ms=ended.cpu_ms,
+            memory_peak_bytes=ended.memory_peak_bytes,
+            memory_source=ended.memory_source,
+            setup_ms=setup_ms,
+            tier=self.place.tier,
+            files=tuple(File(name=request.collect[index], data=data) for index, data in ended.files.items()),
+            notes=tuple(f"{request.collect[index]}: {why}" for index, why in ended.notes.items()),
+        )
+
+    async def execute(
+        self,
+        kind: str,
+        code: bytes,
+        limits: Limits,
+        stdin: bytes,
+        asked: float,
+        tell: Tell | None = None,
+        collect: tuple[str, ...] = (),
+    ) -> tuple[Ended, float]:
+        """One member's whole life with a program; how it ended, and how long the member took to come."""
+        nursery = self.place.nursery
+        try:
+            member = await self.place.take(kind, limits)
+        except SpawnFailed as error:
+            raise Fails(Fault.SPAWN_FAILED if nursery.is_alive else Fault.ZYGOTE_LOST, str(error)) from error
+        setup_ms = (time.monotonic() - asked) * 1e3
+        self.running += 1
+        try:
+            ended = await Execution(member, limits, tell).run(code, stdin, collect, _COLLECT_BYTES)
+        finally:
+            self.running -= 1
+            nursery.bury(member)
+        if not ended.was_told and ended.killed_for is None and not ended.oom_kills:
+            raise await self._lost()
+        return ended, setup_ms
+
+    async def _lost(self) -> Fails:
+        """The zygote's end is seen a moment after that of its members."""
+        if not await self.place.nursery.is_lost_within(_LOOK_FOR_LOSS_S):
+            return Fails(Fault.INTERNAL, "the member's init ended without a word")
+        return Fails(Fault.ZYGOTE_LOST, "the zygote was lost while the program ran")
+
+
+def code_of(language: Definition, request: Run, *, has_group: bool) -> bytes:
+    """What the member reads from its pipe."""
+    limits = request.limits
+    files = [(language.file, request.source, 0o644), *((file.name, file.data, 0o644) for file in request.files)]
+    argv = [*language.run, *request.args]
+    extra = {"args": list(request.args), "path": f"{protocol.PROGRAM_FOLDER}/{language.file}"}
+    return pack(argv, files, rlimits(limits, language, has_group=has_group), extra, request.source)
+
+
+def rlimits(limits: Limits, language: Definition, *, has_group: bool) -> dict[str, int]:
+    seconds = limits.cpu_seconds if limits.cpu_seconds is not None else limits.time_seconds * 64
+    found = {
+        "cpu": math.ceil(seconds) + 1,
+        "files_open": limits.files_open,
+        "processes": limits.processes + language.processes + 1,
+        "file_bytes": limits.disk_mb << 20,
+    }
+    if not has_group:
+        found["address_space"] = limits.memory_mb << 20
+    return found
+
+
+def pack(
+    argv: list[str],
+    files: list[tuple[str, bytes, int]],
+    limits: dict[str, int],
+    extra: dict[str, Any],
+    source: bytes | None = None,
+) -> bytes:
+    head = {
+        "argv": argv,
+        "env": _ENVIRONMENT,
+        "files": [[name, len(data), mode] for name, data, mode in files],
+        "limits": limits,
+        **extra,
+    }
+    if source is not None:
+        head["source"] = len(source)
+    text = json.dumps(head).encode()
+    parts = [protocol.CODE_HEAD.pack(len(text)), text, *(data for _, data, _ in files)]
+    return b"".join(parts if source is None else [*parts, source])

@@ -1,0 +1,64 @@
+"""Which tier programs get here: found once at the start, by running canaries through the real path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jobyard.executors.sandbox.daemon import cgroups
+from jobyard.executors.sandbox.daemon.languages import Definition
+from jobyard.executors.sandbox.daemon.member import SpawnFailed
+from jobyard.executors.sandbox.daemon.place import Place
+from jobyard.executors.sandbox.wire import Tier
+
+
+class NoTier(Exception):
+    """No tier that the operator accepts can be had; the message says why not, tier by tier."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    place: Place
+    reason: str  # why it is not a better one
+
+
+async def choose(
+    languages: dict[str, Definition],
+    min_tier: Tier,
+    only: Tier | None,
+    *,
+    pool: int | None = None,
+    without: Iterable[str] = (),
+) -> Choice:
+    """The best tier whose canaries die as they should. Raises NoTier."""
+    reasons: list[str] = []
+    for tier in Tier:
+        if only is not None and tier is not only:
+            continue
+        if tier > min_tier:
+            reasons.append(f"{tier}: below the least tier asked for, {min_tier}")
+            continue
+        place, why = await _try(tier, languages, pool, without)
+        if place is not None:
+            return Choice(place, "; ".join(reasons))
+        reasons.append(f"{tier}: {why}")
+    raise NoTier("; ".join(reasons))
+
+
+async def _try(
+    tier: Tier, languages: dict[str, Definition], pool: int | None, without: Iterable[str]
+) -> tuple[Place | None, str]:
+    if tier is Tier.A and os.getuid() != 0:
+        return None, "not root"
+    groups, why = cgroups.find() if tier is not Tier.C else (None, "")
+    if tier is Tier.A and groups is None:
+        return None, f"no control groups: {why}"
+    try:
+        place = Place(tier, languages, groups, pool=pool, without=without)
+        await place.open()
+    except (SpawnFailed, OSError, ImportError, RuntimeError) as error:
+        if groups is not None:
+            groups.close()
+        return None, str(error)
+    return place, ""
