@@ -174,4 +174,21 @@ console.log(`main: ${Object.keys(require.cache || {}).some((name) => name.includ
 """,
         expected=Expected(says={"main": "none"}),
     ),
+    Attack(
+        number=135,
+        name="Node: words to whoever listens on its descriptors",
+        language="javascript",
+        program="""\
+const fs = require("fs");
+for (let fd = 3; fd < 40; fd++) {
+  for (const kind of [1, 2, 69, 70, 82]) {
+    try {
+      if (fs.fstatSync(fd).isSocket() || fs.fstatSync(fd).isFIFO()) fs.writeSync(fd, Buffer.alloc(64, kind));
+    } catch {}
+  }
+}
+console.log("end: reached");
+""",
+        expected=Expected(says={"end": "reached"}),
+    ),
 )

@@ -260,6 +260,26 @@ attempt("ports", syscall, 172, -1, 3)
         without={Layer.SECCOMP: (Expected(says={**dict.fromkeys(("reboot", "module", "swap", "hostname"), "EPERM")}),)},
     ),
     Attack(
+        number=141,
+        name="signals through the owner of a pipe",
+        program=SYSCALL
+        + """\
+import fcntl, time
+# F_SETSIG and F_SETOWN: whoever owns the pipe gets the signal when something can be read.
+for pid in {os.getppid(), 1, os.getppid() - 1} - {0, os.getpid()}:
+    reads, writes = os.pipe()
+    attempt("signal", fcntl.fcntl, reads, 10, 9)
+    attempt("owner", fcntl.fcntl, reads, 8, pid)
+    attempt("flags", fcntl.fcntl, reads, fcntl.F_SETFL, os.O_ASYNC if hasattr(os, "O_ASYNC") else 0o20000)
+    os.write(writes, b"x")
+time.sleep(0.05)
+print("alive: yes")
+""",
+        expected=Expected(says={"alive": "yes"}),
+        tiers={Tier.C: (Expected(says={"signal": REFUSED, "owner": REFUSED, "alive": "yes"}),)},
+        beside=True,
+    ),
+    Attack(
         number=82,
         name="taking off what holds it",
         program=SYSCALL

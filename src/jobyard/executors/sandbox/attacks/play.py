@@ -13,6 +13,7 @@ import msgspec
 from jobyard.executors.sandbox.attacks.attack import Attack, Layer, judge
 from jobyard.executors.sandbox.attacks.catalogue import ATTACKS
 from jobyard.executors.sandbox.attacks.leftovers import at_rest, leftovers
+from jobyard.executors.sandbox.attacks.own import DidNotStart
 from jobyard.executors.sandbox.attacks.scenarios import SCENARIOS, Scenario
 from jobyard.executors.sandbox.attacks.scene import scene
 from jobyard.executors.sandbox.attacks.stage import Stage
@@ -84,7 +85,7 @@ async def play(stage: Stage, item: Item) -> Report:
         before = await at_rest(stage.talk) if stage.rest is None else stage.rest
         seen, bystander = await _attack(stage, item)
         problems = judge(expectation, seen, item.limits)
-        problems += _noticed(bystander) + stage.scene.take_callers()
+        problems += _noticed(bystander) + stage.scene.harm()
         problems += await leftovers(stage.talk, before)
         stage.rest = before if not problems else None
         words, ms = _seen(seen)
@@ -124,9 +125,9 @@ async def _play_scenario(stage: Stage, item: Scenario) -> Report:
     try:
         before = await at_rest(stage.talk)
         problems = await item.play(stage)
-        problems += stage.scene.take_callers()
+        problems += stage.scene.harm()
         problems += await leftovers(stage.talk, before, seconds=10)
-    except Hung as error:
+    except (Hung, DidNotStart) as error:
         problems = [str(error)]
     stage.rest = None
     seen = "as expected" if not problems else problems[0]

@@ -238,6 +238,27 @@ attempt("compare", syscall, 312, 272, 1, 1, 0, 0, 0)
         without={Layer.SECCOMP: (Expected(says={"open": f"{REFUSED}|EBADF|EINVAL|ESTALE", "read": "E.*|DONE 0"}),)},
     ),
     Attack(
+        number=140,
+        name="changing how the host's files are: mode, owner, times",
+        program=ATTEMPT
+        + """\
+for name, path in (("secret", "@SECRET_FILE@"), ("folder", "@SECRET_FOLDER@"), ("python", "/usr/bin/python3")):
+    attempt(f"{name} mode", os.chmod, path, 0o600)
+    attempt(f"{name} owner", os.chown, path, os.getuid(), os.getgid())
+    attempt(f"{name} times", os.utime, path, (1, 1))
+    attempt(f"{name} size", os.truncate, path, 0)
+    attempt(f"{name} attribute", lambda: os.setxattr(path, "user.jobyard-attack", b"x"))
+""",
+        expected=Expected(
+            says={
+                f"{name} {what}": f"{READ_ONLY}|EISDIR"
+                for name in ("secret", "folder", "python")
+                for what in ("mode", "owner", "times", "size", "attribute")
+            }
+        ),
+        without={Layer.NAMESPACES: (Expected(says={"secret mode": READ_ONLY, "secret times": READ_ONLY}),)},
+    ),
+    Attack(
         number=79,
         name="reading past a hook that forbids it",
         program=SYSCALL

@@ -236,6 +236,75 @@ print(f"count: {count if count < 33 else 'ESCAPED'}")
         tiers={Tier.B: (Expected(says={"fork": "EAGAIN"}), NO_FORK), Tier.C: (NO_FORK,)},
     ),
     Attack(
+        number=142,
+        name="many memory files",
+        program=ATTEMPT
+        + """\
+total, files = 0, []
+def fill():
+    global total
+    while True:
+        files.append(os.memfd_create("area"))
+        try:
+            while True:
+                total += os.write(files[-1], bytes(1 << 20))
+        except OSError as error:
+            if error.errno != errno.EFBIG or total == 0:
+                raise
+
+attempt("fill", fill)
+print(f"total: {'held' if total <= 130 << 20 else 'ESCAPED'}")
+""",
+        expected=NO_MEMORY,
+        tiers=dict.fromkeys((Tier.B, Tier.C), (NO_MEMORY, Expected(says={"total": "held"}))),
+    ),
+    Attack(
+        number=143,
+        name="many small children, and an init that looks larger",
+        program=ATTEMPT
+        + """\
+import time
+try:
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("0")
+except OSError:
+    pass
+def fork():
+    while True:
+        try:
+            child = os.fork()
+        except BlockingIOError:
+            return "children"
+        if child == 0:
+            kept = bytearray(b"x") * (6 << 20)
+            time.sleep(5)
+            os._exit(0)
+
+attempt("fork", fork)
+time.sleep(0.5)
+""",
+        expected=NO_MEMORY,
+        tiers={Tier.B: (NO_MEMORY, NO_FORK, ENDED), Tier.C: (NO_FORK, ENDED)},
+        limits=Limits(time_seconds=2),
+    ),
+    Attack(
+        number=144,
+        name="a disk that is larger than its memory, filled",
+        program=ATTEMPT
+        + """\
+def fill():
+    with open("fill", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 20))
+
+attempt("fill", fill)
+""",
+        expected=NO_MEMORY,
+        tiers={Tier.B: (NO_MEMORY, Expected(says={"fill": "ENOSPC|EFBIG"})), Tier.C: (NO_FOLDER,)},
+        without={Layer.NAMESPACES: (NO_FOLDER,)},
+        limits=Limits(time_seconds=2, memory_mb=24, disk_mb=64),
+    ),
+    Attack(
         number=71,
         name="every page of its limit locked in memory",
         program=SYSCALL

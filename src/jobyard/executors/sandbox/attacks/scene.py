@@ -22,6 +22,7 @@ class Scene:
     secret: str
     names: dict[str, str]
     callers: list[str] = field(default_factory=list)
+    kept: dict[Path, tuple[int, ...]] = field(default_factory=dict)
 
     def fill(self, program: str | bytes) -> bytes:
         if isinstance(program, bytes):
@@ -30,9 +31,14 @@ class Scene:
             program = program.replace(f"@{name}@", value)
         return program.encode()
 
-    def take_callers(self) -> list[str]:
-        callers, self.callers = self.callers, []
-        return callers
+    def harm(self) -> list[str]:
+        """Who called since it was last asked, and whether the secret is not as it was."""
+        found = self.callers[:]
+        self.callers.clear()
+        for path, before in self.kept.items():
+            if _about(path) != before:
+                found.append(f"{path.name} of the host was changed")
+        return found
 
 
 @contextmanager
@@ -57,6 +63,7 @@ def scene(daemon: Path, secret: str | None = None) -> Iterator[Scene]:
             {
                 "SECRET": secret,
                 "SECRET_FILE": str(folder / "secret"),
+                "SECRET_FOLDER": str(folder),
                 "PORT": str(services["TCP"].getsockname()[1]),
                 "UDP_PORT": str(services["UDP"].getsockname()[1]),
                 "UNIX_PATH": str(folder / "service"),
@@ -65,6 +72,7 @@ def scene(daemon: Path, secret: str | None = None) -> Iterator[Scene]:
                 "SOURCE": os.fspath(Path(jobyard.__file__).parent),
             },
         )
+        made.kept = {path: _about(path) for path in (folder, folder / "secret")}
         for name, service in services.items():
             threading.Thread(target=_serve, args=(name, service, made), daemon=True).start()
         try:
@@ -74,6 +82,11 @@ def scene(daemon: Path, secret: str | None = None) -> Iterator[Scene]:
                 with suppress(OSError):
                     service.shutdown(socket.SHUT_RDWR)
                 service.close()
+
+
+def _about(path: Path) -> tuple[int, ...]:
+    about = path.stat()
+    return about.st_mode, about.st_uid, about.st_size, about.st_mtime_ns
 
 
 def _listen(family: int, address: str | tuple[str, int], kind: int = socket.SOCK_STREAM) -> socket.socket:

@@ -25,6 +25,7 @@ from jobyard.executors.sandbox.wire import (
     Refused,
     Run,
     State,
+    TooLong,
 )
 from jobyard.executors.sandbox.wire import frame as framed
 
@@ -110,14 +111,16 @@ class Talk:
             raise Hung(f"no answer after {seconds:g} s") from error
 
     async def _listen(self) -> None:
-        frames = Frames()
+        frames, why = Frames(), "the daemon closed the connection"
         try:
             while data := await self._reader.read(READ_BYTES):
                 for each in frames.feed(data):
                     self._take(_decoder.decode(each))
         except OSError:
             pass
-        gone = Hung("the daemon closed the connection")
+        except (TooLong, msgspec.DecodeError) as error:
+            why = f"the daemon speaks otherwise: {error}"
+        gone = Hung(why)
         for answer in [self._greeting, *self._waiting.values()]:
             if not answer.done():
                 answer.set_exception(gone)
