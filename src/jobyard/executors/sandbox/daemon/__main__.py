@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobyard.executors.sandbox.daemon.languages import BadLanguages
+from jobyard.executors.sandbox.daemon.lifeline import Manager, when_input_ends
 from jobyard.executors.sandbox.daemon.sandbox import Options, Sandbox
 from jobyard.executors.sandbox.daemon.serve import SocketInUse, remove, serve
 from jobyard.executors.sandbox.wire import Tier
@@ -21,14 +22,19 @@ TESTING = "JOBYARD_SANDBOX_TESTING"  # set: a layer may be left out, to test the
 _PRIORITY = -5
 
 
-async def run(options: Options, path: Path, uids: Sequence[int] = (), ready: int = -1) -> None:
-    """Until a signal asks to stop."""
+async def run(
+    options: Options, path: Path, uids: Sequence[int] = (), ready: int = -1, *, until_input_ends: bool = False
+) -> None:
+    """Until a signal asks to stop, or standard input ends."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # clocks must be read in time, however busy the programs are
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    if until_input_ends:
+        when_input_ends(stop.set)
+    manager = Manager(os.environ)
     sandbox = Sandbox(options)
     try:
         await sandbox.start()
@@ -37,7 +43,8 @@ async def run(options: Options, path: Path, uids: Sequence[int] = (), ready: int
             if ready >= 0:
                 os.write(ready, b"\n")
                 os.close(ready)
-            await stop.wait()
+            async with manager.served(f"tier {sandbox.state().tier or 'none'}"):
+                await stop.wait()
         finally:
             server.close()
             remove(path)
@@ -56,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--without", choices=["seccomp", "namespaces"], action="append", default=[], help=argparse.SUPPRESS
     )
+    made.add_argument("--until-input-ends", action="store_true", help="stop when standard input ends")
     made.add_argument("--ready-fd", type=int, default=-1, help="a line is written there when it listens")
     return made
 
@@ -74,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pool=given.pool,
             without=tuple(given.without),
         )
-        asyncio.run(run(options, given.socket, given.allow_uid, given.ready_fd))
+        input_ends = given.until_input_ends
+        asyncio.run(run(options, given.socket, given.allow_uid, given.ready_fd, until_input_ends=input_ends))
     except (BadLanguages, SocketInUse, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
