@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from jobyard.executors.sandbox.attacks.talk import Talk
+from jobyard.executors.sandbox.result import run_result
 from jobyard.executors.sandbox.wire import Finished, Limits, Run, Verdict
 
 MEGABYTE = 1 << 20
@@ -86,12 +89,38 @@ async def test_sleeping_costs_no_processor_time(talk: Talk) -> None:
 @pytest.mark.parametrize("fd", [1, 2])
 async def test_output_is_cut_at_the_byte(count: int, fd: int, talk: Talk) -> None:
     source = (
-        f"import os\ndata = bytes(i % 251 for i in range({count}))\nwhile data:\n    data = data[os.write({fd}, data):]"
+        f"import os\ndata = bytes(i % 101 for i in range({count}))\nwhile data:\n    data = data[os.write({fd}, data):]"
     )
     for limit in (1000, 65_536):
         seen = await run(talk, source, Limits(output_bytes=limit))
         told = seen.stdout if fd == 1 else seen.stderr
         is_cut = seen.stdout_truncated if fd == 1 else seen.stderr_truncated
-        assert told == bytes(i % 251 for i in range(min(count, limit)))
+        assert told == bytes(i % 101 for i in range(min(count, limit)))
         assert is_cut == (count > limit)
         assert (seen.verdict is Verdict.OUTPUT_LIMIT) == (count > limit)
+
+
+@pytest.mark.parametrize("character", ["a", "é", "€", "😀"])
+@pytest.mark.parametrize("limit", [1000, 1001, 1002, 1003])
+async def test_no_character_is_cut_in_two(character: str, limit: int, talk: Talk) -> None:
+    """Written byte by byte and in one piece; what comes after the cut is not told, and the text form is whole."""
+    size = len(character.encode())
+    for step in (1, 100_000):
+        source = (
+            f"import os\ndata = {character!r}.encode() * 600\n"
+            f"while data:\n    data = data[os.write(1, data[:{step}]):]\n"
+            "for _ in range(100):\n    os.write(1, b'later')"
+        )
+        seen = await run(talk, source, Limits(output_bytes=limit))
+        told = run_result(seen)
+        whole = (character * 600 + "later" * 100).encode()[:limit].decode(errors="ignore")
+        assert told["stdout"] == whole
+        assert "stdout_base64" not in told
+        assert seen.stdout_truncated
+        assert limit - size < len(seen.stdout) <= limit
+
+
+async def test_bytes_that_are_no_text_are_kept(talk: Talk) -> None:
+    seen = await run(talk, "import os\nos.write(1, bytes(range(256)))", Limits())
+    assert seen.stdout == bytes(range(256))
+    assert base64.b64decode(run_result(seen)["stdout_base64"]) == bytes(range(256))
