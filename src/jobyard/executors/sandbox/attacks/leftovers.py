@@ -108,8 +108,7 @@ def groups(daemon: int) -> Iterator[Path]:
     """Control groups of this daemon: their folders carry our name and its number."""
     for mount in _cgroup_mounts():
         for top in _named(mount, daemon):
-            yield top
-            yield from (path for path in top.rglob("*") if path.is_dir())
+            yield from (Path(folder) for folder, _, _ in os.walk(top))
 
 
 def _named(mount: Path, daemon: int) -> Iterator[Path]:
