@@ -78,8 +78,7 @@ class Execution:
         if member.is_lost:
             self.on_lost()
         if member.group is not None:
-            # The init is one process more than the program was promised.
-            member.group.limit(limits.memory_mb << 20, limits.processes + 1)
+            member.group.limit(limits.memory_mb << 20, limits.processes)
         if collect:
             self._wants_files = True
             member.status.sendall(_collect_request(collect, collect_bytes))
@@ -93,7 +92,8 @@ class Execution:
             for timer in self._timers:
                 timer.cancel()
             self._member.kill()
-        await member.gone()
+        if not self.ended.was_told:
+            await member.gone()
         member.drain()
         self._measure()
         return self.ended

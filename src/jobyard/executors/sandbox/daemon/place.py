@@ -21,6 +21,8 @@ _DRIVERS = Path(__file__).parent.parent / "drivers"
 _FIRST_UID = 61000
 _UIDS = 2048
 _INSIDE_UID = 1000  # who a program is in a user namespace of its own
+# A driver cannot lower its own limits when the request comes: these are set before it starts.
+_DRIVER_LIMITS = {"RLIMIT_NOFILE": 256, "RLIMIT_NPROC": 256}
 EXEC: Final = "exec"
 _EXEC_POOL = 4
 
@@ -63,7 +65,7 @@ class Place:
         kinds: dict[str, dict[str, Any]] = {"python": {"type": "python"}, EXEC: {"type": EXEC}}
         for name, language in self._languages.items():
             if language.kind == "driver":
-                kinds[name] = {"type": "driver", "argv": list(language.start)}
+                kinds[name] = {"type": "driver", "argv": list(language.start), "limits": _DRIVER_LIMITS}
         return kinds
 
     def kind_of(self, name: str) -> str:
@@ -82,7 +84,7 @@ class Place:
             "uid": os.getuid(),
             "root": roots.steps(_drivers()) if self._has_namespaces else [],
             "filter": b"" if "seccomp" in self._without else seccomp.build(rules),
-            "pid_in_filter": rules.own_pid_only,
+            "shares_filter": self.can_fork and "seccomp" not in self._without,
             "landlock": None if self._has_namespaces else landlock.rules(),
             "preload": preload,
             "kinds": list(self.kinds.values()),

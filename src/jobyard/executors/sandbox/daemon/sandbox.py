@@ -60,7 +60,7 @@ class Sandbox:
         self._languages, self._missing = await test_languages(supervisor, self._definitions)
         self._reason = choice.reason
         choice.place.nursery.on_lost = self._on_lost
-        supervisor.offer(language.name for language in self._languages)
+        supervisor.offer(self._languages)
         self._supervisor = supervisor
         self._opened.set()
         if not choice.place.nursery.is_alive:

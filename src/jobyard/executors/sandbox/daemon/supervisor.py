@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import marshal
 import math
 import time
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from jobyard.executors.sandbox.daemon.execution import Ended, Execution, Tell
 from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.languages import Definition
 from jobyard.executors.sandbox.daemon.member import SpawnFailed
-from jobyard.executors.sandbox.daemon.place import Place
-from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Refused, Run
+from jobyard.executors.sandbox.daemon.place import EXEC, Place
+from jobyard.executors.sandbox.daemon.toolchain import Toolchain
+from jobyard.executors.sandbox.wire import Compiled, Fault, File, Finished, Language, Limits, Refused, Run, Verdict
 
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
 _LOOK_FOR_LOSS_S = 0.1
+_MARSHAL = 2  # plain values only, and the same in every version since: members may run another Python
 _COLLECT_BYTES = 16 << 20
 
 
@@ -33,6 +38,8 @@ class Supervisor:
     def __init__(self, place: Place, languages: dict[str, Definition], slots: int) -> None:
         self.place, self._languages = place, languages
         self._slots = asyncio.Semaphore(slots)
+        self._versions: dict[str, str] = {}  # of the languages on offer; empty while they are tested
+        self._toolchain = Toolchain(self._compile)
         self.running = 0
 
     def cannot(self, language: Definition) -> str:
@@ -44,12 +51,13 @@ class Supervisor:
             return f"tier {place.tier} runs Python only"
         return ""
 
-    def offer(self, names: Iterable[str]) -> None:
-        """Keep these warm."""
-        self.place.fill(self.place.kind_of(name) for name in names)
+    def offer(self, languages: Iterable[Language]) -> None:
+        """These, and no others; keep them warm."""
+        self._versions = {language.name: language.version for language in languages}
+        self.place.fill(self.place.kind_of(name) for name in self._versions)
 
     def idle(self) -> dict[str, int]:
-        return {name: self.place.idle(self.place.kind_of(name)) for name in self._languages}
+        return {name: self.place.idle(self.place.kind_of(name)) for name in self._versions}
 
     async def run(self, request: Run, tell: Tell | None = None) -> Finished | Refused:
         """How it ended, or why it never began. Cancelled, it leaves nothing behind."""
@@ -60,14 +68,61 @@ class Supervisor:
 
     async def _run(self, request: Run, tell: Tell | None) -> Finished:
         language = self._languages.get(request.language)
-        if language is None:
+        if language is None or (self._versions and request.language not in self._versions):
             raise Fails(Fault.UNKNOWN_LANGUAGE, f"no language {request.language!r} here")
+        if request.files and not self.place.has_folder:
+            raise Fails(Fault.SANDBOX_UNAVAILABLE, f"tier {self.place.tier} has no folder to put files into")
         asked = time.monotonic()
         async with self._slots:
-            code = code_of(language, request, has_group=self.place.groups is not None)
+            built = None
+            if language.compile is not None:
+                built = await self._toolchain.build(language, self._versions.get(request.language, ""), request)
+                if built.program is None:
+                    return self._not_compiled(request, built.told)
+                asked = time.monotonic()
+            code = code_of(language, request, self.place, built.program if built else None)
+            kind = self.place.kind_of(request.language)
             ended, setup_ms = await self.execute(
-                self.place.kind_of(request.language), code, request.limits, request.stdin, asked, tell, request.collect
+                kind, code, self._limits(request.limits, language), request.stdin, asked, tell, request.collect
             )
+        return self._finished(request, ended, setup_ms, built.told if built else None)
+
+    def _limits(self, limits: Limits, language: Definition) -> Limits:
+        """The runtime's own threads are not the program's."""
+        if not language.processes:
+            return limits
+        return msgspec.structs.replace(limits, processes=limits.processes + language.processes)
+
+    async def _compile(self, language: Definition, request: Run, limits: Limits) -> Ended:
+        how = language.compile
+        assert how is not None
+        files = [(language.file, request.source, 0o644), *((file.name, file.data, 0o644) for file in request.files)]
+        code = pack(list(how.command), files, rlimits(limits, language, has_group=self.place.groups is not None))
+        ended, _ = await self.execute(
+            EXEC, code, limits, b"", time.monotonic(), None, (how.makes,), limits.disk_mb << 20
+        )
+        return ended
+
+    def _not_compiled(self, request: Run, told: Compiled) -> Finished:
+        return Finished(
+            id=request.id,
+            verdict=Verdict.COMPILE_ERROR,
+            exit_code=told.exit_code,
+            signal=None,
+            stdout=b"",
+            stderr=b"",
+            stdout_truncated=False,
+            stderr_truncated=False,
+            execution_time_ms=0.0,
+            cpu_time_ms=None,
+            memory_peak_bytes=None,
+            memory_source="none",
+            setup_ms=0.0,
+            tier=self.place.tier,
+            compiled=told,
+        )
+
+    def _finished(self, request: Run, ended: Ended, setup_ms: float, compiled: Compiled | None) -> Finished:
         return Finished(
             id=request.id,
             verdict=ended.verdict,
@@ -83,6 +138,7 @@ class Supervisor:
             memory_source=ended.memory_source,
             setup_ms=setup_ms,
             tier=self.place.tier,
+            compiled=compiled,
             files=tuple(File(name=request.collect[index], data=data) for index, data in ended.files.items()),
             notes=tuple(f"{request.collect[index]}: {why}" for index, why in ended.notes.items()),
         )
@@ -96,6 +152,7 @@ class Supervisor:
         asked: float,
         tell: Tell | None = None,
         collect: tuple[str, ...] = (),
+        collect_bytes: int = _COLLECT_BYTES,
     ) -> tuple[Ended, float]:
         """One member's whole life with a program; how it ended, and how long the member took to come."""
         nursery = self.place.nursery
@@ -106,7 +163,7 @@ class Supervisor:
         setup_ms = (time.monotonic() - asked) * 1e3
         self.running += 1
         try:
-            ended = await Execution(member, limits, tell).run(code, stdin, collect, _COLLECT_BYTES)
+            ended = await Execution(member, limits, tell).run(code, stdin, collect, collect_bytes)
         finally:
             self.running -= 1
             nursery.bury(member)
@@ -121,13 +178,18 @@ class Supervisor:
         return Fails(Fault.ZYGOTE_LOST, "the zygote was lost while the program ran")
 
 
-def code_of(language: Definition, request: Run, *, has_group: bool) -> bytes:
+def code_of(language: Definition, request: Run, place: Place, program: bytes | None = None) -> bytes:
     """What the member reads from its pipe."""
-    limits = request.limits
-    files = [(language.file, request.source, 0o644), *((file.name, file.data, 0o644) for file in request.files)]
-    argv = [*language.run, *request.args]
-    extra = {"args": list(request.args), "path": f"{protocol.PROGRAM_FOLDER}/{language.file}"}
-    return pack(argv, files, rlimits(limits, language, has_group=has_group), extra, request.source)
+    limits = rlimits(request.limits, language, has_group=place.groups is not None)
+    files = [(file.name, file.data, 0o644) for file in request.files]
+    if language.kind != "exec":
+        extra = {"args": list(request.args), "file": language.file, "has_folder": place.has_folder}
+        return pack([], files, limits, extra, request.source, as_json=language.kind == "driver")
+    if program is not None and language.compile is not None:
+        files.insert(0, (language.compile.makes, program, 0o755))
+    else:
+        files.insert(0, (language.file, request.source, 0o644))
+    return pack([*language.run, *request.args], files, limits)
 
 
 def rlimits(limits: Limits, language: Definition, *, has_group: bool) -> dict[str, int]:
@@ -147,18 +209,20 @@ def pack(
     argv: list[str],
     files: list[tuple[str, bytes, int]],
     limits: dict[str, int],
-    extra: dict[str, Any],
+    extra: dict[str, Any] | None = None,
     source: bytes | None = None,
+    *,
+    as_json: bool = False,
 ) -> bytes:
     head = {
         "argv": argv,
         "env": _ENVIRONMENT,
         "files": [[name, len(data), mode] for name, data, mode in files],
         "limits": limits,
-        **extra,
+        **(extra or {}),
     }
     if source is not None:
         head["source"] = len(source)
-    text = json.dumps(head).encode()
+    text = json.dumps(head).encode() if as_json else marshal.dumps(head, _MARSHAL)
     parts = [protocol.CODE_HEAD.pack(len(text)), text, *(data for _, data, _ in files)]
     return b"".join(parts if source is None else [*parts, source])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import stat
 
 from jobyard.executors.sandbox.daemon.inside import kernel
@@ -25,8 +23,6 @@ def collect(status: int) -> None:
         return
     left, count = wire.COLLECT_HEAD.unpack(head)
     names = [_exactly(status, wire.COLLECT_NAME.unpack(_exactly(status, 4))[0]) for _ in range(count)]
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)  # nobody changes the files while they are read
     folder = os.open(wire.PROGRAM_FOLDER, os.O_RDONLY | os.O_DIRECTORY)
     for index, name in enumerate(names):
         left -= _bring(status, folder, index, name, left)

@@ -28,7 +28,7 @@ def run(config: dict[str, Any]) -> program.Program:
             flags |= kernel.NEWUSER
     pid, pidfd = kernel.clone(flags)
     if pid == 0:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         os.close(config["life"])
         return zygote.run(config, socket.socket(fileno=config["control"]))

@@ -10,6 +10,7 @@ import signal
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 _CLONE_PIDFD = 0x1000
+_CHILD_TID_FLAGS = 0x01000000 | 0x00200000  # CHILD_SETTID and CHILD_CLEARTID
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -18,6 +19,7 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_PR_GET_TID_ADDRESS = 40
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _LAST_CAPABILITY = 63
 _SECCOMP_SET_MODE_FILTER = 1
@@ -26,6 +28,7 @@ _LANDLOCK_RULE_PATH_BENEATH = 1
 
 # The numbers differ between the two families of processors; those added since 2019 are the same everywhere.
 _X86, _ARM = ("x86_64", "aarch64")
+_IS_X86 = platform.machine() == _X86
 _NUMBERS = {
     _X86: {"clone": 56, "pivot_root": 155, "seccomp": 317},
     _ARM: {"clone": 220, "pivot_root": 41, "seccomp": 277},
@@ -71,31 +74,35 @@ def _prctl(option: int, value: int, third: int = 0) -> int:
     return int(result)
 
 
-def clone(flags: int) -> tuple[int, int]:
+def clone(flags: int = 0) -> tuple[int, int]:
     """fork() into new namespaces: (0, -1) in the child, (pid, pidfd) in the parent.
 
-    os.fork() knows no flags, and unshare() needs one process more for a new pid namespace.
+    os.fork() knows no flags, and unshare() needs one process more for a new pid namespace. The caller has one thread:
+    nothing of the interpreter needs repair in the child, and what modules would do there is left out; it costs a
+    hundred pages each time. The C library must know the child's id: the kernel writes it where the last one was.
     """
-    api = ctypes.pythonapi
     pidfd = ctypes.c_int(-1)
-    api.PyOS_BeforeFork()
+    flags |= _CLONE_PIDFD | signal.SIGCHLD | (_CHILD_TID_FLAGS if _tid_address else 0)
+    # The last two arguments have changed places between the families.
+    where = ctypes.c_void_p(_tid_address)
+    first, second = (where, None) if _IS_X86 else (None, where)
     pid = int(
-        _libc.syscall(
-            ctypes.c_long(_NUMBER["clone"]),
-            ctypes.c_ulong(flags | _CLONE_PIDFD | signal.SIGCHLD),
-            None,
-            ctypes.byref(pidfd),
-            None,
-            None,
-        )
+        _libc.syscall(ctypes.c_long(_NUMBER["clone"]), ctypes.c_ulong(flags), None, ctypes.byref(pidfd), first, second)
     )
-    if pid == 0:
-        api.PyOS_AfterFork_Child()
-        return 0, -1
-    api.PyOS_AfterFork_Parent()
     if pid < 0:
         raise _fail("clone")
-    return pid, pidfd.value
+    return pid, pidfd.value if pid else -1
+
+
+def _find_tid_address() -> int | None:
+    """Where the C library keeps the thread's id; known to kernels that can be checkpointed, which is most."""
+    found = ctypes.c_void_p()
+    if _libc.prctl(ctypes.c_int(_PR_GET_TID_ADDRESS), ctypes.byref(found), 0, 0, 0) != 0:
+        return None
+    return found.value
+
+
+_tid_address = _find_tid_address()
 
 
 def unshare(flags: int) -> None:

@@ -23,7 +23,7 @@ END: Final = b"Z"
 EXIT_BODY: Final = struct.Struct("<iiqqq")  # exit code, signal, microseconds of processor, peak in KiB, clock in ns
 INDEX: Final = struct.Struct("<I")
 
-# Supervisor to member, on the code pipe: the length of a JSON head, the head, the files' bytes, the source.
+# Supervisor to member, on the code pipe: a length, a head of plain values that is as long, the files' bytes, the source.
 CODE_HEAD: Final = struct.Struct("<I")
 # Supervisor to init, on the status socket before the code: the most bytes of all files, how many, and their names.
 COLLECT_HEAD: Final = struct.Struct("<QI")

@@ -9,14 +9,26 @@ import contextlib
 import gc
 import importlib
 import os
+import resource
 import signal
 import socket
+import sys
 from typing import Any
 
 from jobyard.executors.sandbox.daemon.inside import kernel, member, program, root
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _MOST_DESCRIPTORS = 16
+_MOST = {
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_MEMLOCK: 64 << 10,
+    resource.RLIMIT_MSGQUEUE: 0,
+    resource.RLIMIT_NICE: 0,
+    resource.RLIMIT_RTPRIO: 0,
+    resource.RLIMIT_SIGPENDING: 256,
+    resource.RLIMIT_NOFILE: 4096,
+    resource.RLIMIT_NPROC: 1024,
+}
 
 
 def run(config: dict[str, Any], control: socket.socket) -> program.Program:
@@ -31,7 +43,10 @@ def run(config: dict[str, Any], control: socket.socket) -> program.Program:
         config["landlock"] = root.landlock(config["landlock"])
     _preload(config["preload"])
     kernel.drop_bounding_set()
+    _limit()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries members; their pidfds tell the supervisor
+    for name in [name for name in sys.modules if name.startswith("jobyard")]:
+        del sys.modules[name]  # they have what they need of each other
     gc.collect()
     gc.freeze()
     control.send(wire.MADE.pack(0, 0))
@@ -75,6 +90,14 @@ def _flags(config: dict[str, Any]) -> int:
 def _close(descriptors: array.array[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _limit() -> None:
+    """What no member may ever raise; each run lowers it further."""
+    for which, most in _MOST.items():
+        _, hard = resource.getrlimit(which)
+        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (value, value))
 
 
 def _preload(names: list[str]) -> None:
