@@ -189,6 +189,7 @@ for (let fd = 3; fd < 40; fd++) {
 }
 console.log("end: reached");
 """,
-        expected=Expected(says={"end": "reached"}),
+        # Node's own pipes are among them: it may well come to harm itself.
+        expected=Expected(verdicts=(Verdict.OK, Verdict.SIGNALED, Verdict.RUNTIME_ERROR)),
     ),
 )

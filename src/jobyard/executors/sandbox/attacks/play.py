@@ -23,6 +23,7 @@ from jobyard.executors.sandbox.wire import Finished, Refused, Run
 # Takes about as long as the shortest attacks, so that it is in their way.
 BYSTANDER = Run(id=0, language="python", source=b"import time\ntime.sleep(0.2)\nprint('well')\n")
 Item = Attack | Scenario
+LANGUAGES = {attack.language for attack in ATTACKS}
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,14 +43,15 @@ def chosen(only: Collection[str]) -> list[Item]:
     ['fork bomb', 'memory bomb']
     """
     everything: list[Item] = sorted([*ATTACKS, *SCENARIOS], key=lambda item: item.number)
-    if not only:
-        return everything
-    return [
-        item
-        for item in everything
-        if any(word == str(item.number) or (not word.isdigit() and word in item.name) for word in only)
-        or (isinstance(item, Attack) and item.language in only and item.language != "python")
-    ]
+    return [item for item in everything if not only or any(_is_named(item, word) for word in only)]
+
+
+def _is_named(item: Item, word: str) -> bool:
+    if word.isdigit():
+        return item.number == int(word)
+    if word in LANGUAGES:
+        return isinstance(item, Attack) and item.language == word
+    return word.lower() in item.name.lower()
 
 
 @asynccontextmanager
