@@ -225,6 +225,30 @@ async def test_many_are_decided_in_calls_of_some_hundred(
     assert watched.calls["armed"] <= 4
 
 
+async def test_a_call_that_fails_takes_nothing_from_those_beside_it(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "TICKS_AT_ONCE", 10)
+    for number in range(30):
+        await schedules.add(every("* * * * *", name=f"s{number:02}"))
+    await scheduler.run_once()
+    clock.advance(60)
+    decide, unlucky = scheduler._firing._decide, 1
+
+    async def sometimes(batch: Any, now: Any) -> Any:
+        nonlocal unlucky
+        if any(entry.schedule.name == "s10" for entry, _ in batch) and unlucky:
+            unlucky -= 1
+            raise StoreUnavailable("away")
+        return await decide(batch, now)
+
+    monkeypatch.setattr(scheduler._firing, "_decide", sometimes)
+    with pytest.raises(StoreUnavailable):
+        await scheduler.run_once()
+    assert await scheduler.run_once() >= 10, "what is left, and what was not told yet"
+    assert sorted(event.schedule for event in events.of(TickDecided)) == [f"s{number:02}" for number in range(30)]
+
+
 async def test_one_store_of_several_that_is_away_keeps_no_other_waiting(clock: ManualClock, events: Events) -> None:
     here, there = MemoryStore(clock), Watched(MemoryStore(clock))
     store = SpreadStore(here, {"far": there.as_store()})
