@@ -16,7 +16,7 @@ from jobyard.executors.sandbox.attacks.leftovers import PROC, descendants, group
 from jobyard.executors.sandbox.attacks.own import own_daemon
 from jobyard.executors.sandbox.attacks.stage import Stage
 from jobyard.executors.sandbox.attacks.talk import Hung, talking
-from jobyard.executors.sandbox.wire import Fault, Finished, Limits, Refused, Run, Verdict, frame
+from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Refused, Run, Verdict, frame
 
 LONG = Run(id=0, language="python", source=b"import time\ntime.sleep(30)\n", limits=Limits(time_seconds=30))
 HELLO = Run(id=0, language="python", source=b"print('hello')\n")
@@ -186,6 +186,20 @@ async def _more_than_slots(stage: Stage) -> list[str]:
     return [f"{len(bad)} of {count} failed: {bad[0]}"[:200]] if bad else []
 
 
+async def _stale_program(stage: Stage) -> list[str]:
+    """The same source with another file beside it is another program."""
+    if "c" not in {language.name for language in stage.state.languages}:
+        return []
+    found = []
+    for number in (11, 12, 11):
+        files = (File(name="value.h", data=f"#define VALUE {number}\n".encode()),)
+        source = b'#include "value.h"\nint main(void) { return VALUE; }\n'
+        seen = await stage.talk.run(Run(id=0, language="c", source=source, files=files))
+        if not isinstance(seen, Finished) or (seen.exit_code != number and seen.verdict is not Verdict.COMPILE_ERROR):
+            found.append(f"with {number}: {seen}"[:200])
+    return found
+
+
 async def _zygote_killed(stage: Stage) -> list[str]:
     """The run that was going on is told as lost or goes on; the next one works."""
     _, answer = stage.talk.begin(LONG)
@@ -257,6 +271,7 @@ SCENARIOS = (
     Scenario(115, "garbage on the socket", "others go on", _garbage),
     Scenario(116, "a client that never reads", "others go on", _deaf_client),
     Scenario(117, "more runs than slots", "all of them run", _more_than_slots),
+    Scenario(145, "the same source with other files", "compiled anew", _stale_program),
     Scenario(118, "the zygote is killed", "told, and the next run works", _zygote_killed, needs_own=True),
     Scenario(119, "the supervisor is killed", "nothing survives", _supervisor_killed, needs_own=True),
 )
