@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,postgres,server,client,sandbox,tracing,bench,dev]'
 	@touch $@
 
-run: $(STAMP)    ## the API server and a worker with the example app, on SQLite
-	@mkdir -p run && exec $(BIN)/jobyard --app examples.demo_app:yard up --concurrency 8
+run: $(STAMP)    ## the API server and a worker with the example app and a sandbox, on SQLite
+	@mkdir -p run && exec $(BIN)/jobyard --app examples.demo_app:yard up --concurrency 8 --sandbox
 
 demo: $(STAMP)   ## the example app kept busy, and the live view in this terminal
 	@$(BIN)/python examples/demo.py

@@ -19,6 +19,8 @@ NAMES = {path.name.partition(".")[0].removeprefix("jobyard-").rstrip("@"): path 
 INSTALLED = "/opt/jobyard/bin/jobyard"
 # systemd's own measure, from 0 (safe) to 10; below 2 it calls a unit "OK".
 MOST_EXPOSED = 2.0
+# One makes namespaces and mounts for others, and needs root for the best of them.
+EXPOSED = {"jobyard-sandboxd.service": 6.0}
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
@@ -48,7 +50,7 @@ def here(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_there_is_one_for_each_service() -> None:
-    assert set(NAMES) == {"server", "worker", "scheduler"}
+    assert set(NAMES) == {"server", "worker", "scheduler", "sandboxd"}
 
 
 @needs_systemd
@@ -61,7 +63,8 @@ def test_systemd_accepts_it(here: Path) -> None:
 @needs_systemd
 @pytest.mark.parametrize("here", UNITS, ids=lambda path: path.name, indirect=True)
 def test_it_is_hardened(here: Path) -> None:
-    answer = analyze("security", "--offline=yes", f"--threshold={MOST_EXPOSED * 10:g}", path=here)
+    most = EXPOSED.get(here.name, MOST_EXPOSED)
+    answer = analyze("security", "--offline=yes", f"--threshold={most * 10:g}", path=here)
     assert answer.returncode == 0, answer.stdout[-200:] + answer.stderr
 
 
@@ -80,4 +83,5 @@ LONGEST = {
     "server": Configuration().server.shutdown_timeout + END_SECONDS,
     "worker": Configuration().worker.shutdown_timeout + LONGEST_END_SECONDS,
     "scheduler": 5.0,
+    "sandboxd": 5.0,
 }

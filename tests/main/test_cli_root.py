@@ -11,7 +11,8 @@ import pytest
 from tests.main.cli_support import JOBYARD, Shop, shop
 
 from jobyard.main.cli import cli
-from jobyard.main.settings import SETTINGS, Setting, unknown_variables
+from jobyard.main.setting import Setting
+from jobyard.main.settings import SETTINGS, unknown_variables
 
 __all__ = ["shop"]
 

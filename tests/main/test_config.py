@@ -48,7 +48,17 @@ def refusals(environment: dict[str, str] | None = None, **flags: Any) -> list[st
 
 def test_every_key_has_its_place_its_check_and_its_setting() -> None:
     fields = {field.name: field for field in msgspec.structs.fields(Configuration)}
-    assert list(fields) == ["store", "queues", "schedules", "worker", "server", "scheduler", "log", "tracing"]
+    assert list(fields) == [
+        "store",
+        "queues",
+        "schedules",
+        "worker",
+        "server",
+        "scheduler",
+        "sandbox",
+        "log",
+        "tracing",
+    ]
     for section, keys in SECTIONS.items():
         extra = {"queues"} if section == "store" else set()
         assert set(keys) | extra == set(type(fields[section].default).__struct_fields__)

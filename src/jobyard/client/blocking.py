@@ -173,3 +173,8 @@ class BlockingClient:
 
     events = walks(Client.events)
     job_events = walks(Client.job_events)
+
+    execute = waits(Client.execute)
+    execution = waits(Client.execution)
+    output = walks(Client.output)
+    languages = waits(Client.languages)

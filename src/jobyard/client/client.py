@@ -5,6 +5,7 @@ from __future__ import annotations
 from jobyard.client.access import AccessVerbs
 from jobyard.client.events import EventVerbs
 from jobyard.client.jobs import JobVerbs
+from jobyard.client.programs import ProgramVerbs
 from jobyard.client.queues import QueueVerbs
 from jobyard.client.schedules import ScheduleVerbs
 from jobyard.client.transport import Transport
@@ -13,7 +14,7 @@ TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
 
 
-class Client(JobVerbs, QueueVerbs, ScheduleVerbs, AccessVerbs, EventVerbs):
+class Client(JobVerbs, QueueVerbs, ScheduleVerbs, AccessVerbs, EventVerbs, ProgramVerbs):
     """`async with Client("https://jobs.example.org") as client: job = await client.enqueue("send_mail", {...})`.
 
     The token comes from `token`, or from JOBYARD_TOKEN or JOBYARD_TOKEN_FILE. `timeout`: seconds for one request.

@@ -23,6 +23,7 @@ class Notify:
     """Silent where nobody listens. What a process inherits must not speak for us, so the variables are taken away."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
+        self._inherited = {name: environment[name] for name in (SOCKET, WATCHDOG, WATCHDOG_PID) if name in environment}
         self._address = address(environment.pop(SOCKET, ""))
         self.watchdog_seconds = watchdog(environment)
         for name in (WATCHDOG, WATCHDOG_PID):
@@ -32,6 +33,10 @@ class Notify:
     def is_heard(self) -> bool:
         """Whether a service manager started this."""
         return self._address is not None
+
+    def inherited(self) -> dict[str, str]:
+        """The variables, for a program that goes on in this process."""
+        return self._inherited
 
     def say(self, *words: str) -> None:
         """Never the reason for which a program ends."""

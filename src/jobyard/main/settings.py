@@ -5,23 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.main.sandbox_settings import SANDBOX
+from jobyard.main.setting import Setting
 from jobyard.service.schedules import SHORTEST_INTERVAL_SECONDS
-
-
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One environment variable, its key in jobyard.yaml and the flag that overrides both, its default, what it does."""
-
-    variable: str
-    key: str = ""
-    flag: str | None = None
-    default: str = ""
-    secret: bool = False  # may also be read from a file that the variable with _FILE names; never shown
-    doc: str
-
 
 CONFIG = Setting(
     variable="JOBYARD_CONFIG",
@@ -299,6 +287,7 @@ SETTINGS = (
     SHORTEST_INTERVAL,
     SCHEDULER_HEALTH_HOST,
     SCHEDULER_HEALTH_PORT,
+    *SANDBOX,
     LOG_LEVEL,
     LOG_FORMAT,
     TRACING,

@@ -27,7 +27,7 @@ from jobyard.observe.logs import LogObserver
 from jobyard.observe.several import Several
 from jobyard.ports.clock import Clock
 from jobyard.ports.executor import Executor
-from jobyard.ports.observer import Observer
+from jobyard.ports.observer import Companion, Observer
 from jobyard.ports.store import Filter, GroupInfo, Page, QueueInfo, Store
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.service import options
@@ -39,6 +39,7 @@ from jobyard.worker.identity import worker_name
 from jobyard.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from jobyard.main.sandbox import SandboxPlan
     from jobyard.observe.tracing import Tracing
 
 P = ParamSpec("P")
@@ -64,6 +65,7 @@ class Jobyard:
         """`name` is the application's, by which its schedules are told apart from those of others."""
         self.name = name
         self.clock = clock  # the store's, if one was given
+        self.sandbox: SandboxPlan | None = None  # workers also run programs that people hand in
         self._tracing: Tracing | None = None
         self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
@@ -111,6 +113,9 @@ class Jobyard:
         given = {word: value for word, value in words.items() if value is not None}
         options.queue_settings(given)
         self._queues[options.name("queue", name)] = given
+
+    def speaks_of(self, queue: str) -> bool:
+        return queue in self._queues
 
     def prefer(self, queues: Mapping[str, Mapping[str, Any]]) -> None:
         """What a configuration says of queues: it wins over the program; `*` holds where neither says anything."""
@@ -287,6 +292,11 @@ class Jobyard:
         name = name or worker_name()
         feed = Feed(self.store, name)
         executor: Executor = PythonExecutor(self.kinds, self.max_payload_bytes)
+        companions: list[Companion] = [feed]
+        if self.sandbox is not None:
+            sandbox = self.sandbox.make(self.store, name, concurrency)
+            executor = sandbox.beside(executor)
+            companions.append(sandbox)
         return Worker(
             self.store,
             executor if self._tracing is None else self._tracing.executor(executor, self.store),
@@ -296,7 +306,7 @@ class Jobyard:
             lease_seconds=lease_seconds,
             shutdown_seconds=shutdown_timeout,
             name=name,
-            companions=[feed],
+            companions=companions,
         )
 
     @asynccontextmanager

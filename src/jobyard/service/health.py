@@ -39,6 +39,7 @@ class Health:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.worker = worker  # the one in this process, if there is one
+        self.more: list[Callable[[], CheckView]] = []  # of what else runs in this process
         self.needs_workers = False  # it was started together with workers, as processes of their own
         self._store = store
         self._is_draining = is_draining
@@ -56,6 +57,7 @@ class Health:
         checks = [self._draining(), *await self._of_store()]
         if self.worker is not None:
             checks.append(self._claiming(self.worker))
+        checks += [check() for check in self.more]
         wrong = [check.reason for check in checks if not check.ok]
         return HealthView(
             status="unavailable" if wrong else "ok",

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -221,8 +221,7 @@ class _Wire(asyncio.Protocol):
         self.why = "The connection to the sandbox was lost."
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are like those, and no subclass
         self._client._met(self)
 
     def data_received(self, data: bytes) -> None:

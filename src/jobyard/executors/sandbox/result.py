@@ -12,11 +12,6 @@ from jobyard.executors.sandbox.wire import Compiled, File, Finished
 _encode = msgspec.json.Encoder().encode
 
 
-class Truncated(msgspec.Struct, frozen=True):
-    stdout: bool
-    stderr: bool
-
-
 def as_json(value: Any) -> bytes:
     return _encode(value)
 
@@ -34,7 +29,7 @@ def run_result(finished: Finished) -> dict[str, Any]:
         "memory_peak_bytes": finished.memory_peak_bytes,
         "memory_source": finished.memory_source,
         "setup_ms": round(finished.setup_ms, 3),
-        "truncated": Truncated(finished.stdout_truncated, finished.stderr_truncated),
+        "truncated": {"stdout": finished.stdout_truncated, "stderr": finished.stderr_truncated},
         "tier": finished.tier,
     }
     if finished.compiled is not None:

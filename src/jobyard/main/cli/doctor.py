@@ -11,8 +11,10 @@ from jobyard.domain.job import Job, State
 from jobyard.errors import JobyardError, StoreError
 from jobyard.main.cli.findings import report
 from jobyard.main.cli.render import duration
+from jobyard.main.cli.sandbox_findings import of_sandboxes
 from jobyard.main.cli.schedule_findings import of_store
 from jobyard.main.cli.session import Session, verb
+from jobyard.main.config.shape import SandboxSection
 from jobyard.main.yard import Jobyard
 from jobyard.ports.store import Filter, Finding, Level, QueueInfo, WorkerInfo
 
@@ -39,14 +41,14 @@ async def doctor(session: Session) -> None:
     try:
         async with session.operator(near=True) as yard:
             findings.append(Finding(Level.OK, "store", f"{yard.store.url} answers"))
-            async for finding in _examine(yard):
+            async for finding in _examine(yard, session.configuration.sandbox):
                 findings.append(finding)  # noqa: PERF401  # what was found before an error must be shown
     except JobyardError as error:
         findings.append(Finding(Level.FAIL, "store", str(error)))
     report(session, findings)
 
 
-async def _examine(yard: Jobyard) -> AsyncIterator[Finding]:
+async def _examine(yard: Jobyard, sandbox: SandboxSection) -> AsyncIterator[Finding]:
     probe, found = await _writable(yard), await yard.store.examine()
     if not any(finding.what == "writable" and finding.level is Level.FAIL for finding in found):
         # Said once: a store that knows why it takes no writes also knows a cure.
@@ -66,6 +68,8 @@ async def _examine(yard: Jobyard) -> AsyncIterator[Finding]:
     for finding in _queues(queues):
         yield finding
     async for finding in of_store(yard.store):
+        yield finding
+    async for finding in of_sandboxes(yard.store, sandbox):
         yield finding
 
 

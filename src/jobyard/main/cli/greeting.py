@@ -16,6 +16,7 @@ from jobyard.main.entry import Entry
 from jobyard.main.yard import Jobyard
 
 VARIABLE = "JOBYARD_TOKEN"
+PROGRAM = """'{"language": "python", "source_code": "print(6 * 7)"}'"""
 SAMPLES: dict[Any, Any] = {str: "example", int: 1, float: 1.5, bool: True}
 
 
@@ -49,7 +50,11 @@ def try_next(url: str, yard: Jobyard, *, is_open: bool = False) -> list[str]:
     """Commands that work as they are printed: hand in a job, see how it went, watch what happens."""
     who = "" if is_open else f' -H "Authorization: Bearer ${VARIABLE}"'
     body = shlex.quote(msgspec.json.encode(sample_job(yard)).decode())
+    lines: list[str] = []
+    if yard.sandbox is not None:
+        lines.append(f"curl -s '{url}/execute?wait=5'{who} -H 'Content-Type: application/json' -d {PROGRAM}")
     return [
+        *lines,
         f"curl -s {url}/v1/jobs{who} -H 'Content-Type: application/json' -d {body}",
         f"curl -s '{url}/v1/jobs?page_size=3'{who}",
         f"curl -sN {url}/v1/events{who}",

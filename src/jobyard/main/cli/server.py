@@ -12,7 +12,7 @@ import click
 from jobyard.errors import BadOption
 from jobyard.main.cli.serving import Crew, start
 from jobyard.main.cli.session import Session, json_option
-from jobyard.main.cli.worker import worker_options
+from jobyard.main.cli.worker import manned, own_queues, worker_options
 from jobyard.main.settings import CONFIG, HOST, PORT, PROCESSES, SCHEDULER, SETTINGS
 from jobyard.main.supervise import Supervisor
 
@@ -78,13 +78,15 @@ def up(
     """Serve the API, fire schedules and keep workers running.
 
     The workers are processes of their own; one that dies is replaced. SIGTERM or Ctrl-C drains all of it and ends with
-    exit code 0; a second signal does so at once.
+    exit code 0; a second signal does so at once. With --sandbox the workers also run programs that people hand in at
+    POST /execute; then it needs no application.
 
     \b
     Example:
       jobyard --app shop.jobs:yard up --concurrency 8 --processes 2
     """
-    session.app()  # refused before anything listens
+    manned(session, sandbox=worker["sandbox"])  # refused before anything listens
+    worker["queues"] = worker["queues"] or own_queues(session)
     last = processes - 1 + (worker["health_port"] or 0)
     if last > MAX_PORT:
         raise BadOption(f"The last of {processes} workers would have the health port {last}; there are {MAX_PORT}.")
@@ -96,11 +98,13 @@ def up(
     )
     made = {word: worker[word] for word in ("concurrency", "queues", "lease_seconds", "shutdown_timeout")}
     shown = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
-    start(session, host, port, insecure=insecure, crew=Crew(supervisor, made, shown, scheduler))
+    shown += ", sandbox" if worker["sandbox"] else ""
+    start(session, host, port, insecure=insecure, crew=Crew(supervisor, made, shown, scheduler, worker["sandbox"]))
 
 
 def child_command(worker: Mapping[str, Any], number: int) -> list[str]:
     words = [sys.executable, "-m", "jobyard", "worker", "--until-input-ends"]
+    words.append("--sandbox" if worker["sandbox"] else "--no-sandbox")
     for word in ("concurrency", "lease_seconds", "shutdown_timeout"):
         words += [f"--{word.replace('_', '-')}", str(worker[word])]
     for queue in worker["queues"]:

@@ -15,6 +15,7 @@ from jobyard.main.cli.declaring import declare_schedules, require_shared
 from jobyard.main.cli.session import Session
 from jobyard.main.cli.worker import require_packages, run_loop
 from jobyard.main.config.shape import ServerSection
+from jobyard.main.sandbox import give_sandbox
 from jobyard.main.scheduling import Scheduling
 from jobyard.main.supervise import SLACK_SECONDS, Supervisor
 from jobyard.main.tracing import make_tracing
@@ -39,6 +40,7 @@ class Crew(NamedTuple):
     options: dict[str, Any]  # of each of them
     shown: str
     has_scheduler: bool = False
+    has_sandbox: bool = False
 
 
 class Part(Protocol):
@@ -51,6 +53,8 @@ class Part(Protocol):
 
 def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew | None = None) -> None:
     yard = session.yard()
+    if crew is not None and crew.has_sandbox:
+        give_sandbox(yard, session.configuration.sandbox)
     session.set_up_logs("info", everything=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     require_packages("The server")
@@ -79,6 +83,7 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
         make = make_job(yard, has_app=session.app_name is not None)
         server = Server(yard.store, make, who, section, request_spans(session))
         server.door.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
+        server.door.bounds = session.configuration.sandbox.bounds
         server.door.health.needs_workers = crew is not None
         parts: list[Part] = [server]
         running = [asyncio.ensure_future(server.run(listener))]

@@ -197,6 +197,7 @@ class Session:
         watched: dict[str, Any] = {"health_host": of_scheduler.health_host}
         if of_scheduler.health_port is not None:
             watched["health_port"] = of_scheduler.health_port
+        run["sandbox"] = self.configuration.sandbox.enabled
         up = run | listen | {"processes": worker.processes, "scheduler": of_scheduler.enabled}
         return {"worker": run, "server": listen, "up": up, "scheduler": watched}
 

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobyard.errors import ConfigurationError
+from jobyard.executors.sandbox.order import QUEUE
 from jobyard.main.cli.session import Session, json_option
+from jobyard.main.sandbox import give_sandbox
+from jobyard.main.sandbox_settings import ENABLED
 from jobyard.main.settings import CONCURRENCY, HEALTH_HOST, HEALTH_PORT, LEASE_SECONDS, SHUTDOWN_TIMEOUT
 from jobyard.main.supervise import SLACK_SECONDS
 from jobyard.main.yard import Jobyard
@@ -32,6 +35,10 @@ Command = Callable[..., Any]
 
 def worker_options(command: Command) -> Command:
     for option in (
+        click.option(
+            "--sandbox/--no-sandbox", "sandbox", envvar=ENABLED.variable, default=False, help=ENABLED.doc,
+            show_default=True,
+        ),
         click.option(
             "--health-host",
             envvar=HEALTH_HOST.variable,
@@ -67,7 +74,7 @@ def worker_options(command: Command) -> Command:
             help=CONCURRENCY.doc,
             show_default=True,
         ),
-    ):
+    ):  # fmt: skip
         command = option(command)
     return command
 
@@ -90,28 +97,44 @@ def worker(
     shutdown_timeout: float,
     health_host: str,
     health_port: int | None,
+    sandbox: bool,
     until_empty: bool,
     until_input_ends: bool,
 ) -> None:
     """Run jobs of your application until stopped.
 
     SIGTERM or Ctrl-C: takes no more jobs, lets the running ones finish for --shutdown-timeout seconds, then hands them
-    back; exit code 0. A second signal hands back at once. With --json it ends by printing what it did.
+    back; exit code 0. A second signal hands back at once. With --json it ends by printing what it did. With --sandbox
+    it also runs programs that people hand in (queue code); then it needs no application.
 
     \b
     Example:
       jobyard --app shop.jobs:yard worker --concurrency 8 --queue mail
     """
-    yard = session.app()
+    yard = manned(session, sandbox=sandbox)
     session.set_up_logs("info", everything=True)
     made = {
         "concurrency": concurrency,
-        "queues": queues,
+        "queues": queues or own_queues(session),
         "lease_seconds": lease_seconds,
         "shutdown_timeout": shutdown_timeout,
     }
     health = None if health_port is None else watched(yard, health_host, health_port)
     run_loop(_run(session, yard, made, health, until_empty=until_empty, until_input_ends=until_input_ends))
+
+
+def manned(session: Session, *, sandbox: bool) -> Jobyard:
+    """The yard that a worker works for."""
+    if not sandbox:
+        return session.app()
+    yard = session.yard()
+    give_sandbox(yard, session.configuration.sandbox)
+    return yard
+
+
+def own_queues(session: Session) -> tuple[str, ...]:
+    """Without an application there are only programs to run; jobs of other kinds are for other workers."""
+    return () if session.app_name is not None else (QUEUE,)
 
 
 def watched(yard: Jobyard, host: str, port: int) -> WorkerHealth:

@@ -11,6 +11,8 @@ import msgspec
 from jobyard.domain.instant import instant, rfc3339
 from jobyard.domain.schedule import Missed, Overlap
 from jobyard.errors import BadOption, did_you_mean
+from jobyard.executors.sandbox.bounds import Bounds
+from jobyard.executors.sandbox.wire import Tier
 from jobyard.main.address import yes_or_no
 from jobyard.main.levels import parse_levels
 from jobyard.main.yard import MAX_CONCURRENCY
@@ -96,6 +98,12 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise BadOption(f"{name} must be a list of names, not {value!r}.")
     return tuple(options.name("queue", each) for each in value)
+
+
+def _users(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise BadOption(f"{name} must be a list of users, not {value!r}.")
+    return tuple(options.name("user", str(each)) for each in value)
 
 
 def _boolean(name: str, value: Any) -> bool:
@@ -197,6 +205,17 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "shortest_interval_seconds": Key(_positive, number),
         "health_host": Key(_text),
         "health_port": whole(1, 65535),
+    },
+    "sandbox": {
+        "enabled": Key(_boolean, yes),
+        "socket": Key(_text),
+        "min_tier": Key(_one_of(*Tier)),
+        "slots": whole(1, MAX_CONCURRENCY),
+        "languages": Key(_text),
+        "pool": whole(0, MAX_CONCURRENCY),
+        "allow_users": Key(_users, names),
+        "max_time_seconds": Key(_positive, number),
+        **{name: whole(1, MAX_BYTES) for name in Bounds.__struct_fields__ if name != "max_time_seconds"},
     },
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
     "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.executors.sandbox.bounds import Bounds
 from jobyard.service.schedules import SHORTEST_INTERVAL_SECONDS
 
 
@@ -45,6 +46,20 @@ class SchedulerSection(msgspec.Struct, frozen=True, kw_only=True):
     health_port: int | None = None  # None: it serves no health
 
 
+class SandboxSection(Bounds, frozen=True, kw_only=True):
+    enabled: bool = False
+    socket: str | None = None  # None: a worker starts a daemon of its own
+    min_tier: str = "B"
+    slots: int | None = None  # None: as many as the worker has
+    languages: str | None = None  # None: those that come with the package
+    pool: int | None = None  # None: as the languages say
+    allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, beside root and its own
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(**{name: getattr(self, name) for name in Bounds.__struct_fields__})
+
+
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None = None  # None: as suits the command
     format: str = "text"
@@ -62,5 +77,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSection = WorkerSection()
     server: ServerSection = ServerSection()
     scheduler: SchedulerSection = SchedulerSection()
+    sandbox: SandboxSection = SandboxSection()
     log: LogSection = LogSection()
     tracing: TracingSection = TracingSection()

@@ -1,0 +1,51 @@
+"""Programs run by a server: handed in, waited for, followed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from jobyard.client.address import path
+from jobyard.client.events import SILENCE_SECONDS
+from jobyard.client.jobs import new_key
+from jobyard.client.transport import Transport, as_query
+from jobyard.errors import ServerUnavailable
+from jobyard.service.wire_execute import ExecuteBatchRequest, ExecuteRequest, ExecutionView, LanguageList
+
+
+class ProgramVerbs:
+    _transport: Transport
+
+    async def execute(self, program: ExecuteRequest | ExecuteBatchRequest, wait: float = 0.0) -> ExecutionView:
+        """Have it run; answers after its end when that comes within `wait` seconds (up to 60), else at once."""
+        at = "/execute/batch" if isinstance(program, ExecuteBatchRequest) else "/execute"
+        query = as_query({"wait": f"{wait:.3f}"}) if wait else ()
+        return await self._transport.call(
+            "POST", at, ExecutionView, query=query, body=program, key=new_key(), wait_seconds=wait
+        )
+
+    async def execution(self, job_id: str, wait: float = 0.0) -> ExecutionView:
+        """How it went, or how far it is."""
+        query = as_query({"wait": f"{wait:.3f}"}) if wait else ()
+        return await self._transport.call("GET", path("jobs", job_id), ExecutionView, query=query, wait_seconds=wait)
+
+    async def output(self, job_id: str, *, cancel_on_leave: bool = False) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """What it writes, as it writes it: ("stdout", {"text": …}), "stderr", "restart"; the last one is "finished"."""
+        query = as_query({"cancel_on_leave": str(cancel_on_leave).lower()})
+        async with self._transport.stream(path("jobs", job_id, "output"), query, "", SILENCE_SECONDS) as source:
+            async for message in source:
+                if message.data:
+                    yield message.event, _decoded(message.data)
+
+    async def languages(self) -> LanguageList:
+        """What programs can be written in now."""
+        return await self._transport.call("GET", "/languages", LanguageList)
+
+
+def _decoded(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ServerUnavailable(f"This is no event of a jobyard server: {error}.") from error

@@ -1,0 +1,158 @@
+"""Programs with the real daemon: what is killed in the middle leaves nobody behind, and the job runs again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.story.up import JOBYARD, Up, alive, starting, until
+from tests.support import ROOT
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+
+# Recognised among all processes of the machine, as nobody else sleeps for so long.
+SLOW = "import time\nprint('begun', flush=True)\ntime.sleep({seconds})\nprint('done')"
+
+
+@pytest.fixture(scope="module")
+def can_run() -> None:
+    """What the machine offers is the sandbox's own test to judge."""
+    answer = subprocess.run([JOBYARD, "sandbox", "status", "--json"], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        pytest.skip(f"no sandbox here: {answer.stdout[-200:]}{answer.stderr[-200:]}")
+
+
+@pytest.fixture
+def up(can_run: None, tmp_path: Path) -> Iterator[Up]:
+    with starting(tmp_path, "up", "--sandbox", "--lease-seconds", "1", JOBYARD_SANDBOX__MIN_TIER="C") as up:
+        up.greet()
+        until("the sandbox is known", lambda: up.client.get("/languages").json()["items"])
+        yield up
+
+
+def execute(up: Up, source: str, wait: float = 0, **given: Any) -> dict[str, Any]:
+    body = {"language": "python", "source_code": source, **given}
+    answer = up.client.post("/execute", params={"wait": wait}, json=body)
+    assert answer.status_code in (200, 202), answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def pid_of(up: Up, says: str) -> int:
+    return int(re.findall(rf"{says}.*?pid (\d+)", up.said())[-1])
+
+
+def family(pid: int) -> set[int]:
+    """The process and all below it."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue
+        parents.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+    found, left = {pid}, [pid]
+    while left:
+        for child in parents.get(left.pop(), ()):
+            found.add(child)
+            left.append(child)
+    return found
+
+
+def begun(up: Up, job_id: str) -> bool:
+    return bool(up.client.get(f"/jobs/{job_id}").json()["status"] == "RUNNING")
+
+
+def ended(up: Up, job_id: str) -> dict[str, Any]:
+    told: dict[str, Any] = until("it ended", lambda: done(up, job_id))
+    return told
+
+
+def done(up: Up, job_id: str) -> dict[str, Any] | None:
+    told: dict[str, Any] = up.client.get(f"/jobs/{job_id}").json()
+    return told if "result" in told or "reason" in told else None
+
+
+def test_a_program_is_run_and_nothing_of_it_is_seen(up: Up) -> None:
+    told = execute(up, "print(input()[::-1])  # SECRET", 20, input="abc\n")
+    assert (told["status"], told["result"]["stdout"], told["result"]["verdict"]) == ("COMPLETED", "cba\n", "OK")
+    assert "SECRET" not in up.client.get(f"/v1/jobs/{told['job_id']}").text
+    assert "SECRET" not in up.said()
+    up.process.send_signal(signal.SIGTERM)
+    assert up.end() == 0
+    assert not alive(pid_of(up, "the sandbox daemon starts"))
+
+
+def test_a_killed_worker_leaves_no_program_and_the_job_runs_again(up: Up) -> None:
+    worker, daemon = pid_of(up, "worker process 1 started"), pid_of(up, "the sandbox daemon starts")
+    job_id = execute(up, SLOW.format(seconds=4), limits={"time_seconds": 20})["job_id"]
+    until("it runs", lambda: begun(up, job_id))
+    time.sleep(0.5)
+    everybody = family(daemon)
+    assert len(everybody) > 2
+    os.kill(worker, signal.SIGKILL)
+    killed_at = time.monotonic()
+    until("nobody is left", lambda: not any(map(alive, everybody)))
+    assert time.monotonic() - killed_at < 4  # before the program would have ended by itself
+    told = ended(up, job_id)
+    assert told["result"]["stdout"] == "begun\ndone\n"
+    assert up.job(job_id)["deaths"] == 1
+
+
+def test_a_killed_daemon_costs_an_attempt(up: Up) -> None:
+    daemon = pid_of(up, "the sandbox daemon starts")
+    job_id = execute(up, SLOW.format(seconds=3), limits={"time_seconds": 20})["job_id"]
+    until("it runs", lambda: begun(up, job_id))
+    time.sleep(0.5)
+    everybody = family(daemon)
+    os.kill(daemon, signal.SIGKILL)
+    until("nobody is left", lambda: not any(map(alive, everybody)))
+    told = ended(up, job_id)
+    assert told["result"]["stdout"] == "begun\ndone\n"
+    job = up.job(job_id)
+    assert (job["attempt"], job["deaths"], job["errors"][0]["type"]) == (2, 0, "SUPERVISOR_LOST")
+    assert execute(up, "print(1)", 20)["result"]["stdout"] == "1\n"
+
+
+def test_a_cancelled_job_is_killed(up: Up) -> None:
+    daemon = pid_of(up, "the sandbox daemon starts")
+    job_id = execute(up, SLOW.format(seconds=25), limits={"time_seconds": 30})["job_id"]
+    until("it runs", lambda: begun(up, job_id))
+    time.sleep(0.3)
+    before = family(daemon)
+    assert up.client.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "enough"}).status_code == 200
+    until("it is cancelled", lambda: up.job(job_id)["state"] == "CANCELLED")
+    assert up.client.get(f"/jobs/{job_id}").json()["reason"] == "CANCELLED: enough"
+    until("it is gone", lambda: len(before - family(daemon)) >= 1)
+
+
+def run(*words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "JOBYARD_SANDBOX__MIN_TIER": "C", **variables}
+    return subprocess.run(
+        [JOBYARD, *words], cwd=ROOT, env=environment, input=stdin, capture_output=True, text=True, check=False
+    )
+
+
+def test_from_the_terminal_here_and_through_the_server(up: Up, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nprint(sys.argv[1:], input())\nprint('oops', file=sys.stderr)\nsys.exit(3)")
+    token = up.client.headers["authorization"].removeprefix("Bearer ")
+    for words, variables in (([], {}), (["--server", up.url], {"JOBYARD_TOKEN": token})):
+        answer = run(*words, "run", str(program), "a", "-b", stdin="typed", **variables)
+        assert (answer.returncode, answer.stdout) == (3, "['a', '-b'] typed\n"), answer.stderr
+        first, last = answer.stderr.splitlines()[0], answer.stderr.splitlines()[-1]
+        assert first == "oops"
+        assert last.startswith("jobyard: RUNTIME_ERROR, exit code 3, ")
+        slow = run(*words, "run", "--time", "0.3", str(tmp_path / "loop.py"), **variables)
+        assert slow.returncode == 2  # there is no such file
+        (tmp_path / "loop.py").write_text("while True: pass")
+        slow = run(*words, "run", "--time", "0.3", str(tmp_path / "loop.py"), **variables)
+        assert (slow.returncode, "TIME_LIMIT" in slow.stderr) == (137, True)
+        (tmp_path / "loop.py").unlink()
