@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="jobyard sandboxd", description="Runs untrusted programs for a worker.")
     made.add_argument("--socket", type=Path, required=True, help="where to listen")
     made.add_argument("--min-tier", type=Tier, choices=list(Tier), default=Tier.A, help="refuse to run below this tier")
+    made.add_argument("--tier", type=Tier, choices=list(Tier), help="this tier or none, for trials")
     made.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="programs at the same time")
     made.add_argument("--languages", type=Path, help="a languages.yaml instead of the one that comes with it")
     made.add_argument("--pool", type=int, help="at most this many warm members of each kind")
@@ -76,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         options = Options(
-            min_tier=given.min_tier,
+            min_tier=given.tier or given.min_tier,
+            tier=given.tier,
             slots=given.slots,
             languages=given.languages,
             pool=given.pool,

@@ -26,8 +26,12 @@ class Group(Protocol):
 
     def limit(self, memory_bytes: int, processes: int) -> None: ...
 
+    def forget_peak(self) -> None:
+        """What the member itself took to come into being does not count."""
+        ...
+
     def start(self) -> None:
-        """Count from here."""
+        """Count the processor's time from here."""
         ...
 
     def cpu_ns(self) -> int: ...
@@ -117,6 +121,8 @@ class GroupV1(_Base):
 
     def start(self) -> None:
         self.started_cpu = self._cpu()
+
+    def forget_peak(self) -> None:
         _write(f"{self.places['memory']}/memory.max_usage_in_bytes", 0)
 
     def _cpu(self) -> int:
@@ -137,6 +143,10 @@ class GroupV1(_Base):
 
 @dataclass
 class GroupV2(_Base):
+    def forget_peak(self) -> None:
+        with contextlib.suppress(OSError):  # Linux 6.12 and later: for whoever holds the same descriptor; not worth one
+            _write(f"{self.folder}/memory.peak", "reset")
+
     def joins(self) -> list[int]:
         return [os.open(f"{self.folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)]
 
@@ -346,6 +356,7 @@ def _try(groups: Groups) -> None:
         group.limit(64 << 20, 16)
         for descriptor in group.joins():
             os.close(descriptor)
+        group.forget_peak()
         group.start()
         group.cpu_ns(), group.peak_bytes(), group.oom_kills()
     except BaseException:

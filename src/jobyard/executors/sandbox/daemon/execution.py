@@ -79,6 +79,7 @@ class Execution:
             self.on_lost()
         if member.group is not None:
             member.group.limit(limits.memory_mb << 20, limits.processes)
+            member.group.start()
         if collect:
             self._wants_files = True
             member.status.sendall(_collect_request(collect, collect_bytes))
@@ -101,13 +102,14 @@ class Execution:
     # What the member says
 
     def on_output(self, which: int, data: bytes) -> None:
+        if self._truncated[which - 1]:
+            return  # the cut may lie before the limit, between two characters
         kept, most = self._outputs[which - 1], self._limits.output_bytes
         room = most - len(kept)
         if len(data) > room:
             data = whole(bytes(kept[-3:]) + data[:room], len(kept[-3:])) if room else b""
-            if not self._truncated[which - 1]:
-                self._truncated[which - 1] = True
-                self._end(Verdict.OUTPUT_LIMIT)
+            self._truncated[which - 1] = True
+            self._end(Verdict.OUTPUT_LIMIT)
         if data:
             kept += data
             if self._tell is not None:
@@ -117,7 +119,7 @@ class Execution:
         if what == protocol.EXIT:
             code, number, used, peak, self._ended = protocol.EXIT_BODY.unpack(body)
             self.ended.exit_code, self.ended.signal, self.ended.was_told = code, number or None, True
-            self._rusage = (used, peak)
+            self._rusage = (used - self._member.used_before, peak)
             if not self._wants_files:
                 self._finish()
             else:
@@ -229,7 +231,7 @@ def whole(data: bytes, before: int = 0) -> bytes:
         byte = data[-back]
         if byte & 0xC0 == 0x80:
             continue
-        needed = 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4 if byte & 0xF8 == 0xF0 else 1
+        needed = 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4 if 0xF0 <= byte <= 0xF4 else 1
         if needed > back:
             data = data[:-back]
         break

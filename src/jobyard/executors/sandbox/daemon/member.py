@@ -39,6 +39,7 @@ class Member:
         self.listener: Listener | None = None
         self.pidfd = self.program_pidfd = -1
         self.is_lost = False
+        self.used_before = 0  # microseconds of processor, until it was ready
         self._loop = asyncio.get_running_loop()
         self._made: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -79,7 +80,7 @@ class Member:
         await self._made
         await self._ready
         if self.group:
-            self.group.start()
+            self.group.forget_peak()
 
     # What it says
 
@@ -110,6 +111,8 @@ class Member:
             if self.listener is not None:
                 self.listener.on_status(what, body)
         elif what == protocol.READY:
+            if body:
+                (self.used_before,) = protocol.USED.unpack(body)
             self._ready.set_result(None)
         elif what == protocol.FAILED:
             self._ready.set_exception(SpawnFailed(body.decode(errors="replace")))

@@ -23,6 +23,7 @@ _UIDS = 2048
 _INSIDE_UID = 1000  # who a program is in a user namespace of its own
 # A driver cannot lower its own limits when the request comes: these are set before it starts.
 _DRIVER_LIMITS = {"RLIMIT_NOFILE": 256, "RLIMIT_NPROC": 256}
+_NOBODY = 65534
 EXEC: Final = "exec"
 _EXEC_POOL = 4
 
@@ -51,8 +52,8 @@ class Place:
 
     @property
     def can_fork(self) -> bool:
-        """Without a group the limits hold for each process, so there is one."""
-        return self.groups is not None
+        """Without a group limits hold for each process, without a namespace one might stay: then there is just one."""
+        return self.groups is not None and self._has_namespaces
 
     def _uids(self) -> list[int]:
         if self.tier is Tier.B:
@@ -69,19 +70,26 @@ class Place:
         return kinds
 
     def kind_of(self, name: str) -> str:
-        kind = self._languages[name].kind
-        return name if kind == "driver" else kind
+        language = self._languages.get(name)
+        if language is None:  # a canary
+            return "python"
+        return name if language.kind == "driver" else language.kind
 
     def _config(self) -> dict[str, Any]:
         rules = seccomp.Rules(
-            can_fork=self.can_fork, can_execute=self._has_namespaces, own_pid_only=not self._has_namespaces
+            can_fork=self.can_fork,
+            can_execute=self._has_namespaces,
+            own_pid_only=not self._has_namespaces,
+            can_change_files=self.has_folder,
+            has_memory_group=self.groups is not None,
         )
         preload = [module for language in self._languages.values() for module in language.preload]
         return {
             "namespaces": self._has_namespaces,
             "user_namespace": self.tier is Tier.B,
             "set_uid": self.tier is not Tier.B and os.getuid() == 0,
-            "uid": os.getuid(),
+            "uid": _ordinary_uid(),  # outside of a user namespace
+            "become": _ordinary_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
             "root": roots.steps(_drivers()) if self._has_namespaces else [],
             "filter": b"" if "seccomp" in self._without else seccomp.build(rules),
             "shares_filter": self.can_fork and "seccomp" not in self._without,
@@ -122,6 +130,11 @@ class Place:
         await self.nursery.stop()
         if self.groups is not None:
             self.groups.close()
+
+
+def _ordinary_uid() -> int:
+    """Who makes user namespaces: ourselves; root only tries what an ordinary user would get."""
+    return os.getuid() or _NOBODY
 
 
 def disk_of(limits: Limits, has_folder: bool) -> tuple[int, int]:

@@ -22,6 +22,7 @@ _TRY_AGAIN_S = 5.0
 @dataclass(frozen=True, kw_only=True)
 class Options:
     min_tier: Tier = Tier.A
+    tier: Tier | None = None  # this one or none, for tests and trials
     slots: int = 2
     languages: Path | None = None
     pool: int | None = None  # None: what each language says
@@ -42,7 +43,7 @@ class Sandbox:
 
     async def start(self) -> None:
         """Find the tier and the languages; a failure leaves a daemon that refuses and says why."""
-        await self._open(None)
+        await self._open(self._options.tier)
 
     async def _open(self, tier: Tier | None) -> None:
         options = self._options

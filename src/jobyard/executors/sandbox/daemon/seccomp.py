@@ -19,12 +19,15 @@ _NEW_NAMESPACES: Final = 0x7E020000  # every CLONE_NEW* that clone() takes
 _THREAD: Final = 0x00010000
 
 _FILES = """
-access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
-fallocate fchdir fchmod fchmodat fchown fchownat fcntl fdatasync fgetxattr flistxattr fstat fstatfs fsync ftruncate
-futimesat getcwd getdents getdents64 getxattr lchown lgetxattr link linkat listxattr llistxattr lseek lstat mkdir
-mkdirat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink
-readlinkat readv rename renameat renameat2 rmdir sendfile splice stat statfs statx symlink symlinkat sync_file_range
-tee truncate umask unlink unlinkat utime utimensat utimes vmsplice write writev memfd_create pipe pipe2
+access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fchdir fdatasync fgetxattr
+flistxattr fstat fstatfs fsync getcwd getdents getdents64 getxattr lgetxattr listxattr llistxattr lseek lstat
+newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink readlinkat
+readv sendfile splice stat statfs statx sync_file_range tee umask vmsplice write writev pipe pipe2
+"""
+# Where there is no folder to write to, Landlock is all that holds files, and it does not look at some of these.
+_CHANGES = """
+chmod chown creat fallocate fchmod fchmodat fchown fchownat ftruncate futimesat lchown link linkat mkdir mkdirat
+rename renameat renameat2 rmdir symlink symlinkat truncate unlink unlinkat utime utimensat utimes
 """
 _MEMORY = """
 brk madvise membarrier mincore mlock mlock2 mmap mprotect mremap msync munlock munmap pkey_alloc pkey_free
@@ -51,6 +54,8 @@ _PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendmsg s
 _SIGNALS = "kill tgkill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal"
 _SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority"
 
+# Not those that have the kernel send signals for us (SETOWN, SETSIG), nor leases and notices on shared files.
+_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1031, 1032, 1033, 1034)
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 _PRCTLS = (2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41)
 _PR_SET_PDEATHSIG = 1
@@ -63,6 +68,8 @@ class Rules:
     can_fork: bool = True
     can_execute: bool = True
     own_pid_only: bool = False
+    can_change_files: bool = True
+    has_memory_group: bool = True
 
 
 def build(rules: Rules) -> bytes:
@@ -77,6 +84,7 @@ def build(rules: Rules) -> bytes:
     made.add_rule(library.ERRNO(errno.ENOSYS), "clone3")
     _clone(library, made, rules)
     _with_values(library, made, "ioctl", 1, _IOCTLS)
+    _with_values(library, made, "fcntl", 1, _FCNTLS)
     prctls = _PRCTLS if rules.own_pid_only else (_PR_SET_PDEATHSIG, *_PRCTLS)
     _with_values(library, made, "prctl", 0, prctls)
     _with_values(library, made, "prlimit64", 0, (0, OWN_PID) if rules.own_pid_only else (0,))
@@ -100,6 +108,10 @@ def _names(rules: Rules) -> list[str]:
     if not rules.own_pid_only:
         text += f" {_SIGNALS} {_SCHEDULING}"
     names = text.split()
+    if rules.can_change_files:
+        names += _CHANGES.split()
+    if rules.has_memory_group:
+        names.append("memfd_create")  # its memory is in no process's address space
     if rules.can_execute:
         names += ["execve", "execveat"]
     if rules.can_fork:

@@ -17,6 +17,7 @@ from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.languages import Definition
 from jobyard.executors.sandbox.daemon.member import SpawnFailed
 from jobyard.executors.sandbox.daemon.place import EXEC, Place
+from jobyard.executors.sandbox.daemon.requests import problem
 from jobyard.executors.sandbox.daemon.toolchain import Toolchain
 from jobyard.executors.sandbox.wire import Compiled, Fault, File, Finished, Language, Limits, Refused, Run, Verdict
 
@@ -70,6 +71,8 @@ class Supervisor:
         language = self._languages.get(request.language)
         if language is None or (self._versions and request.language not in self._versions):
             raise Fails(Fault.UNKNOWN_LANGUAGE, f"no language {request.language!r} here")
+        if why := problem(request):
+            raise Fails(Fault.INTERNAL, why)
         if request.files and not self.place.has_folder:
             raise Fails(Fault.SANDBOX_UNAVAILABLE, f"tier {self.place.tier} has no folder to put files into")
         asked = time.monotonic()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from jobyard.executors.sandbox.daemon import cgroups
+from jobyard.executors.sandbox.daemon import canaries, cgroups
 from jobyard.executors.sandbox.daemon.languages import Definition
 from jobyard.executors.sandbox.daemon.member import SpawnFailed
 from jobyard.executors.sandbox.daemon.place import Place
@@ -29,7 +29,7 @@ async def choose(
     only: Tier | None,
     *,
     pool: int | None = None,
-    without: Iterable[str] = (),
+    without: Collection[str] = (),
 ) -> Choice:
     """The best tier whose canaries die as they should. Raises NoTier."""
     reasons: list[str] = []
@@ -47,18 +47,19 @@ async def choose(
 
 
 async def _try(
-    tier: Tier, languages: dict[str, Definition], pool: int | None, without: Iterable[str]
+    tier: Tier, languages: dict[str, Definition], pool: int | None, without: Collection[str]
 ) -> tuple[Place | None, str]:
     if tier is Tier.A and os.getuid() != 0:
         return None, "not root"
-    groups, why = cgroups.find() if tier is not Tier.C else (None, "")
+    is_trial = tier is Tier.B and os.getuid() == 0  # an ordinary user seldom has groups of its own
+    groups, why = cgroups.find() if tier is not Tier.C and not is_trial else (None, "")
     if tier is Tier.A and groups is None:
         return None, f"no control groups: {why}"
+    place = Place(tier, languages, groups, pool=pool, without=without)
     try:
-        place = Place(tier, languages, groups, pool=pool, without=without)
         await place.open()
-    except (SpawnFailed, OSError, ImportError, RuntimeError) as error:
-        if groups is not None:
-            groups.close()
+        await canaries.release(place, without)
+    except (SpawnFailed, canaries.Escaped, OSError, ImportError, RuntimeError) as error:
+        await place.close()
         return None, str(error)
     return place, ""

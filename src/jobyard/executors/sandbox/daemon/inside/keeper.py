@@ -26,6 +26,8 @@ def run(config: dict[str, Any]) -> program.Program:
         flags = kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
         if config["user_namespace"]:
             flags |= kernel.NEWUSER
+    if config["become"] >= 0:
+        _become(config["become"])
     pid, pidfd = kernel.clone(flags)
     if pid == 0:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -34,6 +36,13 @@ def run(config: dict[str, Any]) -> program.Program:
         return zygote.run(config, socket.socket(fileno=config["control"]))
     os.close(config["control"])
     return _keep(pid, pidfd, config)
+
+
+def _become(uid: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    kernel.set_dumpable(True)  # or the files that map users would not be ours
 
 
 def _keep(pid: int, pidfd: int, config: dict[str, Any]) -> NoReturn:

@@ -153,6 +153,9 @@ def _be_program(config: dict[str, Any], order: Order, descriptors: list[int]) ->
         os.setsid()
         kernel.set_dumpable(True)
         kernel.die_with_parent()
+        if config["landlock"] is not None:
+            step = "Landlock"
+            kernel.landlock_restrict(config["landlock"])
         step = "descriptors"
         _place(descriptors)
         status = _STATUS_FD
@@ -160,11 +163,12 @@ def _be_program(config: dict[str, Any], order: Order, descriptors: list[int]) ->
         _filter(config)
         step = "kind"
         prepared = _prepare(config["kinds"][order.kind])
-        _say(_STATUS_FD, wire.READY)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        _say(_STATUS_FD, wire.READY, wire.USED.pack(int((usage.ru_utime + usage.ru_stime) * 1e6)))
         os.close(_STATUS_FD)
     except BaseException as error:
         _fail(status, step, error)
-    return program.receive(_CODE_FD, prepared)
+    return program.receive(_CODE_FD, prepared, config["base_bytes"])
 
 
 def _mount(order: Order) -> None:
@@ -194,8 +198,6 @@ def _place(descriptors: list[int]) -> None:
 
 
 def _filter(config: dict[str, Any]) -> None:
-    if config["landlock"] is not None:
-        kernel.landlock_restrict(config["landlock"])
     if config["filter"]:
         kernel.load_filter(config["filter"].replace(_PID_PLACE, os.getpid().to_bytes(4, "little")))
 

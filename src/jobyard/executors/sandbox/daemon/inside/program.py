@@ -71,7 +71,7 @@ def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors, line_buffering=True)
 
 
-def receive(pipe: int, main: types.ModuleType | None) -> Program:
+def receive(pipe: int, main: types.ModuleType | None, base_bytes: int) -> Program:
     """Wait for the code; the wait of a warm member ends here."""
     (length,) = wire.CODE_HEAD.unpack(_exactly(pipe, wire.CODE_HEAD.size))
     head = marshal.loads(_exactly(pipe, length))  # noqa: S302 written by the supervisor
@@ -82,6 +82,8 @@ def receive(pipe: int, main: types.ModuleType | None) -> Program:
         _write(name, mode, data)
     if main is not None and head["has_folder"]:
         _write(head["file"], 0o644, source)
+    if "address_space" in head["limits"]:
+        head["limits"]["address_space"] += base_bytes  # what was there before the program
     for name, value in head["limits"].items():
         resource.setrlimit(_LIMITS[name], (value, value))
     if main is None:

@@ -13,7 +13,8 @@ CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # the descriptors, in th
 
 # Member to supervisor, on the status socket: what, how many bytes, the bytes.
 STATUS_HEAD: Final = struct.Struct("<cI")
-READY: Final = b"R"  # said by the program's process in its last moment with that socket
+READY: Final = b"R"  # said by the program's process in its last moment with that socket; what it has used so far
+USED: Final = struct.Struct("<q")  # microseconds of processor
 FAILED: Final = b"E"  # setup went wrong, in words; the run never began
 EXIT: Final = b"X"
 FILE_HEAD: Final = b"F"  # a file asked for: its index
@@ -23,7 +24,7 @@ END: Final = b"Z"
 EXIT_BODY: Final = struct.Struct("<iiqqq")  # exit code, signal, microseconds of processor, peak in KiB, clock in ns
 INDEX: Final = struct.Struct("<I")
 
-# Supervisor to member, on the code pipe: a length, a head of plain values that is as long, the files' bytes, the source.
+# Supervisor to member, on the code pipe: a length, a head of plain values as long, the files' bytes, the source.
 CODE_HEAD: Final = struct.Struct("<I")
 # Supervisor to init, on the status socket before the code: the most bytes of all files, how many, and their names.
 COLLECT_HEAD: Final = struct.Struct("<QI")

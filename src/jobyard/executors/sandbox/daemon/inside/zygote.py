@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from jobyard.executors.sandbox.daemon.inside import kernel, member, program, root
@@ -45,6 +46,7 @@ def run(config: dict[str, Any], control: socket.socket) -> program.Program:
     kernel.drop_bounding_set()
     _limit()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries members; their pidfds tell the supervisor
+    config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for name in [name for name in sys.modules if name.startswith("jobyard")]:
         del sys.modules[name]  # they have what they need of each other
     gc.collect()
