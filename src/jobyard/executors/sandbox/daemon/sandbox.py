@@ -45,7 +45,7 @@ class Sandbox:
         """Find the tier and the languages; a failure leaves a daemon that refuses and says why."""
         await self._open(self._options.tier)
 
-    async def _open(self, tier: Tier | None) -> None:
+    async def _open(self, tier: Tier | None, before: Supervisor | None = None) -> None:
         options = self._options
         try:
             choice = await tiers.choose(
@@ -55,22 +55,25 @@ class Sandbox:
             self._reason = str(error)
             _log.error("refusing to run programs: %s", error)
             self._opened.set()
-            self._restart = asyncio.create_task(self._open_later(tier))
+            self._restart = asyncio.create_task(self._open_later(tier, before))
             return
-        supervisor = Supervisor(choice.place, self._definitions, options.slots)
-        self._languages, self._missing = await test_languages(supervisor, self._definitions)
-        self._reason = choice.reason
-        choice.place.nursery.on_lost = self._on_lost
+        supervisor = before
+        if supervisor is None:
+            supervisor = Supervisor(choice.place, self._definitions, options.slots)
+            self._languages, self._missing = await test_languages(supervisor, self._definitions)
+        supervisor.place = choice.place
         supervisor.offer(self._languages)
+        self._reason = choice.reason
         self._supervisor = supervisor
+        choice.place.nursery.on_lost = self._on_lost
         self._opened.set()
+        _log.info("tier %s; %s", choice.place.tier, ", ".join(language.name for language in self._languages))
         if not choice.place.nursery.is_alive:
             self._on_lost()
-        _log.info("tier %s; %s", choice.place.tier, ", ".join(language.name for language in self._languages))
 
-    async def _open_later(self, tier: Tier | None) -> None:
+    async def _open_later(self, tier: Tier | None, before: Supervisor | None) -> None:
         await asyncio.sleep(_TRY_AGAIN_S)
-        await self._open(tier)
+        await self._open(tier, before)
 
     def _on_lost(self) -> None:
         """Runs in flight are told; those to come wait for the next zygote, which must pass the canaries again."""
@@ -85,7 +88,7 @@ class Sandbox:
     async def _replace(self, supervisor: Supervisor) -> None:
         tier = supervisor.place.tier
         await supervisor.place.close()
-        await self._open(tier)
+        await self._open(tier, supervisor)
 
     async def run(self, request: Run, tell: Tell | None = None) -> Finished | Refused:
         if self._supervisor is None:

@@ -16,6 +16,7 @@ from jobyard.executors.sandbox.daemon.execution import Ended, Execution, Tell
 from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.languages import Definition
 from jobyard.executors.sandbox.daemon.member import SpawnFailed
+from jobyard.executors.sandbox.daemon.nursery import Nursery
 from jobyard.executors.sandbox.daemon.place import EXEC, Place
 from jobyard.executors.sandbox.daemon.requests import problem
 from jobyard.executors.sandbox.daemon.toolchain import Toolchain
@@ -158,7 +159,7 @@ class Supervisor:
         collect_bytes: int = _COLLECT_BYTES,
     ) -> tuple[Ended, float]:
         """One member's whole life with a program; how it ended, and how long the member took to come."""
-        nursery = self.place.nursery
+        nursery = self.place.nursery  # it may be another one when this is over
         try:
             member = await self.place.take(kind, limits)
         except SpawnFailed as error:
@@ -167,18 +168,21 @@ class Supervisor:
         self.running += 1
         try:
             ended = await Execution(member, limits, tell).run(code, stdin, collect, collect_bytes)
+        except OSError as error:
+            raise await _lost(nursery, f"{error}") from error
         finally:
             self.running -= 1
             nursery.bury(member)
         if not ended.was_told and ended.killed_for is None and not ended.oom_kills:
-            raise await self._lost()
+            raise await _lost(nursery, "the member's init ended without a word")
         return ended, setup_ms
 
-    async def _lost(self) -> Fails:
-        """The zygote's end is seen a moment after that of its members."""
-        if not await self.place.nursery.is_lost_within(_LOOK_FOR_LOSS_S):
-            return Fails(Fault.INTERNAL, "the member's init ended without a word")
+
+async def _lost(nursery: Nursery, otherwise: str) -> Fails:
+    """The zygote's end is seen a moment after that of its members."""
+    if await nursery.is_lost_within(_LOOK_FOR_LOSS_S):
         return Fails(Fault.ZYGOTE_LOST, "the zygote was lost while the program ran")
+    return Fails(Fault.INTERNAL, otherwise)
 
 
 def code_of(language: Definition, request: Run, place: Place, program: bytes | None = None) -> bytes:
