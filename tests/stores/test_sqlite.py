@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
+from tests.conformance.support import claim_one, complete
 from tests.support import eventually
 
 from jobyard.domain.job import NewJob, QueueSettings, State
@@ -148,6 +150,26 @@ async def test_closing_wakes_those_who_wait(tmp_path: Path) -> None:
     await store.close()
     with pytest.raises(StoreUnavailable):
         await waiting
+
+
+async def test_an_end_right_after_another_change_is_seen_at_once(tmp_path: Path) -> None:
+    """As with a program that runs for a few milliseconds: its start was seen, and its end must not wait for that."""
+    here, there = SqliteStore(tmp_path / "jobs.db"), SqliteStore(tmp_path / "jobs.db")
+    await here.open()
+    await there.open()
+    late: list[float] = []
+    for number in range(10):
+        await here.insert([NewJob(id=f"job-{number}", kind="k")])
+        waiting = asyncio.create_task(here.wait_for_end(f"job-{number}", 10))
+        lease = await claim_one(there)
+        await asyncio.sleep(0.005)
+        await complete(there, [lease])
+        ended_at = time.monotonic()
+        await waiting
+        late.append(time.monotonic() - ended_at)
+    await here.close()
+    await there.close()
+    assert min(late) < 0.005
 
 
 FAULTS = [

@@ -23,8 +23,10 @@ from jobyard.stores.sqlite.statements import as_list, sql
 log = logging.getLogger("jobyard.store")
 
 NEXT_DELAYED, ENDS = sql("next_delayed"), sql("ends")
-# Ends made here are told at once; those of other processes are asked for, for all sleepers together and not too often.
-ASK_ENDS_EVERY_SECONDS = 0.02
+# Ends made here are told at once; those of other processes are asked for, for all sleepers together. Few are asked for
+# after each change; many not too often: asking takes a twentieth of the thread's time, and rests no longer than this.
+LONGEST_REST_SECONDS = 0.02
+REST_FOR_EACH_SECOND = 20.0
 NEVER = 1 << 62
 OWN_WRITE_SECONDS = 0.002
 
@@ -65,6 +67,7 @@ class Watch:
         self._somebody = threading.Event()
         self._notice = Notice(Path(f"{path}-wal"))
         self._ends_asked_at = 0.0
+        self._ends_rest = 0.0
         self._closing = False
         self._thread = threading.Thread(target=self._loop, name="jobyard-sqlite-watch", daemon=True)
         self._thread.start()
@@ -164,7 +167,7 @@ class Watch:
                 time.sleep(0.5)
             self._somebody.wait()
             until_due = (due - self._clock.now()) / 1000
-            asked = self._notice.wait(min(until_due, ASK_ENDS_EVERY_SECONDS) if stale else until_due)
+            asked = self._notice.wait(min(until_due, self._ends_rest) if stale else until_due)
             if time.monotonic() - self._own_write_at() < OWN_WRITE_SECONDS:
                 # The writer has told everybody here: looking as well would only take the processor from them.
                 time.sleep(OWN_WRITE_SECONDS)
@@ -186,11 +189,12 @@ class Watch:
             ids: Iterable[str] = set(self._ends.values())
         if not ids:
             return False
-        now = time.monotonic()
-        if not stale or now - self._ends_asked_at < ASK_ENDS_EVERY_SECONDS:
-            ids = new
-        else:
+        now, began = time.monotonic(), time.thread_time()
+        asks_all = stale and now - self._ends_asked_at >= self._ends_rest
+        if asks_all:
             self._ends_asked_at, stale = now, False
+        else:
+            ids = new
         found = self._connection.execute(ENDS, (as_list(list(ids)),)).fetchall() if ids else []
         for job_id, exists in found:
             answer = get(self._connection, job_id) if exists else None
@@ -199,4 +203,6 @@ class Watch:
                 sleepers = [sleeper for sleeper, awaited in self._ends.items() if awaited == job_id]
             for sleeper in sleepers:
                 sleeper.wake(answer or gone)
+        if asks_all:
+            self._ends_rest = min(LONGEST_REST_SECONDS, (time.thread_time() - began) * REST_FOR_EACH_SECOND)
         return stale
