@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from tests.doors.scenes import api
-from tests.doors.support import serving
+from tests.doors.support import serving, tell_of_languages
 from tests.house.repository import DOCS, blocks
 
 PAGE = blocks(DOCS / "api.md")
@@ -29,6 +29,7 @@ async def test_the_examples_answer_as_shown(tmp_path: Path) -> None:
     examples = [(block, PAGE[number + 1]) for number, block in enumerate(PAGE) if block.mark == "shell"]
     assert len(examples) >= 7
     async with api() as scene, serving(scene.app) as url:
+        await tell_of_languages(scene.store)
         variables = {"PATH": os.environ["PATH"], "YARD": url, "TOKEN": await scene.token("operator")}
         for example, shown in examples:
             process = await asyncio.create_subprocess_exec(

@@ -36,8 +36,8 @@ def run_command() -> str:
     return answer.stdout.splitlines()[-1]
 
 
-def shown_commands(port: int) -> list[str]:
-    [block] = [block for block in blocks(ROOT / "README.md") if block.mark == "tried"]
+def shown_commands(port: int, mark: str = "tried") -> list[str]:
+    [block] = [block for block in blocks(ROOT / "README.md") if block.mark == mark]
     joined = block.text.replace("\\\n", " ").replace(f":{SHOWN_PORT}/", f":{port}/")
     return [line for line in joined.splitlines() if not line.startswith("#")]
 
@@ -91,7 +91,8 @@ def test_the_readmes_commands_work_as_written_and_so_do_the_printed_ones(tmp_pat
     with made_to_run(tmp_path, port) as (process, printed):
         assert f"http://127.0.0.1:{port}" in printed[0]
         [token] = re.findall(r"export JOBYARD_TOKEN=(\S+)", "\n".join(printed))
-        to_try = [line.strip() for line in printed if line.strip().startswith("curl ")]
+        program, *to_try = [line.strip() for line in printed if line.strip().startswith("curl ")]
+        assert "/execute" in program
         for number, (hand_in, look, watch) in enumerate((shown_commands(port), to_try)):
             seen = tmp_path / f"events-{number}"
             with watched(watch, token, seen):
@@ -100,5 +101,30 @@ def test_the_readmes_commands_work_as_written_and_so_do_the_printed_ones(tmp_pat
                 assert job["created"] is True
                 assert job["id"] in [each["id"] for each in json.loads(shell(look, token))["items"]]
                 until("it was seen", lambda seen=seen, job=job: job["id"] in seen.read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def can_run_programs() -> bool:
+    words = [str(ROOT / ".venv/bin/jobyard"), "sandbox", "status", "--json"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def test_programs_are_run_as_the_readme_shows(tmp_path: Path) -> None:
+    port = free_port()
+    with made_to_run(tmp_path, port) as (process, printed):
+        [token] = re.findall(r"export JOBYARD_TOKEN=(\S+)", "\n".join(printed))
+        wait, hand_in, follow, look, languages = shown_commands(port, "programs")
+        if not can_run_programs():
+            until("it is said", lambda: "sandbox_unavailable" in shell(wait, token))
+            return
+        until("the sandbox is up", lambda: json.loads(shell(languages, token))["items"])
+        told = json.loads(shell(wait, token))
+        assert (told["status"], told["result"]["stdout"], told["result"]["verdict"]) == ("COMPLETED", "42\n", "OK")
+        heard, *rest = shell(f"{hand_in}; {follow}; echo; {look}", token).rsplit("\n", 1)
+        assert heard.count("event: stdout") >= 2
+        assert json.loads(rest[0])["result"]["stdout"] == "0\n1\n2\n"
+        [printed_one] = [line.strip() for line in printed if "/execute" in line]
+        assert json.loads(shell(printed_one, token))["result"]["stdout"] == "42\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
