@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from jobyard.executors.sandbox.attacks.attack import ATTEMPT, ENDED, NO_FORK, SHORT, Attack, Expected
+from jobyard.executors.sandbox.attacks.attack import ATTEMPT, ENDED, NO_FORK, SHORT, Attack, Expected, Layer
 from jobyard.executors.sandbox.wire import Limits, Tier, Verdict
 
 FORKED = {"fork": "DONE parent"}
+FORKLESS = {Layer.NAMESPACES: (NO_FORK,)}
 MAY_FORK = {Tier.B: (Expected(says=FORKED, in_ms=300), NO_FORK), Tier.C: (NO_FORK,)}
 FLOOD = """\
 import os
@@ -56,6 +57,7 @@ attempt("fork", fork)
 """,
         expected=Expected(says=FORKED, in_ms=300),
         tiers=MAY_FORK,
+        without=FORKLESS,
     ),
     Attack(
         number=15,
@@ -73,6 +75,7 @@ attempt("fork", fork)
 """,
         expected=Expected(says=FORKED, in_ms=300),
         tiers=MAY_FORK,
+        without=FORKLESS,
     ),
     Attack(
         number=16,
@@ -151,6 +154,7 @@ attempt("fork", fork)
 """,
         expected=Expected(says=FORKED, stdout=b"fork: DONE parent\n"),
         tiers=MAY_FORK,
+        without=FORKLESS,
     ),
     Attack(
         number=65,

@@ -177,21 +177,11 @@ attempt("remove", os.unlink, "/etc/passwd")
         name="running other programs",
         program=ATTEMPT
         + """\
-def run():
-    sys.stdout.flush()
-    os.execv("/bin/sh", ["sh", "-c", "echo uid: $(id -u); id -u | grep -qx 0 && echo root: ESCAPED; exit 0"])
-
-attempt("exec", run)
+attempt("exec", os.execv, "/usr/bin/stat", ["stat", "-L", "-c", "uid: %u", "/proc/self"])
 """,
         expected=Expected(says={"uid": "[1-9][0-9]*"}),
-        tiers={
-            Tier.B: (
-                Expected(says={"uid": "[1-9][0-9]*"}),
-                Expected(says={"exec": REFUSED}),
-                Expected(says={"uid": ""}),
-            ),
-            Tier.C: (Expected(says={"exec": REFUSED}),),
-        },
+        tiers={Tier.C: (Expected(says={"exec": REFUSED}),)},
+        without={Layer.NAMESPACES: (Expected(says={"exec": REFUSED}),)},
     ),
     Attack(
         number=68,

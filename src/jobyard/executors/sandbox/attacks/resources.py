@@ -19,6 +19,7 @@ from jobyard.executors.sandbox.attacks.attack import (
 from jobyard.executors.sandbox.wire import Limits, Tier, Verdict
 
 NO_FOLDER = Expected(says={"fill": f"{REFUSED}|EROFS|ENOENT"})
+FORKLESS = {Layer.NAMESPACES: (NO_FORK,)}  # who cannot be held by a namespace may have no children
 A_FEW = "[1-9]|[12][0-9]|3[012]"
 
 ATTACKS = (
@@ -162,6 +163,7 @@ except OSError:
 """,
         expected=NO_MEMORY,
         tiers={Tier.B: (NO_MEMORY, NO_FORK), Tier.C: (NO_FORK,)},
+        without=FORKLESS,
         limits=Limits(time_seconds=2),
     ),
     Attack(
@@ -234,6 +236,7 @@ print(f"count: {count if count < 33 else 'ESCAPED'}")
 """,
         expected=Expected(says={"fork": "EAGAIN", "count": "2[0-9]|3[012]"}),
         tiers={Tier.B: (Expected(says={"fork": "EAGAIN"}), NO_FORK), Tier.C: (NO_FORK,)},
+        without=FORKLESS,
     ),
     Attack(
         number=142,
@@ -285,6 +288,7 @@ time.sleep(0.5)
 """,
         expected=NO_MEMORY,
         tiers={Tier.B: (NO_MEMORY, NO_FORK, ENDED), Tier.C: (NO_FORK, ENDED)},
+        without=FORKLESS,
         limits=Limits(time_seconds=2),
     ),
     Attack(

@@ -105,8 +105,8 @@ async def _two_at_once(stage: Stage) -> list[str]:
     other = (
         "import os\n"
         f"print([place for place in ('.', '/tmp', '/dev/shm') if os.path.exists(os.path.join(place, '{word}'))])\n"
-        "print([name for name in (os.listdir('/proc') if os.path.exists('/proc/self') else []) if name.isdigit() and "
-        "int(name) not in (1, os.getpid())])\n"
+        "try:\n    names = os.listdir('/proc')\nexcept OSError:\n    names = []\n"
+        "print([name for name in names if name.isdigit() and int(name) not in (1, os.getpid())])\n"
     )
     first = asyncio.create_task(stage.talk.run(Run(id=0, language="python", source=one.encode())))
     await asyncio.sleep(0.2)
