@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 # All streams together; each has its share, and what it did not use for a while.
-BYTES_PER_SECOND = 8_000_000
+BYTES_PER_SECOND = 4_000_000
 LEAST_PER_SECOND = 4_000
 LEAST_AT_ONCE = 16_000
 
