@@ -21,7 +21,10 @@ class Group(Protocol):
     """What holds one member."""
 
     def joins(self) -> list[int]:
-        """Descriptors: whoever writes 0 to all of them is inside. The caller closes them."""
+        """Descriptors to get in: files to write 0 to (version 1), or the group's folder (version 2).
+
+        The caller closes them.
+        """
         ...
 
     def limit(self, memory_bytes: int, processes: int) -> None: ...
@@ -148,7 +151,9 @@ class GroupV2(_Base):
             _write(f"{self.folder}/memory.peak", "reset")
 
     def joins(self) -> list[int]:
-        return [os.open(f"{self.folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)]
+        return [
+            os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ]  # the program's process is born in it
 
     def limit(self, memory_bytes: int, processes: int) -> None:
         if memory_bytes != self.memory:

@@ -63,20 +63,21 @@ class Nursery:
         except TimeoutError:
             await self.stop()
             raise SpawnFailed(f"the zygote was not ready within {_START_TIMEOUT_S:g} s") from None
-        except SpawnFailed:
-            raise SpawnFailed(f"the zygote did not start: {await self._last_words()}") from None
+        except SpawnFailed as error:
+            words = await self._last_words()
+            raise SpawnFailed(f"the zygote did not start: {words or error}") from None
         self.is_alive = True
 
     async def _last_words(self) -> str:
         assert self._process is not None and self._process.stderr is not None
         text = (await asyncio.to_thread(self._process.stderr.read)).decode(errors="replace").strip()
         await self.stop()
-        return text.rpartition("\n")[2] or "it said nothing"
+        return text.rpartition("\n")[2]
 
     def _hear(self) -> None:
         assert self._control is not None
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._control, protocol.MADE.size, 1)
+            data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 1)
         except BlockingIOError:
             return
         except OSError:
@@ -84,10 +85,13 @@ class Nursery:
         if not data:
             self._lose()
             return
-        serial, number = protocol.MADE.unpack(data)
+        serial, number = protocol.MADE.unpack_from(data)
         if serial == 0:
             assert self._started is not None
-            self._started.set_result(None)
+            if number:
+                self._started.set_exception(SpawnFailed(data[protocol.MADE.size :].decode(errors="replace")))
+            else:
+                self._started.set_result(None)
             return
         member = self._making.pop(serial, None)
         if member is not None:
@@ -102,7 +106,7 @@ class Nursery:
         was_alive, self.is_alive = self.is_alive, False
         self._loss.set()
         if self._started is not None and not self._started.done():
-            self._started.set_exception(SpawnFailed("gone"))
+            self._started.set_exception(SpawnFailed("it said nothing"))
         for member in self._making.values():
             member.on_made(1, -1)
         self._making.clear()

@@ -6,8 +6,8 @@ run never begins. The two are copies of the zygote, and so is every page they wr
 
 from __future__ import annotations
 
+import _signal
 import contextlib
-import fcntl
 import os
 import resource
 import signal
@@ -19,7 +19,7 @@ from jobyard.executors.sandbox.daemon.inside import collect, kernel, program
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _CODE_FD, _STATUS_FD = 3, 4
-_HIGH_FD = 64
+_SIGCHLD, _DEFAULT = int(signal.SIGCHLD), _signal.SIG_DFL
 _PID_PLACE: Final = (0x7FEDCBA9).to_bytes(4, "little")  # stands for the program's own pid in the filter
 
 
@@ -40,9 +40,10 @@ def begin(config: dict[str, Any], order: Order, descriptors: list[int]) -> progr
         if config["user_namespace"]:
             step = "user namespace"
             map_user(order.uid, 0)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _signal.signal(_SIGCHLD, _DEFAULT)
         step = "fork"
-        child, pidfd = kernel.clone()
+        into = descriptors[wire.GROUPS] if config["clone_into_group"] else -1
+        child, pidfd = kernel.clone(0, into)
         if child:
             step = "init"
             _be_init(status, child, pidfd, config, order)
@@ -68,12 +69,10 @@ def map_user(inside: int, outside: int) -> None:
 def _drop(config: dict[str, Any], uid: int) -> None:
     """No user but this, no capability, no way to another."""
     if config["set_uid"]:
-        os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)  # the capabilities go with it
     else:
         kernel.drop_capabilities()
-    kernel.no_new_privileges()
 
 
 def _say(status: int, what: bytes, body: bytes = b"") -> None:
@@ -94,15 +93,14 @@ def _fail(status: int, step: str, error: BaseException) -> NoReturn:
 def _be_init(status: int, child: int, pidfd: int, config: dict[str, Any], order: Order) -> NoReturn:
     _drop(config, order.uid)
     kernel.set_dumpable(False)
-    kernel.die_with_parent()  # not before: a change of user takes it back
     if not config["namespaces"]:
+        kernel.die_with_parent()  # not before: a change of user takes it back
         with socket.socket(fileno=os.dup(status)) as link:
-            socket.send_fds(link, [wire.STATUS_HEAD.pack(b"P", 0)], [pidfd])  # what to kill, without a namespace
+            socket.send_fds(link, [wire.STATUS_HEAD.pack(b"P", 0)], [pidfd])  # what to kill
     os.dup2(status, _STATUS_FD)
     os.closerange(_STATUS_FD + 1, 1 << 20)
-    os.closerange(_CODE_FD, _STATUS_FD)
     if config["shares_filter"]:
-        kernel.load_filter(config["filter"])
+        config["filter"].load()
     ended = _wait(child)
     if config["namespaces"]:
         _clear()
@@ -142,8 +140,9 @@ def _be_program(config: dict[str, Any], order: Order, descriptors: list[int]) ->
     status = descriptors[wire.STATUS]
     step = "control groups"
     try:
-        for descriptor in descriptors[wire.GROUPS :]:
-            os.write(descriptor, b"0")
+        if not config["clone_into_group"]:
+            for descriptor in descriptors[wire.GROUPS :]:
+                os.write(descriptor, b"0")
         if config["namespaces"]:
             step = "folders"
             kernel.unshare(kernel.NEWCGROUP)
@@ -152,9 +151,9 @@ def _be_program(config: dict[str, Any], order: Order, descriptors: list[int]) ->
         _drop(config, order.uid)
         os.setsid()
         kernel.set_dumpable(True)
-        kernel.die_with_parent()
         if config["landlock"] is not None:
             step = "Landlock"
+            kernel.die_with_parent()
             kernel.landlock_restrict(config["landlock"])
         step = "descriptors"
         _place(descriptors)
@@ -189,17 +188,19 @@ def _mount(order: Order) -> None:
 
 
 def _place(descriptors: list[int]) -> None:
-    """Input and outputs at 0, 1, 2, then code and status; nothing else is open."""
+    """Input and outputs at 0, 1, 2, then code and status; nothing else is open. The zygote keeps those numbers free."""
     order = (wire.STDIN, wire.STDOUT, wire.STDERR, wire.CODE, wire.STATUS)
-    high = [fcntl.fcntl(descriptors[which], fcntl.F_DUPFD_CLOEXEC, _HIGH_FD) for which in order]
-    for target, source in enumerate(high):
-        os.dup2(source, target, inheritable=target < _CODE_FD)
+    for target, which in enumerate(order):
+        os.dup2(descriptors[which], target, inheritable=target < _CODE_FD)
     os.closerange(_STATUS_FD + 1, 1 << 20)
 
 
 def _filter(config: dict[str, Any]) -> None:
-    if config["filter"]:
-        kernel.load_filter(config["filter"].replace(_PID_PLACE, os.getpid().to_bytes(4, "little")))
+    if config["pid_in_filter"]:
+        own = os.getpid().to_bytes(4, "little")
+        kernel.Filter(config["filter_bytes"].replace(_PID_PLACE, own)).load()
+    elif config["filter"] is not None:
+        config["filter"].load()
 
 
 def _prepare(kind: dict[str, Any]) -> Any:
@@ -209,4 +210,4 @@ def _prepare(kind: dict[str, Any]) -> Any:
         for which, most in kind["limits"].items():
             resource.setrlimit(getattr(resource, which), (most, most))
         os.execve(kind["argv"][0], kind["argv"], dict(os.environ))
-    return program.prepare_python() if kind["type"] == "python" else None
+    return program.wake() if kind["type"] == "python" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal
 import builtins
 import contextlib
 import gc
@@ -20,6 +21,8 @@ from jobyard.executors.sandbox.daemon.inside import protocol as wire
 from jobyard.executors.sandbox.daemon.inside import traces
 
 _MARSHAL = 2  # plain values only, and the same in every version since
+_SAMPLE = marshal.dumps({"files": [["main.py", 1, 0o644]], "limits": {"cpu": 1}}, _MARSHAL)
+_REHEARSALS = 20  # the interpreter rewrites code that it has seen often: better in the zygote than in every copy
 _LIMITS = {
     "cpu": resource.RLIMIT_CPU,
     "files_open": resource.RLIMIT_NOFILE,
@@ -36,32 +39,43 @@ class Program(NamedTuple):
     names: dict[str, Any]
 
 
-def prepare_python() -> types.ModuleType:
-    """All that a fresh interpreter would have, before the request is there."""
+_main = types.ModuleType("__main__")
+
+
+def prepare_python() -> None:
+    """All that a fresh interpreter would have; done once, by the zygote."""
+    reading, writing = os.pipe()  # streams look at their descriptor when they are made; the program's are pipes, too
+    for target, source in ((0, reading), (1, writing), (2, writing)):
+        os.dup2(source, target)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "surrogateescape")
     # By line, so that what was printed before the time ran out is not lost in a buffer.
     sys.stdout = _writer(1, "surrogateescape")
     sys.stderr = _writer(2, "backslashreplace")
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, f"__{name}__", getattr(sys, name))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    random.seed()  # what a fork would have done for these two
-    threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
-    main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = main
+    os.close(reading)
+    os.close(writing)
+    _main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = _main
     sys.excepthook = sys.__excepthook__ = traces.show
+    for _ in range(_REHEARSALS):
+        _rehearse()
+
+
+def wake() -> types.ModuleType:
+    """What must be new in every member."""
+    _signal.signal(2, _signal.default_int_handler)
+    random.seed()  # a fork would have done it, and the next line
+    threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     _rehearse()
-    return main
+    return _main
 
 
 def _rehearse() -> None:
     """Do once what every run does: the pages that it writes to are copied now and not while somebody waits."""
-    sample = marshal.dumps({"files": [["main.py", 1, 0o644]], "limits": {"cpu": 1}}, _MARSHAL)
-    marshal.loads(sample)  # noqa: S302 our own
+    marshal.loads(_SAMPLE)  # noqa: S302 our own
     stream = io.StringIO()
-    code = compile(b"print(1)", "", "exec", dont_inherit=True)
-    exec(code, {"print": lambda value: print(value, file=stream)})
+    exec(compile(b"print(1)", "", "exec", dont_inherit=True), {"print": lambda value: print(value, file=stream)})
     sys.stdout.flush()
     gc.collect()
 

@@ -6,6 +6,7 @@ import _sitebuiltins
 import array
 import builtins
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
@@ -20,6 +21,7 @@ from jobyard.executors.sandbox.daemon.inside import kernel, member, program, roo
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _MOST_DESCRIPTORS = 16
+_RESERVED = 8
 _MOST = {
     resource.RLIMIT_CORE: 0,
     resource.RLIMIT_MEMLOCK: 64 << 10,
@@ -34,28 +36,54 @@ _MOST = {
 
 def run(config: dict[str, Any], control: socket.socket) -> program.Program:
     """Serve orders until the supervisor is gone; comes back only in a program's process."""
+    control = _move_up(control)
+    try:
+        _get_ready(config)
+    except BaseException as error:
+        control.send(wire.MADE.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
+        os._exit(1)
+    control.send(wire.MADE.pack(0, 0))
+    while True:
+        made = _serve(config, control)
+        if made is not None:
+            return made
+
+
+def _get_ready(config: dict[str, Any]) -> None:
     kernel.die_with_parent()
     if config["namespaces"]:
         if config["user_namespace"]:
             member.map_user(0, config["uid"])
         root.build(config["root"])
         kernel.set_hostname("box")
+    if config["set_uid"]:
+        os.setgroups([])
+    kernel.drop_bounding_set()
+    kernel.no_new_privileges()  # what holds for the zygote holds for every member
+    _limit()
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
-    _preload(config["preload"])
-    kernel.drop_bounding_set()
-    _limit()
+    config["filter_bytes"] = config["filter"]
+    config["filter"] = kernel.Filter(config["filter"]) if config["filter"] else None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries members; their pidfds tell the supervisor
+    _preload(config["preload"])
+    program.prepare_python()
     config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for name in [name for name in sys.modules if name.startswith("jobyard")]:
         del sys.modules[name]  # they have what they need of each other
     gc.collect()
     gc.freeze()
-    control.send(wire.MADE.pack(0, 0))
-    while True:
-        made = _serve(config, control)
-        if made is not None:
-            return made
+
+
+def _move_up(control: socket.socket) -> socket.socket:
+    """Members want 0 to 4 for themselves: what is sent to us must not come to lie there."""
+    moved = socket.socket(fileno=fcntl.fcntl(control.fileno(), fcntl.F_DUPFD_CLOEXEC, _RESERVED))
+    control.close()
+    nothing = fcntl.fcntl(os.open("/dev/null", os.O_RDWR), fcntl.F_DUPFD_CLOEXEC, _RESERVED)
+    for descriptor in range(_RESERVED):
+        os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+    return moved
 
 
 def _serve(config: dict[str, Any], control: socket.socket) -> program.Program | None:
