@@ -66,6 +66,7 @@ class Daemon:
         self._task: asyncio.Task[None] | None = None
         self.path = ""
         self.last_words = ""
+        self.died = asyncio.Event()  # at least once
 
     @property
     def pid(self) -> int | None:
@@ -93,7 +94,9 @@ class Daemon:
             code = await self._live()
             early_deaths = 0 if loop.time() - began >= STEADY_SECONDS else early_deaths + 1
             seconds = wait_seconds(early_deaths)
-            log.warning("the sandbox daemon ended with code %d; another starts in %g s", code, seconds)
+            self.died.set()
+            said = f" ({self.last_words})" if self.last_words else ""
+            log.warning("the sandbox daemon ended with code %d%s; another starts in %g s", code, said, seconds)
             await asyncio.sleep(seconds)
 
     async def _live(self) -> int:

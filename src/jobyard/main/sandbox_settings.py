@@ -72,4 +72,8 @@ BOUNDS = (
     _most("max_file_bytes", "How large those that come with it may be together."),
     _most("max_batch", "How many inputs one batch may have."),
 )
-SANDBOX = (ENABLED, SOCKET, MIN_TIER, SLOTS, LANGUAGES, POOL, ALLOW_USERS, *BOUNDS)
+TESTING = Setting(
+    variable="JOBYARD_SANDBOX_TESTING",
+    doc="Set: a sandbox daemon may be told to leave a layer out, to test the others.",
+)
+SANDBOX = (ENABLED, SOCKET, MIN_TIER, SLOTS, LANGUAGES, POOL, ALLOW_USERS, *BOUNDS, TESTING)

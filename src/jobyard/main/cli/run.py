@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from jobyard.executors.sandbox.bounds import check, file_name
 from jobyard.executors.sandbox.client import Client, RunRefused
 from jobyard.executors.sandbox.order import Order
 from jobyard.executors.sandbox.result import run_result
-from jobyard.executors.sandbox.wire import File, Limits
+from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits
 from jobyard.main.cli.session import Session, server_yard, verb
 from jobyard.main.config.shape import SandboxSection
 from jobyard.main.sandbox import Daemon
@@ -102,11 +103,26 @@ async def run_here(section: SandboxSection, order: Order, show: Write) -> dict[s
             await daemon.start()
             client.path = daemon.path
         await client.start()
-        return run_result(await client.run(order.run(order.inputs[0], stream=True), show))
+        running = asyncio.ensure_future(client.run(order.run(order.inputs[0], stream=True), show))
+        return run_result(await (running if daemon is None else while_alive(running, daemon)))
     finally:
         await client.stop()
         if daemon is not None:
             await daemon.stop()
+
+
+async def while_alive(running: asyncio.Future[Finished], daemon: Daemon) -> Finished:
+    """Nobody waits for a daemon that cannot start, though another would be tried."""
+    died = asyncio.ensure_future(daemon.died.wait())
+    try:
+        either: list[asyncio.Future[Any]] = [running, died]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise RunRefused(Fault.SANDBOX_UNAVAILABLE, daemon.last_words or "the daemon ended")
+        return await running
+    finally:
+        died.cancel()
+        running.cancel()
 
 
 async def run_far(session: Session, order: Order, show: Write) -> dict[str, Any]:
@@ -197,5 +213,5 @@ def summary(result: dict[str, Any]) -> str:
     cut = [name for name, is_cut in result["truncated"].items() if is_cut]
     notes = [f"{' and '.join(cut)} {'was' if len(cut) == 1 else 'were'} cut"] if cut else []
     if result["verdict"] == "COMPILE_ERROR":
-        notes.append("\n" + result["compile"]["stderr"].rstrip())
+        return f"COMPILE_ERROR\n{result['compile']['stderr'].rstrip()}"
     return "; ".join([", ".join(parts), *notes, *result.get("notes", ())])
