@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2 as httpx
 import msgspec
 import pytest
 from tests.conformance.support import new
@@ -24,6 +26,7 @@ from jobyard.main import sandbox
 from jobyard.main.cli.sandbox_findings import of_one, of_sandboxes
 from jobyard.main.config.shape import SandboxSection
 from jobyard.main.sandbox import Sandbox, daemon_command, daemon_environment, give_sandbox, sweep
+from jobyard.main.worker_health import WorkerHealth
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Level
 from jobyard.service.sandboxes import Sandboxes, SandboxInfo, tell, told
@@ -114,6 +117,23 @@ async def test_a_sandbox_that_refuses_is_red_and_says_why(tmp_path: Path) -> Non
             [info] = await eventually(lambda: some(yard))
             assert (info.tier, info.reason) == (None, "no namespaces here")
             assert made(yard).daemon is None
+
+
+async def test_the_readiness_of_its_worker_says_why(tmp_path: Path) -> None:
+    yard = Jobyard("memory://")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    async with daemon(tmp_path, state=State(reason="no namespaces here")) as fake, yard:
+        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+        health = WorkerHealth(yard, "127.0.0.1", port)
+        worker = yard.worker()
+        async with health.serving(worker, lambda: False), worker, httpx.AsyncClient() as client:
+            await eventually(lambda: made(yard).client.state)
+            answer = await client.get(f"http://127.0.0.1:{port}/readyz")
+            assert (answer.status_code, "no namespaces here" in answer.json()["reason"]) == (503, True)
+            fake.tell(State(tier=Tier.B, slots=2))
+            await eventually(lambda: made(yard).check().ok)
+            assert (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
 
 
 async def some(yard: Jobyard) -> list[SandboxInfo]:

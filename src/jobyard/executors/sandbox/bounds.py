@@ -10,7 +10,6 @@ import msgspec
 
 from jobyard.errors import BadInput
 from jobyard.executors.sandbox.order import Order
-from jobyard.executors.sandbox.wire import File
 
 MAX_NAME_BYTES = 255  # of each part, as file systems have it
 MAX_PATH_BYTES = 1024
@@ -20,12 +19,21 @@ MAX_ARGS_BYTES = 64 << 10
 LEAST = {
     "time_seconds": 0.001,
     "cpu_seconds": 0.001,
-    "memory_mb": 1,
+    "memory_mb": 4,
     "processes": 1,
     "files_open": 16,
     "output_bytes": 1,
     "disk_mb": 1,
     "disk_files": 16,
+}
+
+# What the program itself is called, where it lies in a file beside those that come with it.
+OWN_FILES = {
+    "python": ("main.py",),
+    "bash": ("main.sh",),
+    "javascript": ("main.js",),
+    "c": ("main.c", "program"),
+    "cpp": ("main.cpp", "program"),
 }
 
 
@@ -71,7 +79,7 @@ def trouble(order: Order, bounds: Bounds) -> Iterator[Wrong]:
         yield from _size(("inputs", number), len(data), bounds.max_input_bytes)
     yield from _limits(order, bounds)
     yield from _args(order.args)
-    yield from _files(order.files, bounds)
+    yield from _files(order, bounds)
     yield from names(order.collect, "collect", bounds.max_files)
 
 
@@ -96,14 +104,15 @@ def _args(args: tuple[str, ...]) -> Iterator[Wrong]:
     yield from _size(("args",), sum(len(text.encode()) for text in args), MAX_ARGS_BYTES)
 
 
-def _files(files: tuple[File, ...], bounds: Bounds) -> Iterator[Wrong]:
-    for wrong in names(tuple(file.name for file in files), "files", bounds.max_files):
+def _files(order: Order, bounds: Bounds) -> Iterator[Wrong]:
+    own = OWN_FILES.get(order.language, ())
+    for wrong in names(tuple(file.name for file in order.files), "files", bounds.max_files, own):
         where = (*wrong.where, "name") if len(wrong.where) > 1 else wrong.where
         yield Wrong(where, wrong.why)
-    yield from _size(("files",), sum(len(file.data) for file in files), bounds.max_file_bytes)
+    yield from _size(("files",), sum(len(file.data) for file in order.files), bounds.max_file_bytes)
 
 
-def names(given: tuple[str, ...], what: str, most: int) -> Iterator[Wrong]:
+def names(given: tuple[str, ...], what: str, most: int, own: tuple[str, ...] = ()) -> Iterator[Wrong]:
     """Each on its own, and all together: two cannot stand in the same place."""
     if len(given) > most:
         yield Wrong((what,), f"At most {most} are taken.")
@@ -111,7 +120,9 @@ def names(given: tuple[str, ...], what: str, most: int) -> Iterator[Wrong]:
     folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in given) for end in range(1, len(parts))}
     for number, name in enumerate(given):
         why = file_name(name)
-        if why is None and name in seen:
+        if why is None and name.partition("/")[0] in own:
+            why = "The program itself is called that."
+        elif why is None and name in seen:
             why = "There are two of that name."
         elif why is None and name in folders:
             why = "Another one makes a folder of it."
