@@ -6,8 +6,9 @@ import ctypes
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
+from tests.executors.sandbox import delegated
+from tests.executors.sandbox.attacking import Setting
 from tests.executors.sandbox.ordinary import USER, possible
 
 from jobyard.executors.sandbox.wire import Tier
@@ -16,12 +17,14 @@ LANDLOCK_CREATE_RULESET = 444  # the same number everywhere
 ASK_VERSION = 1
 
 
-def offers(tier: Tier, as_ordinary: bool) -> bool:
-    if as_ordinary and possible() is not None:
+def offers(setting: Setting) -> bool:
+    if setting.as_ordinary and possible() is not None:
         return False
-    match tier:
+    if setting.has_groups and not delegated.possible():
+        return False
+    match setting.tier:
         case Tier.A:
-            return os.geteuid() == 0 and not as_ordinary and _unshares([]) and _has_writable_groups()
+            return os.geteuid() == 0 and not setting.as_ordinary and _unshares([]) and delegated.possible()
         case Tier.B:
             return _unshares(
                 ["setpriv", "--reuid", str(USER), "--clear-groups"] if os.geteuid() == 0 else [], user=True
@@ -37,10 +40,3 @@ def _unshares(before: list[str], *, user: bool = False) -> bool:
     flags = ["--user", "--map-root-user"] if user else []
     words = [*before, "unshare", *flags, "--mount", "--pid", "--net", "--fork", "mount", "-t", "tmpfs", "none", "/mnt"]
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
-
-
-def _has_writable_groups() -> bool:
-    top = Path("/sys/fs/cgroup")
-    in_parts = all(os.access(top / name / "cgroup.procs", os.W_OK) for name in ("memory", "pids"))
-    whole = top / "cgroup.controllers"
-    return in_parts or (whole.exists() and {"memory", "pids"} <= set(whole.read_text().split()))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 from tests.executors.sandbox.attacking import Playing, Setting, settings
 from tests.executors.sandbox.machine import offers
+from tests.support import python
 
+from jobyard.executors.sandbox.attacks.__main__ import Played
 from jobyard.executors.sandbox.attacks.attack import Attack, Layer
 from jobyard.executors.sandbox.attacks.catalogue import ATTACKS
 from jobyard.executors.sandbox.attacks.play import chosen
@@ -27,7 +31,7 @@ def playing() -> Iterator[Playing]:
 def test_every_attack_is_held(setting: Setting, playing: Playing) -> None:
     played = playing.of(setting)
     if played.state is None or played.state.tier is None:
-        assert not offers(setting.tier, setting.as_ordinary), f"this machine can do better: {played.refusal}"
+        assert not offers(setting), f"this machine can do better: {played.refusal}"
         pytest.skip(f"{setting} is not to be had here: {played.refusal}")
     assert played.state.tier is setting.tier
     loose = {
@@ -56,6 +60,17 @@ def test_each_attack_promises_something_in_each_tier() -> None:
 
 def _is_held_without(attack: Attack, layer: Layer) -> bool:
     return bool(attack.expectation(Tier.A, layer))
+
+
+def test_tier_b_without_groups_does_without_no_layer() -> None:
+    """One process is all that it can hold, and the filter is what keeps it at one: it refuses rather than guess."""
+    for layer in Layer:
+        answer = python(
+            "-m", "jobyard.executors.sandbox.attacks", "--tier", "B", "--without", layer, "--only", "49", cwd=Path("/")
+        )
+        played = msgspec.json.decode(answer.stdout, type=Played)
+        assert played.reports == [], layer
+        assert played.refusal.startswith("B: ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user tests what it has")

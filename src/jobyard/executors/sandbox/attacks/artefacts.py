@@ -57,7 +57,7 @@ ATTACKS = (
         "a pipe, a folder and a socket to be brought back",
         "os.mkdir('folder')\nattempt('fifo', os.mkfifo, 'pipe')\n",
         ("pipe", "folder"),
-        Expected(files={}, notes=2, in_ms=1000),
+        Expected(files={}, notes=2, in_ms=2000),
     ),
     _collect(
         93,

@@ -7,7 +7,7 @@ from jobyard.executors.sandbox.wire import Limits, Tier, Verdict
 
 FORKED = {"fork": "DONE parent"}
 FORKLESS = {Layer.NAMESPACES: (NO_FORK,)}
-MAY_FORK = {Tier.B: (Expected(says=FORKED, in_ms=300), NO_FORK), Tier.C: (NO_FORK,)}
+MAY_FORK = {Tier.B: (Expected(says=FORKED, in_ms=1500), NO_FORK), Tier.C: (NO_FORK,)}
 FLOOD = """\
 import os
 while True:
@@ -55,7 +55,7 @@ def fork():
 
 attempt("fork", fork)
 """,
-        expected=Expected(says=FORKED, in_ms=300),
+        expected=Expected(says=FORKED, in_ms=1500),
         tiers=MAY_FORK,
         without=FORKLESS,
     ),
@@ -73,7 +73,7 @@ def fork():
 
 attempt("fork", fork)
 """,
-        expected=Expected(says=FORKED, in_ms=300),
+        expected=Expected(says=FORKED, in_ms=1500),
         tiers=MAY_FORK,
         without=FORKLESS,
     ),
@@ -101,7 +101,7 @@ while True:
         number=41,
         name="1 MB of stdin never read",
         program="print('done')\n",
-        expected=Expected(stdout=b"done\n", in_ms=1000),
+        expected=Expected(stdout=b"done\n", in_ms=2000),
         stdin=MEGABYTE,
     ),
     Attack(
@@ -188,7 +188,7 @@ attempt("fork", fork)
         number=74,
         name="output of one byte more",
         program="import os, time\nos.write(1, b'x' * 1001)\ntime.sleep(60)\n",
-        expected=Expected(verdicts=(Verdict.OUTPUT_LIMIT,), stdout_bytes=1000, in_ms=1000),
+        expected=Expected(verdicts=(Verdict.OUTPUT_LIMIT,), stdout_bytes=1000, in_ms=2000),
         limits=SMALL,
     ),
     Attack(

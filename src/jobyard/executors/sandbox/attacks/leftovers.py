@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import tempfile
 import time
@@ -105,23 +106,21 @@ def descendants(daemon: int) -> list[int]:
 
 
 def groups(daemon: int) -> Iterator[Path]:
-    """Control groups of this daemon: their folders carry our name and its number."""
-    for mount in _cgroup_mounts():
-        for top in _named(mount, daemon):
+    """Control groups of this daemon: below its own, in folders that carry our name and its number."""
+    for base in _bases(daemon):
+        for top in base.glob(f"{OURS}-{daemon}-*"):
             yield from (Path(folder) for folder, _, _ in os.walk(top))
 
 
-def _named(mount: Path, daemon: int) -> Iterator[Path]:
-    for folder, names, _ in os.walk(mount):
-        for name in [name for name in names if OURS in name]:
-            names.remove(name)
-            if str(daemon) in name:
-                yield Path(folder) / name
-
-
-def _cgroup_mounts() -> list[Path]:
+@functools.cache
+def _bases(daemon: int) -> frozenset[Path]:
     fields = [line.split() for line in (PROC / "self" / "mounts").read_text().splitlines()]
-    return [Path(each[1]) for each in fields if each[2] in {"cgroup", "cgroup2"}]
+    mounts = [Path(each[1]) for each in fields if each[2] in {"cgroup", "cgroup2"}]
+    try:
+        own = [line.split(":", 2)[2] for line in (PROC / str(daemon) / "cgroup").read_text().splitlines()]
+    except OSError:
+        own = []
+    return frozenset({*mounts, *(mount / path.lstrip("/") for mount in mounts for path in own)})
 
 
 def _marked() -> Iterator[str]:

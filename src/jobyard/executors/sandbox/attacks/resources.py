@@ -149,7 +149,7 @@ def fork():
     for _ in range(4):
         if os.fork() == 0:
             kept = bytearray(b"x") * (60 << 20)
-            time.sleep(0.5)
+            time.sleep(0.3)
             print("child: ESCAPED" if os.getppid() == 1 else "child: held", flush=True)
             os._exit(0)
     return "children"
@@ -284,7 +284,7 @@ def fork():
             os._exit(0)
 
 attempt("fork", fork)
-time.sleep(0.5)
+time.sleep(0.2)
 """,
         expected=NO_MEMORY,
         tiers={Tier.B: (NO_MEMORY, NO_FORK, ENDED), Tier.C: (NO_FORK, ENDED)},
