@@ -202,8 +202,9 @@ async def test_without_any_sandbox_it_is_said_and_nothing_is_queued() -> None:
         assert (answer.status_code, answer.json()["code"]) == (503, "sandbox_unavailable")
         await tell(scene.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
         answer = await client.post("/execute", json=body())
-        assert answer.json()["detail"] == "There are no namespaces here."
-        assert (await client.get("/languages")).json() == {"items": [], "reason": "There are no namespaces here."}
+        why = "No worker can run programs now: There are no namespaces here."
+        assert answer.json()["detail"] == why
+        assert (await client.get("/languages")).json() == {"items": [], "reason": why}
         assert (await scene.store.find(Filter(), 10)).jobs == ()
         await tell_of_languages(scene.store)
         assert (await client.post("/execute", json=body())).status_code == 202  # known as soon as it is told

@@ -87,4 +87,5 @@ def why_none(known: Sequence[SandboxInfo]) -> str:
     """Why no program can be run."""
     if not known:
         return "No live worker has a sandbox."
-    return " ".join(sorted({info.reason for info in known if info.reason})) or "No language passed its self-test."
+    reasons = " ".join(sorted({info.reason for info in known if info.reason}))
+    return f"No worker can run programs now: {reasons}" if reasons else "No language passed its self-test."

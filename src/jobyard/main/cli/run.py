@@ -18,6 +18,7 @@ from jobyard.executors.sandbox.client import Client, RunRefused
 from jobyard.executors.sandbox.order import Order
 from jobyard.executors.sandbox.result import run_result
 from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits
+from jobyard.main.cli.render import visible
 from jobyard.main.cli.session import Session, server_yard, verb
 from jobyard.main.config.shape import SandboxSection
 from jobyard.main.sandbox import Daemon
@@ -180,9 +181,18 @@ def standard_input() -> bytes:
 
 
 def write(fd: int, data: bytes) -> None:
+    """As it is; but a stranger's program must not command somebody's terminal."""
     stream = sys.stdout if fd == 1 else sys.stderr
-    stream.buffer.write(data)
+    stream.buffer.write(for_terminal(data) if stream.isatty() else data)
     stream.buffer.flush()
+
+
+def for_terminal(data: bytes) -> bytes:
+    r"""
+    >>> for_terminal(b"a\tb\n\x1b[31m")
+    b'a\tb\n\\x1b[31m'
+    """
+    return visible(data.decode("utf-8", "replace"), lines=True).encode()
 
 
 def quiet(fd: int, data: bytes) -> None: ...
