@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.member import Member
+from jobyard.executors.sandbox.daemon.nursery import MEMBER_TIMEOUT_S
 from jobyard.executors.sandbox.wire import Limits, Verdict
 
 Tell = Callable[[int, bytes], None]
@@ -68,7 +69,7 @@ class Execution:
         self._timers: list[asyncio.TimerHandle] = []
         self._collecting = -1
         self._wants_files = False
-        self._began = self._ended = 0
+        self.began = self._ended = 0  # in ns, monotonic
         self._rusage: tuple[int, int] | None = None
         self.ended = Ended()
 
@@ -79,13 +80,19 @@ class Execution:
             self.on_lost()
         if member.group is not None:
             member.group.limit(limits.memory_mb << 20, limits.processes)
-            member.group.start()
         if collect:
             self._wants_files = True
             member.status.sendall(_collect_request(collect, collect_bytes))
-        self._began = time.monotonic_ns()
+        if not member.is_spare:  # made for this run: it finds its code when it is
+            _Feeder(member, "code", code)
+            async with asyncio.timeout(MEMBER_TIMEOUT_S):
+                await member.ready()
+        if member.group is not None:
+            member.group.start()
+        self.began = member.ready_at if not member.is_spare else time.monotonic_ns()
         self._start_timers()
-        _Feeder(member, "code", code)
+        if member.is_spare:
+            _Feeder(member, "code", code)
         _Feeder(member, "stdin", stdin)
         try:
             await self._over
@@ -171,7 +178,7 @@ class Execution:
     def _measure(self) -> None:
         ended, group = self.ended, self._member.group
         until = self._ended or time.monotonic_ns()
-        ended.wall_ms = (until - self._began) / 1e6
+        ended.wall_ms = (until - self.began) / 1e6
         ended.stdout_truncated, ended.stderr_truncated = self._truncated
         ended.stdout, ended.stderr = (
             whole(bytes(data)) if cut else bytes(data) for data, cut in zip(self._outputs, self._truncated, strict=True)

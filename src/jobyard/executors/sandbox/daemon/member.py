@@ -34,12 +34,16 @@ class Listener(Protocol):
 
 
 class Member:
-    def __init__(self, serial: int, kind: int, uid: int, disk: tuple[int, int], group: Group | None) -> None:
+    def __init__(
+        self, serial: int, kind: int, uid: int, disk: tuple[int, int], group: Group | None, *, is_spare: bool
+    ) -> None:
         self.serial, self.kind, self.uid, self.disk, self.group = serial, kind, uid, disk, group
+        self.is_spare = is_spare
         self.listener: Listener | None = None
         self.pidfd = self.program_pidfd = -1
         self.is_lost = False
         self.used_before = 0  # microseconds of processor, until it was ready
+        self.ready_at = 0  # on the monotonic clock, in ns
         self._loop = asyncio.get_running_loop()
         self._made: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -56,12 +60,12 @@ class Member:
 
     def hand_over(self, control: socket.socket) -> None:
         """Order it from the zygote; our copies of its ends are closed."""
-        order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.disk)
+        order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.disk, self.is_spare)
         joins = self.group.joins() if self.group else []
         try:
             socket.send_fds(control, [order], [*self._theirs, self._theirs_status.fileno(), *joins])
         finally:
-            for descriptor in (*self._theirs, *joins):
+            for descriptor in self._theirs:
                 os.close(descriptor)
             self._theirs_status.close()
         self._loop.add_reader(self.status.fileno(), self._read_status)
@@ -77,10 +81,9 @@ class Member:
                 self._made.set_result(None)
 
     async def ready(self) -> None:
+        """It waits for its code, or has it already. Raises SpawnFailed."""
         await self._made
         await self._ready
-        if self.group:
-            self.group.forget_peak()
 
     # What it says
 
@@ -112,7 +115,7 @@ class Member:
                 self.listener.on_status(what, body)
         elif what == protocol.READY:
             if body:
-                (self.used_before,) = protocol.USED.unpack(body)
+                self.used_before, self.ready_at = protocol.READY_BODY.unpack(body)
             self._ready.set_result(None)
         elif what == protocol.FAILED:
             self._ready.set_exception(SpawnFailed(body.decode(errors="replace")))

@@ -8,7 +8,7 @@ import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from jobyard.executors.sandbox.daemon import bundle
 from jobyard.executors.sandbox.daemon.cgroups import Groups
@@ -16,7 +16,7 @@ from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.member import Member, SpawnFailed
 
 _START_TIMEOUT_S = 20.0
-_MEMBER_TIMEOUT_S = 10.0
+MEMBER_TIMEOUT_S: Final = 10.0
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
 _REMOVE_AGAIN_S = 0.002
 _REMOVE_TRIES = 1000
@@ -120,8 +120,8 @@ class Nursery:
         except TimeoutError:
             return False
 
-    async def make(self, kind: int, disk: tuple[int, int]) -> Member:
-        """A member that waits for its code. Raises SpawnFailed."""
+    def order(self, kind: int, disk: tuple[int, int], *, is_spare: bool) -> Member:
+        """A member that is on its way: whoever gets it waits until it is ready, and buries it. Raises SpawnFailed."""
         if self._control is None or not self.is_alive:
             raise SpawnFailed("there is no zygote")
         if not self._uids:
@@ -131,15 +131,27 @@ class Nursery:
         member: Member | None = None
         try:
             group = self._groups.make(self._serial) if self._groups else None
-            member = self._making[self._serial] = Member(self._serial, kind, uid, disk, group)
+            member = Member(self._serial, kind, uid, disk, group, is_spare=is_spare)
+            self._making[self._serial] = member
             member.hand_over(self._control)
-            async with asyncio.timeout(_MEMBER_TIMEOUT_S):
-                await member.ready()
-        except BaseException as error:
+        except OSError as error:
             if member is None:
                 self._uids.append(uid)
             else:
                 self.bury(member)
+            raise SpawnFailed(str(error)) from error
+        return member
+
+    async def make(self, kind: int, disk: tuple[int, int]) -> Member:
+        """A spare member that waits for its code. Raises SpawnFailed."""
+        member = self.order(kind, disk, is_spare=True)
+        try:
+            async with asyncio.timeout(MEMBER_TIMEOUT_S):
+                await member.ready()
+            if member.group is not None:
+                member.group.forget_peak()
+        except BaseException as error:
+            self.bury(member)
             if isinstance(error, OSError | TimeoutError):
                 raise SpawnFailed(str(error) or "a member was not ready in time") from error
             raise
@@ -155,9 +167,9 @@ class Nursery:
         self._making.pop(member.serial, None)
         await member.gone()
         member.close()
-        if member.group is not None:
+        if member.group is not None and self._groups is not None:
             for _ in range(_REMOVE_TRIES):
-                if member.group.remove():
+                if self._groups.release(member.group):
                     break
                 await asyncio.sleep(_REMOVE_AGAIN_S)
         self._uids.append(member.uid)

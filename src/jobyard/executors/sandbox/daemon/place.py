@@ -92,7 +92,6 @@ class Place:
             "become": _ordinary_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
             "root": roots.steps(_drivers()) if self._has_namespaces else [],
             "filter": b"" if "seccomp" in self._without else seccomp.build(rules),
-            "shares_filter": self.can_fork and "seccomp" not in self._without,
             "pid_in_filter": rules.own_pid_only and "seccomp" not in self._without,
             "clone_into_group": self.groups is not None and self.groups.version == "v2",
             "landlock": None if self._has_namespaces else landlock.rules(),
@@ -120,8 +119,8 @@ class Place:
         for kind in set(kinds):
             self._pools[kind].refill()
 
-    async def take(self, kind: str, limits: Limits) -> Member:
-        return await self._pools[kind].take(disk_of(limits, self.has_folder))
+    def take(self, kind: str, limits: Limits) -> Member:
+        return self._pools[kind].take(disk_of(limits, self.has_folder))
 
     def idle(self, kind: str) -> int:
         return self._pools[kind].idle if kind in self._pools else 0

@@ -42,13 +42,13 @@ class Pool:
     def idle(self) -> int:
         return len(self._idle)
 
-    async def take(self, disk: tuple[int, int]) -> Member:
-        """A member that nobody has used, and nobody will again."""
+    def take(self, disk: tuple[int, int]) -> Member:
+        """A member that nobody has used, and nobody will again; a new one may still be on its way."""
         if disk == self._disk and self._idle:
             member = self._idle.popleft()
             self._refill_later()
             return member
-        return await self._nursery.make(self._kind, disk)
+        return self._nursery.order(self._kind, disk, is_spare=False)
 
     def discard(self, member: Member) -> None:
         if member in self._idle:

@@ -161,28 +161,30 @@ class Supervisor:
         """One member's whole life with a program; how it ended, and how long the member took to come."""
         nursery = self.place.nursery  # it may be another one when this is over
         try:
-            member = await self.place.take(kind, limits)
+            member = self.place.take(kind, limits)
         except SpawnFailed as error:
             raise Fails(Fault.SPAWN_FAILED if nursery.is_alive else Fault.ZYGOTE_LOST, str(error)) from error
-        setup_ms = (time.monotonic() - asked) * 1e3
         self.running += 1
         try:
-            ended = await Execution(member, limits, tell).run(code, stdin, collect, collect_bytes)
+            execution = Execution(member, limits, tell)
+            ended = await execution.run(code, stdin, collect, collect_bytes)
+        except SpawnFailed as error:
+            raise await _lost(nursery, str(error), Fault.SPAWN_FAILED) from error
         except OSError as error:
-            raise await _lost(nursery, f"{error}") from error
+            raise await _lost(nursery, str(error)) from error
         finally:
             self.running -= 1
             nursery.bury(member)
         if not ended.was_told and ended.killed_for is None and not ended.oom_kills:
             raise await _lost(nursery, "the member's init ended without a word")
-        return ended, setup_ms
+        return ended, max(0.0, execution.began / 1e6 - asked * 1e3)
 
 
-async def _lost(nursery: Nursery, otherwise: str) -> Fails:
+async def _lost(nursery: Nursery, otherwise: str, fault: Fault = Fault.INTERNAL) -> Fails:
     """The zygote's end is seen a moment after that of its members."""
     if await nursery.is_lost_within(_LOOK_FOR_LOSS_S):
         return Fails(Fault.ZYGOTE_LOST, "the zygote was lost while the program ran")
-    return Fails(Fault.INTERNAL, otherwise)
+    return Fails(fault, otherwise)
 
 
 def code_of(language: Definition, request: Run, place: Place, program: bytes | None = None) -> bytes:

@@ -1,5 +1,7 @@
 """One member: an init that is PID 1 of its own namespaces, and below it the process that will be the program.
 
+The init runs nothing but these few lines, without capabilities, and nobody may look into it: it needs no filter.
+
 Everything up to the filter happens before a request is known. What can fail is said on the status socket, and then the
 run never begins. The two are copies of the zygote, and so is every page they write to: each does as little as it can.
 """
@@ -30,6 +32,7 @@ class Order(NamedTuple):
     uid: int
     disk_bytes: int
     disk_files: int
+    is_spare: int  # nobody waits for it yet
 
 
 def begin(config: dict[str, Any], order: Order, descriptors: list[int]) -> program.Program:
@@ -99,14 +102,13 @@ def _be_init(status: int, child: int, pidfd: int, config: dict[str, Any], order:
             socket.send_fds(link, [wire.STATUS_HEAD.pack(b"P", 0)], [pidfd])  # what to kill
     os.dup2(status, _STATUS_FD)
     os.closerange(_STATUS_FD + 1, 1 << 20)
-    if config["shares_filter"]:
-        config["filter"].load()
     ended = _wait(child)
     if config["namespaces"]:
         _clear()
-    _say(_STATUS_FD, wire.EXIT, ended)
-    if config["namespaces"]:
+        os.write(_STATUS_FD, ended)
         collect.collect(_STATUS_FD)
+    else:
+        os.write(_STATUS_FD, ended)
     os._exit(0)
 
 
@@ -119,15 +121,16 @@ def _wait(child: int) -> bytes:
     used = int((usage.ru_utime + usage.ru_stime) * 1e6)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     code = 128 + number if number else os.WEXITSTATUS(status)
-    return wire.EXIT_BODY.pack(code, number, used, usage.ru_maxrss, time.monotonic_ns())
+    return wire.EXIT_FRAME.pack(
+        wire.EXIT, wire.EXIT_BODY.size, code, number, used, usage.ru_maxrss, time.monotonic_ns()
+    )
 
 
 def _clear() -> None:
     """When the supervisor hears of the end, nothing of the program is left but its files."""
     if os.getpid() != 1:
         raise OSError("not PID 1 of a namespace")  # or this would reach everybody
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)
+    if kernel.kill_all():
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait4(-1, 0)
@@ -161,9 +164,9 @@ def _be_program(config: dict[str, Any], order: Order, descriptors: list[int]) ->
         step = "filter"
         _filter(config)
         step = "kind"
-        prepared = _prepare(config["kinds"][order.kind])
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        _say(_STATUS_FD, wire.READY, wire.USED.pack(int((usage.ru_utime + usage.ru_stime) * 1e6)))
+        prepared = _prepare(config["kinds"][order.kind], order.is_spare)
+        used = time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) // 1000
+        os.write(_STATUS_FD, wire.READY_FRAME.pack(wire.READY, 16, used, time.monotonic_ns()))
         os.close(_STATUS_FD)
     except BaseException as error:
         _fail(status, step, error)
@@ -203,11 +206,11 @@ def _filter(config: dict[str, Any]) -> None:
         config["filter"].load()
 
 
-def _prepare(kind: dict[str, Any]) -> Any:
+def _prepare(kind: dict[str, Any], is_spare: int) -> Any:
     if kind["type"] == "driver":
         os.set_inheritable(_CODE_FD, True)
         os.set_inheritable(_STATUS_FD, True)
         for which, most in kind["limits"].items():
             resource.setrlimit(getattr(resource, which), (most, most))
         os.execve(kind["argv"][0], kind["argv"], dict(os.environ))
-    return program.wake() if kind["type"] == "python" else None
+    return program.wake(is_spare) if kind["type"] == "python" else None

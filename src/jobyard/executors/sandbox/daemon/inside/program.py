@@ -62,12 +62,13 @@ def prepare_python() -> None:
         _rehearse()
 
 
-def wake() -> types.ModuleType:
+def wake(is_spare: int) -> types.ModuleType:
     """What must be new in every member."""
     _signal.signal(2, _signal.default_int_handler)
     random.seed()  # a fork would have done it, and the next line
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
-    _rehearse()
+    if is_spare:
+        _rehearse()
     return _main
 
 

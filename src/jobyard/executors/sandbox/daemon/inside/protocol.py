@@ -5,16 +5,17 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-# Supervisor to zygote, with the member's five descriptors and those of its control groups: serial, kind, uid,
-# bytes and files of its disk. The zygote answers with the serial, an errno, and the pidfd of the member's init.
-ORDER: Final = struct.Struct("<IIIQI")
+# Supervisor to zygote, with the member's five descriptors and those of its control groups: serial, kind, uid, bytes
+# and files of its disk, whether it is for the pool. The zygote answers with the serial, an errno, and the pidfd of the
+# member's init.
+ORDER: Final = struct.Struct("<IIIQII")
 MADE: Final = struct.Struct("<II")
 CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # the descriptors, in this order; any number of groups
 
 # Member to supervisor, on the status socket: what, how many bytes, the bytes.
 STATUS_HEAD: Final = struct.Struct("<cI")
 READY: Final = b"R"  # said by the program's process in its last moment with that socket; what it has used so far
-USED: Final = struct.Struct("<q")  # microseconds of processor
+READY_BODY: Final = struct.Struct("<qq")  # microseconds of processor, clock in ns
 FAILED: Final = b"E"  # setup went wrong, in words; the run never began
 EXIT: Final = b"X"
 FILE_HEAD: Final = b"F"  # a file asked for: its index
@@ -22,6 +23,8 @@ FILE_DATA: Final = b"D"  # more of its bytes
 NOTE: Final = b"N"  # a file asked for that is not brought: its index, and why
 END: Final = b"Z"
 EXIT_BODY: Final = struct.Struct("<iiqqq")  # exit code, signal, microseconds of processor, peak in KiB, clock in ns
+READY_FRAME: Final = struct.Struct("<cIqq")
+EXIT_FRAME: Final = struct.Struct("<cIiiqqq")
 INDEX: Final = struct.Struct("<I")
 
 # Supervisor to member, on the code pipe: a length, a head of plain values as long, the files' bytes, the source.

@@ -94,7 +94,7 @@ def _serve(config: dict[str, Any], control: socket.socket) -> program.Program | 
     descriptors = array.array("i")
     for _, _, body in ancillary:
         descriptors.frombytes(body)
-    serial, kind, uid, disk_bytes, disk_files = wire.ORDER.unpack(data)
+    serial, *rest = wire.ORDER.unpack(data)
     try:
         pid, pidfd = kernel.clone(_flags(config))
     except OSError as error:
@@ -103,7 +103,7 @@ def _serve(config: dict[str, Any], control: socket.socket) -> program.Program | 
         return None
     if pid == 0:
         control.close()
-        return member.begin(config, member.Order(kind, uid, disk_bytes, disk_files), list(descriptors))
+        return member.begin(config, member.Order(*rest), list(descriptors))
     socket.send_fds(control, [wire.MADE.pack(serial, 0)], [pidfd])
     os.close(pidfd)
     _close(descriptors)
