@@ -180,6 +180,20 @@ async def test_numbers_that_are_none_name_the_field_too(scene: Scene, number: st
     assert (await scene.store.find(Filter(), 10)).jobs == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "pointer"),
+    [
+        (b'{"language": "python", "source_code": "\\ud800"}', "/source_code"),
+        (b'{"language": "python", "source_code": "x", "input": "\xff"}', "/input"),
+        (b'{"language": "python", "source_code": "x", "files": [{"name": "\\udc00"}]}', "/files/0/name"),
+    ],
+)
+async def test_text_that_is_none_names_the_field_too(scene: Scene, text: bytes, pointer: str) -> None:
+    async with scene.client("submitter") as client:
+        answer = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+
+
 @pytest.mark.parametrize("inputs", [[], ["x"] * 101, [1], "x", ["x" * ((1 << 20) + 1)]])
 async def test_a_batch_has_inputs_within_bounds(scene: Scene, inputs: Any) -> None:
     async with scene.client("submitter") as client:

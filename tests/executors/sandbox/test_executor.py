@@ -270,6 +270,8 @@ def test_names_that_do_not_fit_together(names: tuple[str, ...]) -> None:
         {"limits": Limits(memory_mb=3)},
         {"files": (File(name="main.py", data=b""),)},
         {"files": (File(name="main.py/x", data=b""),)},
+        {"files": (File(name="a", data=b"x" * ((1 << 20) - 1)),), "limits": Limits(disk_mb=1)},
+        {"files": tuple(File(name=f"d{n}/a", data=b"") for n in range(8)), "limits": Limits(disk_files=16)},
         {"limits": Limits(memory_mb=10**18)},
         {"limits": Limits(processes=0)},
         {"args": ("a\0",)},

@@ -24,6 +24,7 @@ _FIELD = re.compile(r"(?:unknown|required) field `([^`]+)`")
 # Half of a pair that stands for one character beyond the first 65,536; alone it stands for nothing.
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F]"
 _HALF = re.compile(_HIGH + rb"(?!" + _LOW + rb")|(?<!" + _HIGH + rb")" + _LOW)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_PARAMETERS = 1000
 
 
@@ -128,34 +129,38 @@ async def body_of(
             raise HttpError(400, "not_json", "The body is empty.") from None
         raise refusal(error) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        at = not_finite(data) if names_fields else None
-        if at is not None:
-            what = "Expected a number, got NaN or infinity."
-            raise HttpError(
-                422, "bad_input", f"The body does not fit: {what}", errors=(FieldError(at, what),)
-            ) from None
+        unfit = unfit_field(data) if names_fields else None
+        if unfit is not None:
+            says = f"The body does not fit: {unfit.detail}"
+            raise HttpError(422, "bad_input", says, errors=(unfit,)) from None
         why = "it holds half of a surrogate pair, which is no character" if _HALF.search(data) else str(error)
         raise HttpError(400, "not_json", f"The body is not JSON: {why}.") from None
 
 
-def not_finite(data: bytes) -> str | None:
-    """Where NaN or infinity stands in what would be JSON without it.
+def unfit_field(data: bytes) -> FieldError | None:
+    """The field that keeps from being JSON what else would be: NaN, infinity, or text that is none.
 
-    >>> not_finite(b'{"limits": {"time_seconds": NaN}}'), not_finite(b'{"a": 1}'), not_finite(b"{")
-    ('/limits/time_seconds', None, None)
+    >>> unfit_field(b'{"limits": {"time_seconds": NaN}}')
+    FieldError(pointer='/limits/time_seconds', detail='Expected a number, got NaN or infinity.')
+    >>> unfit_field(b'{"args": ["a", "\\\\ud800"]}').pointer, unfit_field(b'{"a": 1}'), unfit_field(b"{")
+    ('/args/1', None, None)
     """
 
-    def look(value: Any, at: str) -> str | None:
+    def look(value: Any, at: str) -> FieldError | None:
         if isinstance(value, dict):
             below = ((f"{at}/{name}", each) for name, each in value.items())
         elif isinstance(value, list):
             below = ((f"{at}/{number}", each) for number, each in enumerate(value))
+        elif isinstance(value, float) and not math.isfinite(value):
+            return FieldError(at, "Expected a number, got NaN or infinity.")
+        elif isinstance(value, str) and _SURROGATE.search(value):
+            return FieldError(at, "Expected text in UTF-8, without half of a surrogate pair.")
         else:
-            return at if isinstance(value, float) and not math.isfinite(value) else None
+            return None
         return next((found for where, each in below if (found := look(each, where)) is not None), None)
 
     try:
-        return look(json.loads(data), "")
+        return look(json.loads(data.decode("utf-8", "surrogateescape")), "")
     except (ValueError, RecursionError):
         return None
 

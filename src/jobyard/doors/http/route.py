@@ -52,7 +52,7 @@ class Route(NamedTuple):
     also: tuple[tuple[int, str], ...] = ()  # other statuses of the same kind of answer, and what they mean
     refusals: tuple[int, ...] = ()  # problems that neither its permission nor its types tell of
     form: tuple[str, ...] = ()  # the fields of a form that a browser sends
-    names_fields: bool = False  # NaN and infinity, which are no JSON, are refused with the field they stand in
+    names_fields: bool = False  # what is no JSON because of one value, such as NaN, is refused with its field
 
 
 class Routes:

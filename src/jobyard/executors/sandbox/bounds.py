@@ -15,6 +15,9 @@ MAX_NAME_BYTES = 255  # of each part, as file systems have it
 MAX_PATH_BYTES = 1024
 MAX_ARGS = 256
 MAX_ARGS_BYTES = 64 << 10
+PAGE = 4096
+# The program's folder, its temporary one and the program itself.
+OWN_INODES = 8
 # Less than this no program of any language can start with.
 LEAST = {
     "time_seconds": 0.001,
@@ -110,6 +113,16 @@ def _files(order: Order, bounds: Bounds) -> Iterator[Wrong]:
         where = (*wrong.where, "name") if len(wrong.where) > 1 else wrong.where
         yield Wrong(where, wrong.why)
     yield from _size(("files",), sum(len(file.data) for file in order.files), bounds.max_file_bytes)
+    sizes = [len(order.source.encode()), *(len(file.data) for file in order.files)]
+    room, number = order.limits.disk_mb << 20, order.limits.disk_files
+    if order.files and sum(map(_on_disk, sizes)) > room:
+        yield Wrong(("files",), f"They do not fit into limits.disk_mb ({order.limits.disk_mb}) with the program.")
+    if sum(1 + file.name.count("/") for file in order.files) + OWN_INODES > number:
+        yield Wrong(("files",), f"They are too many for limits.disk_files ({number}).")
+
+
+def _on_disk(size: int) -> int:
+    return -(-size // PAGE) * PAGE
 
 
 def names(given: tuple[str, ...], what: str, most: int, own: tuple[str, ...] = ()) -> Iterator[Wrong]:
