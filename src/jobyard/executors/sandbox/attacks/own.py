@@ -48,7 +48,7 @@ async def own_daemon(
     with tempfile.TemporaryDirectory(prefix="jobyard-own-") as temporary:
         place = folder or Path(temporary)
         socket = place / f"{secrets.token_hex(4)}.sock"
-        words = [*command, "-m", MODULE, "--socket", str(socket)]
+        words = [*command, "-m", MODULE, "--socket", str(socket), "--until-input-ends"]
         words += ["--tier", tier, "--min-tier", tier] if tier is not None else ["--min-tier", Tier.C]
         words += ["--without", without] if without is not None else []
         words += ["--slots", str(slots)] if slots is not None else []
@@ -58,7 +58,7 @@ async def own_daemon(
         with log.open("wb") as errors:
             process = subprocess.Popen(  # noqa: ASYNC220 - starting it takes a moment
                 words,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # held while we live
                 stdout=errors,
                 stderr=errors,
                 env={**(os.environ if environment is None else environment), VARIABLE: secret, TESTING: "1"},
@@ -85,6 +85,8 @@ def _last(log: Path) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
     if process.poll() is None:
         process.terminate()
     try:

@@ -54,7 +54,7 @@ ATTACKS = (
 import sys
 sys.setrecursionlimit(1 << 30)
 nest = []
-for _ in range(300_000):
+for _ in range(100_000):
     nest = [nest]
 repr(nest)
 """,
