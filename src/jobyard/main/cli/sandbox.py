@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
-from rich.markup import escape
 
-from jobyard.errors import ConfigurationError
-from jobyard.executors.sandbox.attacks.attack import Layer
-from jobyard.executors.sandbox.attacks.own import DidNotStart, own_daemon
-from jobyard.executors.sandbox.attacks.play import Item, Report, chosen, on_stage, play, worst
-from jobyard.executors.sandbox.attacks.stage import Stage
-from jobyard.executors.sandbox.attacks.talk import Hung
-from jobyard.executors.sandbox.wire import State, Tier
-from jobyard.main.cli.change import progress_bar
-from jobyard.main.cli.render import print_table
+from jobyard.executors.sandbox.wire import Tier
 from jobyard.main.cli.session import Session, verb
-
-MARKS = {True: "[green]✔ held[/]", False: "[bold red]✘ NOT HELD[/]", None: "[dim]– not here[/]"}  # noqa: RUF001
-HELD = {
-    Tier.A: "namespaces made as root, limits by control groups",
-    Tier.B: "namespaces of an ordinary user",
-    Tier.C: "system call filter and Landlock; Python only, one process, no folder to write to",
-}
 
 socket_option = click.option(
     "--socket", type=click.Path(path_type=Path), metavar="PATH", help="Of a daemon that runs (jobyard sandboxd)."
@@ -49,7 +31,7 @@ def sandbox() -> None:
 @click.option("--only", default="", metavar="WORDS", help="Numbers, parts of names or languages: 1,9,fork,javascript.")
 @click.option(
     "--without",
-    type=click.Choice([str(layer) for layer in Layer]),
+    type=click.Choice(["seccomp", "namespaces"]),
     help="Leave a layer out, to see that the others hold.",
 )
 @verb
@@ -65,20 +47,11 @@ async def selftest(session: Session, socket: Path | None, tier: str | None, only
       jobyard sandbox selftest
       jobyard sandbox selftest --tier B --only fork,memory
     """
-    words = [word.strip() for word in only.split(",") if word.strip()]
-    items = chosen(words)
-    if not items:
-        raise click.UsageError(f"--only {only} matches no attack.")
+    from jobyard.main.cli.selftest import attack  # noqa: PLC0415  # other commands need none of it
+
     if socket is not None and (tier or without):
         raise click.UsageError("--tier and --without are for a daemon of its own: leave out --socket.")
-    layer = Layer(without) if without else None
-    async with _stage(socket, Tier(tier) if tier else None, layer) as stage:
-        if stage.state.tier is None:
-            raise ConfigurationError(f"The sandbox refuses to run anything: {stage.state.reason}")
-        reports = await _play(stage, items)
-    _show(session, stage.state, reports)
-    if worst(reports):
-        raise click.exceptions.Exit(1)
+    await attack(session, socket, tier, without, [word.strip() for word in only.split(",") if word.strip()])
 
 
 @sandbox.command()
@@ -87,95 +60,14 @@ async def selftest(session: Session, socket: Path | None, tier: str | None, only
 async def status(session: Session, socket: Path | None) -> None:
     """Tell the tier in use and why, the languages and the pool.
 
-    Without --socket, a daemon is started for a moment, to see what this machine can offer.
+    Of the daemon that --socket or the configuration names; else one is started for a moment, to see what this machine
+    can offer. Exit code 1 when it refuses to run anything.
 
     \b
     Example:
       jobyard sandbox status --socket /run/jobyard/sandbox.sock
     """
-    async with _stage(socket, None, None) as stage:
-        state = stage.state
-    if session.as_json:
-        session.print_json(state)
-    else:
-        _tell(session, state)
-    if state.tier is None:
-        raise click.exceptions.Exit(1)
+    from jobyard.main.cli.selftest import look  # noqa: PLC0415  # other commands need none of it
 
-
-@asynccontextmanager
-async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) -> AsyncIterator[Stage]:
-    try:
-        if socket is not None:
-            async with on_stage(socket) as stage:
-                yield stage
-            return
-        async with (
-            own_daemon(tier=tier, without=without) as own,
-            on_stage(own.socket, without=without, secret=own.secret, is_own=True) as stage,
-        ):
-            yield stage
-    except DidNotStart as error:
-        raise ConfigurationError(f"{error}.") from error
-    except (Hung, TimeoutError) as error:
-        raise ConfigurationError(f"The sandbox daemon does not answer: {error}.") from error
-    except (FileNotFoundError, ConnectionError, PermissionError) as error:
-        raise ConfigurationError(
-            f"No sandbox daemon answers at {socket}: {error}. Is jobyard sandboxd running?"
-        ) from error
-
-
-async def _play(stage: Stage, items: list[Item]) -> list[Report]:
-    reports = []
-    with progress_bar() as progress:
-        task = progress.add_task("", total=len(items))
-        for item in items:
-            progress.update(task, description=f"#{item.number} {item.name[:40]}")
-            reports.append(await play(stage, item))
-            progress.advance(task)
-    return reports
-
-
-def _show(session: Session, state: State, reports: list[Report]) -> None:
-    if session.as_json:
-        session.print_json(
-            {"tier": state.tier, "reason": state.reason, "contained": not worst(reports), "attacks": reports}
-        )
-        return
-    _tell(session, state)
-    rows = [
-        (
-            str(report.number),
-            escape(report.name),
-            escape(report.expected),
-            escape("; ".join(report.problems) or report.seen),
-            f"{report.ms:.0f}",
-            MARKS[report.contained],
-        )
-        for report in reports
-    ]
-    print_table(session.console, (">#", "~attack", "~expected", "~seen", ">ms", "verdict"), rows, "no attacks")
-    held = sum(report.contained is True for report in reports)
-    absent = sum(report.contained is None for report in reports)
-    loose = len(reports) - held - absent
-    colour = "red" if loose else "green"
-    session.show(f"[{colour}]{held} held, {loose} not held[/], {absent} not here, in tier {state.tier}")
-    for report in (report for report in reports if report.contained is False):
-        session.show(f"[red]#{report.number} {escape(report.name)}[/]: {escape('; '.join(report.problems))}")
-
-
-def _tell(session: Session, state: State) -> None:
-    if state.tier is None:
-        session.show(f"[red]refuses to run anything[/]: {escape(state.reason)}")
-        return
-    session.show(f"tier       [bold]{state.tier}[/]  {HELD[state.tier]}")
-    if state.reason:
-        session.show(f"reason     {escape(state.reason)}")
-    for language in state.languages:
-        pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.pool else ""
-        session.show(f"language   {escape(language.name)}  {escape(language.version)}{pool}")
-    for name, why in state.missing.items():
-        session.show(f"[dim]missing    {escape(name)}  {escape(why)}[/]")
-    session.show(
-        f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults so far"
-    )
+    configured = session.configuration.sandbox.socket
+    await look(session, socket or (Path(configured) if configured else None))

@@ -13,7 +13,7 @@ NO_FOLDER: dict[Layer, tuple[Expected, ...]] = {Layer.NAMESPACES: ()}
 BAD_NAMES = ("../x", "/x", "a/../../x", "a\0b", "x" * 300, "", ".", "..", "a//b", "a/./b")
 
 
-def _bomb() -> bytes:
+def _bomb() -> tuple[File, ...]:
     """200 MB of nothing, packed into 200 kB, and a name that climbs out."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -21,7 +21,7 @@ def _bomb() -> bytes:
             for _ in range(200):
                 entry.write(bytes(1 << 20))
         archive.writestr("../../../../../../jobyard-attack", b"climbed")
-    return packed.getvalue()
+    return (File(name="archive.zip", data=packed.getvalue()),)
 
 
 def _collect(number: int, name: str, program: str, names: tuple[str, ...], expected: Expected) -> Attack:
@@ -122,7 +122,7 @@ attempt("climb", climb)
         expected=Expected(says={"bomb": "ENOSPC|EFBIG|EDQUOT", "climb": "EROFS|EACCES|EPERM"}),
         tiers=NOWHERE,
         without=NO_FOLDER,
-        files=(File(name="archive.zip", data=_bomb()),),
+        files=_bomb,
         limits=Limits(time_seconds=5),
     ),
     *(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from jobyard.executors.sandbox.wire import File, Finished, Limits, Refused, Tier, Verdict
@@ -121,7 +121,7 @@ class Attack:
     limits: Limits = DEFAULT
     stdin: bytes = b""
     args: tuple[str, ...] = ()
-    files: tuple[File, ...] = ()
+    files: tuple[File, ...] | Callable[[], tuple[File, ...]] = ()  # large ones are made when they are wanted
     collect: tuple[str, ...] = ()
     beside: bool = False  # a harmless program runs meanwhile and must not notice
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from jobyard.executors.sandbox.attacks import artefacts, compiled, ending, kernel, network, program, reach, resources
+from jobyard.executors.sandbox.attacks import (
+    artefacts,
+    compiled,
+    ending,
+    kernel,
+    network,
+    pinning,
+    program,
+    reach,
+    resources,
+)
 from jobyard.executors.sandbox.attacks.attack import Attack
 
-_MODULES = (resources, ending, reach, network, kernel, program, artefacts, compiled)
+_MODULES = (resources, ending, reach, network, kernel, program, artefacts, compiled, pinning)
 ATTACKS: tuple[Attack, ...] = tuple(
     sorted((attack for module in _MODULES for attack in module.ATTACKS), key=lambda attack: attack.number)
 )

@@ -12,7 +12,7 @@ import msgspec
 
 from jobyard.executors.sandbox.attacks.attack import Attack, Layer, judge
 from jobyard.executors.sandbox.attacks.catalogue import ATTACKS
-from jobyard.executors.sandbox.attacks.leftovers import at_rest, leftovers
+from jobyard.executors.sandbox.attacks.leftovers import Rest, at_rest, leftovers, warm_up
 from jobyard.executors.sandbox.attacks.own import DidNotStart
 from jobyard.executors.sandbox.attacks.scenarios import SCENARIOS, Scenario
 from jobyard.executors.sandbox.attacks.scene import scene
@@ -61,9 +61,8 @@ async def on_stage(
     """`is_own`: the daemon was started for this and may come to harm."""
     with scene(socket, secret) as set_up:
         async with talking(socket) as talk:
-            yield Stage(
-                talk=talk, scene=set_up, socket=socket, state=await talk.ready(), without=without, is_own=is_own
-            )
+            state = await talk.ready()
+            yield Stage(talk=talk, scene=set_up, socket=socket, state=state, without=without, is_own=is_own)
 
 
 async def play_all(stage: Stage, items: Sequence[Item]) -> AsyncIterator[Report]:
@@ -84,7 +83,7 @@ async def play(stage: Stage, item: Item) -> Report:
     expected = " or ".join(str(each) for each in expectation) or "nothing left behind"
     began = time.perf_counter()
     try:
-        before = await at_rest(stage.talk) if stage.rest is None else stage.rest
+        before = await _rest(stage) if stage.rest is None else stage.rest
         seen, bystander = await _attack(stage, item)
         problems = judge(expectation, seen, item.limits)
         problems += _noticed(bystander) + stage.scene.harm()
@@ -96,6 +95,13 @@ async def play(stage: Stage, item: Item) -> Report:
     return _report(item, expected, words, ms, not problems, problems)
 
 
+async def _rest(stage: Stage) -> Rest:
+    if not stage.is_warm:
+        await warm_up(stage.talk)
+        stage.is_warm = True
+    return await at_rest(stage.talk)
+
+
 async def _attack(stage: Stage, attack: Attack) -> tuple[Finished | Refused, Finished | Refused | None]:
     run = Run(
         id=0,
@@ -103,7 +109,7 @@ async def _attack(stage: Stage, attack: Attack) -> tuple[Finished | Refused, Fin
         source=stage.scene.fill(attack.program),
         stdin=attack.stdin,
         args=attack.args,
-        files=attack.files,
+        files=attack.files() if callable(attack.files) else attack.files,
         limits=attack.limits,
         collect=tuple(stage.scene.fill(name).decode() for name in attack.collect),
     )
@@ -125,7 +131,7 @@ async def _play_scenario(stage: Stage, item: Scenario) -> Report:
         return _report(item, item.expected, "only on a daemon of its own", 0, None, [])
     began = time.perf_counter()
     try:
-        before = await at_rest(stage.talk)
+        before = await _rest(stage)
         problems = await item.play(stage)
         problems += stage.scene.harm()
         problems += await leftovers(stage.talk, before, seconds=10)

@@ -21,6 +21,12 @@ from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Refuse
 LONG = Run(id=0, language="python", source=b"import time\ntime.sleep(30)\n", limits=Limits(time_seconds=30))
 HELLO = Run(id=0, language="python", source=b"print('hello')\n")
 BAD_NUMBERS = (0.0, -1.0, math.nan, math.inf, -math.inf, 1e308)
+SLOW_TO_COMPILE = """\
+#include <regex>
+template <int N, int M> struct F { static constexpr long v = F<N - 1, M>::v + F<N - 1, M + 1>::v; };
+template <int M> struct F<0, M> { static constexpr long v = M; };
+int main() { std::regex one("@NUMBER@"); return F<60, 0>::v & 1; }
+"""
 SEARCH = """\
 import re
 wanted = ("@HALF@" + "@OTHER@").encode()
@@ -200,6 +206,32 @@ async def _stale_program(stage: Stage) -> list[str]:
     return found
 
 
+async def _compilers_left(stage: Stage) -> list[str]:
+    """Slow compilations, each cancelled at once: none of them may go on."""
+    if "cpp" not in {language.name for language in stage.state.languages}:
+        return []
+    for number in range(6):
+        source = SLOW_TO_COMPILE.replace("@NUMBER@", str(number)).encode()
+        one, answer = stage.talk.begin(Run(id=0, language="cpp", source=source))
+        await asyncio.sleep(0.1)
+        stage.talk.cancel(one)
+        await asyncio.wait_for(answer, 10)
+    began = time.monotonic()
+    while (running := (await stage.talk.ask()).running) or _compilers(stage):
+        if time.monotonic() - began > 2:
+            return [f"{running} running and {_compilers(stage)} compilers 2 s after the last was cancelled"]
+        await asyncio.sleep(0.02)
+    return []
+
+
+def _compilers(stage: Stage) -> int:
+    found = 0
+    for pid in descendants(stage.talk.daemon_pid):
+        with suppress(OSError):
+            found += (PROC / str(pid) / "comm").read_text().startswith("cc1")
+    return found
+
+
 async def _zygote_killed(stage: Stage) -> list[str]:
     """The run that was going on is told as lost or goes on; the next one works."""
     _, answer = stage.talk.begin(LONG)
@@ -272,6 +304,7 @@ SCENARIOS = (
     Scenario(116, "a client that never reads", "others go on", _deaf_client),
     Scenario(117, "more runs than slots", "all of them run", _more_than_slots),
     Scenario(145, "the same source with other files", "compiled anew", _stale_program),
+    Scenario(149, "compilations that are cancelled", "none goes on", _compilers_left),
     Scenario(118, "the zygote is killed", "told, and the next run works", _zygote_killed, needs_own=True),
     Scenario(119, "the supervisor is killed", "nothing survives", _supervisor_killed, needs_own=True),
 )

@@ -20,6 +20,7 @@ class Stage:
     state: State
     without: Layer | None = None
     is_own: bool = False
+    is_warm: bool = False
     rest: Rest | None = None  # as it was before, while nothing has gone wrong
 
     @property
