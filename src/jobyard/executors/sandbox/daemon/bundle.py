@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = f"{__package__}.inside"
-_MODULES = ("kernel", "protocol", "traces", "last", "program", "collect", "member", "root", "zygote", "keeper")
+_MODULES = ("kernel", "protocol", "traces", "last", "program", "member", "root", "zygote", "keeper")
 _INSIDE = Path(__file__).parent / "inside"
 
 # The last line runs the program from frames that hold nothing but the program: that is all a walk up the stack finds.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jobyard.executors.sandbox.daemon.collect import collect, folder_of
 from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.member import Member
 from jobyard.executors.sandbox.daemon.nursery import MEMBER_TIMEOUT_S
@@ -15,8 +16,6 @@ from jobyard.executors.sandbox.wire import Limits, Verdict
 
 Tell = Callable[[int, bytes], None]
 
-_COLLECT_SECONDS = 2.0
-_MOST_COLLECTED_FILES = 64
 _CORES = os.cpu_count() or 1
 _CPU_LOOK_S = 0.001  # no oftener than this
 _SIGXCPU = 24
@@ -67,44 +66,57 @@ class Execution:
         self._outputs = (bytearray(), bytearray())
         self._truncated = [False, False]
         self._timers: list[asyncio.TimerHandle] = []
-        self._collecting = -1
-        self._wants_files = False
         self.began = self._ended = 0  # in ns, monotonic
+        self._used_before_ns = 0  # by the member itself, since the group began to count
         self._rusage: tuple[int, int] | None = None
         self.ended = Ended()
 
-    async def run(self, code: bytes, stdin: bytes, collect: tuple[str, ...] = (), collect_bytes: int = 0) -> Ended:
-        member, limits = self._member, self._limits
+    async def run(self, code: bytes, stdin: bytes, wanted: tuple[str, ...] = (), most_bytes: int = 0) -> Ended:
+        """To its end. With names of files, those are brought, too. Raises SpawnFailed, OSError."""
+        member = self._member
         member.listener = self
         if member.is_lost:
             self.on_lost()
         if member.group is not None:
-            member.group.limit(limits.memory_mb << 20, limits.processes)
-        if collect:
-            self._wants_files = True
-            member.status.sendall(_collect_request(collect, collect_bytes))
-        if not member.is_spare:  # made for this run: it finds its code when it is
+            member.group.limit(self._limits.memory_mb << 20, self._limits.processes)
+        is_early = not member.is_spare and not wanted  # it is being made for this run: it will find its code waiting
+        if is_early:
+            if member.group is not None:
+                member.group.start()
             _Feeder(member, "code", code)
+        if not member.is_spare:
             async with asyncio.timeout(MEMBER_TIMEOUT_S):
                 await member.ready()
-        if member.group is not None:
-            member.group.start()
-        self.began = member.ready_at if not member.is_spare else time.monotonic_ns()
-        self._start_timers()
-        if member.is_spare:
-            _Feeder(member, "code", code)
-        _Feeder(member, "stdin", stdin)
+        folder = folder_of(member.program_pidfd) if wanted else -1
+        try:
+            if member.group is not None and not is_early:
+                member.group.start()
+            self._used_before_ns = member.used_before * 1000 if is_early else 0
+            self.began = member.ready_at if is_early else time.monotonic_ns()
+            self._start_timers()
+            if not is_early:
+                _Feeder(member, "code", code)
+            _Feeder(member, "stdin", stdin)
+            await self._until_gone()
+            member.drain()
+            self._measure()
+            if wanted:
+                found = collect(folder, wanted, most_bytes)
+                self.ended.files, self.ended.notes = found.files, found.notes
+        finally:
+            if folder >= 0:
+                os.close(folder)
+        return self.ended
+
+    async def _until_gone(self) -> None:
         try:
             await self._over
         finally:
             for timer in self._timers:
                 timer.cancel()
             self._member.kill()
-        if not self.ended.was_told:
-            await member.gone()
-        member.drain()
-        self._measure()
-        return self.ended
+        if not self.ended.was_told or not self._member.is_alone():
+            await self._member.gone()
 
     # What the member says
 
@@ -127,19 +139,6 @@ class Execution:
             code, number, used, peak, self._ended = protocol.EXIT_BODY.unpack(body)
             self.ended.exit_code, self.ended.signal, self.ended.was_told = code, number or None, True
             self._rusage = (used - self._member.used_before, peak)
-            if not self._wants_files:
-                self._finish()
-            else:
-                self._timers.append(self._loop.call_later(_COLLECT_SECONDS, self._finish))
-        elif what == protocol.FILE_HEAD:
-            (self._collecting,) = protocol.INDEX.unpack(body)
-            self.ended.files[self._collecting] = b""
-        elif what == protocol.FILE_DATA:
-            self.ended.files[self._collecting] += body
-        elif what == protocol.NOTE:
-            (index,) = protocol.INDEX.unpack_from(body)
-            self.ended.notes[index] = body[protocol.INDEX.size :].decode(errors="replace")
-        elif what == protocol.END:
             self._finish()
 
     def on_lost(self) -> None:
@@ -184,7 +183,7 @@ class Execution:
             whole(bytes(data)) if cut else bytes(data) for data, cut in zip(self._outputs, self._truncated, strict=True)
         )
         if group is not None:
-            ended.cpu_ms = group.cpu_ns() / 1e6
+            ended.cpu_ms = max(0, group.cpu_ns() - self._used_before_ns) / 1e6
             ended.oom_kills = group.oom_kills()
             ended.memory_peak_bytes = group.peak_bytes()
             ended.memory_source = "cgroup" if ended.memory_peak_bytes is not None else "none"
@@ -217,13 +216,6 @@ class _Feeder:
             asyncio.get_running_loop().remove_writer(descriptor)
         os.close(descriptor)
         setattr(self._member, self._name, -1)
-
-
-def _collect_request(names: tuple[str, ...], most: int) -> bytes:
-    encoded = [name.encode("utf-8", "surrogateescape") for name in names[:_MOST_COLLECTED_FILES]]
-    parts = [protocol.COLLECT_HEAD.pack(most, len(encoded))]
-    parts += [protocol.COLLECT_NAME.pack(len(name)) + name for name in encoded]
-    return b"".join(parts)
 
 
 def whole(data: bytes, before: int = 0) -> bytes:

@@ -7,9 +7,10 @@ import contextlib
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from typing import Protocol
 
-from jobyard.executors.sandbox.daemon.cgroups import Group
+from jobyard.executors.sandbox.daemon.groups import Group
 from jobyard.executors.sandbox.daemon.inside import protocol
 
 _CHUNK = 256 << 10
@@ -42,6 +43,7 @@ class Member:
         self.listener: Listener | None = None
         self.pidfd = self.program_pidfd = -1
         self.is_lost = False
+        self.has_zygote_for_parent = False
         self.used_before = 0  # microseconds of processor, until it was ready
         self.ready_at = 0  # on the monotonic clock, in ns
         self._loop = asyncio.get_running_loop()
@@ -72,8 +74,12 @@ class Member:
         self._loop.add_reader(self.stdout, self._read_output, 1, self.stdout)
         self._loop.add_reader(self.stderr, self._read_output, 2, self.stderr)
 
-    def on_made(self, number: int, pidfd: int) -> None:
-        self.pidfd = pidfd
+    def on_made(self, number: int, pidfds: Sequence[int] = ()) -> None:
+        """Of its init; and of the program's process, when the zygote itself will tell how that ended."""
+        if pidfds:
+            self.pidfd, *rest = pidfds
+            if rest:
+                self.program_pidfd, self.has_zygote_for_parent = rest[0], True
         if not self._made.done():
             if number:
                 self._made.set_exception(SpawnFailed(f"clone: {os.strerror(number)}"))
@@ -97,7 +103,10 @@ class Member:
         if descriptors:
             self.program_pidfd = descriptors[0]
         if not data:
-            self._lose()
+            if self.has_zygote_for_parent and self._ready.done():
+                self._loop.remove_reader(self.status.fileno())  # nobody is left who could say more there
+            else:
+                self.lose()
             return
         self._buffer += data
         size = protocol.STATUS_HEAD.size
@@ -124,7 +133,15 @@ class Member:
                 SpawnFailed(f"it ended before it was ready: {protocol.EXIT_BODY.unpack(body)[:2]}")
             )
 
-    def _lose(self) -> None:
+    def on_ended(self, body: bytes) -> None:
+        """The zygote has buried the program's process."""
+        if not self._ready.done():
+            self._read_status()
+        self._hear(protocol.EXIT, body)
+
+    def lose(self) -> None:
+        if self.is_lost:
+            return
         self.is_lost = True
         self._loop.remove_reader(self.status.fileno())
         lost = SpawnFailed("it was gone before it was ready")
@@ -144,6 +161,10 @@ class Member:
             self._loop.remove_reader(descriptor)
         if self.listener is not None:
             self.listener.on_output(which, data)
+
+    def is_alone(self) -> bool:
+        """No process of the program is left: none that its init, or the kernel for it, would still have to end."""
+        return self.group is None or self.group.is_empty()
 
     def drain(self) -> None:
         """What has been written so far is read; nobody waits for ends that a child of the program keeps open."""

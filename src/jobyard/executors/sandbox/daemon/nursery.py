@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from jobyard.executors.sandbox.daemon import bundle
-from jobyard.executors.sandbox.daemon.cgroups import Groups
+from jobyard.executors.sandbox.daemon.groups import Groups
 from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.member import Member, SpawnFailed
 
@@ -20,6 +20,7 @@ MEMBER_TIMEOUT_S: Final = 10.0
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
 _REMOVE_AGAIN_S = 0.002
 _REMOVE_TRIES = 1000
+_TRIM_AFTER_S = 0.5  # of rest: until then free groups are used again
 
 
 class Nursery:
@@ -29,13 +30,14 @@ class Nursery:
         self._groups = groups
         self._uids = deque(uids)
         self._serial = 0
-        self._making: dict[int, Member] = {}
+        self._members: dict[int, Member] = {}
         self._burials: set[asyncio.Task[None]] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._life: socket.socket | None = None
         self._control: socket.socket | None = None
         self._started: asyncio.Future[None] | None = None
         self._loss = asyncio.Event()
+        self._trimmer: asyncio.TimerHandle | None = None
         self.is_alive = False
         self.on_lost: Callable[[], None] = lambda: None
 
@@ -77,13 +79,16 @@ class Nursery:
     def _hear(self) -> None:
         assert self._control is not None
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 1)
+            data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 2)
         except BlockingIOError:
             return
         except OSError:
             data, descriptors = b"", []
         if not data:
             self._lose()
+            return
+        if len(data) == protocol.ENDED.size:
+            self._hear_end(data)
             return
         serial, number = protocol.MADE.unpack_from(data)
         if serial == 0:
@@ -93,12 +98,17 @@ class Nursery:
             else:
                 self._started.set_result(None)
             return
-        member = self._making.pop(serial, None)
-        if member is not None:
-            member.on_made(number, descriptors[0] if descriptors else -1)
-        else:
+        member = self._members.get(serial)
+        if member is None:
             for descriptor in descriptors:
                 os.close(descriptor)
+        else:
+            member.on_made(number, descriptors)
+
+    def _hear_end(self, data: bytes) -> None:
+        (serial,) = protocol.SERIAL.unpack_from(data)
+        if (member := self._members.get(serial)) is not None:
+            member.on_ended(data[protocol.SERIAL.size :])
 
     def _lose(self) -> None:
         assert self._control is not None
@@ -107,9 +117,8 @@ class Nursery:
         self._loss.set()
         if self._started is not None and not self._started.done():
             self._started.set_exception(SpawnFailed("it said nothing"))
-        for member in self._making.values():
-            member.on_made(1, -1)
-        self._making.clear()
+        for member in list(self._members.values()):
+            member.lose()
         if was_alive:
             self.on_lost()
 
@@ -132,7 +141,7 @@ class Nursery:
         try:
             group = self._groups.make(self._serial) if self._groups else None
             member = Member(self._serial, kind, uid, disk, group, is_spare=is_spare)
-            self._making[self._serial] = member
+            self._members[self._serial] = member
             member.hand_over(self._control)
         except OSError as error:
             if member is None:
@@ -164,19 +173,32 @@ class Nursery:
         task.add_done_callback(self._burials.discard)
 
     async def _bury(self, member: Member) -> None:
-        self._making.pop(member.serial, None)
         await member.gone()
+        self._members.pop(member.serial, None)
         member.close()
         if member.group is not None and self._groups is not None:
             for _ in range(_REMOVE_TRIES):
                 if self._groups.release(member.group):
+                    self._trim_later()
                     break
                 await asyncio.sleep(_REMOVE_AGAIN_S)
         self._uids.append(member.uid)
 
+    def _trim_later(self) -> None:
+        if self._trimmer is not None:
+            self._trimmer.cancel()
+        self._trimmer = asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
+
+    def _trim(self) -> None:
+        self._trimmer = None
+        if self._groups is not None:
+            self._groups.trim()
+
     async def stop(self) -> None:
         """The keeper ends the zygote, and with it every member."""
         self.is_alive = False
+        if self._trimmer is not None:
+            self._trimmer.cancel()
         if self._control is not None:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             self._control.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jobyard.executors.sandbox.daemon import landlock, roots, seccomp
-from jobyard.executors.sandbox.daemon.cgroups import Groups
+from jobyard.executors.sandbox.daemon.groups import Groups
 from jobyard.executors.sandbox.daemon.languages import Definition
 from jobyard.executors.sandbox.daemon.member import Member
 from jobyard.executors.sandbox.daemon.nursery import Nursery
@@ -45,6 +45,7 @@ class Place:
         self.kinds = self._kinds()
         self._pools: dict[str, Pool] = {}
         self.has_folder = self._has_namespaces
+        self.has_own_uid = tier is not Tier.C or os.getuid() == 0  # also in a user namespace of its own
 
     @property
     def _has_namespaces(self) -> bool:
@@ -87,6 +88,7 @@ class Place:
         return {
             "namespaces": self._has_namespaces,
             "user_namespace": self.tier is Tier.B,
+            "has_cradle": self.tier is Tier.A and self._has_namespaces,
             "set_uid": self.tier is not Tier.B and os.getuid() == 0,
             "uid": _ordinary_uid(),  # outside of a user namespace
             "become": _ordinary_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,

@@ -22,7 +22,7 @@ class _Idle(Listener):
         pass
 
     def on_status(self, what: bytes, body: bytes) -> None:
-        pass
+        self._pool.discard(self._member)
 
     def on_lost(self) -> None:
         self._pool.discard(self._member)

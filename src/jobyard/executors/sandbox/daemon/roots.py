@@ -25,7 +25,7 @@ def steps(drivers: dict[str, str]) -> list[Step]:
         *_etc(),
         ["folder", DRIVERS, ""],
         *(["file", f"{DRIVERS}/{name}", text] for name, text in drivers.items()),
-        ["folder", "/dev", ""],
+        ["folder", "/dev/shm", ""],  # noqa: S108
         *(["device", f"/dev/{name}", f"/dev/{name}"] for name in _DEVICES if Path(f"/dev/{name}").exists()),
         ["link", "/dev/fd", "/proc/self/fd"],
         *(

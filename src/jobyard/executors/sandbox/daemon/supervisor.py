@@ -189,7 +189,7 @@ async def _lost(nursery: Nursery, otherwise: str, fault: Fault = Fault.INTERNAL)
 
 def code_of(language: Definition, request: Run, place: Place, program: bytes | None = None) -> bytes:
     """What the member reads from its pipe."""
-    limits = rlimits(request.limits, language, has_group=place.groups is not None)
+    limits = rlimits(request.limits, language, has_group=place.groups is not None, has_own_uid=place.has_own_uid)
     files = [(file.name, file.data, 0o644) for file in request.files]
     if language.kind != "exec":
         extra = {"args": list(request.args), "file": language.file, "has_folder": place.has_folder}
@@ -201,16 +201,18 @@ def code_of(language: Definition, request: Run, place: Place, program: bytes | N
     return pack([*language.run, *request.args], files, limits)
 
 
-def rlimits(limits: Limits, language: Definition, *, has_group: bool) -> dict[str, int]:
+def rlimits(limits: Limits, language: Definition, *, has_group: bool, has_own_uid: bool = True) -> dict[str, int]:
     seconds = limits.cpu_seconds if limits.cpu_seconds is not None else limits.time_seconds * 64
     found = {
         "cpu": math.ceil(seconds) + 1,
         "files_open": limits.files_open,
-        "processes": limits.processes + language.processes + 1,
+        "processes": limits.processes + language.processes + 1,  # the init may count
         "file_bytes": limits.disk_mb << 20,
     }
     if not has_group:
         found["address_space"] = limits.memory_mb << 20
+    if not has_own_uid:
+        del found["processes"]  # it would count everything else of this user; there is no fork, and threads need space
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
-_CLONE_PIDFD, _CLONE_INTO_CGROUP = 0x1000, 0x200000000
+_CLONE_VM, _CLONE_PIDFD, _CLONE_INTO_CGROUP = 0x100, 0x1000, 0x200000000
 _CHILD_TID_FLAGS = 0x01000000 | 0x00200000  # CHILD_SETTID and CHILD_CLEARTID
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
@@ -40,6 +40,7 @@ _NUMBERS = {
         "pivot_root": 155,
         "prctl": 157,
         "seccomp": 317,
+        "setns": 308,
         "sethostname": 170,
         "umount2": 166,
         "unshare": 272,
@@ -52,6 +53,7 @@ _NUMBERS = {
         "pivot_root": 41,
         "prctl": 167,
         "seccomp": 277,
+        "setns": 268,
         "sethostname": 161,
         "umount2": 39,
         "unshare": 97,
@@ -72,6 +74,12 @@ _NUMBER = {
 _raw = ctypes.PyDLL(None, use_errno=True).syscall
 _raw.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * 6)
 _raw.restype = ctypes.c_long
+
+_libc = ctypes.PyDLL(None, use_errno=True)
+_stack = ctypes.create_string_buffer(64 << 10)
+_pause = ctypes.cast(_libc.pause, ctypes.c_void_p)
+_c_clone = _libc.clone
+_c_clone.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 Argument = int | bytes | ctypes.Array[Any] | ctypes.Structure | None
 
@@ -109,6 +117,26 @@ def clone(flags: int = 0, group: int = -1) -> tuple[int, int]:
     else:  # the last two arguments have changed places
         pid = _syscall("clone", flags | signal.SIGCHLD, 0, pidfd, 0, _tid_address)
     return pid, pidfd[0] if pid else -1
+
+
+def new_pid_namespace() -> int:
+    """The pidfd of a new namespace's PID 1, which sleeps until it is killed.
+
+    It is one stack frame in the caller's memory, so it costs nothing; it never comes back from pause(), so all of them
+    may share one stack. Children that lose their parent are buried by the kernel if the caller ignores SIGCHLD.
+    """
+    pidfd = (ctypes.c_int * 1)(-1)
+    top = (ctypes.addressof(_stack) + len(_stack)) & ~0xF
+    flags = _CLONE_VM | _CLONE_PIDFD | NEWPID | signal.SIGCHLD
+    if _c_clone(_pause, top, flags, None, pidfd) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"clone: {os.strerror(error)}")
+    return pidfd[0]
+
+
+def enter_pid_namespace(pidfd: int) -> None:
+    """Children from now on are born in it; the caller stays where it is."""
+    _syscall("setns", pidfd, NEWPID)
 
 
 def _find_tid_address() -> int:

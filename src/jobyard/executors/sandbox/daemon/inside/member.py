@@ -1,6 +1,8 @@
-"""One member: an init that is PID 1 of its own namespaces, and below it the process that will be the program.
+"""One member: an init that is PID 1 of its own namespaces, and beside it the process that will be the program.
 
-The init runs nothing but these few lines, without capabilities, and nobody may look into it: it needs no filter.
+As root the init is nothing but a name (kernel.new_pid_namespace) and the zygote is the program's parent. In a user
+namespace the init is a copy of the zygote: it runs these few lines only, without capabilities, and nobody may look into
+it, so it needs no filter.
 
 Everything up to the filter happens before a request is known. What can fail is said on the status socket, and then the
 run never begins. The two are copies of the zygote, and so is every page they write to: each does as little as it can.
@@ -17,7 +19,7 @@ import socket
 import time
 from typing import Any, Final, NamedTuple, NoReturn
 
-from jobyard.executors.sandbox.daemon.inside import collect, kernel, program
+from jobyard.executors.sandbox.daemon.inside import kernel, program
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _CODE_FD, _STATUS_FD = 3, 4
@@ -46,13 +48,13 @@ def begin(config: dict[str, Any], order: Order, descriptors: list[int]) -> progr
         _signal.signal(_SIGCHLD, _DEFAULT)
         step = "fork"
         into = descriptors[wire.GROUPS] if config["clone_into_group"] else -1
-        child, pidfd = kernel.clone(0, into)
+        child, _ = kernel.clone(0, into)
         if child:
             step = "init"
-            _be_init(status, child, pidfd, config, order)
+            _be_init(status, child, config, order)
     except BaseException as error:
         _fail(status, step, error)
-    return _be_program(config, order, descriptors)
+    return be_program(config, order, descriptors)
 
 
 def map_user(inside: int, outside: int) -> None:
@@ -93,37 +95,35 @@ def _fail(status: int, step: str, error: BaseException) -> NoReturn:
 # The init
 
 
-def _be_init(status: int, child: int, pidfd: int, config: dict[str, Any], order: Order) -> NoReturn:
+def _be_init(status: int, child: int, config: dict[str, Any], order: Order) -> NoReturn:
     _drop(config, order.uid)
     kernel.set_dumpable(False)
     if not config["namespaces"]:
         kernel.die_with_parent()  # not before: a change of user takes it back
-        with socket.socket(fileno=os.dup(status)) as link:
-            socket.send_fds(link, [wire.STATUS_HEAD.pack(b"P", 0)], [pidfd])  # what to kill
     os.dup2(status, _STATUS_FD)
     os.closerange(_STATUS_FD + 1, 1 << 20)
     ended = _wait(child)
     if config["namespaces"]:
         _clear()
-        os.write(_STATUS_FD, ended)
-        collect.collect(_STATUS_FD)
-    else:
-        os.write(_STATUS_FD, ended)
+    os.write(_STATUS_FD, wire.EXIT_FRAME.pack(wire.EXIT, wire.EXIT_BODY.size, *ended))
     os._exit(0)
 
 
-def _wait(child: int) -> bytes:
+def _wait(child: int) -> tuple[int, int, int, int, int]:
     """Bury everybody who is left to PID 1, until the program itself has ended."""
     while True:
         pid, status, usage = os.wait4(-1, 0)
         if pid == child:
             break
+    return account(status, usage)
+
+
+def account(status: int, usage: resource.struct_rusage) -> tuple[int, int, int, int, int]:
+    """How a process ended: exit code, signal, microseconds of processor, peak in KiB, and when."""
     used = int((usage.ru_utime + usage.ru_stime) * 1e6)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     code = 128 + number if number else os.WEXITSTATUS(status)
-    return wire.EXIT_FRAME.pack(
-        wire.EXIT, wire.EXIT_BODY.size, code, number, used, usage.ru_maxrss, time.monotonic_ns()
-    )
+    return code, number, used, usage.ru_maxrss, time.monotonic_ns()
 
 
 def _clear() -> None:
@@ -139,7 +139,7 @@ def _clear() -> None:
 # The program's process
 
 
-def _be_program(config: dict[str, Any], order: Order, descriptors: list[int]) -> program.Program:
+def be_program(config: dict[str, Any], order: Order, descriptors: list[int]) -> program.Program:
     status = descriptors[wire.STATUS]
     step = "control groups"
     try:
@@ -161,26 +161,38 @@ def _be_program(config: dict[str, Any], order: Order, descriptors: list[int]) ->
         step = "descriptors"
         _place(descriptors)
         status = _STATUS_FD
+        own = [] if config["has_cradle"] else [os.pidfd_open(os.getpid())]
         step = "filter"
         _filter(config)
         step = "kind"
         prepared = _prepare(config["kinds"][order.kind], order.is_spare)
         used = time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) // 1000
-        os.write(_STATUS_FD, wire.READY_FRAME.pack(wire.READY, 16, used, time.monotonic_ns()))
+        ready = wire.READY_FRAME.pack(wire.READY, wire.READY_BODY.size, used, time.monotonic_ns())
+        if own:
+            _send(ready, own)  # the supervisor has a hold on init only
+        else:
+            os.write(_STATUS_FD, ready)
         os.close(_STATUS_FD)
     except BaseException as error:
         _fail(status, step, error)
     return program.receive(_CODE_FD, prepared, config["base_bytes"])
 
 
+def _send(data: bytes, descriptors: list[int]) -> None:
+    with socket.socket(fileno=os.dup(_STATUS_FD)) as link:
+        socket.send_fds(link, [data], descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
 def _mount(order: Order) -> None:
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("proc", "/proc", "proc", flags | kernel.MS_NOEXEC, "subset=pid,hidepid=2")
     owner = f"uid={order.uid},gid={order.uid}"
-    size = f"size={order.disk_bytes},nr_inodes={order.disk_files + 3}"  # the three folders here are not the program's
+    size = f"size={order.disk_bytes},nr_inodes={order.disk_files + 4}"  # the four folders here are not the program's
     folder = wire.PROGRAM_FOLDER
     kernel.mount("tmpfs", folder, "tmpfs", flags, f"{size},mode=0700,{owner}")
-    for part, mode, target in (("tmp", 0o1777, "/tmp"), ("box", 0o700, folder)):  # noqa: S108
+    for part, mode, target in (("tmp", 0o1777, "/tmp"), ("shm", 0o1777, "/dev/shm"), ("box", 0o700, folder)):  # noqa: S108
         path = f"{folder}/{part}"
         os.mkdir(path)
         os.chmod(path, mode)

@@ -6,10 +6,12 @@ import struct
 from typing import Final
 
 # Supervisor to zygote, with the member's five descriptors and those of its control groups: serial, kind, uid, bytes
-# and files of its disk, whether it is for the pool. The zygote answers with the serial, an errno, and the pidfd of the
-# member's init.
+# and files of its disk, whether it is for the pool. The zygote answers with the serial, an errno, and pidfds: of the
+# member's init and, when that only sleeps, of the program's process, whose end the zygote then tells, too.
 ORDER: Final = struct.Struct("<IIIQII")
 MADE: Final = struct.Struct("<II")
+SERIAL: Final = struct.Struct("<I")
+ENDED: Final = struct.Struct("<Iiiqqq")  # serial, then the body of EXIT
 CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # the descriptors, in this order; any number of groups
 
 # Member to supervisor, on the status socket: what, how many bytes, the bytes.
@@ -18,19 +20,11 @@ READY: Final = b"R"  # said by the program's process in its last moment with tha
 READY_BODY: Final = struct.Struct("<qq")  # microseconds of processor, clock in ns
 FAILED: Final = b"E"  # setup went wrong, in words; the run never began
 EXIT: Final = b"X"
-FILE_HEAD: Final = b"F"  # a file asked for: its index
-FILE_DATA: Final = b"D"  # more of its bytes
-NOTE: Final = b"N"  # a file asked for that is not brought: its index, and why
-END: Final = b"Z"
 EXIT_BODY: Final = struct.Struct("<iiqqq")  # exit code, signal, microseconds of processor, peak in KiB, clock in ns
 READY_FRAME: Final = struct.Struct("<cIqq")
 EXIT_FRAME: Final = struct.Struct("<cIiiqqq")
-INDEX: Final = struct.Struct("<I")
 
 # Supervisor to member, on the code pipe: a length, a head of plain values as long, the files' bytes, the source.
 CODE_HEAD: Final = struct.Struct("<I")
-# Supervisor to init, on the status socket before the code: the most bytes of all files, how many, and their names.
-COLLECT_HEAD: Final = struct.Struct("<QI")
-COLLECT_NAME: Final = struct.Struct("<I")
 
 PROGRAM_FOLDER: Final = "/box"

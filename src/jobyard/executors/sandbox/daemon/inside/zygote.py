@@ -11,6 +11,7 @@ import gc
 import importlib
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -20,7 +21,8 @@ from typing import Any
 from jobyard.executors.sandbox.daemon.inside import kernel, member, program, root
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
-_MOST_DESCRIPTORS = 16
+_ROOM = socket.CMSG_SPACE(16 * 4)
+_AHEAD = 4  # pid namespaces kept ready
 _RESERVED = 8
 _MOST = {
     resource.RLIMIT_CORE: 0,
@@ -38,18 +40,15 @@ def run(config: dict[str, Any], control: socket.socket) -> program.Program:
     """Serve orders until the supervisor is gone; comes back only in a program's process."""
     control = _move_up(control)
     try:
-        _get_ready(config)
+        cradle = _get_ready(config)
     except BaseException as error:
         control.send(wire.MADE.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
         os._exit(1)
     control.send(wire.MADE.pack(0, 0))
-    while True:
-        made = _serve(config, control)
-        if made is not None:
-            return made
+    return _Nurse(config, control, cradle).work()
 
 
-def _get_ready(config: dict[str, Any]) -> None:
+def _get_ready(config: dict[str, Any]) -> socket.socket | None:
     kernel.die_with_parent()
     if config["namespaces"]:
         if config["user_namespace"]:
@@ -65,7 +64,11 @@ def _get_ready(config: dict[str, Any]) -> None:
         config["landlock"] = root.landlock(config["landlock"])
     config["filter_bytes"] = config["filter"]
     config["filter"] = kernel.Filter(config["filter"]) if config["filter"] else None
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries members; their pidfds tell the supervisor
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries inits; their pidfds tell the supervisor
+    cradle = None
+    if config["has_cradle"]:
+        cradle = _open_cradle()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _preload(config["preload"])
     program.prepare_python()
     config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -73,6 +76,7 @@ def _get_ready(config: dict[str, Any]) -> None:
         del sys.modules[name]  # they have what they need of each other
     gc.collect()
     gc.freeze()
+    return cradle
 
 
 def _move_up(control: socket.socket) -> socket.socket:
@@ -86,35 +90,98 @@ def _move_up(control: socket.socket) -> socket.socket:
     return moved
 
 
-def _serve(config: dict[str, Any], control: socket.socket) -> program.Program | None:
-    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
-    data, ancillary, _, _ = control.recvmsg(wire.ORDER.size, room)
-    if not data:
+def _open_cradle() -> socket.socket:
+    """A process that makes pid namespaces ahead of time: their inits must ignore SIGCHLD, and the zygote must not."""
+    ours, theirs = socket.socketpair()
+    pid, pidfd = kernel.clone()
+    if pid == 0:
+        ours.close()
+        while theirs.recv(1):
+            made = kernel.new_pid_namespace()
+            socket.send_fds(theirs, [b"1"], [made])
+            os.close(made)
         os._exit(0)
-    descriptors = array.array("i")
-    for _, _, body in ancillary:
-        descriptors.frombytes(body)
-    serial, *rest = wire.ORDER.unpack(data)
-    try:
-        pid, pidfd = kernel.clone(_flags(config))
-    except OSError as error:
-        control.send(wire.MADE.pack(serial, error.errno or 1))
+    os.close(pidfd)
+    theirs.close()
+    ours.send(b"1" * _AHEAD)
+    return ours
+
+
+class _Nurse:
+    """The zygote at work."""
+
+    def __init__(self, config: dict[str, Any], control: socket.socket, cradle: socket.socket | None) -> None:
+        self._config, self._control, self._cradle = config, control, cradle
+        self._flags = _flags(config)
+        self._poll = select.poll()
+        self._poll.register(control.fileno(), select.POLLIN)
+        self._watched: dict[int, tuple[int, int]] = {}  # pidfd of a program to its pid and serial
+
+    def work(self) -> program.Program:
+        own = self._control.fileno()
+        while True:
+            for descriptor, _ in self._poll.poll() if self._cradle else ((own, 0),):
+                if descriptor != own:
+                    self._bury(descriptor)
+                elif (made := self._serve()) is not None:
+                    return made
+
+    def _bury(self, pidfd: int) -> None:
+        pid, serial = self._watched.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        _, status, usage = os.wait4(pid, 0)
+        self._control.send(wire.ENDED.pack(serial, *member.account(status, usage)))
+
+    def _serve(self) -> program.Program | None:
+        data, ancillary, _, _ = self._control.recvmsg(wire.ORDER.size, _ROOM)
+        if not data:
+            os._exit(0)
+        descriptors = array.array("i")
+        for _, _, body in ancillary:
+            descriptors.frombytes(body)
+        serial, *rest = wire.ORDER.unpack(data)
+        try:
+            pid, pidfds = self._clone(descriptors)
+        except OSError as error:
+            self._control.send(wire.MADE.pack(serial, error.errno or 1))
+            _close(descriptors)
+            return None
+        if pid == 0:
+            begin = member.be_program if self._cradle else member.begin
+            return begin(self._config, member.Order(*rest), list(descriptors))
+        socket.send_fds(self._control, [wire.MADE.pack(serial, 0)], pidfds)
+        if self._cradle:
+            self._watched[pidfds[1]] = (pid, serial)
+            self._poll.register(pidfds[1], select.POLLIN)
+        os.close(pidfds[0])
         _close(descriptors)
         return None
-    if pid == 0:
-        control.close()
-        return member.begin(config, member.Order(*rest), list(descriptors))
-    socket.send_fds(control, [wire.MADE.pack(serial, 0)], [pidfd])
-    os.close(pidfd)
-    _close(descriptors)
-    return None
+
+    def _clone(self, descriptors: array.array[int]) -> tuple[int, list[int]]:
+        if self._cradle is None:
+            pid, pidfd = kernel.clone(self._flags)
+            return pid, [pidfd]
+        _, (init, *_), _, _ = socket.recv_fds(self._cradle, 1, 1)
+        self._cradle.send(b"1")
+        try:
+            kernel.enter_pid_namespace(init)
+            into = descriptors[wire.GROUPS] if self._config["clone_into_group"] else -1
+            pid, pidfd = kernel.clone(self._flags, into)
+        except OSError:
+            signal.pidfd_send_signal(init, signal.SIGKILL)
+            os.close(init)
+            raise
+        return pid, [init, pidfd]
 
 
 def _flags(config: dict[str, Any]) -> int:
     if not config["namespaces"]:
         return 0
-    flags = kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
-    return flags | kernel.NEWUSER if config["user_namespace"] else flags
+    flags = kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+    if config["has_cradle"]:
+        return flags
+    return flags | kernel.NEWPID | (kernel.NEWUSER if config["user_namespace"] else 0)
 
 
 def _close(descriptors: array.array[int]) -> None:
