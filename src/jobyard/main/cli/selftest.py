@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
+import msgspec
 from rich.markup import escape
 
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.attacks.attack import Layer
+from jobyard.executors.sandbox.attacks.leftovers import at_rest
 from jobyard.executors.sandbox.attacks.own import DidNotStart, own_daemon
 from jobyard.executors.sandbox.attacks.play import Item, Report, chosen, on_stage, play, worst
 from jobyard.executors.sandbox.attacks.stage import Stage
@@ -44,11 +46,14 @@ async def attack(session: Session, socket: Path | None, tier: str | None, withou
 
 async def look(session: Session, socket: Path | None) -> None:
     async with _stage(socket, None, None) as stage:
-        state = stage.state
+        if stage.is_own:
+            await at_rest(stage.talk, seconds=5)  # its pool has only begun to fill
+        state = await stage.talk.ask()
     if session.as_json:
         session.print_json(state)
     else:
         _tell(session, state)
+        session.show(f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults")
     if state.tier is None:
         raise click.exceptions.Exit(1)
 
@@ -91,7 +96,7 @@ def _show(session: Session, state: State, reports: list[Report]) -> None:
         is_held = not worst(reports)
         session.print_json({"tier": state.tier, "reason": state.reason, "contained": is_held, "attacks": reports})
         return
-    _tell(session, state)
+    _tell(session, msgspec.structs.replace(state, idle={}))  # the pool was full at times, and empty at others
     print_table(session.console, HEADINGS, [_row(report) for report in reports], "no attacks")
     held = sum(report.contained is True for report in reports)
     absent = sum(report.contained is None for report in reports)
@@ -121,10 +126,7 @@ def _tell(session: Session, state: State) -> None:
     if state.reason:
         session.show(f"reason     {escape(state.reason)}")
     for language in state.languages:
-        pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.pool else ""
+        pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.name in state.idle else ""
         session.show(f"language   {escape(language.name)}  {escape(language.version)}{pool}")
     for name, why in state.missing.items():
         session.show(f"[dim]missing    {escape(name)}  {escape(why)}[/]")
-    session.show(
-        f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults so far"
-    )

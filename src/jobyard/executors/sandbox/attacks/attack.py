@@ -100,7 +100,10 @@ class Expected:
         words = ["/".join(self.verdicts)]
         words += [f"exit {self.exit_code}"] if self.exit_code is not None else []
         words += [f"signal {self.signal}"] if self.signal is not None else []
-        words += [f"{name} {pattern}" for name, pattern in self.says.items()]
+        by_word: dict[str, list[str]] = {}
+        for name, pattern in self.says.items():
+            by_word.setdefault(_in_words(pattern), []).append(name)
+        words += [f"{' '.join(names)}: {word}" for word, names in by_word.items()]
         return ", ".join(words)
 
 
@@ -135,6 +138,16 @@ class Attack:
 def judge(expectation: Expectation, seen: Finished | Refused, limits: Limits) -> list[str]:
     """The problems by the reading that fits best; where nothing is promised there are none."""
     return min((each.problems(seen, limits) for each in expectation), key=len, default=[])
+
+
+def _in_words(pattern: str) -> str:
+    """
+    >>> _in_words(f"{REFUSED}|ESRCH")
+    'refused|ESRCH'
+    """
+    for word, way in (("refused", REFUSED), ("absent", ABSENT), ("unreached", UNREACHED)):
+        pattern = pattern.replace(way, word)
+    return pattern
 
 
 def _tail(data: bytes) -> str:

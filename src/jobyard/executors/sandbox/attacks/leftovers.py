@@ -18,6 +18,7 @@ from jobyard.executors.sandbox.wire import Run, State
 PROC = Path("/proc")
 OURS = "jobyard"
 MARK = "jobyard-attack"  # in the name of everything that an attack tries to leave outside
+STILL_SECONDS = 2.0
 SEGMENT_BYTES = 200 << 20  # what an attack asks for; other programs of the host make others
 OUTSIDE = ("/", "/etc", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked at, not written to
 
@@ -70,16 +71,17 @@ async def warm_up(talk: Talk) -> None:
 
 
 async def at_rest(talk: Talk, seconds: float = 20) -> Rest:
-    """Once nothing runs and two looks in a row see the same."""
-    deadline = time.monotonic() + seconds
+    """Once nothing runs and two looks in a row see the same: a full pool, or one that has stopped filling."""
+    began = changed = time.monotonic()
     before: Rest | None = None
     while True:
         state = await talk.ask()
         now = look(talk.daemon_pid, state)
         is_full = all(state.idle.get(language.name, 0) >= language.pool for language in state.languages)
-        if state.running == 0 and now == before and is_full:
-            return now
-        if time.monotonic() > deadline:
+        is_same = state.running == 0 and now == before
+        changed = changed if is_same else time.monotonic()
+        is_still = time.monotonic() - changed > STILL_SECONDS
+        if (is_same and (is_full or is_still)) or time.monotonic() - began > seconds:
             return now
         before = now
         await asyncio.sleep(0.03)
