@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -36,6 +36,7 @@ class Toolchain:
         self._kept: OrderedDict[bytes, Built] = OrderedDict()
         self._bytes = 0
         self._going: dict[bytes, asyncio.Task[Built]] = {}
+        self._waiting: Counter[bytes] = Counter()
 
     async def build(self, definition: Definition, version: str, request: Run) -> Built:
         """The same thing asked for twice at a time is made once."""
@@ -48,9 +49,21 @@ class Toolchain:
         is_first = task is None
         if task is None:
             task = self._going[key] = asyncio.create_task(self._build(key, definition, definition.compile, request))
-            task.add_done_callback(lambda _: self._going.pop(key, None))
-        built = await asyncio.shield(task)
+            task.add_done_callback(lambda done: self._forget(key, done))
+        self._waiting[key] += 1
+        try:
+            built = await asyncio.shield(task)
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                self._forget(key, task)  # whoever asks for it now begins anew
+                await _stop(task)
         return built if is_first else _again(built)
+
+    def _forget(self, key: bytes, task: asyncio.Task[Built]) -> None:
+        if self._going.get(key) is task:
+            del self._going[key]
 
     async def _build(self, key: bytes, definition: Definition, how: Compile, request: Run) -> Built:
         limits = Limits(
@@ -73,6 +86,13 @@ class Toolchain:
         while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT_ENTRIES:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= _size(oldest)
+
+
+async def _stop(task: asyncio.Task[Built]) -> None:
+    """Nobody waits for it any more. Who leaves keeps a slot until the compiler is gone."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def _judge(ended: Ended, time_ms: float) -> Built:
