@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.story.engines import on_every_store
 from tests.story.up import JOBYARD, Up, alive, starting, until
 from tests.support import ROOT
 
@@ -88,6 +89,27 @@ def test_a_program_is_run_and_nothing_of_it_is_seen(up: Up) -> None:
     up.process.send_signal(signal.SIGTERM)
     assert up.end() == 0
     assert not alive(pid_of(up, "the sandbox daemon starts"))
+
+
+@on_every_store
+def test_run_followed_and_many_at_once(can_run: None, tmp_path: Path, engine: str, url: str) -> None:
+    variables = {"JOBYARD_SANDBOX__MIN_TIER": "C", "JOBYARD_STORE": url}
+    with starting(tmp_path, "up", "--sandbox", app=True, **variables) as up:
+        up.greet()
+        until("the sandbox is known", lambda: up.client.get("/languages").json()["items"])
+        lines = "import time\nfor n in range(4):\n  print(n, flush=True)\n  time.sleep(0.3)"
+        job_id = execute(up, lines)["job_id"]
+        with up.client.stream("GET", f"/jobs/{job_id}/output") as answer:
+            names = [line[7:] for line in answer.iter_lines() if line.startswith("event: ")]
+        assert (names[0], names[-1], len(names) > 2) == ("stdout", "finished", True)
+        batch = {"language": "python", "source_code": "print(int(input()) ** 2)", "inputs": ["1", "2", "3"]}
+        told = up.client.post("/execute/batch", params={"wait": 30}, json=batch).json()
+        assert [run["stdout"] for run in told["result"]["results"]] == ["1\n", "4\n", "9\n"]
+        gate = up.enqueue("a")
+        up.marks.put("open-a")
+        until("a handler ran beside it", lambda: up.job(gate)["state"] == "COMPLETED")
+        up.process.send_signal(signal.SIGTERM)
+        assert up.end() == 0
 
 
 def test_a_killed_worker_leaves_no_program_and_the_job_runs_again(up: Up) -> None:

@@ -38,6 +38,8 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "VIRTU
 STOP_SECONDS = 10.0
 # How soon others hear that something changed.
 LOOK_SECONDS = 0.2
+LEVELS = {name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")}
+LINE = re.compile(rf"[\d-]+ [\d:,]+ ({'|'.join(LEVELS)}) (.*)")
 FOLDER = re.compile(r"jobyard-sandbox-(\d+)-\w+")
 
 
@@ -126,8 +128,15 @@ class Daemon:
                 continue  # a line without an end; the rest of it comes
             if not line:
                 return
-            self.last_words = line.decode("utf-8", "replace").strip() or self.last_words
-            log.info("sandboxd: %s", self.last_words)
+            self._hear(line.decode("utf-8", "replace").strip())
+
+    def _hear(self, line: str) -> None:
+        """Its log becomes ours."""
+        found = LINE.fullmatch(line)
+        level, words = (logging.INFO, line) if found is None else (LEVELS[found[1]], found[2])
+        if words:
+            self.last_words = words
+            log.log(level, "sandboxd: %s", words)
 
 
 async def end(process: Process) -> None:
