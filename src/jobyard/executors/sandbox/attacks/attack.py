@@ -159,6 +159,8 @@ def _tail(data: bytes) -> str:
 ATTEMPT = """\
 import errno, os, sys
 
+PARENT = os.getppid() or 1  # outside of its namespace it has no number
+
 def attempt(name, function, *given):
     try:
         got = function(*given)

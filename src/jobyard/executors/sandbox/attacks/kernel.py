@@ -17,7 +17,7 @@ ATTACKS = (
         program=SYSCALL
         + """\
 attempt("init", syscall, 101, 117, 16, 1, 0, 0)
-attempt("parent", syscall, 101, 117, 16, os.getppid(), 0, 0)
+attempt("parent", syscall, 101, 117, 16, PARENT, 0, 0)
 attempt("seize", syscall, 101, 117, 0x4206, 1, 0, 0)
 """,
         expected=Expected(says=dict.fromkeys(("init", "parent", "seize"), NO_PROCESS)),
@@ -29,8 +29,8 @@ attempt("seize", syscall, 101, 117, 0x4206, 1, 0, 0)
         + """\
 import time
 attempt("init", os.kill, 1, 9)
-attempt("parent", os.kill, os.getppid(), 9)
-attempt("stop", os.kill, os.getppid(), 19)
+attempt("parent", os.kill, PARENT, 9)
+attempt("stop", os.kill, PARENT, 19)
 time.sleep(0.05)
 print("alive: yes")
 """,
@@ -191,7 +191,7 @@ for name in ("NOFILE", "FSIZE", "CORE", "AS"):
         print(f"{name}: unlimited")
     else:
         attempt(name, resource.setrlimit, which, (hard + 1, hard + 1))
-attempt("parent", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (9, 9)))
+attempt("parent", lambda: resource.prlimit(PARENT, resource.RLIMIT_NOFILE, (9, 9)))
 """,
         expected=Expected(
             says={
@@ -268,7 +268,7 @@ attempt("ports", syscall, 172, -1, 3)
         + """\
 import fcntl, time
 # F_SETSIG and F_SETOWN: whoever owns the pipe gets the signal when something can be read.
-for pid in {os.getppid(), 1, os.getppid() - 1} - {0, os.getpid()}:
+for pid in {PARENT, 1, PARENT - 1} - {0, os.getpid()}:
     reads, writes = os.pipe()
     attempt("signal", fcntl.fcntl, reads, 10, 9)
     attempt("owner", fcntl.fcntl, reads, 8, pid)
