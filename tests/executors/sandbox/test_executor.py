@@ -34,8 +34,8 @@ from jobyard.worker.worker import Worker
 
 
 class Scene:
-    def __init__(self, yard: Jobyard, worker: Worker, fake: FakeDaemon, client: Client) -> None:
-        self.yard, self.worker, self.fake, self.client = yard, worker, fake, client
+    def __init__(self, yard: Jobyard, worker: Worker, fake: FakeDaemon, executor: SandboxExecutor) -> None:
+        self.yard, self.worker, self.fake, self.executor = yard, worker, fake, executor
 
     async def submit(self, order: Order | bytes | None, **options: Any) -> str:
         private = msgspec.json.encode(order) if isinstance(order, Order) else order
@@ -72,10 +72,10 @@ async def opened(fake: FakeDaemon, patience: float = 2.0) -> AsyncIterator[Scene
     async with yard:
         await client.start()
         live = Live(store)
-        executor = ByKind({KIND: SandboxExecutor(client, Bounds(), live)}, PythonExecutor(yard.kinds))
-        worker = Worker(store, executor, LogObserver(), concurrency=4)
+        executor = SandboxExecutor(client, Bounds(), live)
+        worker = Worker(store, ByKind({KIND: executor}, PythonExecutor(yard.kinds)), LogObserver(), concurrency=4)
         async with worker:
-            yield Scene(yard, worker, fake, client)
+            yield Scene(yard, worker, fake, executor)
         await live.stop()
         await client.stop()
 
@@ -124,6 +124,13 @@ async def test_input_arguments_and_files_arrive_and_files_come_back(scene: Scene
     found = result(await scene.end(given))
     assert base64.b64decode(found["stdout_base64"]) == b"\xffa b cdata/a.txt=\x00\xff"
     assert found["files"] == [{"name": "o.txt", "size": 4, "content": "kept"}]
+
+
+async def test_files_that_do_not_fit_into_a_result_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.executor, "_bounds", Bounds(max_file_bytes=9))
+    found = result(await scene.end(order("keep", collect=("a", "b", "c"))))
+    assert [file["name"] for file in found["files"]] == ["a", "b"]
+    assert found["notes"] == ["c has 4 bytes and is left out: 9 are brought back at most"]
 
 
 async def test_python_kinds_run_on_the_same_worker(scene: Scene) -> None:

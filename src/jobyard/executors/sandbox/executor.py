@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from jobyard.domain.outcome import Done, Failed, Outcome
 from jobyard.errors import BadInput
 from jobyard.executors.sandbox.bounds import Bounds, check
@@ -45,12 +47,12 @@ class SandboxExecutor:
             return failed(refused)
 
     async def _run(self, attempt: Attempt, order: Order, index: int) -> Finished:
-        stdin = order.inputs[index]
+        stdin, most = order.inputs[index], self._bounds.max_file_bytes
         if self._live is None:
-            return await self._client.run(order.run(stdin))
+            return within(await self._client.run(order.run(stdin)), most)
         tap = self._live.open(attempt.lease.job_id, attempt.lease.attempt, index)
         try:
-            return await self._client.run(order.run(stdin, stream=True), tap.feed)
+            return within(await self._client.run(order.run(stdin, stream=True), tap.feed), most)
         finally:
             self._live.close(tap)
 
@@ -68,10 +70,23 @@ class SandboxExecutor:
         return results
 
 
+def within(finished: Finished, most: int) -> Finished:
+    """Files that were brought back, as many as fit into a result."""
+    room, files, notes = most, [], list(finished.notes)
+    for file in finished.files:
+        if len(file.data) <= room:
+            room -= len(file.data)
+            files.append(file)
+        else:
+            notes.append(f"{file.name} has {len(file.data):,} bytes and is left out: {most:,} are brought back at most")
+    if len(files) == len(finished.files):
+        return finished
+    return msgspec.structs.replace(finished, files=tuple(files), notes=tuple(notes))
+
+
 def without_output(finished: Finished) -> Finished:
-    fields = {name: getattr(finished, name) for name in finished.__struct_fields__}
-    fields |= {"stdout": b"", "stderr": b"", "stdout_truncated": True, "stderr_truncated": True, "files": ()}
-    return Finished(**(fields | {"notes": (*finished.notes, LEFT_OUT)}))
+    left_out = {"stdout": b"", "stderr": b"", "stdout_truncated": True, "stderr_truncated": True, "files": ()}
+    return msgspec.structs.replace(finished, notes=(*finished.notes, LEFT_OUT), **left_out)
 
 
 def failed(refused: RunRefused) -> Failed:
