@@ -9,8 +9,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from jobyard.executors.sandbox.daemon.languages import BadLanguages
 from jobyard.executors.sandbox.daemon.lifeline import Manager, when_input_ends
@@ -52,6 +53,17 @@ async def run(
         await sandbox.stop()
 
 
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """On the quicker loop, where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        asyncio.run(work)
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="jobyard sandboxd", description="Runs untrusted programs for a worker.")
     made.add_argument("--socket", type=Path, required=True, help="where to listen")
@@ -85,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             without=tuple(given.without),
         )
         input_ends = given.until_input_ends
-        asyncio.run(run(options, given.socket, given.allow_uid, given.ready_fd, until_input_ends=input_ends))
+        _run(run(options, given.socket, given.allow_uid, given.ready_fd, until_input_ends=input_ends))
     except (BadLanguages, SocketInUse, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

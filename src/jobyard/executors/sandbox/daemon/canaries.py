@@ -45,7 +45,7 @@ reaches("signal the supervisor", lambda: os.kill(parent, 0))
 reaches("be root", lambda: os.geteuid() == 0 or os.getuid() == 0)
 reaches("become root", lambda: os.setuid(0))
 reaches("make a namespace", lambda: libc.unshare(0x10000000) == 0)
-reaches("mount", lambda: libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == 0)
+reaches("mount", lambda: libc.mount(b"none", b"/usr", b"tmpfs", 0, None) == 0)
 reaches("be init", lambda: os.getpid() == 1)
 print(json.dumps(found))
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -177,11 +178,12 @@ class Nursery:
         self._members.pop(member.serial, None)
         member.close()
         if member.group is not None and self._groups is not None:
-            for _ in range(_REMOVE_TRIES):
-                if self._groups.release(member.group):
-                    self._trim_later()
-                    break
-                await asyncio.sleep(_REMOVE_AGAIN_S)
+            with contextlib.suppress(OSError):  # all groups may have been removed meanwhile
+                for _ in range(_REMOVE_TRIES):
+                    if self._groups.release(member.group):
+                        self._trim_later()
+                        break
+                    await asyncio.sleep(_REMOVE_AGAIN_S)
         self._uids.append(member.uid)
 
     def _trim_later(self) -> None:

@@ -10,6 +10,7 @@ import stat
 import struct
 from collections.abc import Collection
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -44,15 +45,15 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        peer: socket.socket = transport.get_extra_info("socket")
-        data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        made = cast("asyncio.Transport", transport)
+        with socket.socket(fileno=os.dup(made.get_extra_info("socket").fileno())) as peer:
+            data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, uid, _ = _CREDENTIALS.unpack(data)
         if uid not in self._uids:
-            transport.abort()
+            made.abort()
             return
-        self._transport = transport
-        transport.write(frame(self._sandbox.state()))
+        self._transport = made
+        made.write(frame(self._sandbox.state()))
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
@@ -73,7 +74,6 @@ class _Connection(asyncio.Protocol):
                     return
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.id] = task
-                task.add_done_callback(lambda _: self._tasks.pop(message.id, None))
             case Cancel():
                 if (task := self._tasks.get(message.id)) is not None:  # type: ignore[assignment]
                     task.cancel()
@@ -94,6 +94,7 @@ class _Connection(asyncio.Protocol):
             answer = Refused(id=request.id, fault=Fault.CANCELLED, message="cancelled")
         except Exception as error:  # whatever it is, the client hears of it
             answer = Refused(id=request.id, fault=Fault.INTERNAL, message=f"{type(error).__name__}: {error}")
+        self._tasks.pop(request.id, None)  # before the answer: the id may be used again at once
         if not transport.is_closing():
             transport.write(frame(answer))
 

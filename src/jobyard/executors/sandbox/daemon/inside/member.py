@@ -188,17 +188,9 @@ def _send(data: bytes, descriptors: list[int]) -> None:
 def _mount(order: Order) -> None:
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("proc", "/proc", "proc", flags | kernel.MS_NOEXEC, "subset=pid,hidepid=2")
-    owner = f"uid={order.uid},gid={order.uid}"
-    size = f"size={order.disk_bytes},nr_inodes={order.disk_files + 4}"  # the four folders here are not the program's
-    folder = wire.PROGRAM_FOLDER
-    kernel.mount("tmpfs", folder, "tmpfs", flags, f"{size},mode=0700,{owner}")
-    for part, mode, target in (("tmp", 0o1777, "/tmp"), ("shm", 0o1777, "/dev/shm"), ("box", 0o700, folder)):  # noqa: S108
-        path = f"{folder}/{part}"
-        os.mkdir(path)
-        os.chmod(path, mode)
-        os.chown(path, order.uid, order.uid)
-        kernel.mount(path, target, "", kernel.MS_BIND)
-    os.chdir(folder)
+    options = f"size={order.disk_bytes},nr_inodes={order.disk_files + 1},mode=0700,uid={order.uid},gid={order.uid}"
+    kernel.mount("tmpfs", wire.PROGRAM_FOLDER, "tmpfs", flags, options)
+    os.chdir(wire.PROGRAM_FOLDER)
     resource.setrlimit(resource.RLIMIT_FSIZE, (order.disk_bytes, order.disk_bytes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _random
 import _signal
 import builtins
 import contextlib
@@ -40,6 +41,7 @@ class Program(NamedTuple):
 
 
 _main = types.ModuleType("__main__")
+_generator: _random.Random = random._inst
 
 
 def prepare_python() -> None:
@@ -65,7 +67,7 @@ def prepare_python() -> None:
 def wake(is_spare: int) -> types.ModuleType:
     """What must be new in every member."""
     _signal.signal(2, _signal.default_int_handler)
-    random.seed()  # a fork would have done it, and the next line
+    _random.Random.seed(_generator)  # a fork would have done it, and the next line
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     if is_spare:
         _rehearse()
