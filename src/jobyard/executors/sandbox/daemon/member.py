@@ -8,12 +8,20 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from jobyard.executors.sandbox.daemon.groups import Group
 from jobyard.executors.sandbox.daemon.inside import protocol
 
 _CHUNK = 256 << 10
+
+
+class Shape(NamedTuple):
+    """What a member must know when it is made; the other limits come with the program."""
+
+    disk_bytes: int = 0
+    disk_files: int = 0
+    files_open: int = 0  # of those who cannot lower it themselves; 0: they can
 
 
 class SpawnFailed(Exception):
@@ -35,10 +43,8 @@ class Listener(Protocol):
 
 
 class Member:
-    def __init__(
-        self, serial: int, kind: int, uid: int, disk: tuple[int, int], group: Group | None, *, is_spare: bool
-    ) -> None:
-        self.serial, self.kind, self.uid, self.disk, self.group = serial, kind, uid, disk, group
+    def __init__(self, serial: int, kind: int, uid: int, shape: Shape, group: Group | None, *, is_spare: bool) -> None:
+        self.serial, self.kind, self.uid, self.shape, self.group = serial, kind, uid, shape, group
         self.is_spare = is_spare
         self.listener: Listener | None = None
         self.pidfd = self.program_pidfd = -1
@@ -62,7 +68,7 @@ class Member:
 
     def hand_over(self, control: socket.socket) -> None:
         """Order it from the zygote; our copies of its ends are closed."""
-        order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.disk, self.is_spare)
+        order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.shape, self.is_spare)
         joins = self.group.joins() if self.group else []
         try:
             socket.send_fds(control, [order], [*self._theirs, self._theirs_status.fileno(), *joins])

@@ -14,7 +14,7 @@ from typing import Any, Final
 from jobyard.executors.sandbox.daemon import bundle
 from jobyard.executors.sandbox.daemon.groups import Groups
 from jobyard.executors.sandbox.daemon.inside import protocol
-from jobyard.executors.sandbox.daemon.member import Member, SpawnFailed
+from jobyard.executors.sandbox.daemon.member import Member, Shape, SpawnFailed
 
 _START_TIMEOUT_S = 20.0
 MEMBER_TIMEOUT_S: Final = 10.0
@@ -130,7 +130,7 @@ class Nursery:
         except TimeoutError:
             return False
 
-    def order(self, kind: int, disk: tuple[int, int], *, is_spare: bool) -> Member:
+    def order(self, kind: int, shape: Shape, *, is_spare: bool) -> Member:
         """A member that is on its way: whoever gets it waits until it is ready, and buries it. Raises SpawnFailed."""
         if self._control is None or not self.is_alive:
             raise SpawnFailed("there is no zygote")
@@ -141,7 +141,7 @@ class Nursery:
         member: Member | None = None
         try:
             group = self._groups.make(self._serial) if self._groups else None
-            member = Member(self._serial, kind, uid, disk, group, is_spare=is_spare)
+            member = Member(self._serial, kind, uid, shape, group, is_spare=is_spare)
             self._members[self._serial] = member
             member.hand_over(self._control)
         except OSError as error:
@@ -152,9 +152,9 @@ class Nursery:
             raise SpawnFailed(str(error)) from error
         return member
 
-    async def make(self, kind: int, disk: tuple[int, int]) -> Member:
+    async def make(self, kind: int, shape: Shape) -> Member:
         """A spare member that waits for its code. Raises SpawnFailed."""
-        member = self.order(kind, disk, is_spare=True)
+        member = self.order(kind, shape, is_spare=True)
         try:
             async with asyncio.timeout(MEMBER_TIMEOUT_S):
                 await member.ready()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from jobyard.executors.sandbox.daemon import landlock, roots, seccomp
 from jobyard.executors.sandbox.daemon.groups import Groups
 from jobyard.executors.sandbox.daemon.languages import Definition
-from jobyard.executors.sandbox.daemon.member import Member
+from jobyard.executors.sandbox.daemon.member import Member, Shape
 from jobyard.executors.sandbox.daemon.nursery import Nursery
 from jobyard.executors.sandbox.daemon.pool import Pool
 from jobyard.executors.sandbox.wire import Limits, Tier
@@ -21,8 +21,7 @@ _DRIVERS = Path(__file__).parent.parent / "drivers"
 _FIRST_UID = 61000
 _UIDS = 2048
 _INSIDE_UID = 1000  # who a program is in a user namespace of its own
-# A driver cannot lower its own limits when the request comes: these are set before it starts.
-_DRIVER_LIMITS = {"RLIMIT_NOFILE": 256, "RLIMIT_NPROC": 256}
+_DRIVER_FILES = 16  # what a runtime that was started ahead has open for itself
 _NOBODY = 65534
 EXEC: Final = "exec"
 _EXEC_POOL = 4
@@ -67,7 +66,7 @@ class Place:
         kinds: dict[str, dict[str, Any]] = {"python": {"type": "python"}, EXEC: {"type": EXEC}}
         for name, language in self._languages.items():
             if language.kind == "driver":
-                kinds[name] = {"type": "driver", "argv": list(language.start), "limits": _DRIVER_LIMITS}
+                kinds[name] = {"type": "driver", "argv": list(language.start)}
         return kinds
 
     def kind_of(self, name: str) -> str:
@@ -104,9 +103,8 @@ class Place:
     async def open(self) -> None:
         """Raises SpawnFailed when there can be no zygote, or no first member."""
         await self.nursery.start(INTERPRETER, self._config())
-        disk = disk_of(Limits(), self.has_folder)
         for index, kind in enumerate(self.kinds):
-            self._pools[kind] = Pool(self.nursery, index, disk, self._size(kind))
+            self._pools[kind] = Pool(self.nursery, index, self._shape(kind, Limits()), self._size(kind))
 
     def _size(self, kind: str) -> int:
         sizes = [language.pool for name, language in self._languages.items() if self.kind_of(name) == kind]
@@ -122,7 +120,13 @@ class Place:
             self._pools[kind].refill()
 
     def take(self, kind: str, limits: Limits) -> Member:
-        return self._pools[kind].take(disk_of(limits, self.has_folder))
+        return self._pools[kind].take(self._shape(kind, limits))
+
+    def _shape(self, kind: str, limits: Limits) -> Shape:
+        if not self.has_folder:
+            return Shape()
+        files_open = limits.files_open + _DRIVER_FILES if self.kinds[kind]["type"] == "driver" else 0
+        return Shape(limits.disk_mb << 20, limits.disk_files, files_open)
 
     def idle(self, kind: str) -> int:
         return self._pools[kind].idle if kind in self._pools else 0
@@ -138,10 +142,6 @@ class Place:
 def _ordinary_uid() -> int:
     """Who makes user namespaces: ourselves; root only tries what an ordinary user would get."""
     return os.getuid() or _NOBODY
-
-
-def disk_of(limits: Limits, has_folder: bool) -> tuple[int, int]:
-    return (limits.disk_mb << 20, limits.disk_files) if has_folder else (0, 0)
 
 
 def _drivers() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from jobyard.executors.sandbox.daemon.member import Listener, Member, SpawnFailed
+from jobyard.executors.sandbox.daemon.member import Listener, Member, Shape, SpawnFailed
 from jobyard.executors.sandbox.daemon.nursery import Nursery
 
 _REFILL_AFTER_S = 0.004  # a program that is short has ended by then: making members does not compete with it
@@ -31,8 +31,8 @@ class _Idle(Listener):
 class Pool:
     """The members of one kind."""
 
-    def __init__(self, nursery: Nursery, kind: int, disk: tuple[int, int], size: int) -> None:
-        self._nursery, self._kind, self._disk, self.size = nursery, kind, disk, size
+    def __init__(self, nursery: Nursery, kind: int, shape: Shape, size: int) -> None:
+        self._nursery, self._kind, self._shape, self.size = nursery, kind, shape, size
         self._idle: deque[Member] = deque()
         self._filler: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -42,13 +42,13 @@ class Pool:
     def idle(self) -> int:
         return len(self._idle)
 
-    def take(self, disk: tuple[int, int]) -> Member:
+    def take(self, shape: Shape) -> Member:
         """A member that nobody has used, and nobody will again; a new one may still be on its way."""
-        if disk == self._disk and self._idle:
+        if shape == self._shape and self._idle:
             member = self._idle.popleft()
             self._refill_later()
             return member
-        return self._nursery.order(self._kind, disk, is_spare=False)
+        return self._nursery.order(self._kind, shape, is_spare=False)
 
     def discard(self, member: Member) -> None:
         if member in self._idle:
@@ -75,7 +75,7 @@ class Pool:
     async def fill(self) -> None:
         """Until the pool is full. Raises SpawnFailed."""
         while self.idle < self.size and not self.is_closed:
-            member = await self._nursery.make(self._kind, self._disk)
+            member = await self._nursery.make(self._kind, self._shape)
             if self.is_closed or member.is_lost:
                 self._nursery.bury(member)
                 continue

@@ -34,6 +34,7 @@ class Order(NamedTuple):
     uid: int
     disk_bytes: int
     disk_files: int
+    files_open: int  # of a driver, which cannot lower it when the program comes
     is_spare: int  # nobody waits for it yet
 
 
@@ -165,7 +166,7 @@ def be_program(config: dict[str, Any], order: Order, descriptors: list[int]) -> 
         step = "filter"
         _filter(config)
         step = "kind"
-        prepared = _prepare(config["kinds"][order.kind], order.is_spare)
+        prepared = _prepare(config["kinds"][order.kind], order)
         used = time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) // 1000
         ready = wire.READY_FRAME.pack(wire.READY, wire.READY_BODY.size, used, time.monotonic_ns())
         if own:
@@ -210,11 +211,10 @@ def _filter(config: dict[str, Any]) -> None:
         config["filter"].load()
 
 
-def _prepare(kind: dict[str, Any], is_spare: int) -> Any:
+def _prepare(kind: dict[str, Any], order: Order) -> Any:
     if kind["type"] == "driver":
         os.set_inheritable(_CODE_FD, True)
         os.set_inheritable(_STATUS_FD, True)
-        for which, most in kind["limits"].items():
-            resource.setrlimit(getattr(resource, which), (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (order.files_open, order.files_open))
         os.execve(kind["argv"][0], kind["argv"], dict(os.environ))
-    return program.wake(is_spare) if kind["type"] == "python" else None
+    return program.wake(order.is_spare) if kind["type"] == "python" else None
