@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 import click
 import msgspec
 
-from jobyard.errors import BadInput, ConfigurationError, JobFailed
+from jobyard.errors import BadInput, ConfigurationError, JobFailed, JobyardError
 from jobyard.executors.sandbox.bounds import check, file_name
 from jobyard.executors.sandbox.client import Client, RunRefused
 from jobyard.executors.sandbox.order import Order
 from jobyard.executors.sandbox.result import run_result
-from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits
+from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Verdict
 from jobyard.main.cli.render import visible
 from jobyard.main.cli.session import Session, server_yard, verb
 from jobyard.main.config.shape import SandboxSection
@@ -31,12 +31,12 @@ EXTENSIONS = {
 USUAL = Limits()
 # A daemon of one's own tries its languages before it takes a program.
 START_SECONDS = 60.0
-# The program was not run; as the shell says of a command that cannot be.
-NOT_RUN = 125
+# The program was not run; as others say of a command that cannot be.
+NOT_RUN, NOT_COMPILED = 125, 126
 Write: TypeAlias = Callable[[int, bytes], None]
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option("--language", metavar="NAME", help="What it is written in.  [default: by the file's ending]")
@@ -62,37 +62,38 @@ async def run(
     """Run a program in the sandbox.
 
     Here, or by the server that --server names. Its standard input is this command's; its output is shown as it comes.
-    The exit code is the program's own, 128 and the number of the signal that ended it, or 125 when it could not be run.
-    How it went is told on standard error.
+    What follows FILE is the program's. The exit code is the program's own, or 128 and the number of the signal that
+    ended it; 126 when it did not compile, 125 when it could not be run. How it went is told on standard error.
 
     \b
     Example:
       jobyard run solution.py < input.txt
       jobyard --server http://127.0.0.1:8080 run --time 10 --memory 256 main.cpp
     """
-    order = Order(
-        language=language or language_of(file),
-        source=text_of(file),
-        inputs=(standard_input(),),
-        args=args,
-        files=tuple(map(file_of, files)),
-        collect=collect,
-        limits=Limits(**limits),
-    )
     show = quiet if session.as_json else write
     try:
+        order = Order(
+            language=language or language_of(file),
+            source=text_of(file),
+            inputs=(standard_input(),),
+            args=args,
+            files=tuple(map(file_of, files)),
+            collect=collect,
+            limits=Limits(**limits),
+        )
         if session.far is not None:
             result = await run_far(session, order, show)
         else:
             result = await run_here(session.configuration.sandbox, order, show)
-    except (RunRefused, JobFailed) as error:
+    except (RunRefused, JobyardError) as error:
         session.note(f"jobyard: not run: {error}")
         raise click.exceptions.Exit(NOT_RUN) from error
     keep([made for made in result.get("files", ()) if made["name"] in collect and file_name(made["name"]) is None])
     if session.as_json:
         session.print_json(result)
     session.note(f"jobyard: {summary(result)}")
-    raise click.exceptions.Exit(result["exit_code"])
+    is_compiled = result["verdict"] != Verdict.COMPILE_ERROR
+    raise click.exceptions.Exit(result["exit_code"] if is_compiled else NOT_COMPILED)
 
 
 async def run_here(section: SandboxSection, order: Order, show: Write) -> dict[str, Any]:
