@@ -201,12 +201,14 @@ class Sandbox:
         """Why it runs nothing now; empty when it does."""
         state = self.client.state
         if state is None:
-            words = "" if self.daemon is None else self.daemon.last_words
-            return f"{self.client.reason} {words}".strip()
+            return self.client.reason
         return "" if state.tier is not None else state.reason
 
+    def _details(self) -> str:
+        return "" if self.daemon is None or self.client.state is not None else self.daemon.last_words
+
     def check(self) -> CheckView:
-        why = self.why_not()
+        why = f"{self.why_not()} {self._details()}".strip()
         return CheckView(name="sandbox", ok=not why, reason=f"The sandbox runs nothing: {why}" if why else "")
 
     async def _tell(self) -> None:
@@ -228,7 +230,8 @@ class Sandbox:
             if self.client.state is not None:
                 await self.client.ask()
         try:
-            info = info_of(self._worker, socket.gethostname(), self.client.state, self.why_not())
+            state, why = self.client.state, self.why_not()
+            info = info_of(self._worker, socket.gethostname(), state, why, self._details())
             await tell(self._records, info)
         except JobyardError:
             log.debug("what the sandbox can do could not be told", exc_info=True)

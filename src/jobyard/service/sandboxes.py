@@ -24,14 +24,15 @@ class SandboxInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     host: str = ""
     tier: Tier | None = None  # None: it runs nothing
     reason: str = ""
+    details: str = ""  # for operators only
     slots: int = 0
     languages: tuple[Language, ...] = ()
     missing: dict[str, str] = {}
 
 
-def info_of(worker: str, host: str, state: State | None, reason: str) -> SandboxInfo:
+def info_of(worker: str, host: str, state: State | None, reason: str, details: str = "") -> SandboxInfo:
     if state is None:
-        return SandboxInfo(worker=worker, host=host, reason=reason)
+        return SandboxInfo(worker=worker, host=host, reason=reason, details=details)
     return SandboxInfo(
         worker=worker,
         host=host,

@@ -40,7 +40,8 @@ async def _asked(path: str) -> SandboxInfo:
 
 def of_one(info: SandboxInfo, who: str) -> list[Finding]:
     if info.tier is None:
-        return [Finding(Level.FAIL, "sandbox", f"{who} runs no programs: {info.reason}", CURE)]
+        why = f"{info.reason} {info.details}".strip()
+        return [Finding(Level.FAIL, "sandbox", f"{who} runs no programs: {why}", CURE)]
     names = ", ".join(f"{language.name} ({language.version})" for language in info.languages) or "no language"
     why = f" ({info.reason})" if info.reason else ""
     found = [Finding(Level.OK, "sandbox", f"{who}: tier {info.tier}{why}, {info.slots} slots, {names}")]
