@@ -8,6 +8,7 @@ from jobyard.executors.sandbox.wire import Tier, Verdict
 NO_PROCESS = f"{REFUSED}|ESRCH"
 # Without the filter these calls are the kernel's own business again; the others still hold what they hold.
 BY_FILTER: dict[Layer, tuple[Expected, ...]] = {Layer.SECCOMP: ()}
+LEFT = {"capabilities": r"\[0\]", "groups": r"\[\]", "users": "1 1 held", "setgid": f"{REFUSED}|EINVAL"}
 BAD_CALL = (Expected(verdicts=(Verdict.SIGNALED,), signal=31), Expected(says={"call": REFUSED}))
 
 ATTACKS = (
@@ -138,6 +139,24 @@ attempt("exec", os.execv, "/bin/su", ["su", "-c", "echo su: ESCAPED"])
             verdicts=(Verdict.OK, Verdict.RUNTIME_ERROR, Verdict.TIME_LIMIT),
             says={"privileges": "1", "setuid": f"{REFUSED}|EINVAL", "setgroups": f"{REFUSED}|EINVAL"},
         ),
+    ),
+    Attack(
+        number=87,
+        name="capabilities and groups that were left to it",
+        program=SYSCALL
+        + """\
+words = (ctypes.c_uint32 * 6)(*[1] * 6)
+attempt("capget", syscall, 125, 90, (ctypes.c_uint32 * 2)(0x20080522, 0), words)
+print(f"capabilities: {sorted(set(words))}")
+print(f"groups: {sorted(set(os.getgroups()) - {os.getgid(), 65534})}")
+print(f"users: {len({*os.getresuid()})} {len({*os.getresgid()})} {'ESCAPED' if 0 in os.getresuid() else 'held'}")
+print(f"bounding: {[number for number in range(41) if libc.prctl(23, number, 0, 0, 0) == 1]}")
+attempt("setgid", os.setgid, 0)
+attempt("keep", lambda: libc.prctl(8, 1, 0, 0, 0))
+""",
+        expected=Expected(says={**LEFT, "bounding": r"\[\]"}),
+        # Who is not root cannot empty the bounding set, and without new privileges it gives nothing.
+        tiers=dict.fromkeys((Tier.B, Tier.C), (Expected(says=LEFT),)),
     ),
     Attack(
         number=39,
