@@ -43,13 +43,23 @@ class Listener(Protocol):
 
 
 class Member:
-    def __init__(self, serial: int, kind: int, uid: int, shape: Shape, group: Group | None, *, is_spare: bool) -> None:
+    def __init__(
+        self,
+        serial: int,
+        kind: int,
+        uid: int,
+        shape: Shape,
+        group: Group | None,
+        *,
+        is_spare: bool,
+        has_zygote_for_parent: bool,
+    ) -> None:
         self.serial, self.kind, self.uid, self.shape, self.group = serial, kind, uid, shape, group
         self.is_spare = is_spare
+        self._has_zygote_for_parent = has_zygote_for_parent  # which tells how it ended, then
         self.listener: Listener | None = None
         self.pidfd = self.program_pidfd = -1
         self.is_lost = False
-        self.has_zygote_for_parent = False
         self.used_before = 0  # microseconds of processor, until it was ready
         self.ready_at = 0  # on the monotonic clock, in ns
         self._loop = asyncio.get_running_loop()
@@ -81,11 +91,11 @@ class Member:
         self._loop.add_reader(self.stderr, self._read_output, 2, self.stderr)
 
     def on_made(self, number: int, pidfds: Sequence[int] = ()) -> None:
-        """Of its init; and of the program's process, when the zygote itself will tell how that ended."""
+        """Of its init; and of the program's process, when the zygote is its parent."""
         if pidfds:
             self.pidfd, *rest = pidfds
             if rest:
-                self.program_pidfd, self.has_zygote_for_parent = rest[0], True
+                self.program_pidfd = rest[0]
         if not self._made.done():
             if number:
                 self._made.set_exception(SpawnFailed(f"clone: {os.strerror(number)}"))
@@ -109,7 +119,7 @@ class Member:
         if descriptors:
             self.program_pidfd = descriptors[0]
         if not data:
-            if self.has_zygote_for_parent and self._ready.done():
+            if self._has_zygote_for_parent and self._ready.done():
                 self._loop.remove_reader(self.status.fileno())  # nobody is left who could say more there
             else:
                 self.lose()

@@ -39,6 +39,7 @@ class Nursery:
         self._started: asyncio.Future[None] | None = None
         self._loss = asyncio.Event()
         self._trimmer: asyncio.TimerHandle | None = None
+        self._is_parent = False  # the zygote, of programs' processes
         self.is_alive = False
         self.on_lost: Callable[[], None] = lambda: None
 
@@ -46,6 +47,7 @@ class Nursery:
         """A new zygote, which has said that it is ready."""
         loop = asyncio.get_running_loop()
         self._started = loop.create_future()
+        self._is_parent = bool(config["has_cradle"])
         self._life, their_life = socket.socketpair()
         self._control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
@@ -141,7 +143,9 @@ class Nursery:
         member: Member | None = None
         try:
             group = self._groups.make(self._serial) if self._groups else None
-            member = Member(self._serial, kind, uid, shape, group, is_spare=is_spare)
+            member = Member(
+                self._serial, kind, uid, shape, group, is_spare=is_spare, has_zygote_for_parent=self._is_parent
+            )
             self._members[self._serial] = member
             member.hand_over(self._control)
         except OSError as error:

@@ -94,6 +94,7 @@ class Place:
             "root": roots.steps(_drivers()) if self._has_namespaces else [],
             "filter": b"" if "seccomp" in self._without else seccomp.build(rules),
             "pid_in_filter": rules.own_pid_only and "seccomp" not in self._without,
+            "has_groups": self.groups is not None,
             "clone_into_group": self.groups is not None and self.groups.version == "v2",
             "landlock": None if self._has_namespaces else landlock.rules(),
             "preload": preload,

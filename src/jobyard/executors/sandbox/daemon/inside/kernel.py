@@ -21,7 +21,7 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
-_PR_GET_TID_ADDRESS = 40
+_PR_GET_TID_ADDRESS, _PR_SET_THP_DISABLE = 40, 41
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _LAST_CAPABILITY = 63
 _SECCOMP_SET_MODE_FILTER = 1
@@ -190,6 +190,11 @@ def die_with_parent() -> None:
 def set_dumpable(value: bool) -> None:
     """Without it, not even the same user may look into this process."""
     _syscall("prctl", _PR_SET_DUMPABLE, int(value))
+
+
+def no_huge_pages() -> None:
+    """A byte of a huge page that a pipe holds would keep all of it, in nobody's address space."""
+    _syscall("prctl", _PR_SET_THP_DISABLE, 1)
 
 
 def no_new_privileges() -> None:

@@ -40,7 +40,7 @@ def run(config: dict[str, Any], control: socket.socket) -> program.Program:
     """Serve orders until the supervisor is gone; comes back only in a program's process."""
     control = _move_up(control)
     try:
-        cradle = _get_ready(config)
+        cradle = _get_ready(config, control)
     except BaseException as error:
         control.send(wire.MADE.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
         os._exit(1)
@@ -48,7 +48,7 @@ def run(config: dict[str, Any], control: socket.socket) -> program.Program:
     return _Nurse(config, control, cradle).work()
 
 
-def _get_ready(config: dict[str, Any]) -> socket.socket | None:
+def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket | None:
     kernel.die_with_parent()
     if config["namespaces"]:
         if config["user_namespace"]:
@@ -59,6 +59,8 @@ def _get_ready(config: dict[str, Any]) -> socket.socket | None:
         os.setgroups([])
     kernel.drop_bounding_set()
     kernel.no_new_privileges()  # what holds for the zygote holds for every member
+    if not config["has_groups"]:
+        kernel.no_huge_pages()
     _limit()
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
@@ -67,7 +69,7 @@ def _get_ready(config: dict[str, Any]) -> socket.socket | None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries inits; their pidfds tell the supervisor
     cradle = None
     if config["has_cradle"]:
-        cradle = _open_cradle()
+        cradle = _open_cradle(control)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _preload(config["preload"])
     program.prepare_python()
@@ -90,16 +92,18 @@ def _move_up(control: socket.socket) -> socket.socket:
     return moved
 
 
-def _open_cradle() -> socket.socket:
+def _open_cradle(control: socket.socket) -> socket.socket:
     """A process that makes pid namespaces ahead of time: their inits must ignore SIGCHLD, and the zygote must not."""
     ours, theirs = socket.socketpair()
     pid, pidfd = kernel.clone()
     if pid == 0:
         ours.close()
-        while theirs.recv(1):
-            made = kernel.new_pid_namespace()
-            socket.send_fds(theirs, [b"1"], [made])
-            os.close(made)
+        control.close()  # its end is how the supervisor sees that of the zygote
+        with contextlib.suppress(BaseException):
+            while theirs.recv(1):
+                made = kernel.new_pid_namespace()
+                socket.send_fds(theirs, [b"1"], [made])
+                os.close(made)
         os._exit(0)
     os.close(pidfd)
     theirs.close()
