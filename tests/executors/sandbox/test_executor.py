@@ -20,8 +20,9 @@ from jobyard.domain.job import Job
 from jobyard.errors import BadInput
 from jobyard.executors.by_kind import ByKind
 from jobyard.executors.python.executor import PythonExecutor
-from jobyard.executors.sandbox.bounds import Bounds, check
+from jobyard.executors.sandbox.bounds import LEAST, MOST, Bounds, check
 from jobyard.executors.sandbox.client import Client
+from jobyard.executors.sandbox.daemon.requests import problem
 from jobyard.executors.sandbox.executor import SandboxExecutor
 from jobyard.executors.sandbox.live import FOLLOWERS, OUTPUT, Live, Tap, follower_key, unpack
 from jobyard.executors.sandbox.order import KIND, QUEUE, Order
@@ -293,6 +294,18 @@ def test_names_that_do_not_fit_together(names: tuple[str, ...]) -> None:
 def test_what_is_out_of_bounds(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
         check(order("x", **given), Bounds())
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_what_is_within_bounds_is_taken_by_every_daemon(name: str) -> None:
+    """Else it would be a fault of the platform, tried three times."""
+    assert set(MOST) == set(Bounds.__struct_fields__)
+    widest = Bounds(**MOST)
+    for value in (LEAST[name], widest.most(name)):
+        given: dict[str, Any] = {name: value if name.endswith("_seconds") else int(value)}
+        limits = Limits(**given)
+        check(order("x", limits=limits), widest)
+        assert problem(order("x", limits=limits).run(b"")) == ""
 
 
 def test_an_order_is_above_its_limits() -> None:

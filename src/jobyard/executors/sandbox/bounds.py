@@ -30,6 +30,21 @@ LEAST = {
     "disk_files": 16,
 }
 
+# And more no daemon takes, whatever an operator allows.
+MOST = {
+    "max_time_seconds": 86_400,
+    "max_memory_mb": 1 << 20,
+    "max_processes": 1024,
+    "max_files_open": 4096,
+    "max_output_bytes": 8 << 20,
+    "max_disk_mb": 1 << 16,
+    "max_disk_files": 1 << 20,
+    "max_source_bytes": 8 << 20,
+    "max_input_bytes": 16 << 20,
+    "max_files": 1024,
+    "max_file_bytes": 16 << 20,
+    "max_batch": 10_000,
+}
 # What the program itself is called, where it lies in a file beside those that come with it.
 OWN_FILES = {
     "python": ("main.py",),

@@ -11,7 +11,7 @@ import msgspec
 from jobyard.domain.instant import instant, rfc3339
 from jobyard.domain.schedule import Missed, Overlap
 from jobyard.errors import BadOption, did_you_mean
-from jobyard.executors.sandbox.bounds import Bounds
+from jobyard.executors.sandbox.bounds import MOST
 from jobyard.executors.sandbox.wire import Tier
 from jobyard.main.address import yes_or_no
 from jobyard.main.levels import parse_levels
@@ -134,6 +134,13 @@ def _positive(name: str, value: Any) -> float:
     return float(options.positive(name, value))
 
 
+def _run_seconds(name: str, value: Any) -> float:
+    most = MOST["max_time_seconds"]
+    if not _positive(name, value) <= most:
+        raise BadOption(f"{name} must be at most {most} seconds, not {value!r}.")
+    return float(value)
+
+
 def _limit(name: str, value: Any) -> int | None:
     return None if value is None else options.whole(name, value, 0, options.MAX_LIMIT)
 
@@ -214,8 +221,8 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "languages": Key(_text),
         "pool": whole(0, MAX_CONCURRENCY),
         "allow_users": Key(_users, names),
-        "max_time_seconds": Key(_positive, number),
-        **{name: whole(1, MAX_BYTES) for name in Bounds.__struct_fields__ if name != "max_time_seconds"},
+        "max_time_seconds": Key(_run_seconds, number),
+        **{name: whole(1, most) for name, most in MOST.items() if name != "max_time_seconds"},
     },
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
     "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},
