@@ -113,6 +113,13 @@ def test_without_a_socket_a_daemon_is_started_for_the_run(shop: Shop, monkeypatc
     assert "no_such_module" in result.stderr.splitlines()[-1]
 
 
+def test_whoever_opens_the_store_last_the_queue_of_programs_keeps_its_hour(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("queues:\n  code:\n    max_per_group: 2\n")
+    shop.work_off()
+    [queue] = [each for each in shop.json("queues")["queues"] if each["name"] == "code"]
+    assert (queue["settings"]["max_per_group"], queue["settings"]["keep_seconds"]) == (2, 3600)
+
+
 def test_sandboxd_goes_on_as_the_daemon_without_our_secrets(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[list[str], dict[str, str]]] = []
 

@@ -272,5 +272,10 @@ def give_sandbox(yard: Jobyard, section: SandboxSection) -> None:
     if KIND in yard.kinds:
         raise ConfigurationError(f"The app has a kind {KIND}, which is the sandbox's own: rename it, or disable that.")
     yard.sandbox = SandboxPlan(section)
+    keep_runs(yard)
+
+
+def keep_runs(yard: Jobyard) -> None:
+    """What the queue of programs keeps, unless the program says so itself."""
     if not yard.speaks_of(QUEUE):
         yard.queue(QUEUE, keep_seconds=KEEP_SECONDS)

@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 from jobyard.errors import ConfigurationError
+from jobyard.executors.sandbox.order import QUEUE
 from jobyard.main.cli.app import load_app
 from jobyard.main.cli.document import as_json
 from jobyard.main.cli.far import Far, StoreTokens, TokenDesk
@@ -21,6 +22,7 @@ from jobyard.main.cli.present import require_database
 from jobyard.main.cli.render import echo, print_markup, visible
 from jobyard.main.config import Found
 from jobyard.main.notify import Notify
+from jobyard.main.sandbox import keep_runs
 from jobyard.main.settings import LOG_LEVEL
 from jobyard.main.stores import make_store, spread
 from jobyard.main.tracing import set_up_sdk
@@ -80,7 +82,7 @@ class Session:
         if self.app_name is not None:
             return self.app()
         yard = Jobyard(store=self.store())
-        yard.prefer(self.configuration.queues)
+        self._prefer(yard)
         return yard
 
     def app(self) -> Jobyard:
@@ -92,8 +94,14 @@ class Session:
             )
         yard = load_app(self.app_name)
         yard.name = yard.name or self.app_name
-        yard.prefer(self.configuration.queues)
+        self._prefer(yard)
         return yard
+
+    def _prefer(self, yard: Jobyard) -> None:
+        yard.prefer(self.configuration.queues)
+        if self.configuration.sandbox.enabled or QUEUE in self.configuration.queues:
+            # A server and its workers write the same settings, whichever comes last.
+            keep_runs(yard)
 
     @asynccontextmanager
     async def opened(self, yard: Jobyard) -> AsyncIterator[None]:
