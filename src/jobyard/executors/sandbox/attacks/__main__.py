@@ -8,9 +8,9 @@ import sys
 
 import msgspec
 
-from jobyard.executors.sandbox.attacks.attack import Layer
+from jobyard.executors.sandbox.attacks.attack import Attack, Layer
 from jobyard.executors.sandbox.attacks.own import DidNotStart, own_daemon
-from jobyard.executors.sandbox.attacks.play import Report, chosen, on_stage, play_all
+from jobyard.executors.sandbox.attacks.play import Item, Report, chosen, on_stage, play_all
 from jobyard.executors.sandbox.wire import State, Tier
 
 
@@ -20,7 +20,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     reports: list[Report] = []
 
 
-async def played(tier: Tier | None, without: Layer | None, only: list[str]) -> Played:
+async def played(tier: Tier | None, without: Layer | None, items: list[Item]) -> Played:
     try:
         async with (
             own_daemon(tier=tier, without=without) as own,
@@ -28,7 +28,7 @@ async def played(tier: Tier | None, without: Layer | None, only: list[str]) -> P
         ):
             if stage.state.tier is None:
                 return Played(state=stage.state, refusal=stage.state.reason)
-            return Played(state=stage.state, reports=[report async for report in play_all(stage, chosen(only))])
+            return Played(state=stage.state, reports=[report async for report in play_all(stage, items)])
     except DidNotStart as error:
         return Played(state=None, refusal=str(error))
 
@@ -38,9 +38,12 @@ def main() -> None:
     parser.add_argument("--tier", type=Tier)
     parser.add_argument("--without", type=Layer)
     parser.add_argument("--only", default="")
+    parser.add_argument("--programs", action="store_true", help="without what is done to the daemon itself")
     given = parser.parse_args()
-    only = [word for word in given.only.split(",") if word]
-    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(played(given.tier, given.without, only))) + b"\n")
+    items = chosen([word for word in given.only.split(",") if word])
+    if given.programs:
+        items = [item for item in items if isinstance(item, Attack)]
+    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(played(given.tier, given.without, items))) + b"\n")
 
 
 if __name__ == "__main__":

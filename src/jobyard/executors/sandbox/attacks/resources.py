@@ -282,6 +282,8 @@ try:
         file.write("0")
 except OSError:
     pass
+reads, writes = os.pipe()
+children = set()
 def fork():
     while True:
         try:
@@ -290,11 +292,22 @@ def fork():
             return "children"
         if child == 0:
             kept = bytearray(b"x") * (6 << 20)
-            time.sleep(5)
+            os.write(writes, b"x")
+            time.sleep(10)
             os._exit(0)
+        children.add(child)
 
 attempt("fork", fork)
-time.sleep(1)
+os.set_blocking(reads, False)
+full, until = 0, time.monotonic() + 4
+while full < len(children) and time.monotonic() < until:
+    try:
+        full += len(os.read(reads, 100))
+    except BlockingIOError:
+        time.sleep(0.01)
+    for child in list(children):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            children.remove(child)
 """,
         expected=NO_MEMORY,
         tiers={Tier.B: (NO_MEMORY, NO_FORK), Tier.C: (NO_FORK,)},
