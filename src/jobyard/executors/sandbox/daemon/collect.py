@@ -28,7 +28,7 @@ def collect(folder: int, names: tuple[str, ...], most_bytes: int) -> Found:
         try:
             data = _bring(folder, name, left)
         except (OSError, ValueError) as error:
-            found.notes[index] = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            found.notes[index] = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             continue
         found.files[index] = data
         left -= len(data)

@@ -1,0 +1,141 @@
+"""What happens when parts of the sandbox itself are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from jobyard.executors.sandbox.attacks.own import own_daemon
+from jobyard.executors.sandbox.attacks.talk import Talk, talking
+from jobyard.executors.sandbox.wire import Fault, Finished, Limits, Refused, Run
+
+LONG = Limits(time_seconds=30.0, processes=32)
+SLEEP = Run(
+    id=0, language="python", source=b"import time\nprint(1, flush=True)\ntime.sleep(30)", limits=LONG, stream=True
+)
+
+
+FORKS = b"""
+import os, time
+for _ in range(3):
+    try:
+        os.fork()
+    except OSError:
+        pass
+print(1, flush=True)
+time.sleep(30)
+"""
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def family(pid: int) -> list[int]:
+    return [pid, *(each for child in children(pid) for each in family(child))]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def started(talk: Talk, run: Run) -> asyncio.Future[Finished | Refused]:
+    first = asyncio.Event()
+    _, answer = talk.begin(run, lambda _: first.set())
+    await asyncio.wait_for(first.wait(), 20)
+    return answer
+
+
+def zygote(daemon: int) -> int:
+    """The keeper is the daemon's child, and the zygote the keeper's."""
+    (keeper,) = [child for child in children(daemon) if children(child)]
+    return children(keeper)[0]
+
+
+@pytest.mark.parametrize("which", ["zygote", "keeper"])
+async def test_a_lost_zygote_is_told_and_replaced(which: str) -> None:
+    async with own_daemon(slots=2) as daemon, talking(daemon.socket) as talk:
+        state = await talk.ready()
+        if state.tier is None:
+            pytest.skip(state.reason)
+        answer = await started(talk, SLEEP)
+        victim = zygote(talk.daemon_pid)
+        os.kill(victim if which == "zygote" else _parent(victim), signal.SIGKILL)
+        lost = await asyncio.wait_for(answer, 10)
+        assert isinstance(lost, Refused)
+        assert lost.fault is Fault.ZYGOTE_LOST
+        after = await talk.run(Run(id=0, language="python", source=b"print(2)"))
+        assert isinstance(after, Finished), after
+        assert after.stdout == b"2\n"
+        assert (await talk.ask()).tier is state.tier
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def test_nothing_outlives_a_killed_daemon() -> None:
+    async with own_daemon(slots=2) as daemon, talking(daemon.socket) as talk:
+        state = await talk.ready()
+        if state.tier is None:
+            pytest.skip(state.reason)
+        answer = await started(talk, Run(id=0, language="python", source=FORKS, limits=LONG, stream=True))
+        pid = talk.daemon_pid
+        before = family(pid)
+        os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + 5
+        began = time.monotonic()
+        while (left := [each for each in before if is_running(each)] + groups_of(pid)) and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert not left
+        assert time.monotonic() - began < 3  # a second on a machine that does nothing else
+        answer.cancel()
+
+
+def groups_of(pid: int) -> list[str]:
+    return [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/jobyard-{pid}-*")]
+
+
+async def test_runs_end_with_their_connection() -> None:
+    async with own_daemon(slots=2) as daemon, talking(daemon.socket) as watcher:
+        state = await watcher.ready()
+        if state.tier is None:
+            pytest.skip(state.reason)
+        async with talking(daemon.socket) as talk:
+            await talk.ready()
+            await started(talk, SLEEP)
+            assert (await watcher.ask()).running == 1
+        async with asyncio.timeout(5):
+            while (await watcher.ask()).running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_a_cancelled_run_is_answered() -> None:
+    async with own_daemon(slots=1) as daemon, talking(daemon.socket) as talk:
+        state = await talk.ready()
+        if state.tier is None:
+            pytest.skip(state.reason)
+        first = asyncio.Event()
+        number, answer = talk.begin(SLEEP, lambda _: first.set())
+        await asyncio.wait_for(first.wait(), 20)
+        talk.cancel(number)
+        seen = await asyncio.wait_for(answer, 10)
+        assert isinstance(seen, Refused)
+        assert seen.fault is Fault.CANCELLED
+        after = await talk.run(Run(id=0, language="python", source=b"print(2)"))
+        assert isinstance(after, Finished)
