@@ -21,6 +21,19 @@ from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Refuse
 LONG = Run(id=0, language="python", source=b"import time\ntime.sleep(30)\n", limits=Limits(time_seconds=30))
 HELLO = Run(id=0, language="python", source=b"print('hello')\n")
 BAD_NUMBERS = (0.0, -1.0, math.nan, math.inf, -math.inf, 1e308)
+THREADS = """\
+import os, threading, time
+count = 0
+for _ in range(@COUNT@):
+    try:
+        threading.Thread(target=time.sleep, args=(@SECONDS@,), daemon=True).start()
+        count += 1
+    except RuntimeError:
+        pass
+print(count, flush=True)
+time.sleep(@SECONDS@)
+os._exit(0)
+"""
 SLOW_TO_COMPILE = """\
 #include <regex>
 template <int N, int M> struct F { static constexpr long v = F<N - 1, M>::v + F<N - 1, M + 1>::v; };
@@ -246,6 +259,24 @@ async def _zygote_killed(stage: Stage) -> list[str]:
     return found + await _hello(stage, "the next run")
 
 
+async def _threads_of_others(stage: Stage) -> list[str]:
+    """Many threads in the runs of one daemon take none from the runs of another."""
+    many = THREADS.replace("@COUNT@", "100").replace("@SECONDS@", "1.5").encode()
+    few = THREADS.replace("@COUNT@", "6").replace("@SECONDS@", "0.01").encode()
+    wide = Limits(time_seconds=8, memory_mb=256, processes=128)
+    async with own_daemon(tier=stage.tier, without=stage.without, slots=4) as own, talking(own.socket) as talk:
+        await talk.ready()
+        hogs = [talk.begin(Run(id=0, language="python", source=many, limits=wide))[1] for _ in range(4)]
+        await asyncio.sleep(0.5)
+        found = []
+        for _ in range(8):
+            seen = await stage.talk.run(Run(id=0, language="python", source=few, limits=Limits(memory_mb=512)))
+            if not isinstance(seen, Finished) or seen.stdout != b"6\n":
+                found.append(f"threads are missing: {seen}"[:200])
+        await asyncio.wait(hogs, timeout=20)
+    return found[:1]
+
+
 async def _supervisor_killed(stage: Stage) -> list[str]:
     """On a second daemon, as this one is still needed."""
     async with own_daemon(tier=stage.tier, without=stage.without, slots=2) as own:
@@ -306,5 +337,6 @@ SCENARIOS = (
     Scenario(145, "the same source with other files", "compiled anew", _stale_program),
     Scenario(149, "compilations that are cancelled", "none goes on", _compilers_left),
     Scenario(118, "the zygote is killed", "told, and the next run works", _zygote_killed, needs_own=True),
+    Scenario(151, "threads of another daemon's runs", "none is missing", _threads_of_others, needs_own=True),
     Scenario(119, "the supervisor is killed", "nothing survives", _supervisor_killed, needs_own=True),
 )
