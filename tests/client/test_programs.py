@@ -24,7 +24,7 @@ async def sandboxed(here: Site, tmp_path: Path) -> AsyncIterator[Site]:
     async with daemon(tmp_path) as fake:
         give_sandbox(here.yard, SandboxSection(enabled=True, socket=fake.path))
         async with here.yard.worker():
-            await eventually(lambda: Sandboxes(here.yard.store).has("python"))
+            await eventually(lambda: Sandboxes(here.yard.store).tier_of("python"))
             yield here
 
 

@@ -26,6 +26,7 @@ from jobyard.executors.sandbox.client import Client
 from jobyard.executors.sandbox.executor import SandboxExecutor
 from jobyard.executors.sandbox.live import Live
 from jobyard.executors.sandbox.order import KIND
+from jobyard.executors.sandbox.wire import Language, Tier
 from jobyard.observe.logs import LogObserver
 from jobyard.ports.store import Filter
 from jobyard.service.sandboxes import SandboxInfo, tell
@@ -222,6 +223,15 @@ async def test_without_any_sandbox_it_is_said_and_nothing_is_queued() -> None:
         assert (await scene.store.find(Filter(), 10)).jobs == ()
         await tell_of_languages(scene.store)
         assert (await client.post("/execute", json=body())).status_code == 202  # known as soon as it is told
+
+
+async def test_without_a_folder_there_are_no_files(scene: Scene) -> None:
+    await tell(scene.store, SandboxInfo(worker="c", tier=Tier.C, languages=(Language(name="lua", version="5"),)))
+    async with scene.client("submitter") as client:
+        for given, pointer in (({"files": [{"name": "a"}]}, "/files"), ({"collect": ["a"]}, "/collect")):
+            answer = await client.post("/execute", json=body(**given) | {"language": "lua"})
+            assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+        assert (await client.post("/execute", json=body() | {"language": "lua"})).status_code == 202
 
 
 async def test_languages_are_those_of_live_workers(scene: Scene) -> None:

@@ -89,7 +89,7 @@ async def test_a_daemon_that_dies_is_replaced_and_the_job_runs_again(yard: Jobya
 
 async def test_what_it_can_do_is_told_through_the_store(yard: Jobyard) -> None:
     async with yard.worker(name="w1"):
-        await eventually(lambda: Sandboxes(yard.store).has("c"))
+        await eventually(lambda: Sandboxes(yard.store).tier_of("c"))
         [info] = await told(yard.store)
         assert (info.worker, info.tier, info.slots, info.missing) == ("w1", Tier.A, 2, {"bash": "not installed"})
         assert made(yard).check().ok

@@ -68,10 +68,12 @@ class Sandboxes:
             self._asked_at = now
         return self._known
 
-    async def has(self, language: str) -> bool:
-        if language in best(await self.known()):
-            return True
-        return language in best(await self.known(anew=True))  # it may have come since
+    async def tier_of(self, language: str) -> Tier | None:
+        """The best that somebody has for it; None when nobody runs it."""
+        found = best(await self.known()).get(language)
+        if found is None:
+            found = best(await self.known(anew=True)).get(language)  # it may have come since
+        return None if found is None else found[1]
 
 
 def best(known: Sequence[SandboxInfo]) -> dict[str, tuple[Language, Tier]]:

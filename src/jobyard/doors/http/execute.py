@@ -17,7 +17,7 @@ from jobyard.doors.http.submitting import KEY, REPLAYED, idempotency_key, requir
 from jobyard.errors import did_you_mean
 from jobyard.executors.sandbox.bounds import Wrong, trouble
 from jobyard.executors.sandbox.order import KIND, QUEUE, Order
-from jobyard.executors.sandbox.wire import File, Limits
+from jobyard.executors.sandbox.wire import File, Limits, Tier
 from jobyard.service.access import OWNER, Permission, Principal
 from jobyard.service.sandboxes import best, why_none
 from jobyard.service.submit import AnyKind, prepare, store_one
@@ -39,6 +39,7 @@ ANONYMOUS = "anonymous"
 AGAIN = (b"retry-after", b"1")
 ENDED = ((200, "It ended within the time: this is how."),)
 MAX_ATTEMPTS = 3
+NO_FOLDER = "Programs have no folder here: they are held by tier C."
 # What may be handed in is bounded part by part, and by the size of a request.
 _make = AnyKind(max_payload_bytes=1 << 30)
 _encode = msgspec.json.Encoder().encode
@@ -151,7 +152,7 @@ async def hand_in(ask: Ask, order: Order) -> Response:
     bad = [field_error(each, order) for each in trouble(order, ask.door.bounds)]
     if bad:
         raise wrong(bad)
-    await require_language(ask, order.language)
+    await require_language(ask, order)
     request = JobRequest(
         kind=KIND,
         queue=QUEUE,
@@ -194,14 +195,18 @@ def group_of(principal: Principal) -> str:
     return ANONYMOUS if principal.id == OWNER.id else principal.id
 
 
-async def require_language(ask: Ask, language: str) -> None:
-    if await ask.door.sandboxes.has(language):
+async def require_language(ask: Ask, order: Order) -> None:
+    """That some live worker can run it, with what comes with it."""
+    tier = await ask.door.sandboxes.tier_of(order.language)
+    if tier is Tier.C and (order.files or order.collect):
+        raise wrong([FieldError("/files" if order.files else "/collect", NO_FOLDER)])
+    if tier is not None:
         return
     known = await ask.door.sandboxes.known()
     names = best(known)
     if not names:
         raise HttpError(503, "sandbox_unavailable", why_none(known), headers={"Retry-After": "5"})
-    why = f"No live worker runs {language}; there are {', '.join(names)}.{did_you_mean(language, names)}"
+    why = f"No live worker runs {order.language}; there are {', '.join(names)}.{did_you_mean(order.language, names)}"
     raise wrong([FieldError("/language", why)])
 
 
