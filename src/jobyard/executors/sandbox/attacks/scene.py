@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import jobyard
-
+SOURCE = Path(__file__).resolve().parents[3]  # of the whole package
 VARIABLE = "JOBYARD_ATTACK_CANARY"  # of a daemon that was started for the attacks
 
 
@@ -69,7 +68,7 @@ def scene(daemon: Path, secret: str | None = None) -> Iterator[Scene]:
                 "UNIX_PATH": str(folder / "service"),
                 "UNIX_NAME": abstract,
                 "DAEMON": os.fspath(daemon.resolve()),
-                "SOURCE": os.fspath(Path(jobyard.__file__).parent),
+                "SOURCE": str(SOURCE),
             },
         )
         made.kept = {path: _about(path) for path in (folder, folder / "secret")}
