@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from jobyard.main.sandbox import Sandbox, daemon_command, daemon_environment, gi
 from jobyard.main.worker_health import WorkerHealth
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Level
+from jobyard.service.health import Health
 from jobyard.service.sandboxes import Sandboxes, SandboxInfo, tell, told
 from jobyard.stores.memory import MemoryStore
 
@@ -106,6 +108,34 @@ async def test_a_daemon_that_cannot_start_is_told_with_its_last_words(
     assert yard.store
 
 
+async def test_an_interpreter_that_cannot_be_started_is_told_too(
+    yard: Jobyard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    async with yard.worker():
+        check = await eventually(lambda: found if "cannot be started" in (found := made(yard).check()).reason else 0)
+        assert "/nowhere/python cannot be started: No such file or directory" in check.reason
+
+
+async def test_programs_are_taken_while_a_daemon_starts_anew(tmp_path: Path) -> None:
+    yard = Jobyard("memory://")
+    async with daemon(tmp_path) as fake, yard:
+        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+        async with yard.worker():
+            await eventually(lambda: Sandboxes(yard.store).tier_of("python"))
+            await fake.stop()
+            await asyncio.sleep(0.5)
+            assert await Sandboxes(yard.store).tier_of("python") is Tier.A
+            made(yard)._well_at -= 100
+            await eventually(lambda: away(yard))
+            await fake.start()
+            await eventually(lambda: Sandboxes(yard.store).tier_of("python"))
+
+
+async def away(yard: Jobyard) -> bool:
+    return any("Nobody answers" in info.reason for info in await told(yard.store))
+
+
 async def test_a_sandbox_that_refuses_is_red_and_says_why(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
     async with daemon(tmp_path, state=State(reason="no namespaces here")) as fake, yard:
@@ -134,6 +164,17 @@ async def test_the_readiness_of_its_worker_says_why(tmp_path: Path) -> None:
             fake.tell(State(tier=Tier.B, slots=2))
             await eventually(lambda: made(yard).check().ok)
             assert (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
+
+
+async def test_a_server_tells_of_it_and_stays_ready_for_everything_else() -> None:
+    store = MemoryStore(SystemClock())
+    await store.open()
+    health = Health(store, lambda: False)
+    health.has_sandbox = True
+    view = await health.ready()
+    [check] = [check for check in view.checks if check.name == "sandbox"]
+    assert (view.status, check.ok, check.reason) == ("ok", True, "No live worker has a sandbox.")
+    await store.close()
 
 
 async def some(yard: Jobyard) -> list[SandboxInfo]:

@@ -36,6 +36,9 @@ DAEMON = "jobyard.executors.sandbox.daemon"
 # What the daemon may know of our environment: nothing that holds a secret.
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 STOP_SECONDS = 10.0
+CANNOT_START = 126
+# A daemon that was well may take so long to be there again before others are told that it is gone.
+RESTART_SECONDS = 20.0
 # How soon others hear that something changed.
 LOOK_SECONDS = 0.2
 LEVELS = {name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")}
@@ -103,15 +106,19 @@ class Daemon:
 
     async def _live(self) -> int:
         """One process from its start to its end."""
-        process = self._process = await asyncio.create_subprocess_exec(
-            *daemon_command(self._section, self.path, self._slots),
-            "--until-input-ends",
-            stdin=PIPE,
-            stdout=DEVNULL,
-            stderr=PIPE,
-            env=daemon_environment(os.environ),
-            start_new_session=True,
-        )
+        command = [*daemon_command(self._section, self.path, self._slots), "--until-input-ends"]
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=PIPE,
+                stdout=DEVNULL,
+                stderr=PIPE,
+                env=daemon_environment(os.environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._hear(f"{command[0]} cannot be started: {error.strerror}")
+            return CANNOT_START
         log.info("the sandbox daemon starts, pid %d", process.pid)
         try:
             await self._listen(process)
@@ -175,6 +182,7 @@ class Sandbox:
         self.client = Client(section.socket or "")
         self._live = Live(records)
         self._telling: asyncio.Task[None] | None = None
+        self._well_at = -RESTART_SECONDS  # when it last could run programs
 
     def beside(self, executor: Executor) -> Executor:
         """Programs go to the sandbox, everything else where it went."""
@@ -217,31 +225,37 @@ class Sandbox:
         before: object = None
         said_at, loop = 0.0, asyncio.get_running_loop()
         while True:
-            now = what_it_is(self.client.state)
+            state = self.client.state
+            now = (self.client.reason, self._details()) if state is None else what_it_is(state)
             if now != before:
                 before, said_at = now, 0.0
-                if now is not None and self.client.state is not None:
-                    announce(self.client.state)
+                if state is not None and now is not None:
+                    announce(state)
             if not said_at or loop.time() - said_at >= TELL_EVERY_SECONDS:
                 said_at = loop.time()
                 await self._say()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _say(self) -> None:
+        loop = asyncio.get_running_loop()
         with contextlib.suppress(RunRefused):
             if self.client.state is not None:
                 await self.client.ask()
+        state = self.client.state
+        if state is not None and state.tier is not None:
+            self._well_at = loop.time()
+        elif loop.time() - self._well_at < RESTART_SECONDS:
+            return  # a daemon that starts anew is worth waiting for: programs are taken meanwhile
         try:
-            state, why = self.client.state, self.why_not()
-            info = info_of(self._worker, socket.gethostname(), state, why, self._details())
+            info = info_of(self._worker, socket.gethostname(), state, self.why_not(), self._details())
             await tell(self._records, info)
         except JobyardError:
             log.debug("what the sandbox can do could not be told", exc_info=True)
 
 
-def what_it_is(state: State | None) -> object:
+def what_it_is(state: State) -> object:
     """What is worth telling anew; nothing while it starts."""
-    if state is None or (state.tier is None and state.reason.startswith(STARTING)):
+    if state.tier is None and state.reason.startswith(STARTING):
         return None
     return state.tier, state.reason, state.languages, tuple(state.missing)
 

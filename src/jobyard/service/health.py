@@ -11,6 +11,7 @@ from typing import Protocol
 
 from jobyard.errors import JobyardError
 from jobyard.ports.store import Store, WorkerInfo
+from jobyard.service.sandboxes import best, told, why_none
 from jobyard.service.wire_events import CheckView, HealthView
 
 # The store is asked at most so often, however often somebody asks us.
@@ -41,6 +42,7 @@ class Health:
         self.worker = worker  # the one in this process, if there is one
         self.more: list[Callable[[], CheckView]] = []  # of what else runs in this process
         self.needs_workers = False  # it was started together with workers, as processes of their own
+        self.has_sandbox = False  # and these should be able to run programs
         self._store = store
         self._is_draining = is_draining
         self._clock = clock
@@ -96,6 +98,8 @@ class Health:
                     )
                     if self.needs_workers:
                         found.append(await self._try("workers", "The workers are not known", self._are_alive()))
+                    if self.has_sandbox:
+                        found.append(await self._sandbox())
                 self._asked = (self._clock(), tuple(found))
             return self._asked[1]
 
@@ -121,6 +125,14 @@ class Health:
         if any(info.host == host for info in await self._store.workers()):
             return ""
         return "No worker of this machine has been heard of lately."
+
+    async def _sandbox(self) -> CheckView:
+        """Told, but no reason to send everything else elsewhere."""
+        try:
+            known = await told(self._store)
+        except JobyardError as error:
+            return CheckView(name="sandbox", ok=True, reason=f"The sandboxes are not known ({error.code}).")
+        return CheckView(name="sandbox", ok=True, reason="" if best(known) else why_none(known))
 
     async def _is_migrated(self) -> str:
         if self._migrated_at is not None and self._clock() - self._migrated_at < MIGRATIONS_AGAIN_SECONDS:

@@ -85,6 +85,7 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
         server.door.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
         server.door.bounds = session.configuration.sandbox.bounds
         server.door.health.needs_workers = crew is not None
+        server.door.health.has_sandbox = crew is not None and crew.has_sandbox
         parts: list[Part] = [server]
         running = [asyncio.ensure_future(server.run(listener))]
         turns = always
