@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tests.executors.sandbox.attacking import settings
 from tests.executors.sandbox.machine import offers
 from tests.support import ROOT
 
+from jobyard.executors.sandbox.attacks.own import own_daemon
 from jobyard.main.cli import cli
 
 needs_a_sandbox = pytest.mark.skipif(
@@ -63,7 +65,8 @@ def test_programs_get_the_same_as_json() -> None:
 def test_the_status_says_tier_languages_and_pool() -> None:
     answer = run("status")
     assert answer.exit_code == 0, answer.output
-    assert answer.stdout.startswith("tier ")
+    assert answer.stdout.startswith("daemon     started for this")
+    assert "\ntier       " in answer.stdout
     assert "language   python" in answer.stdout
     assert json.loads(run("status", "--json").stdout)["tier"] in {"A", "B", "C"}
 
@@ -74,6 +77,21 @@ def test_what_is_not_held_ends_with_1(fake: Path) -> None:
     assert "NOT HELD" in answer.stdout
     assert "0 held, 1 not held, 1 not here" in answer.stdout
     assert "#49 sys.exit(300)" in answer.stdout
+
+
+def test_the_configured_daemon_is_asked(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobyard.yaml").write_text(f"sandbox:\n  socket: {fake}\n")
+    monkeypatch.chdir(tmp_path)
+    answer = run("status")
+    assert answer.stdout.startswith(f"daemon     {fake}, pid ")
+    assert "language   c" in answer.stdout
+
+
+def test_a_daemon_that_cannot_be_started_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(inspect.unwrap(own_daemon).__kwdefaults__, "command", ("/no/such/python",))
+    answer = run("status")
+    assert answer.exit_code == 1
+    assert "the sandbox daemon cannot be started: No such file or directory: /no/such/python" in answer.output
 
 
 def test_another_status_for_another_daemon(fake: Path) -> None:

@@ -49,9 +49,15 @@ async def look(session: Session, socket: Path | None) -> None:
         if stage.is_own:
             await at_rest(stage.talk, seconds=5)  # its pool has only begun to fill
         state = await stage.talk.ask()
+        who = (
+            "started for this, to see what can be had here"
+            if stage.is_own
+            else f"{socket}, pid {stage.talk.daemon_pid}"
+        )
     if session.as_json:
         session.print_json(state)
     else:
+        session.show(f"daemon     {escape(who)}")
         _tell(session, state)
         session.show(f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults")
     if state.tier is None:

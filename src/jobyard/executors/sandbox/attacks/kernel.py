@@ -188,6 +188,19 @@ attempt("fanotify", syscall, 300, 262, 0, 0)
         without=BY_FILTER,
     ),
     Attack(
+        number=88,
+        name="what others have read, by the machine's cache of files",
+        program=ATTEMPT
+        + """\
+import glob
+file = os.open(glob.glob("/usr/lib/python3*/os.py")[0], os.O_RDONLY)
+attempt("empty", os.posix_fadvise, file, 0, 0, os.POSIX_FADV_DONTNEED)
+attempt("ask", os.preadv, file, [bytearray(16)], 0, os.RWF_NOWAIT)
+""",
+        expected=Expected(says={"empty": REFUSED, "ask": REFUSED}),
+        without=BY_FILTER,
+    ),
+    Attack(
         number=56,
         name="setting the clock",
         program=ATTEMPT

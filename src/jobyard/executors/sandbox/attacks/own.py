@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from jobyard.executors.sandbox.attacks.attack import Layer
 from jobyard.executors.sandbox.attacks.scene import VARIABLE
@@ -56,19 +57,27 @@ async def own_daemon(
         secret = secrets.token_hex(16)
         log = Path(temporary) / "log"
         with log.open("wb") as errors:
-            process = subprocess.Popen(  # noqa: ASYNC220 - starting it takes a moment
-                words,
-                stdin=subprocess.PIPE,  # held while we live
-                stdout=errors,
-                stderr=errors,
-                env={**(os.environ if environment is None else environment), VARIABLE: secret, TESTING: "1"},
-                start_new_session=True,
-            )
+            around = os.environ if environment is None else environment
+            process = _start(words, {**around, VARIABLE: secret, TESTING: "1"}, errors)
             try:
                 await _wait_for(socket, process, log)
                 yield Own(socket, secret, process)
             finally:
                 _end(process)
+
+
+def _start(words: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,  # held while we live
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise DidNotStart(f"the sandbox daemon cannot be started: {error.strerror}: {words[0]}") from error
 
 
 async def _wait_for(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -2,7 +2,8 @@
 
 What is not named answers EPERM; calls of another architecture kill. Left out on purpose, though containers commonly
 allow them: sockets, keys, io_uring, ptrace and process_vm, mounts and namespaces, inotify, mknod, file handles, flock
-(locks on shared files of /usr would carry messages between programs), SysV and POSIX queues and shared memory.
+(locks on shared files of /usr would carry messages between programs), fadvise and preadv2 (they empty the machine's
+cache of files, and tell what others have read since), SysV and POSIX queues and shared memory.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _NEW_NAMESPACES: Final = 0x7E020000  # every CLONE_NEW* that clone() takes
 _THREAD: Final = 0x00010000
 
 _FILES = """
-access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fchdir fdatasync fgetxattr
+access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fchdir fdatasync fgetxattr
 flistxattr fstat fstatfs fsync getcwd getdents getdents64 getxattr lgetxattr listxattr llistxattr lseek lstat
-newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink readlinkat
+newfstatat open openat openat2 pread64 preadv pwrite64 pwritev pwritev2 read readlink readlinkat
 readv sendfile stat statfs statx sync_file_range umask write writev pipe pipe2
 """
 # Where there is no folder to write to, Landlock is all that holds files, and it does not look at some of these.
