@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass, field
 
 from jobyard.executors.sandbox.daemon.inside import kernel
+from jobyard.executors.sandbox.daemon.inside.protocol import PROGRAM_FOLDER
 
 _MOST_FILES = 64
 
@@ -57,4 +58,7 @@ def folder_of(pidfd: int) -> int:
     """The working folder of a process that has not seen its program yet."""
     with open(f"/proc/self/fdinfo/{pidfd}") as file:  # noqa: PTH123
         pid = next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
-    return os.open(f"/proc/{pid}/cwd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    where = f"/proc/{pid}/cwd"
+    if os.readlink(where) != PROGRAM_FOLDER:  # noqa: PTH115
+        raise OSError(f"the program is not in {PROGRAM_FOLDER}")  # nothing is ever brought from anywhere else
+    return os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

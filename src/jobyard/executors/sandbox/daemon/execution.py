@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from jobyard.executors.sandbox.daemon.collect import collect, folder_of
 from jobyard.executors.sandbox.daemon.inside import protocol
-from jobyard.executors.sandbox.daemon.member import Member
+from jobyard.executors.sandbox.daemon.member import Member, SpawnFailed
 from jobyard.executors.sandbox.daemon.nursery import MEMBER_TIMEOUT_S
 from jobyard.executors.sandbox.wire import Limits, Verdict
 
@@ -18,6 +19,7 @@ Tell = Callable[[int, bytes], None]
 
 _CORES = os.cpu_count() or 1
 _CPU_LOOK_S = 0.001  # no oftener than this
+_LAST_WORDS_S = 0.05
 _SIGXCPU = 24
 
 
@@ -77,16 +79,22 @@ class Execution:
         member.listener = self
         if member.is_lost:
             self.on_lost()
-        if member.group is not None:
-            member.group.limit(self._limits.memory_mb << 20, self._limits.processes)
         is_early = not member.is_spare and not wanted  # it is being made for this run: it will find its code waiting
-        if is_early:
+        try:
             if member.group is not None:
+                member.group.limit(self._limits.memory_mb << 20, self._limits.processes)
                 member.group.start()
-            _Feeder(member, "code", code)
-        if not member.is_spare:
-            async with asyncio.timeout(MEMBER_TIMEOUT_S):
-                await member.ready()
+            if is_early:
+                _Feeder(member, "code", code)
+            if not member.is_spare:
+                async with asyncio.timeout(MEMBER_TIMEOUT_S):
+                    await member.ready()
+        except (SpawnFailed, OSError) as error:
+            if not self._is_too_little(error):
+                raise
+            await member.gone()
+            self.ended.oom_kills = 1
+            return self.ended
         folder = folder_of(member.program_pidfd) if wanted else -1
         try:
             if member.group is not None and not is_early:
@@ -107,6 +115,13 @@ class Execution:
             if folder >= 0:
                 os.close(folder)
         return self.ended
+
+    def _is_too_little(self, error: Exception) -> bool:
+        """The language itself needs more than the program's limit, ahead of its first line."""
+        group = self._member.group
+        if group is None:
+            return False
+        return (isinstance(error, OSError) and error.errno == errno.EBUSY) or group.oom_kills() > 0
 
     async def _until_gone(self) -> None:
         try:
@@ -167,8 +182,10 @@ class Execution:
     def _end(self, reason: Verdict) -> None:
         if not self.ended.was_told and self.ended.killed_for is None:
             self.ended.killed_for = reason
-            self._member.kill()
-            self._finish()
+            if self._member.end_program():  # its init tells what it had used, if it is quick
+                self._timers.append(self._loop.call_later(_LAST_WORDS_S, self._finish))
+            else:
+                self._finish()
 
     def _finish(self) -> None:
         if not self._over.done():

@@ -82,12 +82,12 @@ class Groups(Protocol):
 
     def make(self, serial: int) -> Group: ...
 
-    def release(self, group: Group) -> bool:
-        """Take it back; False while a process of it has not been buried."""
+    def keep(self, group: Group) -> bool:
+        """Take it back, empty as it is, to be used again; False when it is better removed."""
         ...
 
     def trim(self) -> None:
-        """Nobody is in a hurry: remove what is free."""
+        """Remove what is free. It takes its time, as each removal does."""
         ...
 
     def close(self) -> None: ...
@@ -175,6 +175,8 @@ class GroupV1:
         return int(self._files.read(self._used)) < _LEFT_BYTES
 
     def remove(self) -> bool:
+        with contextlib.suppress(OSError):  # pages that it read first would keep it alive in the kernel, without a name
+            write(f"{self._places['memory']}/memory.force_empty", 0)
         self._files.close()
         return _remove(self._places.values())
 
@@ -253,17 +255,16 @@ class _Kept:
     def _again(self) -> Group | None:
         return self._free.pop() if self._free else None
 
-    def release(self, group: Group) -> bool:
-        if not group.is_empty():
-            return False
+    def keep(self, group: Group) -> bool:
         if len(self._free) < _MOST_FREE and group.is_clean():
             self._free.append(group)
             return True
-        return group.remove()
+        return False
 
     def trim(self) -> None:
-        while self._free:
-            self._free.pop().remove()
+        free, self._free = self._free, []
+        for group in free:
+            group.remove()
 
 
 class GroupsV1(_Kept):

@@ -198,6 +198,15 @@ class Member:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
+    def end_program(self) -> bool:
+        """Kill it; True when its init is left, who will say how much it had used."""
+        if self._has_zygote_for_parent or self.program_pidfd < 0:
+            self.kill()
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.program_pidfd, signal.SIGKILL)
+        return True
+
     async def gone(self) -> None:
         """Killed, and buried: with its init everything of its namespace."""
         self.kill()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from jobyard.executors.sandbox.daemon import bundle
-from jobyard.executors.sandbox.daemon.groups import Groups
+from jobyard.executors.sandbox.daemon.groups import Group, Groups
 from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.member import Member, Shape, SpawnFailed
 
@@ -183,12 +183,18 @@ class Nursery:
         member.close()
         if member.group is not None and self._groups is not None:
             with contextlib.suppress(OSError):  # all groups may have been removed meanwhile
-                for _ in range(_REMOVE_TRIES):
-                    if self._groups.release(member.group):
-                        self._trim_later()
-                        break
-                    await asyncio.sleep(_REMOVE_AGAIN_S)
+                await self._give_back(member.group, self._groups)
         self._uids.append(member.uid)
+
+    async def _give_back(self, group: Group, groups: Groups) -> None:
+        for _ in range(_REMOVE_TRIES):
+            if group.is_empty():
+                break
+            await asyncio.sleep(_REMOVE_AGAIN_S)
+        if groups.keep(group):
+            self._trim_later()
+        else:
+            await asyncio.to_thread(group.remove)
 
     def _trim_later(self) -> None:
         if self._trimmer is not None:
@@ -198,7 +204,7 @@ class Nursery:
     def _trim(self) -> None:
         self._trimmer = None
         if self._groups is not None:
-            self._groups.trim()
+            asyncio.get_running_loop().run_in_executor(None, self._groups.trim)
 
     async def stop(self) -> None:
         """The keeper ends the zygote, and with it every member."""

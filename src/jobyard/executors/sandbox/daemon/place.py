@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +19,9 @@ from jobyard.executors.sandbox.wire import Limits, Tier
 
 INTERPRETER: Final = "/usr/bin/python3"
 _DRIVERS = Path(__file__).parent.parent / "drivers"
-_FIRST_UID = 61000
+_FIRST_UID = 300_000  # between those of people and services and those of containers
 _UIDS = 2048
+_UID_BLOCKS = 64
 _INSIDE_UID = 1000  # who a program is in a user namespace of its own
 _DRIVER_FILES = 16  # what a runtime that was started ahead has open for itself
 _NOBODY = 65534
@@ -40,6 +42,7 @@ class Place:
         self.tier, self.groups, self._languages = tier, groups, languages
         self._without = set(without)
         self._pool_size = pool
+        self._block: socket.socket | None = None
         self.nursery = Nursery(groups, self._uids())
         self.kinds = self._kinds()
         self._pools: dict[str, Pool] = {}
@@ -60,7 +63,8 @@ class Place:
             return [_INSIDE_UID] * _UIDS
         if os.getuid() != 0:
             return [os.getuid()] * _UIDS
-        return list(range(_FIRST_UID, _FIRST_UID + _UIDS))
+        self._block, first = _uid_block()
+        return list(range(first, first + _UIDS))
 
     def _kinds(self) -> dict[str, dict[str, Any]]:
         kinds: dict[str, dict[str, Any]] = {"python": {"type": "python"}, EXEC: {"type": EXEC}}
@@ -136,8 +140,21 @@ class Place:
         for pool in self._pools.values():
             pool.close()
         await self.nursery.stop()
+        if self._block is not None:
+            self._block.close()
         if self.groups is not None:
             self.groups.close()
+
+
+def _uid_block() -> tuple[socket.socket, int]:
+    """User ids that no other daemon of this machine gives to its programs: a name that is bound while we live."""
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for number in range(_UID_BLOCKS):
+        with contextlib.suppress(OSError):
+            held.bind(f"\0jobyard-sandbox-users-{number}")
+            return held, _FIRST_UID + number * _UIDS
+    held.close()
+    raise OSError(f"{_UID_BLOCKS} sandbox daemons run here already, or hold the names that count them")
 
 
 def _ordinary_uid() -> int:

@@ -12,7 +12,7 @@ from jobyard.executors.sandbox.daemon import languages as definitions
 from jobyard.executors.sandbox.daemon import tiers
 from jobyard.executors.sandbox.daemon.execution import Tell
 from jobyard.executors.sandbox.daemon.selftest import test_languages
-from jobyard.executors.sandbox.daemon.supervisor import Supervisor
+from jobyard.executors.sandbox.daemon.supervisor import NOT_BEGUN, Supervisor
 from jobyard.executors.sandbox.wire import Fault, Finished, Language, Refused, Run, State, Tier
 
 _log = logging.getLogger(__name__)
@@ -99,6 +99,9 @@ class Sandbox:
             answer = Refused(id=request.id, fault=Fault.SANDBOX_UNAVAILABLE, message=self._reason)
         else:
             answer = await supervisor.run(request, tell)
+            if supervisor is not self._supervisor and isinstance(answer, Refused) and answer.message == NOT_BEGUN:
+                await self._opened.wait()  # the zygote was lost before it got the order: the next one will do
+                answer = await (self._supervisor or supervisor).run(request, tell)
         self._runs += 1
         self._faults += isinstance(answer, Refused)
         return answer

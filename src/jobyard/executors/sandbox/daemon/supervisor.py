@@ -8,7 +8,7 @@ import marshal
 import math
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG"
 _LOOK_FOR_LOSS_S = 0.1
 _MARSHAL = 2  # plain values only, and the same in every version since: members may run another Python
 _COLLECT_BYTES = 16 << 20
+NOT_BEGUN: Final = "the zygote was lost before the program began"
+_WHILE_IT_RAN = "the zygote was lost while the program ran"
 
 
 class Fails(Exception):
@@ -86,9 +88,13 @@ class Supervisor:
                 asked = time.monotonic()
             code = code_of(language, request, self.place, built.program if built else None)
             kind = self.place.kind_of(request.language)
+            wanted = request.collect if self.place.has_folder else ()
             ended, setup_ms = await self.execute(
-                kind, code, self._limits(request.limits, language), request.stdin, asked, tell, request.collect
+                kind, code, self._limits(request.limits, language), request.stdin, asked, tell, wanted
             )
+            if not self.place.has_folder:
+                why = f"tier {self.place.tier} has no folder that files could be left in"
+                ended.notes = dict.fromkeys(range(len(request.collect)), why)
         return self._finished(request, ended, setup_ms, built.told if built else None)
 
     def _limits(self, limits: Limits, language: Definition) -> Limits:
@@ -163,13 +169,13 @@ class Supervisor:
         try:
             member = self.place.take(kind, limits)
         except SpawnFailed as error:
-            raise Fails(Fault.SPAWN_FAILED if nursery.is_alive else Fault.ZYGOTE_LOST, str(error)) from error
+            raise await _lost(nursery, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
         self.running += 1
         try:
             execution = Execution(member, limits, tell)
             ended = await execution.run(code, stdin, collect, collect_bytes)
         except SpawnFailed as error:
-            raise await _lost(nursery, str(error), Fault.SPAWN_FAILED) from error
+            raise await _lost(nursery, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
         except OSError as error:
             raise await _lost(nursery, str(error)) from error
         finally:
@@ -180,10 +186,15 @@ class Supervisor:
         return ended, max(0.0, execution.began / 1e6 - asked * 1e3)
 
 
-async def _lost(nursery: Nursery, otherwise: str, fault: Fault = Fault.INTERNAL) -> Fails:
+async def _lost(
+    nursery: Nursery,
+    otherwise: str,
+    fault: Fault = Fault.INTERNAL,
+    words: str = "the zygote was lost while the program ran",
+) -> Fails:
     """The zygote's end is seen a moment after that of its members."""
     if await nursery.is_lost_within(_LOOK_FOR_LOSS_S):
-        return Fails(Fault.ZYGOTE_LOST, "the zygote was lost while the program ran")
+        return Fails(Fault.ZYGOTE_LOST, words)
     return Fails(fault, otherwise)
 
 
@@ -206,13 +217,12 @@ def rlimits(limits: Limits, language: Definition, *, has_group: bool, has_own_ui
     found = {
         "cpu": math.ceil(seconds) + 1,
         "files_open": limits.files_open,
-        "processes": limits.processes + language.processes + 1,  # the init may count
         "file_bytes": limits.disk_mb << 20,
     }
     if not has_group:
         found["address_space"] = limits.memory_mb << 20
-    if not has_own_uid:
-        del found["processes"]  # it would count everything else of this user; there is no fork, and threads need space
+        if has_own_uid:  # or it would count everything else of this user; there is no fork, and threads need space
+            found["processes"] = limits.processes + language.processes + 1  # and the init
     return found
 
 

@@ -55,7 +55,12 @@ async def _try(
     groups, why = cgroups.find() if tier is not Tier.C and not is_trial else (None, "")
     if tier is Tier.A and groups is None:
         return None, f"no control groups: {why}"
-    place = Place(tier, languages, groups, pool=pool, without=without)
+    try:
+        place = Place(tier, languages, groups, pool=pool, without=without)
+    except OSError as error:
+        if groups is not None:
+            groups.close()
+        return None, str(error)
     try:
         await place.open()
         await canaries.release(place, without)

@@ -24,6 +24,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1,
 _PR_GET_TID_ADDRESS, _PR_SET_THP_DISABLE = 40, 41
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _LAST_CAPABILITY = 63
+_M_ARENA_MAX = -8
 _SECCOMP_SET_MODE_FILTER = 1
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _LANDLOCK_RULE_PATH_BENEATH = 1
@@ -195,6 +196,11 @@ def set_dumpable(value: bool) -> None:
 def no_huge_pages() -> None:
     """A byte of a huge page that a pipe holds would keep all of it, in nobody's address space."""
     _syscall("prctl", _PR_SET_THP_DISABLE, 1)
+
+
+def one_malloc_arena() -> None:
+    """Not 64 MB of address space for each new thread."""
+    _libc.mallopt(_M_ARENA_MAX, 1)
 
 
 def no_new_privileges() -> None:

@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from jobyard.executors.sandbox.daemon.inside import kernel, member, program, roo
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _ROOM = socket.CMSG_SPACE(16 * 4)
+_STACK_BYTES = 1 << 20
 _AHEAD = 4  # pid namespaces kept ready
 _RESERVED = 8
 _MOST = {
@@ -61,6 +63,8 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
     kernel.no_new_privileges()  # what holds for the zygote holds for every member
     if not config["has_groups"]:
         kernel.no_huge_pages()
+        kernel.one_malloc_arena()
+        threading.stack_size(_STACK_BYTES)  # each thread takes it from the address space, which is the limit there
     _limit()
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
