@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from jobyard.executors.sandbox.daemon.inside import kernel
 from jobyard.executors.sandbox.daemon.inside.protocol import PROGRAM_FOLDER
+from jobyard.executors.sandbox.daemon.member import pid_of
 
 _MOST_FILES = 64
 
@@ -56,8 +57,7 @@ def _bring(folder: int, name: str, most: int) -> bytes:
 
 def folder_of(pidfd: int) -> int:
     """The working folder of a process that has not seen its program yet."""
-    with open(f"/proc/self/fdinfo/{pidfd}") as file:  # noqa: PTH123
-        pid = next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
+    pid = pid_of(pidfd)
     where = f"/proc/{pid}/cwd"
     if os.readlink(where) != PROGRAM_FOLDER:  # noqa: PTH115
         raise OSError(f"the program is not in {PROGRAM_FOLDER}")  # nothing is ever brought from anywhere else

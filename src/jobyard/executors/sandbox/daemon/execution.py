@@ -167,13 +167,16 @@ class Execution:
     def _start_timers(self) -> None:
         limits = self._limits
         self._timers.append(self._loop.call_later(limits.time_seconds, self._end, Verdict.TIME_LIMIT))
-        if limits.cpu_seconds is not None and self._member.group is not None:
+        if limits.cpu_seconds is not None:
             self._look_at_cpu()
 
     def _look_at_cpu(self) -> None:
         """Look again when the limit could be reached at the earliest, with every core at work."""
-        assert self._limits.cpu_seconds is not None and self._member.group is not None
-        left = self._limits.cpu_seconds - self._member.group.cpu_ns() / 1e9
+        assert self._limits.cpu_seconds is not None
+        try:
+            left = self._limits.cpu_seconds - self._member.cpu_ns() / 1e9
+        except (OSError, StopIteration):
+            return  # it has just ended
         if left <= 0:
             self._end(Verdict.CPU_LIMIT)
         else:

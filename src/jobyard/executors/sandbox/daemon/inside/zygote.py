@@ -27,7 +27,7 @@ _STACK_BYTES = 1 << 20
 _AHEAD = 4  # pid namespaces kept ready
 _RESERVED = 8
 _MOST = {
-    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_CORE: 1,  # with 0, a helper that takes core dumps by a pipe would still be started, outside
     resource.RLIMIT_MEMLOCK: 64 << 10,
     resource.RLIMIT_MSGQUEUE: 0,
     resource.RLIMIT_NICE: 0,
