@@ -18,6 +18,7 @@ from tests.executors.sandbox.fake import FakeDaemon, daemon
 from tests.support import eventually
 
 from jobyard.domain.job import QueueSettings, State
+from jobyard.doors.http.output import Texts
 from jobyard.doors.http.routes import all_routes
 from jobyard.executors.by_kind import ByKind
 from jobyard.executors.python.executor import PythonExecutor
@@ -320,7 +321,7 @@ async def test_output_is_told_as_it_comes_and_the_end_completes_it(scene: Scene,
     async with serving(scene.app) as url, running(scene, tmp_path), scene.client("submitter") as near:
         headers = dict(near.headers)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
-            lines = ("bytes c3", "sleep 0.3", "bytes a9", "err oops", "sleep 0.4", "out last")
+            lines = ("bytes c3", "sleep 0.3", "bytes a9", "err oops", "sleep 2", "out last")
             job_id = (await client.post("/execute", json=body(*lines))).json()["job_id"]
             heard: list[tuple[str, Any]] = []
             status_when_first_heard = ""
@@ -333,7 +334,23 @@ async def test_output_is_told_as_it_comes_and_the_end_completes_it(scene: Scene,
     assert [name for name, _ in heard] == ["stdout", "stderr", "stdout", "finished"]
     assert [data.get("text") for _, data in heard[:3]] == ["é", "oops\n", "last\n"]
     assert heard[-1][1]["result"]["verdict"] == "OK"
-    assert await scene.store.fetch_all("jobyard.followers") == []
+
+
+def test_what_was_told_of_another_run_is_taken_back() -> None:
+    texts = Texts()
+    assert texts.begin(5) == b""
+    assert texts.add(0, 1, b"hel") == b'event: stdout\ndata: {"text":"hel"}\n\n'
+    same = b"".join(texts.rest({"stdout": "hello", "stderr": ""}))
+    assert same == b'event: stdout\ndata: {"text":"lo"}\n\n'
+    again = Texts()
+    again.begin(5)
+    again.add(0, 1, b"hel")
+    other = b"".join(again.rest({"stdout": "bye", "stderr": ""}))
+    assert other == b'event: restart\ndata: {}\n\nevent: stdout\ndata: {"text":"bye"}\n\n'
+    assert again.begin(6) == b"event: restart\ndata: {}\n\n"
+    cut = Texts()
+    cut.add(0, 1, "éé".encode()[:3])
+    assert b"".join(cut.rest({"stdout": "é", "stderr": ""})) == b""
 
 
 async def test_leaving_the_stream_can_cancel_the_run(scene: Scene, tmp_path: Path) -> None:

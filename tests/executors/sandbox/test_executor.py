@@ -24,8 +24,9 @@ from jobyard.executors.sandbox.bounds import LEAST, MOST, Bounds, check
 from jobyard.executors.sandbox.client import Client
 from jobyard.executors.sandbox.daemon.requests import problem
 from jobyard.executors.sandbox.executor import SandboxExecutor
-from jobyard.executors.sandbox.live import FOLLOWERS, OUTPUT, Live, Tap, follower_key, unpack
+from jobyard.executors.sandbox.live import FOLLOWERS, OUTPUT, Live, Tap, unpack
 from jobyard.executors.sandbox.order import KIND, QUEUE, Order
+from jobyard.executors.sandbox.result import _output, as_json
 from jobyard.executors.sandbox.wire import File, Limits
 from jobyard.observe.logs import LogObserver
 from jobyard.ports.clock import SystemClock
@@ -111,6 +112,16 @@ async def test_bytes_that_are_no_text_are_there_twice(scene: Scene) -> None:
     found = result(await scene.end(order("bytes 61ff00")))
     assert (found["stdout"], base64.b64decode(found["stdout_base64"])) == ("a\ufffd\x00", b"a\xff\x00")
     assert "stderr_base64" not in found
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff", b"\xff\0"])
+def test_what_is_no_text_at_all_is_not_made_longer_than_it_must_be(byte: bytes) -> None:
+    data = byte * (1 << 19)
+    found = _output("stdout", data)
+    assert base64.b64decode(found["stdout_base64"]) == data
+    assert found["stdout"].endswith("…")
+    assert len(as_json(found)) < 1.5 * len(data)
+    assert _output("stdout", b"\x1b[31mred\n" * 1000) == {"stdout": "\x1b[31mred\n" * 1000}
 
 
 async def test_a_cut_is_never_inside_a_character(scene: Scene) -> None:
@@ -213,29 +224,45 @@ async def test_output_is_passed_on_only_while_somebody_follows(scene: Scene) -> 
     store = scene.yard.store
     lines = ("out early", "sleep 0.4", "out late", "sleep 0.3")
     alone, followed = await scene.submit(order(*lines)), await scene.submit(order(*lines))
-    await store.put(FOLLOWERS, follower_key(followed, "me"), b"", expire_seconds=10)
+    await store.put(FOLLOWERS, followed, b"", expire_seconds=10)
     records = await eventually(lambda: store.fetch_all(OUTPUT))
     assert [record.key.partition(".")[0] for record in records] == [followed]
     told = unpack(records[0].data)
-    assert (told.attempt, [(chunk.fd, chunk.data) for chunk in told.chunks]) == (1, [(1, b"early\n")])
+    assert [(chunk.fd, chunk.data) for chunk in told.chunks] == [(1, b"early\n")]
     await scene.yard.read.end(alone, 5)
     job = await scene.yard.read.end(followed, 5)
     assert result(job)["stdout"] == "early\nlate\n"
 
 
-def test_each_follower_is_told_all_of_it_in_order() -> None:
-    tap = Tap("job", 1, 0)
-    assert tap.next("early") == ()
+async def test_of_many_that_write_those_who_are_followed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobyard.executors.sandbox.live.PAGE", 2)
+    monkeypatch.setattr("jobyard.executors.sandbox.live.FEW", 3)
+    store = MemoryStore(SystemClock())
+    await store.open()
+    live = Live(store)
+    for number in range(9):
+        live.open(f"job{number}", 1, 0, 60).feed(1, b"x")
+        await store.put(FOLLOWERS, f"another{number}", b"")
+    for number in (2, 8):
+        await store.put(FOLLOWERS, f"job{number}", b"")
+    await live.run_once()
+    assert [record.key.partition(".")[0] for record in await store.fetch_all(OUTPUT)] == ["job2", "job8"]
+    await live.stop()
+    await store.close()
+
+
+def test_output_is_told_once_in_order_and_in_bounded_pieces() -> None:
+    tap = Tap("job", 1, 0, 60)
+    assert (tap.next(), tap.has_news) == ((), False)
     tap.feed(1, b"a")
     tap.feed(1, b"b")
     tap.feed(2, b"c")
-    assert [(chunk.fd, chunk.data) for chunk in tap.next("early")] == [(1, b"ab"), (2, b"c")]
+    assert [(chunk.fd, chunk.data) for chunk in tap.next()] == [(1, b"ab"), (2, b"c")]
     tap.feed(2, b"d")
     tap.feed(1, b"e" * 70_000)
-    assert [(chunk.fd, chunk.data[:1]) for chunk in tap.next("early")] == [(2, b"d"), (1, b"e")]
-    assert sum(len(chunk.data) for chunk in tap.next("early")) == 70_001 - 65_536
-    assert tap.next("early") == ()
-    assert [(chunk.fd, chunk.data[:2]) for chunk in tap.next("late")] == [(1, b"ab"), (2, b"cd"), (1, b"ee")]
+    assert [(chunk.fd, chunk.data[:1]) for chunk in tap.next()] == [(2, b"d"), (1, b"e")]
+    assert sum(len(chunk.data) for chunk in tap.next()) == 70_001 - 65_536
+    assert tap.next() == ()
 
 
 BAD_NAMES = [

@@ -7,8 +7,8 @@ import base64
 import codecs
 import contextlib
 import logging
-import secrets
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -28,7 +28,6 @@ from jobyard.executors.sandbox.live import (
     FOLLOWERS,
     LOOK_EVERY_SECONDS,
     OUTPUT,
-    follower_key,
     unpack,
 )
 from jobyard.ports.store import Action
@@ -70,36 +69,66 @@ def event(name: str, data: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(data))
 
 
-class Texts:
-    """What was told so far of each stream, never half a character."""
+class Stream:
+    """How much of one stream was told, never half a character."""
+
+    __slots__ = ("count", "decoder", "hashed")
 
     def __init__(self) -> None:
-        self._attempt = 0
-        self._streams: dict[tuple[int, int], tuple[int, codecs.IncrementalDecoder]] = {}
+        self.count = 0
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.hashed = blake2b()
 
-    def begin(self, attempt: int) -> bytes:
-        """A later attempt tells everything anew."""
-        before, self._attempt = self._attempt, attempt
-        if before in (0, attempt):
-            return b""
+    def add(self, data: bytes, *, final: bool = False) -> str:
+        self.count += len(data)
+        self.hashed.update(data)
+        return self.decoder.decode(data, final)
+
+    def begins(self, whole: bytes) -> bool:
+        """Whether what was told is how this begins; cut output may end with half a character that is left out there."""
+        end = whole[: self.count]
+        return self.count > len(whole) or blake2b(end).digest() == self.hashed.digest()
+
+
+class Texts:
+    """What was told so far, of the latest run."""
+
+    def __init__(self) -> None:
+        self._run = 0
+        self._streams: dict[tuple[int, int], Stream] = {}
+
+    def begin(self, run: int) -> bytes:
+        before, self._run = self._run, run
+        return b"" if before in (0, run) else self._anew()
+
+    def _anew(self) -> bytes:
         self._streams.clear()
-        return event("restart", {"attempt": attempt})
+        return event("restart", {})
 
     def add(self, index: int, fd: int, data: bytes, *, final: bool = False, is_batch: bool = False) -> bytes:
-        count, decoder = self._streams.get((index, fd)) or (0, codecs.getincrementaldecoder("utf-8")("replace"))
-        self._streams[index, fd] = (count + len(data), decoder)
-        text = decoder.decode(data, final)
+        text = self._streams.setdefault((index, fd), Stream()).add(data, final=final)
         return event(STREAMS[fd], {"text": text} | ({"index": index} if is_batch else {})) if text else b""
 
     def rest(self, result: dict[str, Any]) -> Iterator[bytes]:
-        """What the result holds beyond that."""
+        """What the result holds beyond that; all of it when it is that of another run."""
         is_batch = "results" in result
-        for index, run in enumerate(result["results"] if is_batch else [result]):
-            for fd, name in STREAMS.items():
-                exact = run.get(f"{name}_base64")
-                whole = run[name].encode() if exact is None else base64.b64decode(exact)
-                count, _ = self._streams.get((index, fd), (0, None))
-                yield self.add(index, fd, whole[count:], final=True, is_batch=is_batch)
+        whole = {
+            (index, fd): exact(run, name)
+            for index, run in enumerate(result["results"] if is_batch else [result])
+            for fd, name in STREAMS.items()
+        }
+        if not all(stream.begins(whole.get(place, b"")) for place, stream in self._streams.items()):
+            yield self._anew()
+        for (index, fd), data in whole.items():
+            told = self._streams.get((index, fd))
+            count = 0 if told is None else told.count
+            # Half a character that was cut off is in no result, and is not told either.
+            yield self.add(index, fd, data[count:], final=count <= len(data), is_batch=is_batch)
+
+
+def exact(run: dict[str, Any], name: str) -> bytes:
+    found = run.get(f"{name}_base64")
+    return run[name].encode() if found is None else base64.b64decode(found)
 
 
 class OutputStream(Response):
@@ -109,8 +138,7 @@ class OutputStream(Response):
         self._principal_id = ask.principal.id
         self._cancels = ask.query.cancel_on_leave
         self._job_id = job_id
-        self._key = follower_key(job_id, secrets.token_hex(6))
-        self._after = self._key
+        self._after = self._prefix = f"{job_id}."
         self._texts = Texts()
         self._is_batch = False
         self._said_at = 0.0
@@ -139,7 +167,6 @@ class OutputStream(Response):
             gone.cancel()
             self._door.open.leave(self._principal_id)
             with contextlib.suppress(JobyardError):
-                await self._door.store.remove(FOLLOWERS, self._key)
                 if has_left and self._cancels:
                     await self._door.operate.one(Action.CANCEL, self._job_id, reason=LEFT)
 
@@ -173,10 +200,10 @@ class OutputStream(Response):
         await self._say_that_somebody_follows()
         parts: list[bytes] = []
         for record in await self._door.store.fetch_all(OUTPUT, PAGE, self._after):
-            if not record.key.startswith(self._key):
+            if not record.key.startswith(self._prefix):
                 break
             self._after, told = record.key, unpack(record.data)
-            parts.append(self._texts.begin(told.attempt))
+            parts.append(self._texts.begin(told.run))
             for chunk in told.chunks:
                 self._is_batch = self._is_batch or chunk.index > 0
                 parts.append(self._texts.add(chunk.index, chunk.fd, chunk.data, is_batch=self._is_batch))
@@ -185,7 +212,6 @@ class OutputStream(Response):
     def _last(self, job: Job) -> bytes:
         parts: list[bytes] = []
         if job.state is State.COMPLETED and job.result is not None:
-            parts.append(self._texts.begin(job.attempt))
             parts += self._texts.rest(msgspec.json.decode(job.result))
         return b"".join(parts) + event("finished", answer_of(job))
 
@@ -205,7 +231,7 @@ class OutputStream(Response):
         now = asyncio.get_running_loop().time()
         if not self._said_at or now - self._said_at >= FOLLOWER_SECONDS / 3:
             self._said_at = now
-            await self._door.store.put(FOLLOWERS, self._key, b"{}", expire_seconds=FOLLOWER_SECONDS)
+            await self._door.store.put(FOLLOWERS, self._job_id, b"{}", expire_seconds=FOLLOWER_SECONDS)
 
     async def _is_let_in(self) -> bool:
         """A token may have been revoked meanwhile."""

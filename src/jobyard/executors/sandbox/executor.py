@@ -40,31 +40,32 @@ class SandboxExecutor:
         except BadInput as error:
             return Failed(message=str(error), type="BadInput", retry=False)
         try:
+            number = 0 if self._live is None else self._live.begin()
             if order.is_batch:
-                return Done(as_json({"results": await self._batch(attempt, order)}))
-            return Done(as_json(run_result(await self._run(attempt, order, 0))))
+                return Done(as_json({"results": await self._batch(attempt, order, number)}))
+            return Done(as_json(run_result(await self._run(attempt, order, number, 0))))
         except RunRefused as refused:
             return failed(refused)
 
-    async def _run(self, attempt: Attempt, order: Order, index: int) -> Finished:
+    async def _run(self, attempt: Attempt, order: Order, number: int, index: int) -> Finished:
         stdin, most = order.inputs[index], self._bounds.max_file_bytes
         if self._live is None:
             return within(await self._client.run(order.run(stdin)), most)
-        tap = self._live.open(attempt.lease.job_id, attempt.lease.attempt, index)
+        tap = self._live.open(attempt.lease.job_id, number, index, order.timeout_seconds)
         try:
             return within(await self._client.run(order.run(stdin, stream=True), tap.feed), most)
         finally:
             self._live.close(tap)
 
-    async def _batch(self, attempt: Attempt, order: Order) -> list[dict[str, Any]]:
+    async def _batch(self, attempt: Attempt, order: Order, number: int) -> list[dict[str, Any]]:
         """One input after the other; what does not compile is not tried with the next one."""
         results: list[dict[str, Any]] = []
         room = MAX_BATCH_OUTPUT_BYTES
         for index in range(len(order.inputs)):
-            finished = await self._run(attempt, order, index)
+            finished = await self._run(attempt, order, number, index)
             if finished.verdict is Verdict.COMPILE_ERROR:
                 same = run_result(finished)
-                return [same | {"index": number} for number in range(len(order.inputs))]
+                return [same | {"index": each} for each in range(len(order.inputs))]
             room -= len(finished.stdout) + len(finished.stderr) + sum(len(file.data) for file in finished.files)
             results.append(run_result(finished if room >= 0 else without_output(finished)) | {"index": index})
         return results

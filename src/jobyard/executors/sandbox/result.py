@@ -9,6 +9,9 @@ import msgspec
 
 from jobyard.executors.sandbox.wire import Compiled, File, Finished
 
+# Of what is no text, so much is shown as if it were; all of it is there as base64.
+READABLE_BYTES = 4096
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r")) + b"\x7f"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -43,7 +46,17 @@ def run_result(finished: Finished) -> dict[str, Any]:
 
 def _output(name: str, data: bytes, *, is_cut: bool = False) -> dict[str, str]:
     text, is_exact = readable(data, is_cut=is_cut)
+    if len(data) > READABLE_BYTES and (
+        len(text.encode()) > 2 * len(data) or len(_CONTROL.findall(data)) > len(data) / 8
+    ):
+        # As JSON it would be several times as long, for nobody to read.
+        text, is_exact = readable(data[:READABLE_BYTES], is_cut=True)[0] + "…", False
     return {name: text} if is_exact else {name: text, f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def is_no_text(data: bytes, text: str) -> bool:
+    controls = len(data) - len(data.translate(None, _CONTROLS))
+    return 8 * controls > len(data) or len(text.encode()) > 2 * len(data)
 
 
 def readable(data: bytes, *, is_cut: bool) -> tuple[str, bool]:
