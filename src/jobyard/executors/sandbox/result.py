@@ -46,9 +46,7 @@ def run_result(finished: Finished) -> dict[str, Any]:
 
 def _output(name: str, data: bytes, *, is_cut: bool = False) -> dict[str, str]:
     text, is_exact = readable(data, is_cut=is_cut)
-    if len(data) > READABLE_BYTES and (
-        len(text.encode()) > 2 * len(data) or len(_CONTROL.findall(data)) > len(data) / 8
-    ):
+    if len(data) > READABLE_BYTES and is_no_text(data, text):
         # As JSON it would be several times as long, for nobody to read.
         text, is_exact = readable(data[:READABLE_BYTES], is_cut=True)[0] + "…", False
     return {name: text} if is_exact else {name: text, f"{name}_base64": base64.b64encode(data).decode()}
