@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -123,6 +124,10 @@ class Place:
         """Keep these kinds warm from now on."""
         for kind in set(kinds):
             self._pools[kind].refill()
+
+    def refill(self, kind: str) -> None:
+        """Make what is missing as soon as what is ready now has been done."""
+        asyncio.get_running_loop().call_soon(self._pools[kind].refill_started)
 
     def take(self, kind: str, limits: Limits) -> Member:
         return self._pools[kind].take(self._shape(kind, limits))

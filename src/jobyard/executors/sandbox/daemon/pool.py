@@ -8,7 +8,7 @@ from collections import deque
 from jobyard.executors.sandbox.daemon.member import Listener, Member, Shape, SpawnFailed
 from jobyard.executors.sandbox.daemon.nursery import Nursery
 
-_REFILL_AFTER_S = 0.004  # a program that is short has ended by then: making members does not compete with it
+_REFILL_AFTER_S = 0.02  # or when the program has ended: making the next member does not compete with a short one
 _TRY_AGAIN_S = 0.25
 
 
@@ -59,6 +59,11 @@ class Pool:
     def _refill_later(self) -> None:
         if self._timer is None and not self.is_closed:
             self._timer = asyncio.get_running_loop().call_later(_REFILL_AFTER_S, self.refill)
+
+    def refill_started(self) -> None:
+        """Now, if it was to be later."""
+        if self._timer is not None:
+            self.refill()
 
     def refill(self) -> None:
         """Begin now to make what is missing."""

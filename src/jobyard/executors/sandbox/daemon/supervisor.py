@@ -181,6 +181,7 @@ class Supervisor:
         finally:
             self.running -= 1
             nursery.bury(member)
+            self.place.refill(kind)
         if not ended.was_told and ended.killed_for is None and not ended.oom_kills:
             raise await _lost(nursery, "the member's init ended without a word")
         return ended, max(0.0, execution.began / 1e6 - asked * 1e3)

@@ -152,6 +152,7 @@ def be_program(config: dict[str, Any], order: Order, descriptors: list[int]) -> 
             kernel.unshare(kernel.NEWCGROUP)
             _mount(order)
         step = "user"
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
         _drop(config, order.uid)
         os.setsid()
         kernel.set_dumpable(True)

@@ -24,6 +24,7 @@ from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _ROOM = socket.CMSG_SPACE(16 * 4)
 _STACK_BYTES = 1 << 20
+_PRIORITY = -5
 _AHEAD = 4  # pid namespaces kept ready
 _RESERVED = 8
 _MOST = {
@@ -61,6 +62,8 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
         os.setgroups([])
     kernel.drop_bounding_set()
     kernel.no_new_privileges()  # what holds for the zygote holds for every member
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # whoever waits for a member or an end waits for this process
     if not config["has_groups"]:
         kernel.no_huge_pages()
         kernel.one_malloc_arena()
@@ -128,11 +131,14 @@ class _Nurse:
     def work(self) -> program.Program:
         own = self._control.fileno()
         while True:
-            for descriptor, _ in self._poll.poll() if self._cradle else ((own, 0),):
-                if descriptor != own:
+            asked = self._cradle is None
+            for descriptor, _ in self._poll.poll() if self._cradle else ():
+                if descriptor == own:
+                    asked = True  # but first those whom somebody waits for
+                else:
                     self._bury(descriptor)
-                elif (made := self._serve()) is not None:
-                    return made
+            if asked and (made := self._serve()) is not None:
+                return made
 
     def _bury(self, pidfd: int) -> None:
         pid, serial = self._watched.pop(pidfd)
