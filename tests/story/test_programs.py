@@ -162,6 +162,21 @@ def run(*words: str, stdin: str = "", **variables: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_the_program_first(up: Up, tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "program.py").write_text(SLOW.format(seconds=25))
+    token = up.client.headers["authorization"].removeprefix("Bearer ")
+    words = [JOBYARD, "--server", up.url, "run", "--time", "30", str(tmp_path / "program.py")]
+    environment = {**os.environ, "JOBYARD_TOKEN": token}
+    with subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    [job] = up.client.get("/v1/jobs", params={"kind": "execute"}).json()["items"]
+    until("it is cancelled", lambda: up.job(job["id"])["state"] == "CANCELLED")
+
+
 def test_from_the_terminal_here_and_through_the_server(up: Up, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import sys\nprint(sys.argv[1:], input())\nprint('oops', file=sys.stderr)\nsys.exit(3)")

@@ -283,15 +283,14 @@ class SandboxPlan:
         return self.made
 
 
-def give_sandbox(yard: Jobyard, section: SandboxSection) -> None:
-    """From now on the yard's workers run programs, too."""
+def give_sandbox(yard: Jobyard, section: SandboxSection, concurrency: int = 2) -> None:
+    """From now on the yard's workers, each with so many slots, run programs, too."""
     if KIND in yard.kinds:
         raise ConfigurationError(f"The app has a kind {KIND}, which is the sandbox's own: rename it, or disable that.")
     yard.sandbox = SandboxPlan(section)
-    keep_runs(yard)
+    suggest_queue(yard, section.slots or concurrency)
 
 
-def keep_runs(yard: Jobyard) -> None:
-    """What the queue of programs keeps, unless the program says so itself."""
-    if not yard.speaks_of(QUEUE):
-        yard.queue(QUEUE, keep_seconds=KEEP_SECONDS)
+def suggest_queue(yard: Jobyard, slots: int) -> None:
+    """Results can be fetched for a while, and nobody fills all slots of a worker alone."""
+    yard.suggest(QUEUE, {"keep_seconds": KEEP_SECONDS, "max_per_group": max(1, slots - 1)})

@@ -74,6 +74,7 @@ class Jobyard:
         self.definitions: dict[str, Definition[Any, Any, Any]] = {}
         self.crons: dict[str, Schedule] = {}  # declared schedules, by name
         self._queues: dict[str, dict[str, Any]] = {}
+        self._suggested: dict[str, dict[str, Any]] = {}
         self._preferred: Mapping[str, Mapping[str, Any]] = {}
         self._depth = 0
         self._opening: asyncio.Task[None] | None = None
@@ -114,8 +115,9 @@ class Jobyard:
         options.queue_settings(given)
         self._queues[options.name("queue", name)] = given
 
-    def speaks_of(self, queue: str) -> bool:
-        return queue in self._queues
+    def suggest(self, queue: str, words: dict[str, Any]) -> None:
+        """Settings that hold where neither the program nor its configuration says anything."""
+        self._suggested[queue] = words
 
     def prefer(self, queues: Mapping[str, Mapping[str, Any]]) -> None:
         """What a configuration says of queues: it wins over the program; `*` holds where neither says anything."""
@@ -129,13 +131,14 @@ class Jobyard:
     def _settings(self) -> dict[str, QueueSettings]:
         """Of every queue that the program or its configuration speaks of."""
         every = self._preferred.get(EVERY_QUEUE, {})
-        names = dict.fromkeys([*self._queues, *self._preferred])
+        names = dict.fromkeys([*self._suggested, *self._queues, *self._preferred])
         if every.keys() - {"max_attempts"}:
             names |= dict.fromkeys(definition.defaults.queue for definition in self.definitions.values())
         settings: dict[str, QueueSettings] = {}
         for name in names:
             if name != EVERY_QUEUE:
-                words = {**every, **self._queues.get(name, {}), **self._preferred.get(name, {})}
+                said = {**self._suggested.get(name, {}), **every, **self._queues.get(name, {})}
+                words = {**said, **self._preferred.get(name, {})}
                 words.pop("max_attempts", None)
                 settings[name] = options.queue_settings(words)
         return settings

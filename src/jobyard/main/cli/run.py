@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -71,6 +73,7 @@ async def run(
       jobyard --server http://127.0.0.1:8080 run --time 10 --memory 256 main.cpp
     """
     show = quiet if session.as_json else write
+    signals = heard()
     try:
         order = Order(
             language=language or language_of(file),
@@ -88,12 +91,31 @@ async def run(
     except (RunRefused, JobyardError) as error:
         session.note(f"jobyard: not run: {error}")
         raise click.exceptions.Exit(NOT_RUN) from error
+    except asyncio.CancelledError:
+        session.note("jobyard: interrupted; the program was ended")
+        raise click.exceptions.Exit(128 + signals[0] if signals else NOT_RUN) from None
     keep([made for made in result.get("files", ()) if made["name"] in collect and file_name(made["name"]) is None])
     if session.as_json:
         session.print_json(result)
     session.note(f"jobyard: {summary(result)}")
     is_compiled = result["verdict"] != Verdict.COMPILE_ERROR
     raise click.exceptions.Exit(result["exit_code"] if is_compiled else NOT_COMPILED)
+
+
+def heard() -> list[int]:
+    """Ctrl-C ends the program first, then us, as a shell expects it. Answers the signals that come."""
+    signals: list[int] = []
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt(number: int) -> None:
+        signals.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
+            loop.add_signal_handler(number, interrupt, number)
+    return signals
 
 
 async def run_here(section: SandboxSection, order: Order, show: Write) -> dict[str, Any]:

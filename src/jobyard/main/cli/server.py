@@ -85,7 +85,7 @@ def up(
     Example:
       jobyard --app shop.jobs:yard up --concurrency 8 --processes 2
     """
-    manned(session, sandbox=worker["sandbox"])  # refused before anything listens
+    manned(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # refused before anything listens
     worker["queues"] = worker["queues"] or own_queues(session)
     last = processes - 1 + (worker["health_port"] or 0)
     if last > MAX_PORT:

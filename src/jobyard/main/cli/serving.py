@@ -54,7 +54,7 @@ class Part(Protocol):
 def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew | None = None) -> None:
     yard = session.yard()
     if crew is not None and crew.has_sandbox:
-        give_sandbox(yard, session.configuration.sandbox)
+        give_sandbox(yard, session.configuration.sandbox, crew.options["concurrency"])
     session.set_up_logs("info", everything=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     require_packages("The server")

@@ -22,7 +22,7 @@ from jobyard.main.cli.present import require_database
 from jobyard.main.cli.render import echo, print_markup, visible
 from jobyard.main.config import Found
 from jobyard.main.notify import Notify
-from jobyard.main.sandbox import keep_runs
+from jobyard.main.sandbox import suggest_queue
 from jobyard.main.settings import LOG_LEVEL
 from jobyard.main.stores import make_store, spread
 from jobyard.main.tracing import set_up_sdk
@@ -101,7 +101,7 @@ class Session:
         yard.prefer(self.configuration.queues)
         if self.configuration.sandbox.enabled or QUEUE in self.configuration.queues:
             # A server and its workers write the same settings, whichever comes last.
-            keep_runs(yard)
+            suggest_queue(yard, self.configuration.sandbox.slots or self.configuration.worker.concurrency)
 
     @asynccontextmanager
     async def opened(self, yard: Jobyard) -> AsyncIterator[None]:

@@ -111,7 +111,7 @@ def worker(
     Example:
       jobyard --app shop.jobs:yard worker --concurrency 8 --queue mail
     """
-    yard = manned(session, sandbox=sandbox)
+    yard = manned(session, sandbox=sandbox, concurrency=concurrency)
     session.set_up_logs("info", everything=True)
     made = {
         "concurrency": concurrency,
@@ -123,12 +123,12 @@ def worker(
     run_loop(_run(session, yard, made, health, until_empty=until_empty, until_input_ends=until_input_ends))
 
 
-def manned(session: Session, *, sandbox: bool) -> Jobyard:
+def manned(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
     """The yard that a worker works for."""
     if not sandbox:
         return session.app()
     yard = session.yard()
-    give_sandbox(yard, session.configuration.sandbox)
+    give_sandbox(yard, session.configuration.sandbox, concurrency)
     return yard
 
 
