@@ -66,7 +66,6 @@ class CompileView(msgspec.Struct, frozen=True, kw_only=True):
     stdout: str
     stderr: str
     time_ms: float
-    cached: bool
 
 
 class FileView(msgspec.Struct, frozen=True, kw_only=True):

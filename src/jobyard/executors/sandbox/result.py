@@ -89,7 +89,6 @@ def _compiled(compiled: Compiled) -> dict[str, Any]:
         **_output("stderr", compiled.stderr),
         "exit_code": compiled.exit_code,
         "time_ms": round(compiled.time_ms, 3),
-        "cached": compiled.cached,
     }
 
 

@@ -188,6 +188,31 @@ attempt("fanotify", syscall, 300, 262, 0, 0)
         without=BY_FILTER,
     ),
     Attack(
+        number=89,
+        name="a core for the helper of the host",
+        program=SYSCALL
+        + """\
+import resource
+print(f"limit: {resource.getrlimit(resource.RLIMIT_CORE)}")
+attempt("lower", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+none = (ctypes.c_uint64 * 2)(0, 0)
+attempt("call", syscall, 160, 164, 4, none)
+attempt("wide", syscall, 160, 164, (1 << 32) + 4, none)
+attempt("other", syscall, 302, 261, 0, 4, none, 0)
+attempt("other wide", syscall, 302, 261, 0, (1 << 32) + 4, none, 0)
+attempt("usual", resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
+""",
+        # A pipe for core_pattern calls its helper at every size but 1.
+        expected=Expected(
+            says={
+                "limit": r"\(1, 1\)",
+                **dict.fromkeys(("lower", "call", "wide", "other", "other wide"), f"{REFUSED}|ValueError"),
+                "usual": "DONE None",
+            }
+        ),
+        without={Layer.SECCOMP: (Expected(says={"limit": r"\(1, 1\)"}),)},
+    ),
+    Attack(
         number=88,
         name="what others have read, by the machine's cache of files",
         program=ATTEMPT

@@ -50,6 +50,7 @@ ATTACKS = (
     Attack(
         number=47,
         name="overflow of the C stack",
+        limits=Limits(time_seconds=10),
         program="""\
 import sys
 sys.setrecursionlimit(1 << 30)

@@ -41,7 +41,7 @@ arch_prctl exit exit_group futex futex_waitv get_robust_list getcpu getegid gete
 getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid restart_syscall rseq
 rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_get_priority_max
 sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
-sched_yield set_robust_list set_tid_address setpgid setrlimit setsid sigaltstack sysinfo times uname wait4 waitid
+sched_yield set_robust_list set_tid_address setpgid setsid sigaltstack sysinfo times uname wait4 waitid
 pause capget
 """
 _TIME = """
@@ -62,6 +62,7 @@ _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1031, 1032, 1033, 1034)
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 _PRCTLS = (2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41)
 _PR_SET_PDEATHSIG = 1
+_CORE, _RESOURCES = 4, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ def build(rules: Rules) -> bytes:
     _with_values(library, made, "fcntl", 1, _FCNTLS)
     prctls = _PRCTLS if rules.own_pid_only else (_PR_SET_PDEATHSIG, *_PRCTLS)
     _with_values(library, made, "prctl", 0, prctls)
-    _with_values(library, made, "prlimit64", 0, (0, OWN_PID) if rules.own_pid_only else (0,))
+    _limits(library, made, (0, OWN_PID) if rules.own_pid_only else (0,))
     for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
         made.add_rule(
             library.ALLOW,
@@ -136,10 +137,26 @@ def _clone(library: Any, made: Any, rules: Rules) -> None:
     made.add_rule(library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, _NEW_NAMESPACES | must, must))
 
 
+def _limits(library: Any, made: Any, pids: tuple[int, ...]) -> None:
+    """One's own, but for the size of a core: at 1 no helper of the host is called for it, at 0 one is."""
+    for which in range(_RESOURCES):
+        if which != _CORE:
+            made.add_rule(library.ALLOW, "setrlimit", _is(library, 0, which))
+        for pid in pids:
+            words = [_is(library, 0, pid), _is(library, 1, which)]
+            if which == _CORE:
+                words.append(library.Arg(2, library.EQ, 0))
+            made.add_rule(library.ALLOW, "prlimit64", *words)
+
+
+def _is(library: Any, index: int, value: int) -> Any:
+    """The kernel reads 32 bits of these; what a program leaves in the upper half must not matter."""
+    return library.Arg(index, library.MASKED_EQ, 0xFFFFFFFF, value)
+
+
 def _with_values(library: Any, made: Any, name: str, index: int, values: tuple[int, ...]) -> None:
     for value in values:
-        # The kernel reads 32 bits of these; what a program leaves in the upper half must not matter.
-        made.add_rule(library.ALLOW, name, library.Arg(index, library.MASKED_EQ, 0xFFFFFFFF, value))
+        made.add_rule(library.ALLOW, name, _is(library, index, value))
 
 
 def _exported(made: Any) -> bytes:
