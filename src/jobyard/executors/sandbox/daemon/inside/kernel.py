@@ -120,24 +120,24 @@ def clone(flags: int = 0, group: int = -1) -> tuple[int, int]:
     return pid, pidfd[0] if pid else -1
 
 
-def new_pid_namespace() -> int:
-    """The pidfd of a new namespace's PID 1, which sleeps until it is killed.
+def new_namespaces(flags: int) -> int:
+    """The pidfd of a new pid namespace's PID 1, which sleeps until it is killed; it has other new namespaces, too.
 
     It is one stack frame in the caller's memory, so it costs nothing; it never comes back from pause(), so all of them
     may share one stack. Children that lose their parent are buried by the kernel if the caller ignores SIGCHLD.
     """
     pidfd = (ctypes.c_int * 1)(-1)
     top = (ctypes.addressof(_stack) + len(_stack)) & ~0xF
-    flags = _CLONE_VM | _CLONE_PIDFD | NEWPID | signal.SIGCHLD
+    flags |= _CLONE_VM | _CLONE_PIDFD | NEWPID | signal.SIGCHLD
     if _c_clone(_pause, top, flags, None, pidfd) < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"clone: {os.strerror(error)}")
     return pidfd[0]
 
 
-def enter_pid_namespace(pidfd: int) -> None:
-    """Children from now on are born in it; the caller stays where it is."""
-    _syscall("setns", pidfd, NEWPID)
+def enter(pidfd: int, flags: int) -> None:
+    """Join namespaces of that process. Of a pid namespace only the caller's children will be."""
+    _syscall("setns", pidfd, flags)
 
 
 def _find_tid_address() -> int:

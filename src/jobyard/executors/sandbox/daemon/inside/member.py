@@ -1,6 +1,6 @@
 """One member: an init that is PID 1 of its own namespaces, and beside it the process that will be the program.
 
-As root the init is nothing but a name (kernel.new_pid_namespace) and the zygote is the program's parent. In a user
+As root the init is nothing but a name (kernel.new_namespaces) and the zygote is the program's parent. In a user
 namespace the init is a copy of the zygote: it runs these few lines only, without capabilities, and nobody may look into
 it, so it needs no filter.
 
@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from jobyard.executors.sandbox.daemon.inside import kernel, program
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
+SHARED: Final = kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS  # of a member's init and its program
 _CODE_FD, _STATUS_FD = 3, 4
 _SIGCHLD, _DEFAULT = int(signal.SIGCHLD), _signal.SIG_DFL
 _PID_PLACE: Final = (0x7FEDCBA9).to_bytes(4, "little")  # stands for the program's own pid in the filter
@@ -140,13 +141,16 @@ def _clear() -> None:
 # The program's process
 
 
-def be_program(config: dict[str, Any], order: Order, descriptors: list[int]) -> program.Program:
+def be_program(config: dict[str, Any], order: Order, descriptors: list[int], init: int = -1) -> program.Program:
     status = descriptors[wire.STATUS]
     step = "control groups"
     try:
         if not config["clone_into_group"]:
             for descriptor in descriptors[wire.GROUPS :]:
                 os.write(descriptor, b"0")
+        if init >= 0:
+            step = "namespaces"
+            kernel.enter(init, SHARED)
         if config["namespaces"]:
             step = "folders"
             kernel.unshare(kernel.NEWCGROUP)

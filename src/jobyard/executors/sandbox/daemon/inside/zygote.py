@@ -25,7 +25,7 @@ from jobyard.executors.sandbox.daemon.inside import protocol as wire
 _ROOM = socket.CMSG_SPACE(16 * 4)
 _STACK_BYTES = 1 << 20
 _PRIORITY = -5
-_AHEAD = 4  # pid namespaces kept ready
+_AHEAD = 4  # sets of namespaces kept ready
 _RESERVED = 8
 _MOST = {
     resource.RLIMIT_CORE: 1,  # with 0, a helper that takes core dumps by a pipe would still be started, outside
@@ -100,7 +100,7 @@ def _move_up(control: socket.socket) -> socket.socket:
 
 
 def _open_cradle(control: socket.socket) -> socket.socket:
-    """A process that makes pid namespaces ahead of time: their inits must ignore SIGCHLD, and the zygote must not."""
+    """A process that makes namespaces ahead of time: their inits must ignore SIGCHLD, and the zygote must not."""
     ours, theirs = socket.socketpair()
     pid, pidfd = kernel.clone()
     if pid == 0:
@@ -108,7 +108,7 @@ def _open_cradle(control: socket.socket) -> socket.socket:
         control.close()  # its end is how the supervisor sees that of the zygote
         with contextlib.suppress(BaseException):
             while theirs.recv(1):
-                made = kernel.new_pid_namespace()
+                made = kernel.new_namespaces(member.SHARED)
                 socket.send_fds(theirs, [b"1"], [made])
                 os.close(made)
         os._exit(0)
@@ -161,9 +161,10 @@ class _Nurse:
             self._control.send(wire.MADE.pack(serial, error.errno or 1))
             _close(descriptors)
             return None
+        if pid == 0 and self._cradle:
+            return member.be_program(self._config, member.Order(*rest), list(descriptors), pidfds[0])
         if pid == 0:
-            begin = member.be_program if self._cradle else member.begin
-            return begin(self._config, member.Order(*rest), list(descriptors))
+            return member.begin(self._config, member.Order(*rest), list(descriptors))
         socket.send_fds(self._control, [wire.MADE.pack(serial, 0)], pidfds)
         if self._cradle:
             self._watched[pidfds[1]] = (pid, serial)
@@ -179,7 +180,7 @@ class _Nurse:
         _, (init, *_), _, _ = socket.recv_fds(self._cradle, 1, 1)
         self._cradle.send(b"1")
         try:
-            kernel.enter_pid_namespace(init)
+            kernel.enter(init, kernel.NEWPID)
             into = descriptors[wire.GROUPS] if self._config["clone_into_group"] else -1
             pid, pidfd = kernel.clone(self._flags, into)
         except OSError:
@@ -192,10 +193,10 @@ class _Nurse:
 def _flags(config: dict[str, Any]) -> int:
     if not config["namespaces"]:
         return 0
-    flags = kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
     if config["has_cradle"]:
-        return flags
-    return flags | kernel.NEWPID | (kernel.NEWUSER if config["user_namespace"] else 0)
+        return kernel.NEWNS  # the others are made ahead
+    flags = kernel.NEWNS | kernel.NEWPID | member.SHARED
+    return flags | kernel.NEWUSER if config["user_namespace"] else flags
 
 
 def _close(descriptors: array.array[int]) -> None:
