@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 import time
@@ -111,3 +112,18 @@ def test_what_cannot_be_meant_is_refused() -> None:
     assert "matches no attack" in run("selftest", "--only", "no-such-thing").output
     assert "leave out --socket" in run("selftest", "--socket", "/x", "--tier", "A").output
     assert run("selftest", "--tier", "D").exit_code == 2
+
+
+@needs_a_sandbox
+def test_told_to_end_it_leaves_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    words = [sys.executable, "-m", "jobyard", "sandbox", "selftest"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("1\t"):
+                break
+        process.terminate()
+        process.stdout.read()
+        assert process.wait(20) == 143
+    assert list(tmp_path.iterdir()) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -19,7 +21,8 @@ from jobyard.executors.sandbox.attacks.stage import Stage
 from jobyard.executors.sandbox.attacks.talk import Hung
 from jobyard.executors.sandbox.wire import State, Tier
 from jobyard.main.cli.change import progress_bar
-from jobyard.main.cli.render import print_table
+from jobyard.main.cli.render import MARKS as LOOKS
+from jobyard.main.cli.render import echo, plain, print_table
 from jobyard.main.cli.session import Session
 
 MARKS = {True: "[green]✔ held[/]", False: "[bold red]✘ NOT HELD[/]", None: "[dim]– not here[/]"}  # noqa: RUF001
@@ -35,13 +38,28 @@ async def attack(session: Session, socket: Path | None, tier: str | None, withou
     items = chosen(only)
     if not items:
         raise click.UsageError(f"--only {','.join(only)} matches no attack.")
-    async with _stage(socket, Tier(tier) if tier else None, Layer(without) if without else None) as stage:
-        if stage.state.tier is None:
-            raise ConfigurationError(f"The sandbox refuses to run anything: {stage.state.reason}")
-        reports = await _play(stage, items)
+    with _stopping_well():
+        async with _stage(socket, Tier(tier) if tier else None, Layer(without) if without else None) as stage:
+            if stage.state.tier is None:
+                raise ConfigurationError(f"The sandbox refuses to run anything: {stage.state.reason}")
+            _tell(session, msgspec.structs.replace(stage.state, idle={}))
+            reports = await _play(session, stage, items)
     _show(session, stage.state, reports)
     if worst(reports):
         raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _stopping_well() -> Iterator[None]:
+    """Told to end, it takes down what it has set up: the daemon, the bait, their folders."""
+    task = asyncio.current_task()
+    assert task is not None
+    with suppress(RuntimeError):  # not the main thread
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise click.exceptions.Exit(128 + signal.SIGTERM) from None
 
 
 async def look(session: Session, socket: Path | None) -> None:
@@ -86,13 +104,19 @@ async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) 
         ) from error
 
 
-async def _play(stage: Stage, items: list[Item]) -> list[Report]:
+async def _play(session: Session, stage: Stage, items: list[Item]) -> list[Report]:
+    """A bar on a terminal, and the table at its end; elsewhere each line as it comes: nobody shall think it hangs."""
     reports = []
+    comes_at_once = not session.console.is_terminal and not session.as_json
+    if comes_at_once:
+        echo("\t".join(heading.lstrip(LOOKS) for heading in HEADINGS))
     with progress_bar() as progress:
         task = progress.add_task("", total=len(items))
         for item in items:
             progress.update(task, description=f"#{item.number} {item.name[:40]}")
             reports.append(await play(stage, item))
+            if comes_at_once:
+                echo("\t".join(plain(cell) for cell in _row(reports[-1])))
             progress.advance(task)
     return reports
 
@@ -102,8 +126,8 @@ def _show(session: Session, state: State, reports: list[Report]) -> None:
         is_held = not worst(reports)
         session.print_json({"tier": state.tier, "reason": state.reason, "contained": is_held, "attacks": reports})
         return
-    _tell(session, msgspec.structs.replace(state, idle={}))  # the pool was full at times, and empty at others
-    print_table(session.console, HEADINGS, [_row(report) for report in reports], "no attacks")
+    if session.console.is_terminal:
+        print_table(session.console, HEADINGS, [_row(report) for report in reports], "no attacks")
     held = sum(report.contained is True for report in reports)
     absent = sum(report.contained is None for report in reports)
     loose = len(reports) - held - absent
@@ -113,11 +137,19 @@ def _show(session: Session, state: State, reports: list[Report]) -> None:
         session.show(f"[red]#{report.number} {escape(report.name)}[/]: {escape('; '.join(report.problems))}")
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """
+    >>> shortened("a" * 100, 10)
+    'aaaaaaaaa…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _row(report: Report) -> tuple[str, ...]:
     return (
         str(report.number),
         escape(report.name),
-        escape(report.expected),
+        escape(shortened(report.expected)),
         escape("; ".join(report.problems) or report.seen),
         f"{report.ms:.0f}",
         MARKS[report.contained],
@@ -125,6 +157,8 @@ def _row(report: Report) -> tuple[str, ...]:
 
 
 def _tell(session: Session, state: State) -> None:
+    if session.as_json:
+        return
     if state.tier is None:
         session.show(f"[red]refuses to run anything[/]: {escape(state.reason)}")
         return
