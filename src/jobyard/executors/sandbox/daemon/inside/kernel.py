@@ -180,6 +180,11 @@ def kill_all() -> bool:
     return int(_raw(_NUMBER["kill"], -1, signal.SIGKILL, 0, 0, 0, 0)) == 0
 
 
+def keep(thing: object) -> None:
+    """Never freed: a member that leaves our functions behind would else write to each of their pages, to free them."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
 def set_hostname(name: str) -> None:
     _syscall("sethostname", name.encode(), len(name))
 

@@ -171,7 +171,7 @@ def be_program(config: dict[str, Any], order: Order, descriptors: list[int], ini
         step = "filter"
         _filter(config)
         step = "kind"
-        prepared = _prepare(config["kinds"][order.kind], order)
+        prepared = _prepare(config["kinds"][order.kind], order, config["namespaces"])
         used = time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) // 1000
         ready = wire.READY_FRAME.pack(wire.READY, wire.READY_BODY.size, used, time.monotonic_ns())
         if own:
@@ -216,10 +216,10 @@ def _filter(config: dict[str, Any]) -> None:
         config["filter"].load()
 
 
-def _prepare(kind: dict[str, Any], order: Order) -> Any:
+def _prepare(kind: dict[str, Any], order: Order, has_folder: bool) -> Any:
     if kind["type"] == "driver":
         os.set_inheritable(_CODE_FD, True)
         os.set_inheritable(_STATUS_FD, True)
         resource.setrlimit(resource.RLIMIT_NOFILE, (order.files_open, order.files_open))
         os.execve(kind["argv"][0], kind["argv"], dict(os.environ))
-    return program.wake(order.is_spare) if kind["type"] == "python" else None
+    return program.wake(order.is_spare, has_folder) if kind["type"] == "python" else None

@@ -64,13 +64,16 @@ def prepare_python() -> None:
         _rehearse()
 
 
-def wake(is_spare: int) -> types.ModuleType:
+def wake(is_spare: int, has_folder: bool) -> types.ModuleType:
     """What must be new in every member."""
     _signal.signal(2, _signal.default_int_handler)
     _random.Random.seed(_generator)  # a fork would have done it, and the next line
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     if is_spare:
         _rehearse()
+        if has_folder:
+            _write("main", 0o644, b"")
+            os.unlink("main")
     return _main
 
 
@@ -140,10 +143,10 @@ def _write(name: str, mode: int, data: bytes) -> None:
         if folder:
             os.makedirs(folder, exist_ok=True)
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-        with open(descriptor, "wb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+        done = os.write(descriptor, data)
+        while done < len(data):
+            done += os.write(descriptor, memoryview(data)[done:])
+        os.close(descriptor)
     except OSError as error:
         os.write(2, f"{name}: {os.strerror(error.errno or 0)}\n".encode())
         os._exit(125)

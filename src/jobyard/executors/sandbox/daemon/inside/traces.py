@@ -8,19 +8,20 @@ import traceback
 from types import TracebackType
 
 _LINE, _ALL = 1000, 16 << 10
-_main: list[str] = []
+_main: list[tuple[str, bytes]] = []
 
 
 def remember(path: str, source: bytes) -> None:
-    """Lines of the source for tracebacks, also where no file can be written."""
-    _main.append(path)
-    text = source.decode("utf-8", "replace")
-    linecache.cache[path] = (len(text), None, text.splitlines(True), path)
+    """For tracebacks, also where no file can be written."""
+    _main.append((path, source))
 
 
 def show(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    while trace is not None and trace.tb_frame.f_code.co_filename not in _main:
+    path, source = _main[0]
+    while trace is not None and trace.tb_frame.f_code.co_filename != path:
         trace = trace.tb_next
+    lines = source.decode("utf-8", "replace").splitlines(True)
+    linecache.cache[path] = (len(source), None, lines, path)
     try:
         text = "".join(_cut(part) for part in traceback.format_exception(kind, value, trace))
     except BaseException:

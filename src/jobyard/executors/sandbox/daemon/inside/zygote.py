@@ -48,7 +48,9 @@ def run(config: dict[str, Any], control: socket.socket) -> program.Program:
         control.send(wire.MADE.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
         os._exit(1)
     control.send(wire.MADE.pack(0, 0))
-    return _Nurse(config, control, cradle).work()
+    nurse = _Nurse(config, control, cradle)
+    kernel.keep(nurse)
+    return nurse.work()
 
 
 def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket | None:
@@ -80,9 +82,11 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _preload(config["preload"])
     program.prepare_python()
+    for name in ("root", "preload", "groups"):
+        del config[name]  # members would free them, and copy the pages they lie in
     config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for name in [name for name in sys.modules if name.startswith("jobyard")]:
-        del sys.modules[name]  # they have what they need of each other
+        kernel.keep(sys.modules.pop(name))  # they have what they need of each other
     gc.collect()
     gc.freeze()
     return cradle
