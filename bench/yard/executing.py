@@ -24,6 +24,9 @@ store:
   url: sqlite:///jobs.db
 sandbox:
   enabled: true
+queues:
+  code:
+    max_per_group: 64  # one caller has all slots here
 server:
   requests_per_second: 1000000
   request_burst: 1000000

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import StatisticsError, median
 
 import msgspec
 
@@ -103,7 +104,8 @@ def start(runs: int, *, pool: int | None) -> Outcome:
         for _ in range(runs):
             time.sleep(PAUSE_SECONDS)
             times.add(*daemon.run(request))
-        member_mb = _member_mb(pid, daemon.state)
+        time.sleep(1)  # the pool is full and at rest
+        member_mb = _member_mb(pid) if pool is None else 0.0
     return Outcome({**times.figures(), **({"member_mb": member_mb} if member_mb else {})})
 
 
@@ -129,14 +131,32 @@ def sustained(runs: int, at_once: int) -> Outcome:
     return Outcome({"jobs_per_second": runs / asyncio.run(main())})
 
 
-def _member_mb(daemon: int, state: State) -> float:
-    """What the pool takes, shared pages divided among those who share them, by member; 0 where nobody may look."""
-    members = sum(state.idle.values())
+def _member_mb(daemon: int) -> float:
+    """What an idle Python member takes, shared pages divided among those who share them; 0 where nobody may look.
+
+    Members are below the zygote, alone or with an init of their own; a larger family is no member.
+    """
     try:
-        kilobytes = sum(_proportional_kb(pid) for pid in descendants(daemon))
-    except OSError:
+        parents = {pid: _parent(pid) for pid in descendants(daemon)}
+        keeper = next(pid for pid, parent in parents.items() if parent == daemon)
+        zygote = next(pid for pid, parent in parents.items() if parent == keeper)
+        families = [
+            [pid, *(child for child, parent in parents.items() if parent == pid)]
+            for pid, parent in parents.items()
+            if parent == zygote
+        ]
+        members = [family for family in families if len(family) <= 2 and all(_is_python(pid) for pid in family)]
+        return median(sum(_proportional_kb(pid) for pid in family) for family in members) / 1024
+    except (OSError, StopIteration, StatisticsError):
         return 0.0
-    return kilobytes / 1024 / members if members else 0.0
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _is_python(pid: int) -> bool:
+    return "python" in Path(f"/proc/{pid}/exe").readlink().name
 
 
 def _proportional_kb(pid: int) -> int:
