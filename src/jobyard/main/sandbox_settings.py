@@ -69,9 +69,7 @@ BOUNDS = (
     _most("max_source_bytes", "The longest program."),
     _most("max_input_bytes", "The longest standard input."),
     _most("max_files", "How many files may come with a program, and be brought back."),
-    _most(
-        "max_file_bytes", "How large those that come with it may be together; and those that are brought back."
-    ),
+    _most("max_file_bytes", "How large those that come with it may be together; and those that are brought back."),
     _most("max_batch", "How many inputs one batch may have."),
 )
 TESTING = Setting(
