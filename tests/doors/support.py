@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2 as httpx
+import msgspec
 import uvicorn
 from fastapi import FastAPI
 from tests.support import eventually
@@ -23,7 +24,7 @@ from jobyard.doors.http.protocol import WireLimits
 from jobyard.doors.http.route import Routes
 from jobyard.executors.sandbox.wire import Language, Tier
 from jobyard.ports.store import Store
-from jobyard.service.sandboxes import SandboxInfo, tell
+from jobyard.service.sandboxes import COLLECTION, SandboxInfo
 from jobyard.service.sessions import Sessions
 from jobyard.service.submit import AnyKind
 from jobyard.service.tokens import Tokens
@@ -56,9 +57,10 @@ class Scene:
 
 
 async def tell_of_languages(store: Store, *names: str) -> None:
-    """As a worker with a sandbox does."""
+    """As a worker with a sandbox does, but for good: a test may take its time."""
     languages = tuple(Language(name=name, version="1.0") for name in names or ("python",))
-    await tell(store, SandboxInfo(worker="w", tier=Tier.A, slots=2, languages=languages))
+    info = SandboxInfo(worker="w", tier=Tier.A, slots=2, languages=languages)
+    await store.put(COLLECTION, info.worker, msgspec.json.encode(info))
 
 
 @asynccontextmanager

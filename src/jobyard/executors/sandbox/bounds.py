@@ -163,7 +163,7 @@ def file_name(name: str) -> str | None:
     """Why a file below the program's folder cannot be called that; None if it can.
 
     >>> file_name("data/a.txt"), file_name("../x"), file_name("/etc/passwd")
-    (None, 'A name has no part that is empty, . or ..', 'A name is relative to the program\\'s folder.')
+    (None, 'A name has no part that is empty, . or ..', "A name is relative to the program's folder.")
     """
     if not name:
         return "A name is not empty."
