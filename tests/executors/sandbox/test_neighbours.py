@@ -16,7 +16,7 @@ from jobyard.executors.sandbox.wire import Finished, Limits, Run, Verdict
 NORMAL = Run(id=0, language="python", source=b"print(sum(range(1000)))\n")
 BOMBS = [attack for attack in ATTACKS if attack.number in {1, 3}]
 RUNS = 25
-ROUNDS = 3
+ROUNDS = 8
 
 
 async def usual(talk: Talk) -> float:

@@ -52,12 +52,10 @@ ATTACKS = (
         name="overflow of the C stack",
         limits=Limits(time_seconds=10),
         program="""\
-import sys
-sys.setrecursionlimit(1 << 30)
-nest = []
-for _ in range(100_000):
-    nest = [nest]
-repr(nest)
+nest = ()
+for _ in range(500_000):
+    nest = (nest,)
+hash(nest)
 """,
         expected=Expected(verdicts=(Verdict.SIGNALED,), signal=11),
     ),
