@@ -156,7 +156,8 @@ def be_program(config: dict[str, Any], order: Order, descriptors: list[int], ini
             kernel.unshare(kernel.NEWCGROUP)
             _mount(order)
         step = "user"
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        if config["priority"] < 0:  # more than a program may have; a daemon that has less gives what it has
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         _drop(config, order.uid)
         os.setsid()
         kernel.set_dumpable(True)

@@ -66,6 +66,7 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
     kernel.no_new_privileges()  # what holds for the zygote holds for every member
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # whoever waits for a member or an end waits for this process
+    config["priority"] = os.getpriority(os.PRIO_PROCESS, 0)
     if not config["has_groups"]:
         kernel.no_huge_pages()
         kernel.one_malloc_arena()
