@@ -75,8 +75,8 @@ def main(
         if results is not None:
             if renew:
                 out = RESULTS
-                [known] = [each for each in read_results(RESULTS) if each.engine is engine]
-                results = renewed(known, results)
+                for known in [each for each in read_results(RESULTS) if each.engine is engine]:
+                    results = renewed(known, results)
             show(results, console)
             console.print(f"Written: {', '.join(str(path) for path in save(results, out))}")
             failed |= any(row.failure for row in results.rows)
