@@ -251,12 +251,13 @@ class _Kept:
 
     def __init__(self) -> None:
         self._free: list[Group] = []
+        self._is_closed = False
 
     def _again(self) -> Group | None:
         return self._free.pop() if self._free else None
 
     def keep(self, group: Group) -> bool:
-        if len(self._free) < _MOST_FREE and group.is_clean():
+        if not self._is_closed and len(self._free) < _MOST_FREE and group.is_clean():
             self._free.append(group)
             return True
         return False
@@ -289,6 +290,7 @@ class GroupsV1(_Kept):
         return GroupV1(places)
 
     def close(self) -> None:
+        self._is_closed = True
         self.trim()
         clear(self.folders)
 
@@ -312,6 +314,7 @@ class GroupsV2(_Kept):
         return GroupV2(folder)
 
     def close(self) -> None:
+        self._is_closed = True
         self.trim()
         clear(self.folders)
 

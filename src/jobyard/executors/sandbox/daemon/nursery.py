@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import subprocess
@@ -182,8 +181,10 @@ class Nursery:
         self._members.pop(member.serial, None)
         member.close()
         if member.group is not None and self._groups is not None:
-            with contextlib.suppress(OSError):  # all groups may have been removed meanwhile
+            try:
                 await self._give_back(member.group, self._groups)
+            except OSError:
+                member.group.remove()  # all groups were removed meanwhile; its files are still open
         self._uids.append(member.uid)
 
     async def _give_back(self, group: Group, groups: Groups) -> None:
