@@ -99,7 +99,7 @@ class Sandbox:
             answer = Refused(id=request.id, fault=Fault.SANDBOX_UNAVAILABLE, message=self._reason)
         else:
             answer = await supervisor.run(request, tell)
-            if supervisor is not self._supervisor and isinstance(answer, Refused) and answer.message == NOT_BEGUN:
+            if isinstance(answer, Refused) and answer.message == NOT_BEGUN:
                 await self._opened.wait()  # the zygote was lost before it got the order: the next one will do
                 answer = await (self._supervisor or supervisor).run(request, tell)
         self._runs += 1
