@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from jobyard.executors.sandbox.attacks.talk import Talk
-from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Output, Refused, Run, Verdict
+from jobyard.executors.sandbox.wire import Fault, File, Finished, Limits, Output, Refused, Run, Tier, Verdict
 
 SLOW = Limits(time_seconds=20.0, memory_mb=256)
 
@@ -197,3 +199,13 @@ async def test_a_language_that_nobody_knows_is_refused(talk: Talk) -> None:
     answer = await talk.run(Run(id=0, language="cobol", source=b""))
     assert isinstance(answer, Refused)
     assert answer.fault is Fault.UNKNOWN_LANGUAGE
+
+
+async def test_what_is_installed_is_offered(talk: Talk) -> None:
+    """Elsewhere a language that is not offered is passed over: here a broken one is seen."""
+    state = await talk.ask()
+    tools = {"python": "python3", "bash": "bash", "javascript": "node", "c": "gcc", "cpp": "g++"}
+    installed = {name for name, tool in tools.items() if Path("/usr/bin", tool).exists()}
+    if state.tier is Tier.A:
+        assert installed <= {language.name for language in state.languages}, state.missing
+    assert "python" in {language.name for language in state.languages}, state.missing
