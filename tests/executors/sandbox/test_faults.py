@@ -107,6 +107,25 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
         answer.cancel()
 
 
+async def test_a_run_cancelled_at_any_moment_is_answered_and_leaves_nothing() -> None:
+    async with own_daemon(slots=4, pool=0) as daemon, talking(daemon.socket) as talk:
+        state = await talk.ready()
+        if state.tier is None:
+            pytest.skip(state.reason)
+        before = len(family(talk.daemon_pid))
+        for moment in range(60):
+            number, answer = talk.begin(Run(id=0, language="python", source=b"print(1)"))
+            await asyncio.sleep(moment % 12 * 0.0004)  # never, and from the order to the program
+            talk.cancel(number)
+            async with asyncio.timeout(5):
+                await answer
+        async with asyncio.timeout(5):
+            while len(family(talk.daemon_pid)) != before:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        after = await talk.run(Run(id=0, language="python", source=b"print(2)"))
+        assert isinstance(after, Finished), after
+
+
 def groups_of(pid: int) -> list[str]:
     """Of every hierarchy; folders vanish while they are looked at."""
     found = []

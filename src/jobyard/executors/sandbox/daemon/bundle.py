@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = f"{__package__}.inside"
-_MODULES = ("kernel", "protocol", "traces", "last", "program", "member", "root", "zygote", "keeper")
+_MODULES = ("kernel", "protocol", "traces", "last", "program", "member", "root", "cradle", "zygote", "keeper")
 _INSIDE = Path(__file__).parent / "inside"
 
 # The last line runs the program from frames that hold nothing but the program: that is all a walk up the stack finds.
@@ -17,7 +17,7 @@ def _start():
     import base64, json, sys, types
     modules = json.loads({modules!r})
     config = json.loads({config!r})
-    config["filter"] = base64.b64decode(config["filter"])
+    config["filters"] = [base64.b64decode(text) for text in config["filters"]]
     name = {package!r}
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
@@ -45,5 +45,5 @@ _last(*_made)
 def script(config: dict[str, Any]) -> bytes:
     """The keeper's program with this configuration."""
     modules = json.dumps([[name, (_INSIDE / f"{name}.py").read_text()] for name in _MODULES])
-    packed = json.dumps({**config, "filter": base64.b64encode(config["filter"]).decode()})
+    packed = json.dumps({**config, "filters": [base64.b64encode(data).decode() for data in config["filters"]]})
     return _BOOT.format(modules=modules, config=packed, package=_PACKAGE).encode()

@@ -68,6 +68,7 @@ class Member:
         self.listener: Listener | None = None
         self.pidfd = self.program_pidfd = -1
         self.is_lost = False
+        self._is_killed = False
         self.used_before = 0  # microseconds of processor, until it was ready
         self.ready_at = 0  # on the monotonic clock, in ns
         self._loop = asyncio.get_running_loop()
@@ -84,9 +85,9 @@ class Member:
         for descriptor in (self.code, self.stdin, self.stdout, self.stderr):
             os.set_blocking(descriptor, False)
 
-    def hand_over(self, control: socket.socket) -> None:
+    def hand_over(self, control: socket.socket, *, rehearse: bool) -> None:
         """Order it from the zygote; our copies of its ends are closed."""
-        order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.shape, self.is_spare)
+        order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.shape, rehearse)
         joins = self.group.joins() if self.group else []
         try:
             socket.send_fds(control, [order], [*self._theirs, self._theirs_status.fileno(), *joins])
@@ -106,14 +107,15 @@ class Member:
                 self.program_pidfd = rest[0]
         if not self._made.done():
             if number:
-                self._made.set_exception(SpawnFailed(f"clone: {os.strerror(number)}"))
+                _fail(self._made, f"clone: {os.strerror(number)}")
             else:
                 self._made.set_result(None)
 
     async def ready(self) -> None:
         """It waits for its code, or has it already. Raises SpawnFailed."""
-        await self._made
-        await self._ready
+        for each in (self._made, self._ready):
+            await asyncio.wait([each])  # who is cancelled while he waits does not cancel what he waits for
+            each.result()
 
     # What it says
 
@@ -151,11 +153,9 @@ class Member:
                 self.used_before, self.ready_at = protocol.READY_BODY.unpack(body)
             self._ready.set_result(None)
         elif what == protocol.FAILED:
-            self._ready.set_exception(SpawnFailed(body.decode(errors="replace")))
+            _fail(self._ready, body.decode(errors="replace"))
         elif what == protocol.EXIT:
-            self._ready.set_exception(
-                SpawnFailed(f"it ended before it was ready: {protocol.EXIT_BODY.unpack(body)[:2]}")
-            )
+            _fail(self._ready, f"it ended before it was ready: {protocol.EXIT_BODY.unpack(body)[:2]}")
 
     def on_ended(self, body: bytes) -> None:
         """The zygote has buried the program's process."""
@@ -168,11 +168,9 @@ class Member:
             return
         self.is_lost = True
         self._loop.remove_reader(self.status.fileno())
-        lost = SpawnFailed("it was gone before it was ready")
         for future in (self._made, self._ready):
             if not future.done():
-                future.set_exception(lost)
-                future.exception()  # whether anybody waits or not
+                _fail(future, "it was gone before it was ready")
         if self.listener is not None:
             self.listener.on_lost()
 
@@ -208,10 +206,14 @@ class Member:
     # Its end
 
     def kill(self) -> None:
-        for descriptor in (self.program_pidfd, self.pidfd):
+        if self._is_killed:
+            return
+        pidfds = (self.program_pidfd, self.pidfd)
+        for descriptor in pidfds:
             if descriptor >= 0:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        self._is_killed = min(pidfds) >= 0  # one that is still to come has not been
 
     def end_program(self) -> bool:
         """Kill it; True when its init is left, who will say how much it had used."""
@@ -224,6 +226,8 @@ class Member:
 
     async def gone(self) -> None:
         """Killed, and buried: with its init everything of its namespace."""
+        if not self._made.done():
+            await asyncio.wait([self._made])  # the zygote answers, or is lost; until then there is nothing to hold
         self.kill()
         for descriptor in (self.program_pidfd, self.pidfd):
             if descriptor >= 0:
@@ -255,3 +259,8 @@ class Member:
             if descriptor >= 0:
                 os.close(descriptor)
         self.code = self.stdin = self.stdout = self.stderr = self.pidfd = self.program_pidfd = -1
+
+
+def _fail(future: asyncio.Future[None], why: str) -> None:
+    future.set_exception(SpawnFailed(why))
+    future.exception()  # whether anybody waits or not

@@ -131,7 +131,7 @@ class Nursery:
         except TimeoutError:
             return False
 
-    def order(self, kind: int, shape: Shape, *, is_spare: bool) -> Member:
+    def order(self, kind: int, shape: Shape, *, is_spare: bool, rehearse: bool = False) -> Member:
         """A member that is on its way: whoever gets it waits until it is ready, and buries it. Raises SpawnFailed."""
         if self._control is None or not self.is_alive:
             raise SpawnFailed("there is no zygote")
@@ -146,18 +146,19 @@ class Nursery:
                 self._serial, kind, uid, shape, group, is_spare=is_spare, has_zygote_for_parent=self._is_parent
             )
             self._members[self._serial] = member
-            member.hand_over(self._control)
+            member.hand_over(self._control, rehearse=rehearse)
         except OSError as error:
             if member is None:
                 self._uids.append(uid)
             else:
+                member.lose()  # nobody will ever answer for it
                 self.bury(member)
             raise SpawnFailed(str(error)) from error
         return member
 
-    async def make(self, kind: int, shape: Shape) -> Member:
-        """A spare member that waits for its code. Raises SpawnFailed."""
-        member = self.order(kind, shape, is_spare=True)
+    async def make(self, kind: int, shape: Shape, *, rehearse: bool = True) -> Member:
+        """A spare member that waits for its code; one that has rehearsed is quicker then. Raises SpawnFailed."""
+        member = self.order(kind, shape, is_spare=True, rehearse=rehearse)
         try:
             async with asyncio.timeout(MEMBER_TIMEOUT_S):
                 await member.ready()

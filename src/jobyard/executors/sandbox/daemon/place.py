@@ -97,7 +97,7 @@ class Place:
             "uid": _ordinary_uid(),  # outside of a user namespace
             "become": _ordinary_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
             "root": roots.steps(_drivers()) if self._has_namespaces else [],
-            "filter": b"" if "seccomp" in self._without else seccomp.build(rules),
+            "filters": seccomp.Filters(b"", b"") if "seccomp" in self._without else seccomp.build(rules),
             "pid_in_filter": rules.own_pid_only and "seccomp" not in self._without,
             "has_groups": self.groups is not None,
             "clone_into_group": self.groups is not None and self.groups.version == "v2",

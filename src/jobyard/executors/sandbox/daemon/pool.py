@@ -10,6 +10,7 @@ from jobyard.executors.sandbox.daemon.nursery import Nursery
 
 _REFILL_AFTER_S = 0.02  # or when the program has ended: making the next member does not compete with a short one
 _TRY_AGAIN_S = 0.25
+_AT_ONCE = 2  # members in the making: one waits for its processor while the other waits for the zygote
 
 
 class _Idle(Listener):
@@ -34,7 +35,8 @@ class Pool:
     def __init__(self, nursery: Nursery, kind: int, shape: Shape, size: int) -> None:
         self._nursery, self._kind, self._shape, self.size = nursery, kind, shape, size
         self._idle: deque[Member] = deque()
-        self._filler: asyncio.Task[None] | None = None
+        self._fillers: set[asyncio.Task[None]] = set()
+        self._coming = 0
         self._timer: asyncio.TimerHandle | None = None
         self.is_closed = False
 
@@ -70,37 +72,44 @@ class Pool:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._filler is None and not self.is_closed and self._nursery.is_alive and self.idle < self.size:
-            self._filler = asyncio.get_running_loop().create_task(self._fill())
-            self._filler.add_done_callback(self._filled)
+        loop = asyncio.get_running_loop()
+        while len(self._fillers) < _AT_ONCE and self._wants_more():
+            filler = loop.create_task(self._fill())
+            self._fillers.add(filler)
+            filler.add_done_callback(self._fillers.discard)
+            self._coming += 1
 
-    def _filled(self, _: asyncio.Task[None]) -> None:
-        self._filler = None
-
-    async def fill(self) -> None:
-        """Until the pool is full. Raises SpawnFailed."""
-        while self.idle < self.size and not self.is_closed:
-            member = await self._nursery.make(self._kind, self._shape)
-            if self.is_closed or member.is_lost:
-                self._nursery.bury(member)
-                continue
-            member.listener = _Idle(self, member)
-            self._idle.append(member)
+    def _wants_more(self) -> bool:
+        return not self.is_closed and self._nursery.is_alive and self.idle + self._coming < self.size
 
     async def _fill(self) -> None:
-        while not self.is_closed and self._nursery.is_alive:
+        """One member, which has been counted as coming, and others while they are missing."""
+        while True:
             try:
-                await self.fill()
+                member = await self._nursery.make(self._kind, self._shape, rehearse=bool(self._idle))
             except SpawnFailed:
                 await asyncio.sleep(_TRY_AGAIN_S)
-            else:
+                member = None
+            finally:
+                self._coming -= 1
+            if member is not None:
+                self._add(member)
+            if not self._wants_more():
                 return
+            self._coming += 1
+
+    def _add(self, member: Member) -> None:
+        if self.is_closed or member.is_lost:
+            self._nursery.bury(member)
+            return
+        member.listener = _Idle(self, member)
+        self._idle.append(member)
 
     def close(self) -> None:
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._filler is not None:
-            self._filler.cancel()
+        for filler in self._fillers:
+            filler.cancel()
         while self._idle:
             self._nursery.bury(self._idle.popleft())

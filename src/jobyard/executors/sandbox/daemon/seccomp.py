@@ -1,4 +1,7 @@
-"""The allow-list of system calls. libseccomp turns it into the bytes that members load with one call of their own.
+"""The allow-list of system calls. libseccomp turns it into bytes that are loaded with one call.
+
+A long filter takes the kernel some tenths of a millisecond to load, a process that is born with it nothing. So the
+list is loaded by the zygote, longer by what it takes to make a member, and every member takes that away from itself.
 
 What is not named answers EPERM; calls of another architecture kill. Left out on purpose, though containers commonly
 allow them: sockets, keys, io_uring, ptrace and process_vm, mounts and namespaces, inotify, mknod, file handles, flock
@@ -12,7 +15,7 @@ import errno
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 # Stands for the program's own pid in the filter of tier C; the program's process puts the true one there.
 OWN_PID: Final = 0x7FEDCBA9
@@ -61,7 +64,9 @@ _SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler
 _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1031, 1032, 1033, 1034)
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 _PRCTLS = (2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41)
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_CAP_AMBIENT = 1, 47
+# What it takes to make a member, beside what a program may do.
+_SETUP = "capset landlock_restrict_self mount seccomp setns setresgid setresuid unshare"
 _CORE, _RESOURCES = 4, 16
 
 
@@ -76,17 +81,45 @@ class Rules:
     has_memory_group: bool = True
 
 
-def build(rules: Rules) -> bytes:
-    """The filter's program for the kernel."""
+class Filters(NamedTuple):
+    """Programs for the kernel. What the one or the other forbids is forbidden."""
+
+    zygote: bytes  # none where a member's must name its own pid: then that one is the whole list
+    member: bytes
+
+
+def build(rules: Rules) -> Filters:
     import pyseccomp as library  # noqa: PLC0415 it looks for libseccomp when imported, and says so where there is none
 
-    made = library.SyscallFilter(library.ERRNO(errno.EPERM))
+    if rules.own_pid_only:
+        return Filters(b"", whole(rules))
+    zygote = _allowed(library, rules)
+    for name in (*_SETUP.split(), "clone", "clone3"):
+        _allow(library, zygote, name)
+    _with_values(library, zygote, "prctl", 0, (_PR_CAP_AMBIENT,))
+    return Filters(_exported(zygote), _exported(_refused(library, rules)))
+
+
+def whole(rules: Rules) -> bytes:
+    """Both in one: what a program may do."""
+    import pyseccomp as library  # noqa: PLC0415
+
+    made = _allowed(library, rules)
+    _clone(library, made, rules)
+    return _exported(made)
+
+
+def _new(library: Any, otherwise: Any) -> Any:
+    made = library.SyscallFilter(otherwise)
     made.set_attr(library.Attr.ACT_BADARCH, library.KILL_PROCESS)
+    return made
+
+
+def _allowed(library: Any, rules: Rules) -> Any:
+    """The list without clone."""
+    made = _new(library, library.ERRNO(errno.EPERM))
     for name in _names(rules):
         _allow(library, made, name)
-    # The C library falls back to clone(), whose flags a filter can read.
-    made.add_rule(library.ERRNO(errno.ENOSYS), "clone3")
-    _clone(library, made, rules)
     _with_values(library, made, "ioctl", 1, _IOCTLS)
     _with_values(library, made, "fcntl", 1, _FCNTLS)
     prctls = _PRCTLS if rules.own_pid_only else (_PR_SET_PDEATHSIG, *_PRCTLS)
@@ -104,7 +137,23 @@ def build(rules: Rules) -> bytes:
             _with_values(library, made, name, 0, (OWN_PID,))
         for name in _SCHEDULING.split()[:4]:
             _with_values(library, made, name, 0, (0,))
-    return _exported(made)
+    return made
+
+
+def _refused(library: Any, rules: Rules) -> Any:
+    """What the zygote may do and a program may not."""
+    made = _new(library, library.ALLOW)
+    refuse = library.ERRNO(errno.EPERM)
+    for name in _SETUP.split():
+        made.add_rule(refuse, name)
+    made.add_rule(refuse, "prctl", _is(library, 0, _PR_CAP_AMBIENT))
+    made.add_rule(library.ERRNO(errno.ENOSYS), "clone3")
+    for bit in range(32):
+        if _NEW_NAMESPACES >> bit & 1:
+            made.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, 1 << bit, 1 << bit))
+    if not rules.can_fork:
+        made.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, _THREAD, 0))
+    return made
 
 
 def _names(rules: Rules) -> list[str]:
@@ -133,6 +182,8 @@ def _allow(library: Any, made: Any, name: str) -> None:
 
 def _clone(library: Any, made: Any, rules: Rules) -> None:
     """Threads always; processes where the tier can hold them; new namespaces never."""
+    # The C library falls back to clone(), whose flags a filter can read.
+    made.add_rule(library.ERRNO(errno.ENOSYS), "clone3")
     must = 0 if rules.can_fork else _THREAD
     made.add_rule(library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, _NEW_NAMESPACES | must, must))
 

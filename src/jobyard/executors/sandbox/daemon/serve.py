@@ -74,11 +74,19 @@ class _Connection(asyncio.Protocol):
                     return
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.id] = task
+                task.add_done_callback(lambda done: self._answer_unbegun(message.id) if done.cancelled() else None)
             case Cancel():
                 if (task := self._tasks.get(message.id)) is not None:  # type: ignore[assignment]
                     task.cancel()
             case Ask():
                 self._transport.write(frame(msgspec.structs.replace(self._sandbox.state(), id=message.id)))
+
+    def _answer_unbegun(self, number: int) -> None:
+        """A task that was cancelled before its first line has answered nobody."""
+        assert self._transport is not None
+        self._tasks.pop(number, None)
+        if not self._transport.is_closing():
+            self._transport.write(frame(Refused(id=number, fault=Fault.CANCELLED, message="cancelled")))
 
     async def _run(self, request: Run) -> None:
         assert self._transport is not None
@@ -109,15 +117,17 @@ async def serve(sandbox: Sandbox, path: Path, uids: Collection[int] = ()) -> asy
     if not path.parent.exists():
         path.parent.mkdir(parents=True, mode=0o711 if uids else 0o700)
     _clear(path)
-    before = os.umask(0o177)
-    try:
-        server = await asyncio.get_running_loop().create_unix_server(
-            lambda: _Connection(sandbox, allowed), str(path), start_serving=False
-        )
-    finally:
-        os.umask(before)
-    if uids:
-        os.chmod(path, 0o666)  # noqa: PTH101, S103 who it is, is asked of the kernel
+    # Under another name first: the right one appears with somebody who listens, and with the right mode.
+    early = path.with_name(f".{path.name}.{os.getpid()}")
+    early.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(early))
+    os.chmod(early, 0o666 if uids else 0o600)  # noqa: PTH101 who it is, is asked of the kernel
+    listening.listen()
+    server = await asyncio.get_running_loop().create_unix_server(
+        lambda: _Connection(sandbox, allowed), sock=listening, start_serving=False
+    )
+    early.rename(path)
     await server.start_serving()
     return server
 

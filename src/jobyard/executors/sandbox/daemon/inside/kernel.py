@@ -135,9 +135,15 @@ def new_namespaces(flags: int) -> int:
     return pidfd[0]
 
 
-def enter(pidfd: int, flags: int) -> None:
-    """Join namespaces of that process. Of a pid namespace only the caller's children will be."""
-    _syscall("setns", pidfd, flags)
+def new_network() -> int:
+    """A new network namespace, which the caller is in then; nothing in it is up."""
+    unshare(NEWNET)
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def enter(which: int, flags: int) -> None:
+    """Join a namespace, or a process's (by its pidfd). Of a pid namespace only the caller's children will be."""
+    _syscall("setns", which, flags)
 
 
 def _find_tid_address() -> int:

@@ -36,7 +36,7 @@ class Order(NamedTuple):
     disk_bytes: int
     disk_files: int
     files_open: int  # of a driver, which cannot lower it when the program comes
-    is_spare: int  # nobody waits for it yet
+    rehearse: int  # nobody waits for it yet
 
 
 def begin(config: dict[str, Any], order: Order, descriptors: list[int]) -> program.Program:
@@ -212,7 +212,7 @@ def _place(descriptors: list[int]) -> None:
 def _filter(config: dict[str, Any]) -> None:
     if config["pid_in_filter"]:
         own = os.getpid().to_bytes(4, "little")
-        kernel.Filter(config["filter_bytes"].replace(_PID_PLACE, own)).load()
+        kernel.Filter(config["filter"].replace(_PID_PLACE, own)).load()
     elif config["filter"] is not None:
         config["filter"].load()
 
@@ -223,4 +223,4 @@ def _prepare(kind: dict[str, Any], order: Order, has_folder: bool) -> Any:
         os.set_inheritable(_STATUS_FD, True)
         resource.setrlimit(resource.RLIMIT_NOFILE, (order.files_open, order.files_open))
         os.execve(kind["argv"][0], kind["argv"], dict(os.environ))
-    return program.wake(order.is_spare, has_folder) if kind["type"] == "python" else None
+    return program.wake(order.rehearse, has_folder) if kind["type"] == "python" else None

@@ -64,12 +64,12 @@ def prepare_python() -> None:
         _rehearse()
 
 
-def wake(is_spare: int, has_folder: bool) -> types.ModuleType:
+def wake(rehearse: int, has_folder: bool) -> types.ModuleType:
     """What must be new in every member."""
     _signal.signal(2, _signal.default_int_handler)
     _random.Random.seed(_generator)  # a fork would have done it, and the next line
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
-    if is_spare:
+    if rehearse:
         _rehearse()
         if has_folder:
             _write("main", 0o644, b"")

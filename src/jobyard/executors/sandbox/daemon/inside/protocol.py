@@ -6,7 +6,7 @@ import struct
 from typing import Final
 
 # Supervisor to zygote, with the member's five descriptors and those of its control groups: serial, kind, uid, bytes
-# and files of its disk, open files of a driver, whether it is for the pool. The zygote answers with the serial, an
+# and files of its disk, open files of a driver, whether to rehearse. The zygote answers with the serial, an
 # errno, and pidfds: of the member's init and, when that only sleeps, of the program's process, whose end the zygote
 # then tells, too.
 ORDER: Final = struct.Struct("<IIIQIII")

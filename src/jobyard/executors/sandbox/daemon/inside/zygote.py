@@ -19,13 +19,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from jobyard.executors.sandbox.daemon.inside import cradle as cradles
 from jobyard.executors.sandbox.daemon.inside import kernel, member, program, root
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _ROOM = socket.CMSG_SPACE(16 * 4)
 _STACK_BYTES = 1 << 20
 _PRIORITY = -5
-_AHEAD = 4  # sets of namespaces kept ready
 _RESERVED = 8
 _MOST = {
     resource.RLIMIT_CORE: 1,  # with 0, a helper that takes core dumps by a pipe would still be started, outside
@@ -74,12 +74,12 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
     _limit()
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
-    config["filter_bytes"] = config["filter"]
-    config["filter"] = kernel.Filter(config["filter"]) if config["filter"] else None
+    every, own = config.pop("filters")
+    config["filter"] = kernel.Filter(own) if own and not config["pid_in_filter"] else own or None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries inits; their pidfds tell the supervisor
     cradle = None
     if config["has_cradle"]:
-        cradle = _open_cradle(control)
+        cradle = cradles.open_cradle(control)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _preload(config["preload"])
     program.prepare_python()
@@ -90,6 +90,8 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
         kernel.keep(sys.modules.pop(name))  # they have what they need of each other
     gc.collect()
     gc.freeze()
+    if every:
+        kernel.Filter(every).load()
     return cradle
 
 
@@ -102,25 +104,6 @@ def _move_up(control: socket.socket) -> socket.socket:
         os.dup2(nothing, descriptor, inheritable=False)
     os.close(nothing)
     return moved
-
-
-def _open_cradle(control: socket.socket) -> socket.socket:
-    """A process that makes namespaces ahead of time: their inits must ignore SIGCHLD, and the zygote must not."""
-    ours, theirs = socket.socketpair()
-    pid, pidfd = kernel.clone()
-    if pid == 0:
-        ours.close()
-        control.close()  # its end is how the supervisor sees that of the zygote
-        with contextlib.suppress(BaseException):
-            while theirs.recv(1):
-                made = kernel.new_namespaces(member.SHARED)
-                socket.send_fds(theirs, [b"1"], [made])
-                os.close(made)
-        os._exit(0)
-    os.close(pidfd)
-    theirs.close()
-    ours.send(b"1" * _AHEAD)
-    return ours
 
 
 class _Nurse:

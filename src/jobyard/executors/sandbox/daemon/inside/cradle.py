@@ -1,0 +1,57 @@
+"""Namespaces ahead of time, by a process of its own: their inits must ignore SIGCHLD, and the zygote must not.
+
+A network namespace is the dearest thing that a member has, to make and to remove. It is nobody else's as long as the
+member lives, and then used again: with the last process of the member every socket in it is gone, and nobody without
+capabilities can change anything else of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+
+from jobyard.executors.sandbox.daemon.inside import kernel
+
+_AHEAD = 4  # sets of namespaces kept ready
+
+
+def open_cradle(control: socket.socket) -> socket.socket:
+    """Where inits are to be had: a byte sent asks for one more, a pidfd comes with each byte received."""
+    ours, theirs = socket.socketpair()
+    pid, pidfd = kernel.clone()
+    if pid == 0:
+        ours.close()
+        control.close()  # its end is how the supervisor sees that of the zygote
+        with contextlib.suppress(BaseException):
+            _Cradle(theirs).work()
+        os._exit(0)
+    os.close(pidfd)
+    theirs.close()
+    ours.send(b"1" * _AHEAD)
+    return ours
+
+
+class _Cradle:
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._poll = select.poll()
+        self._networks: dict[int, int] = {}  # by the pidfd of the init that lives in it
+        self._free: list[int] = []
+
+    def work(self) -> None:
+        while self._link.recv(1):
+            self._free += [self._leave(pidfd) for pidfd, _ in self._poll.poll(0)]
+            network = self._free.pop() if self._free else kernel.new_network()
+            kernel.enter(network, kernel.NEWNET)
+            init = kernel.new_namespaces(kernel.NEWIPC | kernel.NEWUTS)
+            socket.send_fds(self._link, [b"1"], [init])
+            self._networks[init] = network
+            self._poll.register(init, select.POLLIN)
+
+    def _leave(self, init: int) -> int:
+        """It has ended, so everybody else of its pid namespace had ended before."""
+        self._poll.unregister(init)
+        os.close(init)
+        return self._networks.pop(init)
