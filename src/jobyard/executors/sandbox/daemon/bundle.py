@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = f"{__package__}.inside"
-_MODULES = ("kernel", "protocol", "traces", "last", "program", "member", "root", "cradle", "zygote", "keeper")
+_MODULES = (
+    "kernel", "protocol", "traces", "last", "program", "member", "root", "cradle", "pages", "zygote", "keeper",
+)  # fmt: skip
 _INSIDE = Path(__file__).parent / "inside"
 
 # The last line runs the program from frames that hold nothing but the program: that is all a walk up the stack finds.

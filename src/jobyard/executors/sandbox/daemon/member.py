@@ -15,6 +15,7 @@ from jobyard.executors.sandbox.daemon.groups import Group
 from jobyard.executors.sandbox.daemon.inside import protocol
 
 _CHUNK = 256 << 10
+_STATUS_BYTES = 65536
 _CPU_CLOCK_OF_PROCESS = 2  # how the kernel names the clock of another process, as clock_getcpuclockid() would
 
 
@@ -68,7 +69,7 @@ class Member:
         self.listener: Listener | None = None
         self.pidfd = self.program_pidfd = -1
         self.is_lost = False
-        self._is_killed = False
+        self._is_killed = self._is_buried = False
         self.used_before = 0  # microseconds of processor, until it was ready
         self.ready_at = 0  # on the monotonic clock, in ns
         self._loop = asyncio.get_running_loop()
@@ -79,10 +80,9 @@ class Member:
         theirs_stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
         self.stdout, theirs_stdout = os.pipe2(os.O_CLOEXEC)
         self.stderr, theirs_stderr = os.pipe2(os.O_CLOEXEC)
-        self.status, self._theirs_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._theirs = [theirs_code, theirs_stdin, theirs_stdout, theirs_stderr]
-        self.status.setblocking(False)
-        for descriptor in (self.code, self.stdin, self.stdout, self.stderr):
+        self.status, theirs_status = os.pipe2(os.O_CLOEXEC) if has_zygote_for_parent else _socket_pair()
+        self._theirs = [theirs_code, theirs_stdin, theirs_stdout, theirs_stderr, theirs_status]
+        for descriptor in (self.code, self.stdin, self.stdout, self.stderr, self.status):
             os.set_blocking(descriptor, False)
 
     def hand_over(self, control: socket.socket, *, rehearse: bool) -> None:
@@ -90,12 +90,11 @@ class Member:
         order = protocol.ORDER.pack(self.serial, self.kind, self.uid, *self.shape, rehearse)
         joins = self.group.joins() if self.group else []
         try:
-            socket.send_fds(control, [order], [*self._theirs, self._theirs_status.fileno(), *joins])
+            socket.send_fds(control, [order], [*self._theirs, *joins])
         finally:
             for descriptor in self._theirs:
                 os.close(descriptor)
-            self._theirs_status.close()
-        self._loop.add_reader(self.status.fileno(), self._read_status)
+        self._loop.add_reader(self.status, self._read_status)
         self._loop.add_reader(self.stdout, self._read_output, 1, self.stdout)
         self._loop.add_reader(self.stderr, self._read_output, 2, self.stderr)
 
@@ -121,18 +120,13 @@ class Member:
 
     def _read_status(self) -> None:
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.status, 65536, 1)
+            data = self._receive()
         except BlockingIOError:
             return
         except OSError:
-            data, descriptors = b"", []
-        if descriptors:
-            self.program_pidfd = descriptors[0]
+            data = b""
         if not data:
-            if self._has_zygote_for_parent and self._ready.done():
-                self._loop.remove_reader(self.status.fileno())  # nobody is left who could say more there
-            else:
-                self.lose()
+            self.lose()
             return
         self._buffer += data
         size = protocol.STATUS_HEAD.size
@@ -144,6 +138,15 @@ class Member:
             del self._buffer[: size + length]
             self._hear(what, body)
 
+    def _receive(self) -> bytes:
+        if self._has_zygote_for_parent:
+            return os.read(self.status, _STATUS_BYTES)
+        with socket.socket(fileno=os.dup(self.status)) as link:
+            data, descriptors, _, _ = socket.recv_fds(link, _STATUS_BYTES, 1)
+        if descriptors:
+            self.program_pidfd = descriptors[0]
+        return data
+
     def _hear(self, what: bytes, body: bytes) -> None:
         if self._ready.done():
             if self.listener is not None:
@@ -152,6 +155,8 @@ class Member:
             if body:
                 self.used_before, self.ready_at = protocol.READY_BODY.unpack(body)
             self._ready.set_result(None)
+            if self._has_zygote_for_parent:
+                self._loop.remove_reader(self.status)  # nobody is left who could say more there
         elif what == protocol.FAILED:
             _fail(self._ready, body.decode(errors="replace"))
         elif what == protocol.EXIT:
@@ -159,6 +164,7 @@ class Member:
 
     def on_ended(self, body: bytes) -> None:
         """The zygote has buried the program's process."""
+        self._is_buried = True
         if not self._ready.done():
             self._read_status()
         self._hear(protocol.EXIT, body)
@@ -167,7 +173,7 @@ class Member:
         if self.is_lost:
             return
         self.is_lost = True
-        self._loop.remove_reader(self.status.fileno())
+        self._loop.remove_reader(self.status)
         for future in (self._made, self._ready):
             if not future.done():
                 _fail(future, "it was gone before it was ready")
@@ -208,12 +214,16 @@ class Member:
     def kill(self) -> None:
         if self._is_killed:
             return
-        pidfds = (self.program_pidfd, self.pidfd)
-        for descriptor in pidfds:
+        left = self._left()
+        for descriptor in left:
             if descriptor >= 0:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        self._is_killed = min(pidfds) >= 0  # one that is still to come has not been
+        self._is_killed = min(left) >= 0  # one that is still to come has not been
+
+    def _left(self) -> tuple[int, ...]:
+        """The pidfds of those who may be alive."""
+        return (self.pidfd,) if self._is_buried else (self.program_pidfd, self.pidfd)
 
     def end_program(self) -> bool:
         """Kill it; True when its init is left, who will say how much it had used."""
@@ -229,7 +239,7 @@ class Member:
         if not self._made.done():
             await asyncio.wait([self._made])  # the zygote answers, or is lost; until then there is nothing to hold
         self.kill()
-        for descriptor in (self.program_pidfd, self.pidfd):
+        for descriptor in self._left():
             if descriptor >= 0:
                 await self._ended(descriptor)
 
@@ -248,17 +258,22 @@ class Member:
 
     def close(self) -> None:
         self.listener = None
-        for descriptor in (self.stdout, self.stderr, self.status.fileno()):
+        for descriptor in (self.stdout, self.stderr, self.status):
             if descriptor >= 0:
                 self._loop.remove_reader(descriptor)
         for descriptor in (self.code, self.stdin):
             if descriptor >= 0:
                 self._loop.remove_writer(descriptor)
-        self.status.close()
-        for descriptor in (self.code, self.stdin, self.stdout, self.stderr, self.pidfd, self.program_pidfd):
-            if descriptor >= 0:
+        for name in ("code", "stdin", "stdout", "stderr", "status", "pidfd", "program_pidfd"):
+            if (descriptor := getattr(self, name)) >= 0:
                 os.close(descriptor)
-        self.code = self.stdin = self.stdout = self.stderr = self.pidfd = self.program_pidfd = -1
+                setattr(self, name, -1)
+
+
+def _socket_pair() -> tuple[int, int]:
+    """For those who send their own pidfd."""
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
 
 
 def _fail(future: asyncio.Future[None], why: str) -> None:

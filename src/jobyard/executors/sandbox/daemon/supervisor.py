@@ -23,7 +23,7 @@ from jobyard.executors.sandbox.daemon.toolchain import Toolchain
 from jobyard.executors.sandbox.wire import Compiled, Fault, File, Finished, Language, Limits, Refused, Run, Verdict
 
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
-_LOOK_FOR_LOSS_S = 1.0  # many namespaces take their time to die, and its descriptors go last
+_LOOK_FOR_LOSS_S = 3.0  # many namespaces take their time to die, and its descriptors go last
 _MARSHAL = 2  # plain values only, and the same in every version since: members may run another Python
 _COLLECT_BYTES = 16 << 20
 NOT_BEGUN: Final = "the zygote was lost before the program began"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jobyard.executors.sandbox.daemon.inside import cradle as cradles
-from jobyard.executors.sandbox.daemon.inside import kernel, member, program, root
+from jobyard.executors.sandbox.daemon.inside import kernel, member, pages, program, root
 from jobyard.executors.sandbox.daemon.inside import protocol as wire
 
 _ROOM = socket.CMSG_SPACE(16 * 4)
@@ -90,6 +90,7 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
         kernel.keep(sys.modules.pop(name))  # they have what they need of each other
     gc.collect()
     gc.freeze()
+    pages.tidy()
     if every:
         kernel.Filter(every).load()
     return cradle
