@@ -59,6 +59,29 @@ except OSError:
 # One is the word searched for itself.
 print(f"found: {max(0, found - 2)}")
 """
+NETWORK = """\
+import hashlib, socket
+seen = hashlib.sha256()
+for name in "dev snmp snmp6 tcp tcp6 udp udp6 unix raw packet".split():
+    try:
+        seen.update(open(f"/proc/self/net/{name}", "rb").read())
+    except OSError as error:
+        seen.update(str(error.errno).encode())
+print(seen.hexdigest())
+for family, kind, address in (
+    (socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 9)),
+    (socket.AF_INET, socket.SOCK_DGRAM, ("10.1.2.3", 9)),
+    (socket.AF_INET, socket.SOCK_STREAM, ("10.1.2.3", 9)),
+    (socket.AF_INET6, socket.SOCK_DGRAM, ("fe80::1", 9)),
+    (socket.AF_UNIX, socket.SOCK_STREAM, "\\0left"),
+):
+    try:
+        made = socket.socket(family, kind)
+        made.bind(address) if family == socket.AF_UNIX else made.connect(address)
+        made.send(b"left")
+    except OSError:
+        pass
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +134,15 @@ async def _memory_of_others(stage: Stage) -> list[str]:
         if not isinstance(again, Finished) or again.stdout != b"found: 0\n":
             found.append(f"a later program found it: {again}"[:300])
     return found
+
+
+async def _network_of_others(stage: Stage) -> list[str]:
+    """More runs than there are members in a pool, some at once: each finds its network as the first one did."""
+    run = Run(id=0, language="python", source=NETWORK.encode())
+    seen = [await stage.talk.run(run) for _ in range(12)]
+    seen += await asyncio.gather(*(stage.talk.run(run) for _ in range(12)))
+    texts = {each.stdout if isinstance(each, Finished) else str(each).encode() for each in seen}
+    return [] if len(texts) == 1 and b"Refused" not in b"".join(texts) else [f"not all alike: {sorted(texts)}"[:200]]
 
 
 async def _two_at_once(stage: Stage) -> list[str]:
@@ -328,6 +360,7 @@ async def _until_running(stage: Stage, count: int) -> None:
 SCENARIOS = (
     Scenario(110, "limits that are none", "each refused", _bad_limits),
     Scenario(111, "the memory of the run before", "nothing of it found", _memory_of_others),
+    Scenario(152, "the network of the run before", "as if it were new", _network_of_others),
     Scenario(112, "two at once", "neither sees the other", _two_at_once),
     Scenario(113, "the client leaves", "its run ends", _client_leaves),
     Scenario(114, "the client cancels, twice", "told as cancelled", _cancelled),

@@ -1,8 +1,9 @@
 """Namespaces ahead of time, by a process of its own: their inits must ignore SIGCHLD, and the zygote must not.
 
 A network namespace is the dearest thing that a member has, to make and to remove. It is nobody else's as long as the
-member lives, and then used again: with the last process of the member every socket in it is gone, and nobody without
-capabilities can change anything else of it.
+member lives, and used again by a later one: with the last process of the first every socket in it is gone, and its
+counters still stand where they stood, for the filter lets nobody make a socket that could send. Without a filter there
+is a new one for each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from jobyard.executors.sandbox.daemon.inside import kernel
 _AHEAD = 4  # sets of namespaces kept ready
 
 
-def open_cradle(control: socket.socket) -> socket.socket:
+def open_cradle(control: socket.socket, *, again: bool) -> socket.socket:
     """Where inits are to be had: a byte sent asks for one more, a pidfd comes with each byte received."""
     ours, theirs = socket.socketpair()
     pid, pidfd = kernel.clone()
@@ -25,7 +26,7 @@ def open_cradle(control: socket.socket) -> socket.socket:
         ours.close()
         control.close()  # its end is how the supervisor sees that of the zygote
         with contextlib.suppress(BaseException):
-            _Cradle(theirs).work()
+            _Cradle(theirs, again).work()
         os._exit(0)
     os.close(pidfd)
     theirs.close()
@@ -34,15 +35,16 @@ def open_cradle(control: socket.socket) -> socket.socket:
 
 
 class _Cradle:
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
+    def __init__(self, link: socket.socket, again: bool) -> None:
+        self._link, self._again = link, again
         self._poll = select.poll()
         self._networks: dict[int, int] = {}  # by the pidfd of the init that lives in it
         self._free: list[int] = []
 
     def work(self) -> None:
         while self._link.recv(1):
-            self._free += [self._leave(pidfd) for pidfd, _ in self._poll.poll(0)]
+            for pidfd, _ in self._poll.poll(0):
+                self._leave(pidfd)
             network = self._free.pop() if self._free else kernel.new_network()
             kernel.enter(network, kernel.NEWNET)
             init = kernel.new_namespaces(kernel.NEWIPC | kernel.NEWUTS)
@@ -50,8 +52,12 @@ class _Cradle:
             self._networks[init] = network
             self._poll.register(init, select.POLLIN)
 
-    def _leave(self, init: int) -> int:
+    def _leave(self, init: int) -> None:
         """It has ended, so everybody else of its pid namespace had ended before."""
         self._poll.unregister(init)
         os.close(init)
-        return self._networks.pop(init)
+        network = self._networks.pop(init)
+        if self._again:
+            self._free.append(network)
+        else:
+            os.close(network)

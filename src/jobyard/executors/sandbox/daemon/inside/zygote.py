@@ -79,7 +79,7 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries inits; their pidfds tell the supervisor
     cradle = None
     if config["has_cradle"]:
-        cradle = cradles.open_cradle(control)
+        cradle = cradles.open_cradle(control, again=bool(every))
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _preload(config["preload"])
     program.prepare_python()
