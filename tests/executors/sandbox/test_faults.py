@@ -126,6 +126,18 @@ async def test_a_run_cancelled_at_any_moment_is_answered_and_leaves_nothing() ->
         assert isinstance(after, Finished), after
 
 
+async def test_a_daemon_stops_at_once_also_while_it_makes_members() -> None:
+    async with own_daemon(slots=4) as daemon, talking(daemon.socket) as talk:
+        state = await talk.ready()
+        if state.tier is None:
+            pytest.skip(state.reason)
+        for _ in range(8):
+            talk.begin(Run(id=0, language="python", source=b"print(1)"))
+        daemon.process.terminate()
+        async with asyncio.timeout(4):  # a twentieth of a second on a machine that does nothing else
+            await asyncio.to_thread(daemon.process.wait)
+
+
 def groups_of(pid: int) -> list[str]:
     """Of every hierarchy; folders vanish while they are looked at."""
     found = []

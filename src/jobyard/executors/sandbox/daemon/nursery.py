@@ -223,6 +223,8 @@ class Nursery:
             await asyncio.to_thread(self._process.wait)
             if self._process.stderr is not None:
                 self._process.stderr.close()
+        for member in list(self._members.values()):
+            member.lose()  # also those whom nobody will answer for any more
         if self._burials:
             await asyncio.wait(self._burials, timeout=5)
 
