@@ -74,4 +74,24 @@ attempt("crypto", make, 38, socket.SOCK_SEQPACKET)
         expected=Expected(says=dict.fromkeys(("vsock", "netlink", "raw", "packet", "crypto"), CLOSED)),
         without={Layer.SECCOMP: (Expected(says={"raw": CLOSED, "packet": CLOSED}),)},
     ),
+    Attack(
+        number=153,
+        name="sockets sent to each other, which outlive their process",
+        program=ATTEMPT
+        + """\
+import array, ctypes, os, socket
+one, other = socket.socketpair()
+file = os.open("/dev/null", os.O_RDONLY)
+descriptors = array.array("i", [one.fileno(), other.fileno(), file])
+attempt("sendmsg", one.sendmsg, [b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+libc = ctypes.CDLL(None, use_errno=True)
+def many():
+    if libc.sendmmsg(one.fileno(), ctypes.create_string_buffer(64), 1, 0) < 0:
+        raise OSError(ctypes.get_errno(), "sendmmsg")
+
+attempt("sendmmsg", many)
+""",
+        expected=Expected(says={"sendmsg": REFUSED, "sendmmsg": REFUSED}),
+        without={Layer.SECCOMP: ()},
+    ),
 )

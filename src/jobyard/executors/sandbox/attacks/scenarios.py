@@ -60,7 +60,7 @@ except OSError:
 print(f"found: {max(0, found - 2)}")
 """
 NETWORK = """\
-import hashlib, socket
+import array, hashlib, socket
 seen = hashlib.sha256()
 for name in "dev snmp snmp6 tcp tcp6 udp udp6 unix raw packet".split():
     try:
@@ -81,6 +81,12 @@ for family, kind, address in (
         made.send(b"left")
     except OSError:
         pass
+try:
+    one, other = socket.socketpair()
+    both = array.array("i", [one.fileno(), other.fileno()])
+    one.sendmsg([b"left"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, both)])
+except OSError:
+    pass
 """
 
 

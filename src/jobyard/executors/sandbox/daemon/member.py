@@ -113,7 +113,8 @@ class Member:
     async def ready(self) -> None:
         """It waits for its code, or has it already. Raises SpawnFailed."""
         for each in (self._made, self._ready):
-            await asyncio.wait([each])  # who is cancelled while he waits does not cancel what he waits for
+            if not each.done():
+                await asyncio.wait([each])  # who is cancelled while he waits does not cancel what he waits for
             each.result()
 
     # What it says

@@ -55,8 +55,9 @@ _WAITING = """
 epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 poll ppoll
 pselect6 select signalfd signalfd4
 """
-# On a pair of connected sockets only, which event loops wake themselves with: there is no way to get another.
-_PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendmsg sendmmsg sendto setsockopt shutdown"
+# On a pair of connected sockets only, which event loops wake themselves with: there is no way to get another. Not
+# sendmsg: sockets that were sent to each other outlive their process, and keep every file that was sent with them.
+_PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendto setsockopt shutdown"
 _SIGNALS = "kill tgkill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal"
 _SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority"
 
@@ -66,7 +67,7 @@ _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ 
 _PRCTLS = (2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41)
 _PR_SET_PDEATHSIG, _PR_CAP_AMBIENT = 1, 47
 # What it takes to make a member, beside what a program may do.
-_SETUP = "capset landlock_restrict_self mount seccomp setns setresgid setresuid unshare"
+_SETUP = "capset landlock_restrict_self mount seccomp sendmsg setns setresgid setresuid unshare"
 _CORE, _RESOURCES = 4, 16
 
 

@@ -1,9 +1,9 @@
 """Namespaces ahead of time, by a process of its own: their inits must ignore SIGCHLD, and the zygote must not.
 
 A network namespace is the dearest thing that a member has, to make and to remove. It is nobody else's as long as the
-member lives, and used again by a later one: with the last process of the first every socket in it is gone, and its
-counters still stand where they stood, for the filter lets nobody make a socket that could send. Without a filter there
-is a new one for each.
+member lives, and used again by a later one: with the last process of the first every socket in it is gone, which is
+looked at, and its counters stand where they stood, for the filter lets nobody make a socket that could send. Without a
+filter there is a new one for each.
 """
 
 from __future__ import annotations
@@ -45,12 +45,19 @@ class _Cradle:
         while self._link.recv(1):
             for pidfd, _ in self._poll.poll(0):
                 self._leave(pidfd)
-            network = self._free.pop() if self._free else kernel.new_network()
-            kernel.enter(network, kernel.NEWNET)
+            network = self._enter()
             init = kernel.new_namespaces(kernel.NEWIPC | kernel.NEWUTS)
             socket.send_fds(self._link, [b"1"], [init])
             self._networks[init] = network
             self._poll.register(init, select.POLLIN)
+
+    def _enter(self) -> int:
+        while self._free:
+            kernel.enter(network := self._free.pop(), kernel.NEWNET)
+            if _is_empty():
+                return network
+            os.close(network)  # not what was said above, so it goes
+        return kernel.new_network()
 
     def _leave(self, init: int) -> None:
         """It has ended, so everybody else of its pid namespace had ended before."""
@@ -61,3 +68,12 @@ class _Cradle:
             self._free.append(network)
         else:
             os.close(network)
+
+
+def _is_empty() -> bool:
+    """Whether there is no socket in the network that this process is in."""
+    descriptor = os.open("/proc/self/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 64).startswith(b"sockets: used 0\n")
+    finally:
+        os.close(descriptor)

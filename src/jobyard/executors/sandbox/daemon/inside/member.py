@@ -168,28 +168,25 @@ def be_program(config: dict[str, Any], order: Order, descriptors: list[int], ini
         step = "descriptors"
         _place(descriptors)
         status = _STATUS_FD
-        own = [] if config["has_cradle"] else [os.pidfd_open(os.getpid())]
+        if not config["has_cradle"]:
+            _send_own_pidfd()
         step = "filter"
         _filter(config)
         step = "kind"
         prepared = _prepare(config["kinds"][order.kind], order, config["namespaces"])
         used = time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) // 1000
-        ready = wire.READY_FRAME.pack(wire.READY, wire.READY_BODY.size, used, time.monotonic_ns())
-        if own:
-            _send(ready, own)  # the supervisor has a hold on init only
-        else:
-            os.write(_STATUS_FD, ready)
+        os.write(_STATUS_FD, wire.READY_FRAME.pack(wire.READY, wire.READY_BODY.size, used, time.monotonic_ns()))
         os.close(_STATUS_FD)
     except BaseException as error:
         _fail(status, step, error)
     return program.receive(_CODE_FD, prepared, config["base_bytes"])
 
 
-def _send(data: bytes, descriptors: list[int]) -> None:
+def _send_own_pidfd() -> None:
+    own = os.pidfd_open(os.getpid())
     with socket.socket(fileno=os.dup(_STATUS_FD)) as link:
-        socket.send_fds(link, [data], descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
+        socket.send_fds(link, [wire.STATUS_HEAD.pack(wire.HERE, 0)], [own])
+    os.close(own)
 
 
 def _mount(order: Order) -> None:

@@ -17,6 +17,7 @@ CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # the descriptors, in th
 
 # Member to supervisor, on the status socket: what, how many bytes, the bytes.
 STATUS_HEAD: Final = struct.Struct("<cI")
+HERE: Final = b"H"  # with the pidfd of the program's process, where the supervisor has a hold on init only
 READY: Final = b"R"  # said by the program's process in its last moment with that socket; what it has used so far
 READY_BODY: Final = struct.Struct("<qq")  # microseconds of processor, clock in ns
 FAILED: Final = b"E"  # setup went wrong, in words; the run never began
