@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.executors.sandbox.processes import family, groups_of, is_running, zygote
 
 from jobyard.executors.sandbox.attacks.own import own_daemon
 from jobyard.executors.sandbox.attacks.talk import Talk, talking
@@ -32,39 +33,11 @@ time.sleep(30)
 """
 
 
-def children(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def family(pid: int) -> list[int]:
-    return [pid, *(each for child in children(pid) for each in family(child))]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 async def started(talk: Talk, run: Run) -> asyncio.Future[Finished | Refused]:
     first = asyncio.Event()
     _, answer = talk.begin(run, lambda _: first.set())
     await asyncio.wait_for(first.wait(), 20)
     return answer
-
-
-def zygote(daemon: int) -> int:
-    """The keeper is the daemon's child, and the zygote the keeper's."""
-    (keeper,) = [child for child in children(daemon) if children(child)]
-    return children(keeper)[0]
 
 
 @pytest.mark.parametrize("which", ["zygote", "keeper"])
@@ -136,14 +109,6 @@ async def test_a_daemon_stops_at_once_also_while_it_makes_members() -> None:
         daemon.process.terminate()
         async with asyncio.timeout(4):  # a twentieth of a second on a machine that does nothing else
             await asyncio.to_thread(daemon.process.wait)
-
-
-def groups_of(pid: int) -> list[str]:
-    """Of every hierarchy; folders vanish while they are looked at."""
-    found = []
-    for folder, inner, _ in os.walk("/sys/fs/cgroup"):
-        found += [f"{folder}/{name}" for name in inner if name.startswith(f"jobyard-{pid}-")]
-    return found
 
 
 async def test_runs_end_with_their_connection() -> None:

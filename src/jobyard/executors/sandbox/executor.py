@@ -17,7 +17,7 @@ from jobyard.executors.sandbox.wire import Fault, Finished, Verdict
 from jobyard.ports.executor import Attempt
 
 # A fault of the platform is tried again after so long; what another daemon may be able to do, sooner.
-RETRY_SECONDS = 2.0
+RETRY_SECONDS = 5.0
 RETRY_SOON_SECONDS = 0.5
 SOON = (Fault.SUPERVISOR_LOST, Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.CANCELLED)
 # All output of a batch together; what comes later is left out, and said to be.

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 from jobyard.executors.sandbox.daemon.languages import BadLanguages
 from jobyard.executors.sandbox.daemon.lifeline import Manager, when_input_ends
 from jobyard.executors.sandbox.daemon.sandbox import Options, Sandbox
-from jobyard.executors.sandbox.daemon.serve import SocketInUse, remove, serve
+from jobyard.executors.sandbox.daemon.serve import SocketInUse, serving
 from jobyard.executors.sandbox.wire import Tier
 
 TESTING = "JOBYARD_SANDBOX_TESTING"  # set: a layer may be left out, to test the others alone
@@ -27,6 +28,9 @@ async def run(
     options: Options, path: Path, uids: Sequence[int] = (), ready: int = -1, *, until_input_ends: bool = False
 ) -> None:
     """Until a signal asks to stop, or standard input ends."""
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # about twenty for each member
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # clocks must be read in time, however busy the programs are
     stop = asyncio.Event()
@@ -39,16 +43,12 @@ async def run(
     sandbox = Sandbox(options)
     try:
         await sandbox.start()
-        server = await serve(sandbox, path, uids)
-        try:
+        async with serving(sandbox, path, uids):
             if ready >= 0:
                 os.write(ready, b"\n")
                 os.close(ready)
             async with manager.served(f"tier {sandbox.state().tier or 'none'}"):
                 await stop.wait()
-        finally:
-            server.close()
-            remove(path)
     finally:
         await sandbox.stop()
 

@@ -9,7 +9,9 @@ import os
 import secrets
 import socket
 import tempfile
+import time
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Final
 
 from jobyard.executors.sandbox.daemon.languages import Check, Definition
@@ -76,6 +78,7 @@ except OSError:
     pass
 time.sleep(30)
 """
+_BAIT, _STALE_S = "jobyard-canary-", 120.0
 _LIMITS = Limits(time_seconds=5.0, memory_mb=64, processes=8, output_bytes=10_000)
 _SHORT = Limits(time_seconds=0.2, memory_mb=64, processes=8)
 # What a layer alone cannot hold; the tests leave the other out on purpose.
@@ -124,7 +127,8 @@ async def _run(supervisor: Supervisor, source: str, limits: Limits, arguments: t
 @contextlib.contextmanager
 def _bait() -> Iterator[tuple[str, int, socket.socket]]:
     """A file that everybody may read, and a port that answers."""
-    with tempfile.NamedTemporaryFile("w", prefix="jobyard-canary-") as file, socket.socket() as listener:
+    _sweep()
+    with tempfile.NamedTemporaryFile("w", prefix=_BAIT) as file, socket.socket() as listener:
         file.write(secrets.token_hex())
         file.flush()
         os.fchmod(file.fileno(), 0o644)
@@ -132,6 +136,15 @@ def _bait() -> Iterator[tuple[str, int, socket.socket]]:
         listener.listen(1)
         listener.setblocking(False)
         yield file.name, listener.getsockname()[1], listener
+
+
+def _sweep() -> None:
+    """Files of daemons that were killed meanwhile."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_BAIT}*"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _STALE_S:
+                path.unlink()
 
 
 def _was_reached(listener: socket.socket) -> bool:

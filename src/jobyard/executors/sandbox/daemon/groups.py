@@ -131,10 +131,14 @@ class GroupV1:
         )
         self._cpu = f"{places['cpuacct']}/cpuacct.usage"
         self._most, self._now = (f"{places['pids']}/pids.{name}" for name in ("max", "current"))
-        for path in (*self._limits, self._peak, self._cpu, self._most):
-            self._files.open(path, os.O_RDWR)
-        for path in (self._oom, self._used, self._now):
-            self._files.open(path, os.O_RDONLY)
+        try:
+            for path in (*self._limits, self._peak, self._cpu, self._most):
+                self._files.open(path, os.O_RDWR)
+            for path in (self._oom, self._used, self._now):
+                self._files.open(path, os.O_RDONLY)
+        except OSError:
+            self._files.close()
+            raise
 
     def joins(self) -> list[int]:
         # A process of one thread that moves itself by this file does not wait for the kernel's lock on all of them,
@@ -285,9 +289,13 @@ class GroupsV1(_Kept):
         if (free := self._again()) is not None:
             return free
         places = {controller: f"{path}/{serial}" for controller, path in self._places.items()}
-        for path in set(places.values()):
-            os.mkdir(path, 0o755)  # noqa: PTH102 on the way of every member
-        return GroupV1(places)
+        try:
+            for path in set(places.values()):
+                os.mkdir(path, 0o755)  # noqa: PTH102 on the way of every member
+            return GroupV1(places)
+        except OSError:
+            _remove(places.values())
+            raise
 
     def close(self) -> None:
         self._is_closed = True

@@ -16,6 +16,7 @@ from jobyard.executors.sandbox.daemon.inside import protocol
 
 _CHUNK = 256 << 10
 _STATUS_BYTES = 65536
+_GONE = "it was gone before it was ready"
 _CPU_CLOCK_OF_PROCESS = 2  # how the kernel names the clock of another process, as clock_getcpuclockid() would
 
 
@@ -76,11 +77,9 @@ class Member:
         self._made: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._buffer = bytearray()
-        theirs_code, self.code = os.pipe2(os.O_CLOEXEC)
-        theirs_stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
-        self.stdout, theirs_stdout = os.pipe2(os.O_CLOEXEC)
-        self.stderr, theirs_stderr = os.pipe2(os.O_CLOEXEC)
-        self.status, theirs_status = os.pipe2(os.O_CLOEXEC) if has_zygote_for_parent else _socket_pair()
+        pairs = _pairs(with_socket=not has_zygote_for_parent)
+        (theirs_code, self.code), (theirs_stdin, self.stdin) = pairs[:2]
+        (self.stdout, theirs_stdout), (self.stderr, theirs_stderr), (self.status, theirs_status) = pairs[2:]
         self._theirs = [theirs_code, theirs_stdin, theirs_stdout, theirs_stderr, theirs_status]
         for descriptor in (self.code, self.stdin, self.stdout, self.stderr, self.status):
             os.set_blocking(descriptor, False)
@@ -127,7 +126,7 @@ class Member:
         except OSError:
             data = b""
         if not data:
-            self.lose()
+            self._end_early()
             return
         self._buffer += data
         size = protocol.STATUS_HEAD.size
@@ -155,6 +154,9 @@ class Member:
         elif what == protocol.READY:
             if body:
                 self.used_before, self.ready_at = protocol.READY_BODY.unpack(body)
+            else:  # a driver, which does not know
+                self.used_before = self.group.cpu_ns() // 1000 if self.group is not None else 0
+                self.ready_at = time.monotonic_ns()
             self._ready.set_result(None)
             if self._has_zygote_for_parent:
                 self._loop.remove_reader(self.status)  # nobody is left who could say more there
@@ -171,13 +173,19 @@ class Member:
         self._hear(protocol.EXIT, body)
 
     def lose(self) -> None:
+        """The zygote is gone, and with it everybody."""
+        if not self._made.done():
+            _fail(self._made, _GONE)
+        self._end_early()
+
+    def _end_early(self) -> None:
+        """Nobody is left at the other end; what the zygote says of its making may still be on its way."""
         if self.is_lost:
             return
         self.is_lost = True
         self._loop.remove_reader(self.status)
-        for future in (self._made, self._ready):
-            if not future.done():
-                _fail(future, "it was gone before it was ready")
+        if not self._ready.done():
+            _fail(self._ready, _GONE)
         if self.listener is not None:
             self.listener.on_lost()
 
@@ -269,6 +277,20 @@ class Member:
             if (descriptor := getattr(self, name)) >= 0:
                 os.close(descriptor)
                 setattr(self, name, -1)
+
+
+def _pairs(*, with_socket: bool) -> list[tuple[int, int]]:
+    """Four pipes and the status line; all of them or none."""
+    made: list[tuple[int, int]] = []
+    try:
+        for _ in range(4):
+            made.append(os.pipe2(os.O_CLOEXEC))  # noqa: PERF401 those before one that fails are closed
+        made.append(_socket_pair() if with_socket else os.pipe2(os.O_CLOEXEC))
+    except OSError:
+        for descriptor in (end for pair in made for end in pair):
+            os.close(descriptor)
+        raise
+    return made
 
 
 def _socket_pair() -> tuple[int, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 from collections import deque
@@ -101,8 +103,10 @@ class Nursery:
                 self._started.set_result(None)
             return
         member = self._members.get(serial)
-        if member is None:
+        if member is None:  # not waited for any more
             for descriptor in descriptors:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 os.close(descriptor)
         else:
             member.on_made(number, descriptors)
@@ -140,6 +144,7 @@ class Nursery:
         self._serial += 1
         uid = self._uids.popleft()
         member: Member | None = None
+        group: Group | None = None
         try:
             group = self._groups.make(self._serial) if self._groups else None
             member = Member(
@@ -150,6 +155,8 @@ class Nursery:
         except OSError as error:
             if member is None:
                 self._uids.append(uid)
+                if group is not None and self._groups is not None and not self._groups.keep(group):
+                    group.remove()
             else:
                 member.lose()  # nobody will ever answer for it
                 self.bury(member)

@@ -17,6 +17,7 @@ from jobyard.executors.sandbox.wire import Fault, Finished, Language, Refused, R
 
 _log = logging.getLogger(__name__)
 _TRY_AGAIN_S = 5.0
+_SOON_S = (0.1, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,12 @@ class Sandbox:
         await self._open(self._options.tier)
 
     async def _open(self, tier: Tier | None, before: Supervisor | None = None) -> None:
+        if not await self._try(tier, before):
+            _log.error("refusing to run programs: %s", self._reason)
+            self._opened.set()
+            self._restart = asyncio.create_task(self._open_later(tier, before))
+
+    async def _try(self, tier: Tier | None, before: Supervisor | None) -> bool:
         options = self._options
         try:
             choice = await tiers.choose(
@@ -53,10 +60,7 @@ class Sandbox:
             )
         except tiers.NoTier as error:
             self._reason = str(error)
-            _log.error("refusing to run programs: %s", error)
-            self._opened.set()
-            self._restart = asyncio.create_task(self._open_later(tier, before))
-            return
+            return False
         supervisor = before
         if supervisor is None:
             supervisor = Supervisor(choice.place, self._definitions, options.slots)
@@ -70,6 +74,7 @@ class Sandbox:
         _log.info("tier %s; %s", choice.place.tier, ", ".join(language.name for language in self._languages))
         if not choice.place.nursery.is_alive:
             self._on_lost()
+        return True
 
     async def _open_later(self, tier: Tier | None, before: Supervisor | None) -> None:
         await asyncio.sleep(_TRY_AGAIN_S)
@@ -88,10 +93,15 @@ class Sandbox:
     async def _replace(self, supervisor: Supervisor) -> None:
         tier = supervisor.place.tier
         await supervisor.place.close()
+        for seconds in _SOON_S:  # what was to be had a moment ago will be: whoever waits goes on waiting
+            if await self._try(tier, supervisor):
+                return
+            _log.warning("no new zygote yet: %s", self._reason)
+            await asyncio.sleep(seconds)
         await self._open(tier, supervisor)
 
     async def run(self, request: Run, tell: Tell | None = None) -> Finished | Refused:
-        if self._supervisor is None:
+        while self._supervisor is None and not self._opened.is_set():
             await self._opened.wait()
         supervisor = self._supervisor
         answer: Finished | Refused

@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import cast
 
@@ -93,7 +93,8 @@ class _Connection(asyncio.Protocol):
         transport = self._transport
 
         def tell(which: int, data: bytes) -> None:
-            transport.write(frame(Output(id=request.id, fd=which, data=data)))
+            if not transport.is_closing():
+                transport.write(frame(Output(id=request.id, fd=which, data=data)))
 
         answer: Finished | Refused
         try:
@@ -111,29 +112,58 @@ class _Connection(asyncio.Protocol):
             task.cancel()
 
 
-async def serve(sandbox: Sandbox, path: Path, uids: Collection[int] = ()) -> asyncio.AbstractServer:
+@contextlib.asynccontextmanager
+async def serving(sandbox: Sandbox, path: Path, uids: Collection[int] = ()) -> AsyncIterator[None]:
     """Listen there: a folder and a socket of our own user; others only when they are named."""
     allowed = {0, os.getuid(), *uids}
     if not path.parent.exists():
         path.parent.mkdir(parents=True, mode=0o711 if uids else 0o700)
     _clear(path)
-    # Under another name first: the right one appears with somebody who listens, and with the right mode.
-    early = path.with_name(f".{path.name}.{os.getpid()}")
-    early.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(early))
-    os.chmod(early, 0o666 if uids else 0o600)  # noqa: PTH101 who it is, is asked of the kernel
-    listening.listen()
+    listening = _listen(path, 0o666 if uids else 0o600)  # who it is, is asked of the kernel
+    own = _number(path)
     server = await asyncio.get_running_loop().create_unix_server(
-        lambda: _Connection(sandbox, allowed), sock=listening, start_serving=False
+        lambda: _Connection(sandbox, allowed), sock=listening, start_serving=True
     )
-    early.rename(path)
-    await server.start_serving()
-    return server
+    try:
+        yield
+    finally:
+        server.close()
+        _remove(path, own)
 
 
-def remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+def _number(path: Path) -> int:
+    return path.lstat().st_ino
+
+
+def _remove(path: Path, own: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if _number(path) == own:  # or it is another daemon's by now
+            path.unlink()
+
+
+def _listen(path: Path, mode: int) -> socket.socket:
+    """The name appears with somebody who listens, and with the right mode; until then it has another one."""
+    made = socket.socket(socket.AF_UNIX)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    early = f".jobyard-{os.getpid()}"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(early, dir_fd=folder)
+        made.bind(f"/proc/self/fd/{folder}/{early}")  # a path may have 107 bytes, and this one must not need more
+        os.chmod(early, mode, dir_fd=folder)
+        made.listen()
+        try:
+            os.link(early, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            raise SocketInUse(f"another daemon answers at {path}") from None
+        finally:
+            os.unlink(early, dir_fd=folder)
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.close(folder)
+    return made
 
 
 def _clear(path: Path) -> None:
