@@ -91,10 +91,10 @@ class Nursery:
         if not data:
             self._lose()
             return
-        if len(data) == protocol.ENDED.size:
+        serial, number = protocol.MADE.unpack_from(data)
+        if serial and len(data) == protocol.ENDED.size:
             self._hear_end(data)
             return
-        serial, number = protocol.MADE.unpack_from(data)
         if serial == 0:
             assert self._started is not None
             if number:

@@ -67,7 +67,7 @@ _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ 
 _PRCTLS = (2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41)
 _PR_SET_PDEATHSIG, _PR_CAP_AMBIENT = 1, 47
 # What it takes to make a member, beside what a program may do.
-_SETUP = "capset landlock_restrict_self mount seccomp sendmsg setns setresgid setresuid unshare"
+_SETUP = "capset mount seccomp sendmsg setns setresgid setresuid unshare"
 _CORE, _RESOURCES = 4, 16
 
 

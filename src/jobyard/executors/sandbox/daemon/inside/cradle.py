@@ -16,6 +16,7 @@ import socket
 from jobyard.executors.sandbox.daemon.inside import kernel
 
 _AHEAD = 4  # sets of namespaces kept ready
+_MOST_FREE = 32  # networks; after a peak the others go
 
 
 def open_cradle(control: socket.socket, *, again: bool) -> socket.socket:
@@ -64,7 +65,7 @@ class _Cradle:
         self._poll.unregister(init)
         os.close(init)
         network = self._networks.pop(init)
-        if self._again:
+        if self._again and len(self._free) < _MOST_FREE:
             self._free.append(network)
         else:
             os.close(network)
