@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from tests.executors.sandbox.processes import children, family, groups_of, zygot
 from jobyard.executors.sandbox.attacks.own import own_daemon
 from jobyard.executors.sandbox.attacks.talk import Talk, talking
 from jobyard.executors.sandbox.daemon import canaries
+from jobyard.executors.sandbox.daemon.cgroups import started
 from jobyard.executors.sandbox.wire import Fault, Finished, Limits, Refused, Run, Tier
 
 OWN_DISK = 15  # not the pool's: a member is made for the run
@@ -129,10 +129,10 @@ async def test_a_socket_may_have_the_longest_name_there_is(tmp_path: Path) -> No
 
 def test_bait_of_killed_daemons_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    old, young = tmp_path / "jobyard-canary-old", tmp_path / "jobyard-canary-young"
+    own = f"jobyard-canary-{os.getpid()}"
+    old, young = tmp_path / f"{own}-1-x", tmp_path / f"{own}-{started(os.getpid())}-x"
     for path in (old, young):
         path.touch()
-    os.utime(old, (time.time() - 3600,) * 2)
     with canaries._bait() as (name, _, _):
         assert Path(name).exists()
         assert (old.exists(), young.exists()) == (False, True)

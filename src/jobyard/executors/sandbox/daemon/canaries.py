@@ -9,11 +9,11 @@ import os
 import secrets
 import socket
 import tempfile
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
+from jobyard.executors.sandbox.daemon.cgroups import started
 from jobyard.executors.sandbox.daemon.languages import Check, Definition
 from jobyard.executors.sandbox.daemon.place import Place
 from jobyard.executors.sandbox.daemon.supervisor import Supervisor
@@ -78,7 +78,7 @@ except OSError:
     pass
 time.sleep(30)
 """
-_BAIT, _STALE_S = "jobyard-canary-", 120.0
+_BAIT = "jobyard-canary"
 _LIMITS = Limits(time_seconds=5.0, memory_mb=64, processes=8, output_bytes=10_000)
 _SHORT = Limits(time_seconds=0.2, memory_mb=64, processes=8)
 # What a layer alone cannot hold; the tests leave the other out on purpose.
@@ -128,7 +128,10 @@ async def _run(supervisor: Supervisor, source: str, limits: Limits, arguments: t
 def _bait() -> Iterator[tuple[str, int, socket.socket]]:
     """A file that everybody may read, and a port that answers."""
     _sweep()
-    with tempfile.NamedTemporaryFile("w", prefix=_BAIT) as file, socket.socket() as listener:
+    with (
+        tempfile.NamedTemporaryFile("w", prefix=f"{_BAIT}-{os.getpid()}-{started(os.getpid())}-") as file,
+        socket.socket() as listener,
+    ):
         file.write(secrets.token_hex())
         file.flush()
         os.fchmod(file.fileno(), 0o644)
@@ -140,11 +143,13 @@ def _bait() -> Iterator[tuple[str, int, socket.socket]]:
 
 def _sweep() -> None:
     """Files of daemons that were killed meanwhile."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_BAIT}*"):
+    for path in Path(tempfile.gettempdir()).glob(f"{_BAIT}-*-*-*"):
+        _, _, pid, began, _ = path.name.split("-", 4)
+        with contextlib.suppress(OSError, ValueError):
+            if started(int(pid)) == began:
+                continue
         with contextlib.suppress(OSError):
-            status = path.lstat()
-            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _STALE_S:
-                path.unlink()
+            path.unlink()
 
 
 def _was_reached(listener: socket.socket) -> bool:

@@ -65,7 +65,7 @@ def _bases() -> tuple[dict[str, str], str | None]:
 def find() -> tuple[Groups | None, str]:
     """The groups that can be used here, or None and why not."""
     first, second = _bases()
-    name = f"{_PREFIX}{os.getpid()}-{_started(os.getpid())}"
+    name = f"{_PREFIX}{os.getpid()}-{started(os.getpid())}"
     reasons = []
     if second is not None:
         try:
@@ -126,7 +126,7 @@ def _try(groups: Groups) -> None:
     group.remove()
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """When the process began: a number that a later process of the same pid does not share."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
@@ -135,8 +135,8 @@ def sweep(bases: Iterable[str]) -> None:
     """What a supervisor left that was killed together with its keeper."""
     for base in set(bases):
         for entry in Path(base).glob(f"{_PREFIX}*-*"):
-            _, pid, started = entry.name.split("-", 2)
+            _, pid, began = entry.name.split("-", 2)
             with contextlib.suppress(OSError, ValueError):
-                if _started(int(pid)) == started:
+                if started(int(pid)) == began:
                     continue
             clear([str(entry)])
