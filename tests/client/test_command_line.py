@@ -21,7 +21,7 @@ from jobyard.ports.store import Filter
 __all__ = ["shop"]
 
 # What may differ between two looks: ages, and where a list goes on.
-AGE = re.compile(r"\b\d+(\.\d+)?(ms|s| min| h)\b|(?<=elapsed_seconds\": )[\d.]+| +(?=\bAGE)")
+AGE = re.compile(r"\b(\d+[dhm])+(\d+s)?\b|\b\d+(\.\d+)?(ms|s| min| h)\b|(?<=elapsed_seconds\": )[\d.]+| +(?=\bAGE)")
 CURSOR = re.compile(r"(?<=cursor )\S+|(?<=cursor\": )\"\S+\"")
 SEEN = re.compile(r"(?<=seen_at\": )\"\S+\"")
 
