@@ -7,6 +7,7 @@ import platform
 import random
 import struct
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -25,10 +26,15 @@ RULES = [
 CLONE, CLONE3, MOUNT, SECCOMP, SETNS, PRCTL = 56, 435, 165, 317, 308, 157
 
 
+@cache
+def instructions(program: bytes) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack("<HBBI", program))
+
+
 def outcome(program: bytes, number: int, arguments: tuple[int, ...], architecture: int = X86) -> int:
     """The kernel's own little machine, as far as libseccomp uses it."""
     data = struct.pack("<iIQ6Q", number, architecture, 0, *arguments)
-    code = list(struct.iter_unpack("<HBBI", program))
+    code = instructions(program)
     a = at = 0
     while True:
         operation, yes, no, value = code[at]
