@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.executors.sandbox.processes import family, groups_of, is_running, zygote
+from tests.executors.sandbox.processes import children, family, groups_of, is_running, zygote
 
 from jobyard.executors.sandbox.attacks.own import own_daemon
 from jobyard.executors.sandbox.attacks.talk import Talk, talking
@@ -97,6 +97,28 @@ async def test_a_run_cancelled_at_any_moment_is_answered_and_leaves_nothing() ->
                 await asyncio.sleep(0.01)
         after = await talk.run(Run(id=0, language="python", source=b"print(2)"))
         assert isinstance(after, Finished), after
+
+
+async def test_members_that_died_in_their_pool_are_no_verdict() -> None:
+    async with own_daemon(slots=2) as daemon, talking(daemon.socket) as talk:
+        state = await talk.ready()
+        if state.tier is None:
+            pytest.skip(state.reason)
+        async with asyncio.timeout(10):
+            while (await talk.ask()).idle.get("python") != 8:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        pid = talk.daemon_pid
+        first = zygote(pid)
+        os.kill(pid, signal.SIGSTOP)  # it hears of nothing until the run has come, too
+        for member in children(first):
+            if len(children(member)) <= 1:  # or it is the parent of the sleeping inits
+                for each in (*children(member), member):
+                    os.kill(each, signal.SIGKILL)
+        _, answer = talk.begin(Run(id=0, language="python", source=b"print(1)"))
+        os.kill(pid, signal.SIGCONT)
+        seen = await asyncio.wait_for(answer, 10)
+        assert isinstance(seen, Finished), seen
+        assert seen.stdout == b"1\n"
 
 
 async def test_a_daemon_stops_at_once_also_while_it_makes_members() -> None:

@@ -58,6 +58,10 @@ class Ended:
         return Verdict.RUNTIME_ERROR if self.exit_code else Verdict.OK
 
 
+class DiedIdle(SpawnFailed):
+    """The member was gone before it had its code: nothing of the program has run."""
+
+
 class Execution:
     """Listens to the member while it is the program."""
 
@@ -102,12 +106,13 @@ class Execution:
             self._used_before_ns = member.used_before * 1000 if is_early else 0
             self.began = member.ready_at if is_early else time.monotonic_ns()
             self._start_timers()
-            if not is_early:
-                _Feeder(member, "code", code)
+            feeder = None if is_early else _Feeder(member, "code", code)
             _Feeder(member, "stdin", stdin)
             await self._until_gone()
             member.drain()
             self._measure()
+            if feeder is not None and feeder.is_refused and not self.ended.oom_kills and not self.ended.killed_for:
+                raise DiedIdle("it was gone before it had its code")
             if wanted:
                 found = collect(folder, wanted, most_bytes)
                 self.ended.files, self.ended.notes = found.files, found.notes
@@ -218,6 +223,7 @@ class _Feeder:
     def __init__(self, member: Member, name: str, data: bytes) -> None:
         self._member, self._name, self._data = member, name, memoryview(data)
         self._waits = False
+        self.is_refused = False  # nobody is there to read it, or not all of it
         self._write()
 
     def _write(self) -> None:
@@ -231,7 +237,7 @@ class _Feeder:
                 asyncio.get_running_loop().add_writer(descriptor, self._write)
             return
         except OSError:
-            pass  # the program does not want it
+            self.is_refused = True  # the program may not want its input; its code it does
         if self._waits:
             asyncio.get_running_loop().remove_writer(descriptor)
         os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import marshal
 import math
 import time
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jobyard.executors.sandbox.daemon.execution import Ended, Execution, Tell
+from jobyard.executors.sandbox.daemon.execution import DiedIdle, Ended, Execution, Tell
 from jobyard.executors.sandbox.daemon.inside import protocol
 from jobyard.executors.sandbox.daemon.languages import Definition
 from jobyard.executors.sandbox.daemon.member import SpawnFailed
@@ -22,10 +23,12 @@ from jobyard.executors.sandbox.daemon.requests import problem
 from jobyard.executors.sandbox.daemon.toolchain import Toolchain
 from jobyard.executors.sandbox.wire import Compiled, Fault, File, Finished, Language, Limits, Refused, Run, Verdict
 
+_log = logging.getLogger(__name__)
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
 _LOOK_FOR_LOSS_S = 3.0  # many namespaces take their time to die, and its descriptors go last
 _MARSHAL = 2  # plain values only, and the same in every version since: members may run another Python
 _COLLECT_BYTES = 16 << 20
+_DEAD_IN_A_ROW = 16  # as many as a pool may have
 NOT_BEGUN: Final = "the zygote was lost before the program began"
 _WHILE_IT_RAN = "the zygote was lost while the program ran"
 
@@ -165,6 +168,24 @@ class Supervisor:
         collect_bytes: int = _COLLECT_BYTES,
     ) -> tuple[Ended, float]:
         """One member's whole life with a program; how it ended, and how long the member took to come."""
+        for _ in range(_DEAD_IN_A_ROW):
+            try:
+                return await self._execute(kind, code, limits, stdin, asked, tell, collect, collect_bytes)
+            except DiedIdle:
+                _log.warning("a member of kind %s had died in its pool", kind)
+        raise Fails(Fault.SPAWN_FAILED, "members die before they have their code")
+
+    async def _execute(
+        self,
+        kind: str,
+        code: bytes,
+        limits: Limits,
+        stdin: bytes,
+        asked: float,
+        tell: Tell | None,
+        collect: tuple[str, ...],
+        collect_bytes: int,
+    ) -> tuple[Ended, float]:
         nursery = self.place.nursery  # it may be another one when this is over
         try:
             member = self.place.take(kind, limits)
@@ -174,6 +195,8 @@ class Supervisor:
         try:
             execution = Execution(member, limits, tell)
             ended = await execution.run(code, stdin, collect, collect_bytes)
+        except DiedIdle:
+            raise
         except SpawnFailed as error:
             raise await _lost(nursery, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
         except OSError as error:
