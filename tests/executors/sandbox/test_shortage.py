@@ -115,7 +115,7 @@ async def test_a_driver_that_is_made_for_a_run_counts_from_its_code() -> None:
         assert seen.cpu_time_ms <= seen.execution_time_ms * (os.cpu_count() or 1) + 10
 
 
-async def test_a_socket_may_have_the_longest_name_there_is(tmp_path: Path) -> None:
+async def test_a_socket_may_have_the_longest_name_there_is() -> None:
     with tempfile.TemporaryDirectory(prefix="long-") as short:
         folder = Path(short) / ("f" * (107 - len(short) - 1 - 14))
         folder.mkdir()

@@ -169,45 +169,30 @@ class Supervisor:
     ) -> tuple[Ended, float]:
         """One member's whole life with a program; how it ended, and how long the member took to come."""
         for _ in range(_DEAD_IN_A_ROW):
+            nursery = self.place.nursery  # it may be another one when this is over
             try:
-                return await self._execute(kind, code, limits, stdin, asked, tell, collect, collect_bytes)
+                member = self.place.take(kind, limits)
+            except SpawnFailed as error:
+                raise await _lost(nursery, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
+            self.running += 1
+            try:
+                execution = Execution(member, limits, tell)
+                ended = await execution.run(code, stdin, collect, collect_bytes)
             except DiedIdle:
                 _log.warning("a member of kind %s had died in its pool", kind)
+                continue
+            except SpawnFailed as error:
+                raise await _lost(nursery, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
+            except OSError as error:
+                raise await _lost(nursery, str(error)) from error
+            finally:
+                self.running -= 1
+                nursery.bury(member)
+                self.place.refill(kind)
+            if not ended.was_told and ended.killed_for is None and not ended.oom_kills:
+                raise await _lost(nursery, "the member's init ended without a word")
+            return ended, max(0.0, execution.began / 1e6 - asked * 1e3)
         raise Fails(Fault.SPAWN_FAILED, "members die before they have their code")
-
-    async def _execute(
-        self,
-        kind: str,
-        code: bytes,
-        limits: Limits,
-        stdin: bytes,
-        asked: float,
-        tell: Tell | None,
-        collect: tuple[str, ...],
-        collect_bytes: int,
-    ) -> tuple[Ended, float]:
-        nursery = self.place.nursery  # it may be another one when this is over
-        try:
-            member = self.place.take(kind, limits)
-        except SpawnFailed as error:
-            raise await _lost(nursery, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
-        self.running += 1
-        try:
-            execution = Execution(member, limits, tell)
-            ended = await execution.run(code, stdin, collect, collect_bytes)
-        except DiedIdle:
-            raise
-        except SpawnFailed as error:
-            raise await _lost(nursery, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
-        except OSError as error:
-            raise await _lost(nursery, str(error)) from error
-        finally:
-            self.running -= 1
-            nursery.bury(member)
-            self.place.refill(kind)
-        if not ended.was_told and ended.killed_for is None and not ended.oom_kills:
-            raise await _lost(nursery, "the member's init ended without a word")
-        return ended, max(0.0, execution.began / 1e6 - asked * 1e3)
 
 
 async def _lost(
