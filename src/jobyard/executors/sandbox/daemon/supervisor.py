@@ -199,7 +199,7 @@ async def _lost(
     nursery: Nursery,
     otherwise: str,
     fault: Fault = Fault.INTERNAL,
-    words: str = "the zygote was lost while the program ran",
+    words: str = _WHILE_IT_RAN,
 ) -> Fails:
     """The zygote's end is seen a moment after that of its members."""
     if await nursery.is_lost_within(_LOOK_FOR_LOSS_S):

@@ -38,10 +38,15 @@ def _hold(first: int, size: int) -> None:
     if made in (None, ctypes.c_void_p(-1).value):
         return
     place = -(-made // _HUGE) * _HUGE
+    # What lies around it goes now: once it has moved, its old place may be anybody's.
+    for begin, end in ((made, place), (place + size, made + size + _HUGE)):
+        if end > begin:
+            _libc.munmap(begin, end - begin)
     ctypes.memmove(place, first, size)
     if _libc.madvise(place, size, _COLLAPSE) == 0 and _libc.mprotect(place, size, _READ | _EXECUTE) == 0:
         _libc.mremap(place, size, size, _MOVE_TO, first)  # in one step, for it is what runs us
-    _libc.munmap(made, size + _HUGE)
+    else:
+        _libc.munmap(place, size)
 
 
 def _code(maps: str, own: str) -> tuple[int, int]:
