@@ -69,13 +69,13 @@ async def test_members_that_die_before_they_are_ready_leave_nothing() -> None:
         await until_full(talk)
         pid = talk.daemon_pid
         before = len(family(pid))
-        for _ in range(4):
+        for moment in range(8):
             small = [Limits(disk_mb=OWN_DISK, memory_mb=size, time_seconds=1) for size in (4, 8, 16)] * 8
             runs = [Run(id=0, language="javascript", source=b"1", limits=each) for each in small]
             if "javascript" not in {known.name for known in (await talk.ask()).languages}:
                 runs = [Run(id=0, language="python", source=b"1", limits=each) for each in small]
             answers = [talk.begin(run)[1] for run in runs]
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(moment * 0.005)  # nothing made yet, and most of them
             os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(0.3)
             os.kill(pid, signal.SIGCONT)
