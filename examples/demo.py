@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.console import Console
 
 from jobyard import Jobyard
+from jobyard.cli.app_loader import load_app
+from jobyard.cli.commands.top import watch
+from jobyard.config.settings import DEMO_SECONDS
 from jobyard.errors import JobyardError
-from jobyard.main.cli.app import load_app
-from jobyard.main.cli.top import watch
-from jobyard.main.settings import DEMO_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
 APP = "examples.demo_app:yard"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobyard.main.levels import COMPONENTS
+from jobyard.config.log_levels import COMPONENTS
 
 pytest_plugins = ["tests.servers.fixtures"]
 

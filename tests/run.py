@@ -22,10 +22,10 @@ FEW = 10
 PARTS = (
     ("stories", ("tests/story",)),
     ("conformance", ("tests/conformance",)),
-    ("doors", ("tests/doors", "tests/browser", "tests/client")),
+    ("doors", ("tests/server", "tests/browser", "tests/client")),
     ("stores", ("tests/stores",)),
 )
-LAST = (("sandbox", ("tests/executors/sandbox",)),)
+LAST = (("sandbox", ("tests/sandbox",)),)
 REST = ("rest", ("tests", "src", *(f"--ignore={path}" for _, paths in PARTS + LAST for path in paths)))
 _FAILED = re.compile(r"^(?:FAILED|ERROR) ((?:tests|src)/\S+\.py::\S.*?)(?: - .*)?$", re.MULTILINE)
 _ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many on each store

@@ -86,8 +86,8 @@ class Watched:
 
         return watched
 
-    def twin(self) -> Store:
-        twin = self._store.twin()
+    def for_event_loop(self) -> Store:
+        twin = self._store.for_event_loop()
         return self.as_store() if twin is self._store else Watched(twin, self._first).as_store()
 
     def as_store(self) -> Store:

@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from bench.contender import Outcome
 from bench.yard.workload import GROUPS, run
-from jobyard.main.config.shape import ServerSection
-from jobyard.main.entry import entry
-from jobyard.main.serve import Server, listen, settings_of, url_of
-from jobyard.main.stores import make_store
-from jobyard.service.submit import AnyKind
+from jobyard.config.sections import ServerSection
+from jobyard.config.store_factory import make_store
+from jobyard.operations.submit import AnyKind
+from jobyard.server.bootstrap import entry
+from jobyard.server.server import Server, listen, settings_of, url_of
 
 CONNECTIONS = 64
 WARM_UP = 500

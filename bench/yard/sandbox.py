@@ -16,10 +16,10 @@ import msgspec
 
 from bench.contender import Outcome
 from bench.yard.starting import PROGRAM, Times
-from jobyard.executors.sandbox.attacks.leftovers import descendants
-from jobyard.executors.sandbox.attacks.own import DidNotStart, own_daemon
-from jobyard.executors.sandbox.attacks.talk import talking
-from jobyard.executors.sandbox.wire import Finished, Frames, FromDaemon, Output, Run, State, Verdict, frame
+from jobyard.sandbox.attacks.leftovers import descendants
+from jobyard.sandbox.attacks.own import DidNotStart, own_daemon
+from jobyard.sandbox.attacks.talk import talking
+from jobyard.sandbox.protocol import Finished, Frames, FromDaemon, Output, Run, State, Verdict, frame
 
 PAUSE_SECONDS = 0.015  # the pool is full again: what is measured is a run, not its refilling
 WARM_UP = 20

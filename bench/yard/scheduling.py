@@ -14,9 +14,9 @@ from jobyard import Jobyard
 from jobyard.domain.events import Event, TickDecided
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule, Verdict
+from jobyard.operations.schedules import COLLECTION, definition
 from jobyard.ports.store import Store
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import COLLECTION, definition
 
 DUE = 1000
 EVERY_SECONDS = 3

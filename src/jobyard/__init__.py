@@ -4,13 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jobyard.app.jobyard import Jobyard
+    from jobyard.app.task import Call, Handle
     from jobyard.domain.job import Job, QueueSettings, State, Unique, UniqueScope
     from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
     from jobyard.domain.retry import Delays, Exponential, Fixed
     from jobyard.executors.python.context import BlockingContext, Context
-    from jobyard.main.definition import Call, Handle
-    from jobyard.main.yard import Jobyard
-    from jobyard.ports.store import Filter
+    from jobyard.ports.admin_store import Filter
 
 __all__ = [
     "BlockingContext",
@@ -40,9 +40,9 @@ _PLACES = {
     "jobyard.domain.outcome": ("Cancel", "Done", "Failed", "Handoff", "Park", "Snooze"),
     "jobyard.domain.retry": ("Delays", "Exponential", "Fixed"),
     "jobyard.executors.python.context": ("BlockingContext", "Context"),
-    "jobyard.main.definition": ("Call", "Handle"),
-    "jobyard.main.yard": ("Jobyard",),
-    "jobyard.ports.store": ("Filter",),
+    "jobyard.app.task": ("Call", "Handle"),
+    "jobyard.app.jobyard": ("Jobyard",),
+    "jobyard.ports.admin_store": ("Filter",),
 }
 
 

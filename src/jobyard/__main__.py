@@ -1,5 +1,5 @@
 """`python -m jobyard`: the command line."""
 
-from jobyard.main.cli import main
+from jobyard.cli import main
 
 main()

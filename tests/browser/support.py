@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from playwright.async_api import ConsoleMessage, Page, Request, async_playwright
-from tests.doors.scenes import api
-from tests.doors.support import Scene, serving
+from tests.server.scenes import api
+from tests.server.support import Scene, serving
 from tests.servers.absent import Absent, need
 from tests.servers.fixtures import absent
 
-from jobyard.doors.http.routes import all_routes
+from jobyard.server.routes.table import all_routes
 
 # The tests may run as root in a container, where the browser's own sandbox does not start.
 WORDS = ("--no-sandbox", "--disable-dev-shm-usage")

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import expect
 from tests.browser.support import Window, window
-from tests.doors.scenes import hand_in, ids
+from tests.server.scenes import hand_in, ids
 
-from jobyard.doors.http.routes import all_routes
+from jobyard.server.routes.table import all_routes
 
 LISTEN = """() => new Promise((resolve) => {
   const source = new EventSource("/v1/events");

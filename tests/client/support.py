@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.doors.support import Scene, serving
+from tests.server.support import Scene, serving
 
 from jobyard import Context, Jobyard
 from jobyard.client import Client
-from jobyard.doors.http.routes import all_routes
+from jobyard.server.routes.table import all_routes
 
 
 class Site:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from tests.main.cli_support import PATIENCE_SECONDS, Shop, shop
+from tests.cli.support import PATIENCE_SECONDS, Shop, shop
 from tests.support import eventually
 
 from jobyard import Jobyard
 from jobyard.domain.job import Job, State
-from jobyard.ports.store import Filter
+from jobyard.ports.admin_store import Filter
 
 __all__ = ["shop"]
 
@@ -277,8 +277,8 @@ def test_a_server_that_is_away_is_one_line() -> None:
 
 
 PATIENT = """
-from jobyard.main import remote
+from jobyard.cli import remote
 remote.PATIENCE_SECONDS = 0
-from jobyard.main.cli import main
+from jobyard.cli import main
 main()
 """

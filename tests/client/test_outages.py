@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 from tests.client.support import Site, make_yard
-from tests.doors.support import Scene, serving
+from tests.server.support import Scene, serving
 from tests.servers.proxy import Mode, Proxy
 from tests.support import ROOT, Watched, eventually
 
 from jobyard.client import Client, RemoteJob, job_request
-from jobyard.doors.http.routes import all_routes
 from jobyard.errors import ResultNotReady, ServerUnavailable, StoreUnavailable
 from jobyard.ports.clock import SystemClock
+from jobyard.server.routes.table import all_routes
 from jobyard.stores.memory import MemoryStore
 
 

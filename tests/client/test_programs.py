@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from tests.client.support import Site
-from tests.executors.sandbox.fake import daemon
+from tests.sandbox.fake import daemon
 from tests.support import eventually
 
+from jobyard.app.sandbox import give_sandbox
 from jobyard.client import BlockingClient, Client, ExecuteBatchRequest, ExecuteRequest
+from jobyard.config.sections import SandboxSection
 from jobyard.errors import BadInput, JobNotFound, StoreUnavailable
-from jobyard.main.config.shape import SandboxSection
-from jobyard.main.sandbox import give_sandbox
-from jobyard.service.sandboxes import Sandboxes
+from jobyard.operations.sandboxes import Sandboxes
 
 
 @pytest.fixture

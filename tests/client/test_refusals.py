@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 from tests.client.support import Site, make_yard
-from tests.doors.support import Scene, serving
+from tests.server.support import Scene, serving
 
 from jobyard import errors
 from jobyard.client import Client, job_request
-from jobyard.client.refusals import CLASSES, refusal
+from jobyard.client.errors import CLASSES, refusal
 from jobyard.client.transport import pause
-from jobyard.doors.http.door import ServerSettings
-from jobyard.doors.http.problems import from_error
-from jobyard.doors.http.routes import all_routes
 from jobyard.errors import (
     ConfigurationError,
     JobyardError,
@@ -31,6 +28,9 @@ from jobyard.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
+from jobyard.server.dependencies import ServerSettings
+from jobyard.server.problems import from_error
+from jobyard.server.routes.table import all_routes
 
 EVERY = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, JobyardError)]
 

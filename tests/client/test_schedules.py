@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.cli.support import Shop, shop
 from tests.client.support import Site
 from tests.client.test_command_line import Far, far
-from tests.main.cli_support import Shop, shop
 
 from jobyard.client import BlockingClient, Client
 from jobyard.errors import BadInput, BadOption, NotAllowed, NotFound, NotPossible

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
-from tests.doors.support import serving
+from tests.server.support import serving
 from tests.support import python
 
 from jobyard.client import Client
@@ -32,7 +32,7 @@ async def test_the_trace_travels_with_the_request() -> None:
 
 def test_who_does_not_trace_loads_nothing(tmp_path: Any) -> None:
     code = (
-        "import sys; from jobyard.client.trace import trace_headers; "
+        "import sys; from jobyard.client.tracing import trace_headers; "
         "print(trace_headers(), any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert python("-c", code, cwd=tmp_path).stdout == "{} False\n"

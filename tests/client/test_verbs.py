@@ -24,7 +24,7 @@ from jobyard.errors import (
     ResultNotReady,
     WorkerNotFound,
 )
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 
 
 async def test_a_job_is_handed_in_done_and_its_result_awaited(here: Site, client: Client) -> None:

@@ -33,7 +33,9 @@ from jobyard.domain.outcome import Handoff, Outcome
 from jobyard.domain.retry import Fixed
 from jobyard.domain.state import Settlement, judge
 from jobyard.errors import BadInput, JobyardError
-from jobyard.ports.store import Action, GroupInfo, Store, Tick, TickInfo
+from jobyard.ports.admin_store import Action, GroupInfo
+from jobyard.ports.schedule_store import Tick, TickInfo
+from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 

@@ -66,7 +66,7 @@ def spread_of_one(folder: Path, clock: ManualClock) -> Store:
 
 
 def _spread(folder: Path, clock: ManualClock, queues: tuple[str, ...]) -> Store:
-    from jobyard.stores.spread import SpreadStore  # noqa: PLC0415
+    from jobyard.stores.sharded import SpreadStore  # noqa: PLC0415
 
     main = _memories.setdefault(folder, memory(folder, clock))
     return SpreadStore(main, dict.fromkeys(queues, sqlite(folder, clock)))

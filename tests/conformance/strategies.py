@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jobyard.domain.job import Unique, UniqueScope
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
-from jobyard.ports.store import Verdict
+from jobyard.domain.schedule import Verdict
 
 # Few names, so that histories meet: a fault shows only where jobs compete.
 QUEUES = ("one", "two")

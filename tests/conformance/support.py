@@ -12,8 +12,12 @@ from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.outcome import Done, Outcome
 from jobyard.domain.retry import Fixed
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, judge
-from jobyard.ports.store import Armed, Decided, Decision, Exchange, GroupInfo, QueueInfo, Store, Tick, Verdict
+from jobyard.ports.admin_store import GroupInfo, QueueInfo
+from jobyard.ports.job_store import Exchange
+from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick
+from jobyard.ports.store import Store
 
 LEASE_SECONDS = 15.0
 WORKER = "worker-1"

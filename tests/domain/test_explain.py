@@ -13,7 +13,8 @@ from jobyard.domain.job import NewJob, QueueSettings
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Done, Park
 from jobyard.domain.state import Settlement, judge
-from jobyard.ports.store import Action, WorkerInfo
+from jobyard.ports.admin_store import Action
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -91,7 +92,7 @@ async def settle(store: MemoryStore, lease: Lease, outcome: Done | Park) -> None
 
 
 async def give_a_worker(store: MemoryStore) -> None:
-    await store.beat(WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), 60)
+    await store.heartbeat(WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), 60)
 
 
 async def remove(store: MemoryStore, facts: Standing, cause: Cause) -> None:

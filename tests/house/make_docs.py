@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import click
 from tests.house.repository import DOCS
 
-from jobyard.main.cli import cli
-from jobyard.main.settings import SETTINGS, STORE_QUEUES
+from jobyard.cli import cli
+from jobyard.config.settings import SETTINGS, STORE_QUEUES
 
 COMMAND = "`python -m tests.house.make_docs`"
 WIDTH = 100
@@ -43,7 +43,7 @@ def command_line() -> str:
 
 CONFIGURATION = """# Configuration
 
-Made by {command} from [`main/settings.py`](../src/jobyard/main/settings.py).
+Made by {command} from [`config/settings.py`](../src/jobyard/config/settings.py).
 
 A flag wins over variables, a variable over the file, the file over the default. The file is `jobyard.yaml` in the
 current folder, or the one that `--config` names; it needs `pip install 'jobyard[server]'`. `jobyard check` says what is

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from tests.house.repository import ROOT
 
-DOORS = ROOT / "src/jobyard/doors"
+SERVER = ROOT / "src/jobyard/server"
 # What makes a problem document: its status first, then its code.
 MAKERS = {"HttpError", "problem", "_refuse"}
 
 
 def refusals() -> dict[str, set[int]]:
     found: dict[str, set[int]] = defaultdict(set)
-    for path in sorted(DOORS.rglob("*.py")):
+    for path in sorted(SERVER.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             for status, code in _problem(node, f"{path.name}:{getattr(node, 'lineno', 0)}"):
                 found[code] |= {status} - {0}

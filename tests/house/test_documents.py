@@ -90,7 +90,7 @@ def output_of(block: Block) -> str | None:
 
 def test_the_readme_shows_the_promised_program() -> None:
     shown = [block.text for block in RUNNABLE if block.path == ROOT / "README.md"]
-    assert shown == [(ROOT / "tests/main/program.py.txt").read_text("utf-8")]
+    assert shown == [(ROOT / "tests/app/program.py.txt").read_text("utf-8")]
 
 
 def test_there_is_something_to_run() -> None:

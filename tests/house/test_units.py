@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.house.repository import ROOT
 
-from jobyard.main.cli.serving import END_SECONDS
-from jobyard.main.cli.worker import LONGEST_END_SECONDS
-from jobyard.main.config.shape import Configuration
+from jobyard.cli.commands.worker import LONGEST_END_SECONDS
+from jobyard.cli.server_process import END_SECONDS
+from jobyard.config.sections import Configuration
 
 UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
 NAMES = {path.name.partition(".")[0].removeprefix("jobyard-").rstrip("@"): path for path in UNITS}

@@ -6,8 +6,8 @@ import pytest
 from tests.support import Events, Watched
 
 from jobyard.domain.schedule import Schedule
+from jobyard.operations.schedules import Schedules, definition
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import Schedules, definition
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 

@@ -6,8 +6,8 @@ from tests.support import Watched
 
 from jobyard.domain.job import Job, State
 from jobyard.domain.schedule import Verdict
-from jobyard.ports.store import Action, Filter
-from jobyard.service.schedules import Schedules
+from jobyard.operations.schedules import Schedules
+from jobyard.ports.admin_store import Action, Filter
 from jobyard.testing.clock import START
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

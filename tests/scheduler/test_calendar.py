@@ -13,9 +13,9 @@ from tests.support import Events
 
 from jobyard.domain.instant import instant, rfc3339
 from jobyard.domain.schedule import Verdict
+from jobyard.operations.schedules import Schedules
 from jobyard.ports.store import Store
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import Schedules
 from jobyard.testing.clock import ManualClock
 
 

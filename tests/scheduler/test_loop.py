@@ -16,14 +16,14 @@ from jobyard.domain.events import SchedulerStarted, SchedulerStopped, StoreBack,
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Verdict
 from jobyard.errors import StoreUnavailable
-from jobyard.observe.logs import LogObserver
-from jobyard.observe.metrics import Metrics
+from jobyard.observability.logs import LogObserver
+from jobyard.observability.metrics import Metrics
+from jobyard.operations.schedules import Schedules
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Store
 from jobyard.scheduler import scheduler as module
 from jobyard.scheduler.clock import StoreClock
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import Schedules
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import START, ManualClock
 

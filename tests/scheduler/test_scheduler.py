@@ -13,9 +13,9 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.schedule import Schedule, Verdict
 from jobyard.errors import StoreUnavailable
+from jobyard.operations.schedules import COLLECTION, Schedules
 from jobyard.scheduler import timetable
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import COLLECTION, Schedules
 from jobyard.testing.clock import START, ManualClock
 
 

@@ -11,8 +11,8 @@ from tests.support import Events
 
 from jobyard.domain.events import StoreTrouble, TickDecided
 from jobyard.errors import StoreUnavailable
+from jobyard.operations.schedules import Schedules
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import Schedules
 
 
 async def test_a_store_that_is_away_makes_no_other_late(tmp_path: Path) -> None:

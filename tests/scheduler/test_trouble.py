@@ -11,11 +11,11 @@ from tests.support import Events, Watched
 
 from jobyard.domain.events import StoreTrouble, TickDecided
 from jobyard.errors import BadInput, StoreUnavailable
+from jobyard.operations.schedules import COLLECTION, LOG, Schedules
 from jobyard.scheduler import firing, following, timetable
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.service.schedules import COLLECTION, LOG, Schedules
 from jobyard.stores.memory import MemoryStore
-from jobyard.stores.spread import SpreadStore
+from jobyard.stores.sharded import SpreadStore
 from jobyard.testing.clock import START, ManualClock
 
 

@@ -14,7 +14,8 @@ from tests.servers import shared
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Done, Outcome
 from jobyard.domain.state import Settlement, judge
-from jobyard.ports.store import Exchange, Store
+from jobyard.ports.job_store import Exchange
+from jobyard.ports.store import Store
 from jobyard.stores.postgres import PostgresStore
 
 

@@ -8,7 +8,7 @@ from tests.support import Watched
 
 from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
-from jobyard.stores.spread import SpreadStore
+from jobyard.stores.sharded import SpreadStore
 from jobyard.stores.sqlite import SqliteStore
 from jobyard.testing.clock import ManualClock
 

@@ -12,7 +12,7 @@ from tests.stores.test_redis_cost import count, server
 from tests.stores.test_sqlite_cost import File
 
 from jobyard.domain.job import NewJob
-from jobyard.ports.store import PLACES_LOOKED_AT
+from jobyard.ports.admin_store import PLACES_LOOKED_AT
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.sqlite import insert
 from jobyard.stores.sqlite.ages import ages

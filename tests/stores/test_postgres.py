@@ -13,7 +13,8 @@ from tests.support import eventually
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.outcome import Failed
 from jobyard.errors import BadInput, StoreReadOnly, StoreUnavailable
-from jobyard.ports.store import Action, Level
+from jobyard.ports.admin_store import Action
+from jobyard.ports.store import Level
 from jobyard.stores.postgres import PostgresStore
 
 __all__ = ["connection", "schema", "store"]
@@ -157,7 +158,7 @@ async def test_a_server_that_takes_no_writes(store: PostgresStore, postgres_url:
     async with opened(url, schema) as reader:
         with pytest.raises(StoreReadOnly):
             await reader.insert([new()])
-        assert any(finding.level is Level.FAIL and finding.what == "writable" for finding in await reader.examine())
+        assert any(finding.level is Level.FAIL and finding.what == "writable" for finding in await reader.diagnose())
 
 
 async def test_idle_groups_leave_no_rows_behind(store: PostgresStore, schema: str, connection: Any) -> None:

@@ -136,7 +136,7 @@ async def test_an_old_snapshot_costs_while_it_is_open_and_is_named(
         async with old.transaction(isolation="repeatable_read"):
             await old.fetchval("SELECT count(*) FROM pg_class")
             await costs(connection, store)
-            warned = [finding for finding in await store.examine() if finding.what == "snapshot"]
+            warned = [finding for finding in await store.diagnose() if finding.what == "snapshot"]
             assert any(finding.level is Level.WARN and "the report" in finding.says for finding in warned)
             assert any(str(old.get_server_pid()) in finding.cure for finding in warned)
         await old.close()

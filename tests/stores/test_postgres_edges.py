@@ -13,10 +13,10 @@ from tests.servers import PostgresServer
 from tests.stores.postgres_support import connection, schema, store
 from tests.support import eventually
 
+from jobyard.config.store_factory import make_store
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.outcome import Done
 from jobyard.errors import NotPossible, StoreUnavailable
-from jobyard.main.stores import make_store
 from jobyard.stores.postgres import PostgresStore
 
 __all__ = ["connection", "schema", "store"]

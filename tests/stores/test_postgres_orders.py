@@ -12,7 +12,7 @@ from tests.stores.postgres_support import connection, exchange, schema, store
 from tests.support import eventually
 
 from jobyard.domain.job import State
-from jobyard.ports.store import Exchange
+from jobyard.ports.job_store import Exchange
 from jobyard.stores.postgres import PostgresStore
 from jobyard.stores.postgres.ordering import Order, Orders
 

@@ -16,9 +16,9 @@ from tests.stores.postgres_support import connection, done, new_schema, opened, 
 from tests.support import eventually
 
 from jobyard.domain.job import QueueSettings, Unique
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import Armed, Decided, Decision, Tick, Verdict
-from jobyard.ports.timekeeping import KEPT_TICKS
+from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick
 from jobyard.stores.postgres import PostgresStore
 from jobyard.stores.postgres.pool import Pool
 from jobyard.stores.postgres.timekeeping import tick_columns

@@ -14,10 +14,10 @@ from tests.servers.postgres import program
 from tests.story.engines import place
 from tests.support import eventually
 
+from jobyard.config.store_factory import make_store
 from jobyard.domain.job import QueueSettings, Unique
 from jobyard.domain.outcome import Done
 from jobyard.errors import StoreUnavailable
-from jobyard.main.stores import make_store
 from jobyard.ports.store import Store
 
 

@@ -14,9 +14,12 @@ from tests.servers import Certificate, RedisServer
 from tests.stores.redis_support import alone, jobs, keys, running, server, store
 
 from jobyard.domain.job import NewJob, QueueSettings, State, Unique
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NewerSchema, NotPossible, StoreFull, StoreReadOnly, StoreUnavailable
-from jobyard.ports.store import Action, Entry, Filter, Finding, Level, Verdict
+from jobyard.ports.admin_store import Action, Filter
+from jobyard.ports.record_store import LogEntry
+from jobyard.ports.store import Finding, Level
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.redis.exchange import EXCHANGE
 
@@ -99,7 +102,7 @@ async def test_what_the_first_layout_holds_goes_on(server: RedisServer) -> None:
     assert [one.applied for one in await store.migrations()] == [True, False]
     await store.open()
     assert [one.applied for one in await store.migrations()] == [True, True]
-    assert await store.read("audit", after=1) == [Entry(2, 2, b"second")]
+    assert await store.read("audit", after=1) == [LogEntry(2, 2, b"second")]
     assert await store.append("audit", b"third") == 3
     await store.close()
 
@@ -235,20 +238,20 @@ def level(findings: list[Finding], what: str) -> Level:
 async def test_what_is_wrong_with_the_engine_is_found() -> None:
     with running(appendonly="no") as server:
         store = RedisStore(server.url)
-        findings = await store.examine()
+        findings = await store.diagnose()
         assert level(findings, "persistence") is Level.WARN
         assert level(findings, "memory") is Level.OK
         server.ask("CONFIG", "SET", "appendonly", "yes")
         server.ask("CONFIG", "SET", "maxmemory", "3mb")
         server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-        findings = await store.examine()
+        findings = await store.diagnose()
         assert level(findings, "persistence") is Level.OK
         assert level(findings, "eviction") is Level.FAIL
         server.ask("REPLICAOF", "127.0.0.1", "1")
-        assert level(await store.examine(), "role") is Level.FAIL
+        assert level(await store.diagnose(), "role") is Level.FAIL
         server.kill()
     with pytest.raises(StoreUnavailable):
-        await store.examine()
+        await store.diagnose()
 
 
 async def test_a_replica_is_not_written(server: RedisServer, store: RedisStore) -> None:

@@ -21,7 +21,7 @@ async def test_a_user_who_may_not_ask_about_the_server(forbidden: str) -> None:
         await store.open()
         await store.insert(jobs("a"))
         assert [lease.job_id for lease in (await store.exchange("w", [], [], 1, 10.0)).leases] == ["a"]
-        found = await store.examine()
+        found = await store.diagnose()
         if "-info" in forbidden:
             assert [(finding.level, "does not let us ask" in finding.says) for finding in found] == [(Level.WARN, True)]
         else:

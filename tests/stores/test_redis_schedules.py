@@ -12,9 +12,9 @@ from tests.servers import RedisServer
 from tests.stores.redis_support import keys, running
 
 from jobyard.domain.job import QueueSettings, Unique
+from jobyard.domain.schedule import Verdict
 from jobyard.errors import BadInput, StoreFull
-from jobyard.ports.store import Armed, Decided, Decision, Verdict
-from jobyard.ports.timekeeping import KEPT_TICKS
+from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision
 from jobyard.stores.redis import RedisStore
 from jobyard.testing.clock import ManualClock
 

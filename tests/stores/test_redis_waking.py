@@ -11,7 +11,8 @@ from tests.stores.redis_support import jobs, server, store, until_there
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import StoreUnavailable
-from jobyard.ports.store import Action, Exchange
+from jobyard.ports.admin_store import Action
+from jobyard.ports.job_store import Exchange
 from jobyard.stores.redis import RedisStore
 
 __all__ = ["server", "store"]

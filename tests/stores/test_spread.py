@@ -14,12 +14,14 @@ from tests.story.engines import place
 from tests.support import ROOT, eventually
 
 from jobyard import Context, Jobyard
+from jobyard.config.store_factory import make_store
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.outcome import Done
 from jobyard.errors import BadInput, NotPossible, QueueFull, StoreUnavailable
-from jobyard.main.stores import make_store
-from jobyard.ports.store import Action, Filter, Level, WorkerInfo
-from jobyard.stores.spread import SpreadStore
+from jobyard.ports.admin_store import Action, Filter
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.ports.store import Level
+from jobyard.stores.sharded import SpreadStore
 
 
 @pytest.fixture
@@ -191,7 +193,7 @@ async def test_changes_and_looks_find_the_job_wherever_it_is(scene: Scene) -> No
 
 
 async def test_workers_live_in_all_stores_and_records_in_the_first(scene: Scene) -> None:
-    await scene.store.beat(WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), 15)
+    await scene.store.heartbeat(WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), 15)
     for store in (scene.main.as_store(), scene.mail.as_store(), scene.store):
         assert [worker.id for worker in await store.workers()] == ["w"]
     await scene.store.put("c", "k", b"1")
@@ -200,25 +202,25 @@ async def test_workers_live_in_all_stores_and_records_in_the_first(scene: Scene)
 
 
 async def test_each_finding_and_migration_names_its_store(scene: Scene) -> None:
-    findings = await scene.store.examine()
+    findings = await scene.store.diagnose()
     assert {finding.what.rpartition(" of ")[2] for finding in findings} == {scene.store.url, "memory://"}
     assert all(scene.store.url in migration.name for migration in await scene.store.migrations())
 
 
 async def test_a_store_that_cannot_be_asked_is_a_finding_beside_the_others(scene: Scene) -> None:
     scene.mail.failing = StoreUnavailable("away")
-    findings = await scene.store.examine()
+    findings = await scene.store.diagnose()
     assert [finding.says for finding in findings if finding.what == "store of memory://"] == ["away"]
     assert any(scene.store.url in finding.what for finding in findings)
     scene.main.failing = StoreUnavailable("away, too")
     with pytest.raises(StoreUnavailable, match="too"):
-        await scene.store.examine()
+        await scene.store.diagnose()
 
 
 async def test_jobs_from_before_the_queue_had_a_store_of_its_own(scene: Scene) -> None:
     [left] = await insert(scene.main.as_store(), new(queue="mail"))
     assert await scene.store.queues() == []
-    warning = next(finding for finding in await scene.store.examine() if finding.what == "queue mail")
+    warning = next(finding for finding in await scene.store.diagnose() if finding.what == "queue mail")
     assert (warning.level, "1 of its jobs" in warning.says) == (Level.WARN, True)
     assert await scene.store.get(left) is not None
     assert await scene.claim() == ["mail"]  # a worker of all queues runs them

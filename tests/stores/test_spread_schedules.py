@@ -12,9 +12,11 @@ from tests.stores.spread_scene import Scene
 from tests.support import Watched, eventually
 
 from jobyard.domain.instant import Instant
+from jobyard.domain.schedule import Verdict
 from jobyard.errors import BadInput, StoreUnavailable
-from jobyard.ports.store import Armed, Decided, Decision, Store, Tick, Verdict
-from jobyard.stores.spread import SpreadStore, patience
+from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick
+from jobyard.ports.store import Store
+from jobyard.stores.sharded import SpreadStore, patience
 
 KNOWN, STALE, AWAY = Decided(Decision.KNOWN), Decided(Decision.STALE), Decided(Decision.AWAY)
 

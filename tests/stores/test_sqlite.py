@@ -13,9 +13,11 @@ from tests.conformance.support import claim_one, complete
 from tests.support import eventually
 
 from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NotPossible, StoreFull, StoreUnavailable
-from jobyard.ports.store import Action, Filter, Tick, Verdict
+from jobyard.ports.admin_store import Action, Filter
+from jobyard.ports.schedule_store import Tick
 from jobyard.stores.sqlite import SqliteStore
 from jobyard.stores.sqlite.transaction import Transaction
 from jobyard.testing.clock import ManualClock

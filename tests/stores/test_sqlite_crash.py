@@ -9,9 +9,12 @@ import sqlite3
 from pathlib import Path
 
 from jobyard.domain.job import NewJob, QueueSettings, State
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
-from jobyard.ports.store import Filter, Store, Tick, Verdict
-from jobyard.service.read import Read
+from jobyard.operations.queries import Read
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.schedule_store import Tick
+from jobyard.ports.store import Store
 from jobyard.stores.sqlite import SqliteStore
 
 CUTS = 300 if os.environ.get("JOBYARD_SOAK") else 40

@@ -12,7 +12,8 @@ from tests.conformance.support import insert_one, new, tick
 
 from jobyard.domain.job import Unique
 from jobyard.errors import BadInput
-from jobyard.ports.store import Decided, Decision, Store
+from jobyard.ports.schedule_store import Decided, Decision
+from jobyard.ports.store import Store
 from jobyard.stores.sqlite import SqliteStore, connection, writer
 from jobyard.stores.sqlite.statements import migrations
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from jobyard.domain.job import NewJob, QueueSettings, State, Unique
 from jobyard.domain.lease import LeaseKey
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
-from jobyard.ports.store import Action, Decided, Tick, Verdict
+from jobyard.ports.admin_store import Action
+from jobyard.ports.schedule_store import Decided, Tick
 from jobyard.stores.sqlite import change, insert, schedules, settle
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim

@@ -17,8 +17,8 @@ from tests.story.marks import Marks
 from tests.story.process import PR_SET_PDEATHSIG, Orders, read_orders
 
 from jobyard import Jobyard
-from jobyard.main.stores import make_store
-from jobyard.observe.logs import LogObserver
+from jobyard.config.store_factory import make_store
+from jobyard.observability.logs import LogObserver
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.testing.history import RecordingStore
 

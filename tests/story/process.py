@@ -13,7 +13,7 @@ import msgspec
 from tests.story.app import declare
 
 from jobyard import Jobyard
-from jobyard.main.stores import make_store
+from jobyard.config.store_factory import make_store
 from jobyard.testing.history import RecordingStore
 
 ORDERS_VARIABLE = "STORY_ORDERS"

@@ -10,7 +10,7 @@ from tests.story.process import begin
 
 from jobyard.domain.job import State
 from jobyard.errors import JobNotFound
-from jobyard.ports.store import Filter
+from jobyard.ports.admin_store import Filter
 
 
 async def main() -> None:

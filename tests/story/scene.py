@@ -23,11 +23,11 @@ from tests.story.results import Kill, Result, record, recoveries, resumptions
 from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
 
 from jobyard import Jobyard
+from jobyard.config.store_factory import make_store
+from jobyard.domain.ids import new_id
 from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.errors import StoreError
-from jobyard.main.ids import new_id
-from jobyard.main.stores import make_store
-from jobyard.ports.store import Filter, QueueInfo
+from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.testing.history import History, RecordingStore, check, summary
 
 ROOT = Path(__file__).parents[2]

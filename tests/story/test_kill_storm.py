@@ -13,7 +13,7 @@ from tests.story.sizes import LEASE_SECONDS, RECOVERY_SLACK_SECONDS, SOAK, size
 
 from jobyard.domain.job import State
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, MAX_DEATHS
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
 

@@ -7,7 +7,7 @@ from tests.story.engines import on_every_store
 from tests.story.scene import Scene
 
 from jobyard.domain.job import Job, State
-from jobyard.ports.store import Filter
+from jobyard.ports.admin_store import Filter
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 

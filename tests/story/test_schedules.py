@@ -14,8 +14,8 @@ from tests.story.together import on_each
 from jobyard.domain.due import instants
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule, Verdict
-from jobyard.ports.store import Filter
-from jobyard.service.schedules import Schedules, definition
+from jobyard.operations.schedules import Schedules, definition
+from jobyard.ports.admin_store import Filter
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
 

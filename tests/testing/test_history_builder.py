@@ -9,7 +9,10 @@ import msgspec
 from jobyard.domain.job import AttemptError, Ending, Job, QueueSettings, State
 from jobyard.domain.lease import Ended, LeaseKey
 from jobyard.domain.retry import DEFAULT_BACKOFF
-from jobyard.ports.store import Action, Decided, Decision, Inserted, Verdict
+from jobyard.domain.schedule import Verdict
+from jobyard.ports.admin_store import Action
+from jobyard.ports.job_store import Inserted
+from jobyard.ports.schedule_store import Decided, Decision
 from jobyard.testing.history import History, check
 from jobyard.testing.history.events import (
     Accepted,

@@ -7,7 +7,7 @@ import time
 from tests.testing.test_history_builder import Story
 
 from jobyard.domain.job import Ending, State
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 
 
 def test_groups_take_turns_under_limits() -> None:

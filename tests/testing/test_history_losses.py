@@ -6,7 +6,8 @@ import pytest
 from tests.testing.test_history_builder import Story
 
 from jobyard.domain.job import State
-from jobyard.ports.store import Action, Decision
+from jobyard.ports.admin_store import Action
+from jobyard.ports.schedule_store import Decision
 
 
 def test_ticks_that_are_decided_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.testing.test_history_builder import Story
 
 from jobyard.domain.job import Ending, State
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 from jobyard.testing.history import CODES
 from jobyard.testing.history.events import AskExchange, Exchanged
 from jobyard.testing.history.reader import Operation

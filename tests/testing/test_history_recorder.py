@@ -21,9 +21,12 @@ from jobyard.domain.job import Job, NewJob, QueueSettings, Unique
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze
 from jobyard.domain.retry import Fixed
+from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, judge
 from jobyard.errors import JobyardError
-from jobyard.ports.store import Action, Filter, Store, Tick, Verdict
+from jobyard.ports.admin_store import Action, Filter
+from jobyard.ports.schedule_store import Tick
+from jobyard.ports.store import Store
 from jobyard.stores.memory.store import MemoryStore
 from jobyard.testing.history import History, RecordingStore, check, summary
 from jobyard.testing.history.events import Answer, Question
@@ -216,7 +219,7 @@ async def test_a_store_that_breaks_a_limit_is_found(
 
 async def test_answers_are_on_file_before_the_caller_sees_them(tmp_path: Path) -> None:
     store = RecordingStore(MemoryStore(TurnedClock()), tmp_path / "h")
-    assert store.twin() is store
+    assert store.for_event_loop() is store
     await store.insert([NewJob(id="a", kind="k")])
     answer = await store.exchange("w", [], ["default"], 1, 5.0)
     assert answer.leases[0].token.encode() in (tmp_path / "h").read_bytes()

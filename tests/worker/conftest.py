@@ -10,7 +10,7 @@ from tests.story.engines import place
 from tests.support import Events, Watched
 
 from jobyard import Jobyard
-from jobyard.main.stores import make_store
+from jobyard.config.store_factory import make_store
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from tests.support import Events, Watched, eventually
 from jobyard import Context, Jobyard, State
 from jobyard.domain import events as e
 from jobyard.errors import BadOption, WorkerNotFound
-from jobyard.ports.store import WorkerInfo
-from jobyard.service.control import COLLECTION
+from jobyard.operations.worker_control import COLLECTION
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.worker.worker import Worker
 
 

@@ -14,7 +14,7 @@ from tests.support import Events, eventually
 from jobyard import Context, Jobyard, State
 from jobyard.domain.events import Event
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import Exchange
+from jobyard.ports.job_store import Exchange
 from jobyard.stores.sqlite import SqliteStore
 
 

@@ -10,18 +10,20 @@ import pytest
 from tests.support import Events, eventually
 
 from jobyard import Context, Jobyard
+from jobyard.config.store_factory import make_store
 from jobyard.domain import events as e
 from jobyard.errors import StoreUnavailable
-from jobyard.main.stores import make_store
-from jobyard.ports.store import Exchange, QueueInfo, Store
+from jobyard.ports.admin_store import QueueInfo
+from jobyard.ports.job_store import Exchange
+from jobyard.ports.store import Store
 
 
 class Slow:
     """A store whose exchanges take a turn of the loop or more, and that knows how many are under way."""
 
-    def __init__(self, store: Store, *, is_apart: bool) -> None:
+    def __init__(self, store: Store, *, is_remote: bool) -> None:
         self._store = store
-        self.is_apart = is_apart
+        self.is_remote = is_remote
         self.under_way = self.most = 0
         self.wanted: list[int] = []
         self.failing = 0  # how many exchanges fail from now on
@@ -50,7 +52,7 @@ class Slow:
 
 @pytest.fixture
 def slow() -> Slow:
-    return Slow(make_store("memory://"), is_apart=True)
+    return Slow(make_store("memory://"), is_remote=True)
 
 
 @pytest.fixture
@@ -103,9 +105,9 @@ async def test_two_large_trips_overlap(yard: Jobyard, slow: Slow, events: Events
     assert events.of(e.SettlementRefused) == []
 
 
-@pytest.mark.parametrize(("is_apart", "concurrency"), [(False, 200), (True, 99)])
-async def test_otherwise_one_at_a_time(yard: Jobyard, slow: Slow, is_apart: bool, concurrency: int) -> None:
-    slow.is_apart = is_apart
+@pytest.mark.parametrize(("is_remote", "concurrency"), [(False, 200), (True, 99)])
+async def test_otherwise_one_at_a_time(yard: Jobyard, slow: Slow, is_remote: bool, concurrency: int) -> None:
+    slow.is_remote = is_remote
     handlers = Handlers(yard)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(1000)])
     async with yard.worker(concurrency=concurrency):

@@ -13,8 +13,8 @@ from jobyard import BlockingContext, Context, Handle, Job, Jobyard, State
 from jobyard.domain import events as e
 from jobyard.domain.job import Ending
 from jobyard.errors import LeaseLost
-from jobyard.ports.store import Action
-from jobyard.worker import run
+from jobyard.ports.admin_store import Action
+from jobyard.worker import attempt as run
 
 
 async def in_state(handle: Handle[object], state: State) -> Job | None:

@@ -1,12 +1,12 @@
 """A yard on a server: the same verbs, over HTTP."""
 
+from jobyard.api.schemas.events import CloudEvent
+from jobyard.api.schemas.execute import ExecuteBatchRequest, ExecuteRequest, ExecutionView
+from jobyard.api.schemas.jobs import JobFilter, JobRequest, JobSummary, JobView
 from jobyard.client.blocking import BlockingClient, BlockingJob
 from jobyard.client.client import Client
 from jobyard.client.jobs import RemoteJob
 from jobyard.client.requests import job_request
-from jobyard.service.wire import JobFilter, JobRequest, JobSummary, JobView
-from jobyard.service.wire_events import CloudEvent
-from jobyard.service.wire_execute import ExecuteBatchRequest, ExecuteRequest, ExecutionView
 
 __all__ = [
     "BlockingClient",

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from msgspec import UNSET
 
+from jobyard.api.schemas.access import AuditPage, AuditView, Me, TokenCreated, TokenList, TokenRequest, TokenView
+from jobyard.api.schemas.events import HealthView
 from jobyard.client.address import path
 from jobyard.client.transport import Transport, as_query
-from jobyard.service.access import Role
-from jobyard.service.tokens import checked_role
-from jobyard.service.wire_access import AuditPage, AuditView, Me, TokenCreated, TokenList, TokenRequest, TokenView
-from jobyard.service.wire_events import HealthView
+from jobyard.domain.access import Role
+from jobyard.operations.tokens import checked_role
 
 
 class AccessVerbs:

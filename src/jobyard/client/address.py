@@ -6,7 +6,7 @@ import os
 from urllib.parse import quote, urlsplit
 
 from jobyard.errors import ConfigurationError
-from jobyard.service.secret import secret
+from jobyard.operations.secrets import secret
 
 TOKEN = "JOBYARD_TOKEN"  # noqa: S105  # the variable's name
 

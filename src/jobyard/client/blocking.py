@@ -6,11 +6,11 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from jobyard.api.schemas.jobs import JobRequest, JobView
 from jobyard.client.client import PATIENCE_SECONDS, TIMEOUT_SECONDS, Client
 from jobyard.client.jobs import RemoteJob
 from jobyard.errors import JobyardError
-from jobyard.service.loop_thread import LoopThread
-from jobyard.service.wire import JobRequest, JobView
+from jobyard.operations.loop_thread import LoopThread
 
 END = object()
 P = ParamSpec("P")

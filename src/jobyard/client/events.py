@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from jobyard.api.schemas.events import CloudEvent
 from jobyard.client.address import path
 from jobyard.client.transport import Query, Transport, as_query, pause
 from jobyard.errors import ServerUnavailable, StoreUnavailable, TooManyRequests
-from jobyard.service.wire_events import CloudEvent
 
 # The server says something every 15 s at the latest.
 SILENCE_SECONDS = 45.0

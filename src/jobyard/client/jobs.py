@@ -11,15 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from jobyard.client.address import path
-from jobyard.client.refusals import class_of
-from jobyard.client.requests import job_request
-from jobyard.client.transport import Transport, as_query, pause
-from jobyard.domain.job import State
-from jobyard.errors import JobyardError, ResultNotReady
-from jobyard.ports.store import Action
-from jobyard.service.read import ENDS
-from jobyard.service.wire import (
+from jobyard.api.schemas.jobs import (
     MAX_BATCH,
     MAX_IDS,
     Accepted,
@@ -40,6 +32,14 @@ from jobyard.service.wire import (
     SignalAnswer,
     SignalRequest,
 )
+from jobyard.client.address import path
+from jobyard.client.errors import class_of
+from jobyard.client.requests import job_request
+from jobyard.client.transport import Transport, as_query, pause
+from jobyard.domain.job import State
+from jobyard.errors import JobyardError, ResultNotReady
+from jobyard.operations.queries import ENDS
+from jobyard.ports.admin_store import Action
 
 # A wait is asked anew this often, so that a lost connection cannot make it endless.
 ASK_AGAIN_SECONDS = 30.0

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from jobyard.api.schemas.execute import ExecuteBatchRequest, ExecuteRequest, ExecutionView, LanguageList
 from jobyard.client.address import path
 from jobyard.client.events import SILENCE_SECONDS
 from jobyard.client.jobs import new_key
 from jobyard.client.transport import Transport, as_query
 from jobyard.errors import ServerUnavailable
-from jobyard.service.wire_execute import ExecuteBatchRequest, ExecuteRequest, ExecutionView, LanguageList
 
 
 class ProgramVerbs:

@@ -6,10 +6,8 @@ from collections.abc import AsyncIterator
 
 from msgspec import UNSET, UnsetType
 
-from jobyard.client.address import path
-from jobyard.client.transport import Transport, as_query
-from jobyard.service.wire import KindList
-from jobyard.service.wire_queues import (
+from jobyard.api.schemas.jobs import KindList
+from jobyard.api.schemas.queues import (
     DrainAnswer,
     GroupPage,
     GroupView,
@@ -20,6 +18,8 @@ from jobyard.service.wire_queues import (
     WorkerList,
     WorkerView,
 )
+from jobyard.client.address import path
+from jobyard.client.transport import Transport, as_query
 
 
 class QueueVerbs:

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, UniqueRequest
 from jobyard.domain.job import Unique
 from jobyard.errors import BadInput, BadOption
 from jobyard.executors.python.payload import to_json
-from jobyard.service import options
-from jobyard.service.wire import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, UniqueRequest
+from jobyard.operations import job_options as options
 
 # The server has the last word about sizes; this only keeps a mistake from travelling.
 MOST_BYTES = 64 << 20

@@ -8,10 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from jobyard.client.address import path
-from jobyard.client.transport import Transport, as_query
-from jobyard.errors import BadOption, did_you_mean
-from jobyard.service.wire_schedules import (
+from jobyard.api.schemas.schedules import (
     HistoryPage,
     NextAnswer,
     PastView,
@@ -21,6 +18,9 @@ from jobyard.service.wire_schedules import (
     ScheduleRequest,
     ScheduleView,
 )
+from jobyard.client.address import path
+from jobyard.client.transport import Transport, as_query
+from jobyard.errors import BadOption, did_you_mean
 
 
 class ScheduleVerbs:

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from jobyard.api.schemas.jobs import MAX_PAGE
+from jobyard.api.schemas.queues import GroupPage
 from jobyard.client.address import path
 from jobyard.client.client import Client
-from jobyard.client.domain import (
+from jobyard.client.convert import (
     RawJob,
     RawPage,
     conditions_of,
@@ -25,9 +27,8 @@ from jobyard.domain.explain import Explanation
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, QueueSettings
 from jobyard.errors import JobNotFound, NotPossible, ResultNotReady
-from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueInfo, WorkerInfo
-from jobyard.service.wire import MAX_PAGE
-from jobyard.service.wire_queues import GroupPage
+from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
 
 # Ids in one query: it stays well below what servers and proxies take as a URL.
 AT_ONCE = 100
@@ -46,7 +47,7 @@ class ServerStore:
     """A Store as far as people need one; `jobyard --server` stands on it."""
 
     has_transactions = False
-    is_apart = True
+    is_remote = True
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -59,7 +60,7 @@ class ServerStore:
     async def close(self) -> None:
         await self.client.close()
 
-    def twin(self) -> ServerStore:
+    def for_event_loop(self) -> ServerStore:
         return self
 
     # People
@@ -169,7 +170,7 @@ class ServerStore:
     armed = stays("armed")
     decide = stays("decide")
     ticks = stays("ticks")
-    beat = stays("beat")
+    heartbeat = stays("heartbeat")
     put = stays("put")
     fetch = stays("fetch")
     fetch_all = stays("fetch_all")
@@ -177,5 +178,5 @@ class ServerStore:
     append = stays("append")
     read = stays("read")
     trim = stays("trim")
-    examine = stays("examine")
+    diagnose = stays("diagnose")
     migrations = stays("migrations")

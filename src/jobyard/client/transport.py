@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from jobyard.client.address import TOKEN, checked_url, found_token
-from jobyard.client.refusals import refusal
-from jobyard.client.trace import trace_headers
+from jobyard.client.errors import refusal
+from jobyard.client.tracing import trace_headers
 from jobyard.domain.instant import Instant
 from jobyard.errors import ConfigurationError, JobyardError, NotLetIn, QueueFull, ServerUnavailable
 

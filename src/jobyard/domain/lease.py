@@ -13,7 +13,7 @@ DEFAULT_LEASE_SECONDS = 12.0
 # A job whose worker died this often is quarantined: the job may be what kills them.
 MAX_DEATHS = 3
 # An answer that gave leases is at most so long on its way; after that it is taken for lost, and its leases may run out.
-UNSEEN_SECONDS = 30.0
+UNACKNOWLEDGED_SECONDS = 30.0
 # Renewing three times per lease leaves two chances for a hiccup.
 RENEWALS_PER_LEASE = 3
 

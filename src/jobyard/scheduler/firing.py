@@ -15,7 +15,8 @@ from jobyard.domain.events import Event, StoreTrouble, TickDecided, TickHeldUp
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Overlap, Verdict
 from jobyard.errors import StoreError, StoreUnavailable
-from jobyard.ports.store import Decided, Decision, Store, Tick
+from jobyard.ports.schedule_store import Decided, Decision, Tick
+from jobyard.ports.store import Store
 from jobyard.scheduler.timetable import Entry, Timetable
 
 TICKS_AT_ONCE = 250

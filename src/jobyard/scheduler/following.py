@@ -11,9 +11,10 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import StoreError
-from jobyard.ports.store import Record, Store
+from jobyard.operations.schedules import COLLECTION, LOG, LOG_KEPT, decode
+from jobyard.ports.record_store import Record
+from jobyard.ports.store import Store
 from jobyard.scheduler.timetable import Timetable
-from jobyard.service.schedules import COLLECTION, LOG, LOG_KEPT, decode
 
 log = logging.getLogger("jobyard.scheduler")
 

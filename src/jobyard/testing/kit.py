@@ -8,19 +8,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobyard.app.jobyard import Jobyard
+from jobyard.app.task import Definition
+from jobyard.config.store_factory import make_store
 from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import Job, NewJob, Progress
 from jobyard.domain.lease import Lease
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadOption
 from jobyard.executors.python.executor import PythonExecutor
-from jobyard.main.definition import Definition
-from jobyard.main.stores import make_store
-from jobyard.main.yard import Jobyard
-from jobyard.ports.store import Filter, Inserted, Store
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.job_store import Inserted
+from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
-from jobyard.worker.run import Run
+from jobyard.worker.attempt import Run
 
 # Nobody renews here, and a test may turn the clock far within one job.
 LEASE_SECONDS = 10 * 366 * 86_400.0

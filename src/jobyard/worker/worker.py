@@ -16,16 +16,18 @@ from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, MAX_DEATHS, Lease, Lease
 from jobyard.domain.outcome import Failed, Release, Snooze
 from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import NotPossible, StoreError
+from jobyard.operations.worker_control import Control
 from jobyard.ports.executor import Executor
+from jobyard.ports.job_store import Exchange
 from jobyard.ports.observer import Companion, Observer
-from jobyard.ports.store import Exchange, Store, WorkerInfo
-from jobyard.service.control import Control
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.ports.store import Store
+from jobyard.worker.attempt import Run
+from jobyard.worker.backoff import Trouble, tell_of_a_fault
+from jobyard.worker.exchange_batch import Order, Parcel, Trip, news, overlap
 from jobyard.worker.identity import worker_name
-from jobyard.worker.keeper import Keeper
-from jobyard.worker.pace import Pace
-from jobyard.worker.run import Run
-from jobyard.worker.trip import Order, Parcel, Trip, news, overlap
-from jobyard.worker.trouble import Trouble, tell_of_a_fault
+from jobyard.worker.lease_renewer import Keeper
+from jobyard.worker.throughput import Pace
 
 log = logging.getLogger("jobyard.worker")
 

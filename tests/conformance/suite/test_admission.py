@@ -20,7 +20,8 @@ from tests.conformance.support import (
 )
 
 from jobyard.domain.outcome import Done, Failed, Release, Snooze
-from jobyard.ports.store import Action, Store
+from jobyard.ports.admin_store import Action
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 

@@ -6,7 +6,8 @@ from tests.conformance.support import claim_one, complete, insert_one, new, sett
 
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.outcome import Failed
-from jobyard.ports.store import Action, Filter, QueueAges, Store
+from jobyard.ports.admin_store import Action, Filter, QueueAges
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 EVERYTHING = Filter()

@@ -20,7 +20,8 @@ from tests.conformance.support import (
 from jobyard.domain.instant import FOREVER
 from jobyard.domain.job import State
 from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Park, TimedOut
-from jobyard.ports.store import Action, Changed, Store
+from jobyard.ports.admin_store import Action, Changed
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 BAD_ENDS: list[Outcome] = [Failed(message="no"), TimedOut("late"), Cancel("enough")]

@@ -21,8 +21,11 @@ from tests.conformance.support import (
 
 from jobyard.domain.job import Unique, UniqueScope
 from jobyard.domain.outcome import Done
+from jobyard.domain.schedule import Verdict
 from jobyard.errors import BadInput
-from jobyard.ports.store import Action, Armed, Decided, Decision, Store, Tick, TickInfo, Verdict
+from jobyard.ports.admin_store import Action
+from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 KEY = Unique("schedule:nightly")

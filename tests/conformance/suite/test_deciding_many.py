@@ -10,8 +10,9 @@ import pytest
 from tests.conformance.support import armed, claim_ids, decide_one, fired, new, queue_info, tick
 
 from jobyard.domain.job import Unique
-from jobyard.ports.store import Armed, Decided, Decision, Store, Verdict
-from jobyard.ports.timekeeping import KEPT_TICKS
+from jobyard.domain.schedule import Verdict
+from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision
+from jobyard.ports.store import Store
 
 KNOWN, STALE = Decided(Decision.KNOWN), Decided(Decision.STALE)
 
@@ -67,7 +68,7 @@ async def test_callers_that_meet_decide_each_instant_once(nightly: Store) -> Non
     start = threading.Barrier(4)
 
     async def scheduler() -> None:
-        handle = nightly.twin()
+        handle = nightly.for_event_loop()
         start.wait()
         calls = [[tick(at)] for at in instants]
         for ticks, answers in zip(calls, await asyncio.gather(*map(handle.decide, calls)), strict=True):

@@ -7,7 +7,8 @@ from tests.conformance.support import claim_one, insert, insert_one, new, seen, 
 
 from jobyard.domain.job import Job, State, Unique
 from jobyard.domain.outcome import Done
-from jobyard.ports.store import Filter, Store
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 # How many rows each store looks at per call.

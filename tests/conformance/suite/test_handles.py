@@ -27,7 +27,7 @@ async def test_a_twin_sees_the_same_jobs_from_another_thread(store: Store) -> No
     await asyncio.sleep(0)
 
     async def elsewhere() -> str:
-        return await insert_one(store.twin())
+        return await insert_one(store.for_event_loop())
 
     job_id = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
     assert await waiting is True
@@ -41,7 +41,7 @@ async def test_no_job_is_given_twice_to_workers_on_many_threads(store: Store) ->
     start = threading.Barrier(4)
 
     async def work(worker: str) -> None:
-        handle = store.twin()
+        handle = store.for_event_loop()
         start.wait()
         settlements: list[Settlement] = []
         while True:

@@ -11,7 +11,8 @@ from jobyard.domain.job import QueueSettings, State, Unique
 from jobyard.domain.outcome import Done, Failed
 from jobyard.domain.retry import Delays
 from jobyard.errors import BadInput
-from jobyard.ports.store import Action, Filter, Store
+from jobyard.ports.admin_store import Action, Filter
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 

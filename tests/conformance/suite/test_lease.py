@@ -22,7 +22,8 @@ from tests.conformance.support import (
 from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS
 from jobyard.domain.outcome import Done, Release
-from jobyard.ports.store import Action, Store
+from jobyard.ports.admin_store import Action
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 
@@ -169,7 +170,7 @@ async def test_unseen_leases_of_the_worker_are_renewed_too(store: Store, clock: 
     await insert_one(store)
     [theirs] = await claim(store, 1, worker="somebody else")
     clock.advance(LEASE_SECONDS - 1)
-    await store.extend(WORKER, [mine.key], LEASE_SECONDS, unseen=True)
+    await store.extend(WORKER, [mine.key], LEASE_SECONDS, unacknowledged=True)
     clock.advance(2)
     assert [ended.job_id for ended in await store.reclaim()] == [theirs.job_id]
     clock.advance(LEASE_SECONDS)
@@ -182,6 +183,6 @@ async def test_leases_of_an_answer_that_was_lost_run_out(store: Store, clock: Ma
     ended: list[str] = []
     for _ in range(8):
         clock.advance(LEASE_SECONDS / 2)
-        await store.extend(WORKER, [mine.key], LEASE_SECONDS, unseen=True)
+        await store.extend(WORKER, [mine.key], LEASE_SECONDS, unacknowledged=True)
         ended += [one.job_id for one in await store.reclaim()]
     assert ended == [lost.job_id]

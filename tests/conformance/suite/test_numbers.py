@@ -23,7 +23,9 @@ from jobyard.domain.explain import explain
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Park, TimedOut
 from jobyard.errors import JobNotFound
-from jobyard.ports.store import Action, Filter, GroupInfo, QueueInfo, Store, WorkerInfo
+from jobyard.ports.admin_store import Action, Filter, GroupInfo, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 
@@ -179,9 +181,9 @@ async def test_standing_counts_the_workers_that_take_the_queue(store: Store, clo
     job_id = await insert_one(store)
     for worker_id, queues in (("any", ()), ("this", ("other", "default")), ("other", ("other",))):
         info = WorkerInfo(id=worker_id, host="h", pid=1, queues=queues, concurrency=1)
-        await store.beat(info, 60 if worker_id == "any" else 30)
+        await store.heartbeat(info, 60 if worker_id == "any" else 30)
     quiet = WorkerInfo(id="quiet", host="h", pid=1, queues=(), concurrency=1, quiet=True)
-    await store.beat(quiet, 60)
+    await store.heartbeat(quiet, 60)
     assert (await store.standing(job_id)).workers == 2
     clock.advance(30)
     assert (await store.standing(job_id)).workers == 1

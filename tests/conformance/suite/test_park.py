@@ -23,7 +23,8 @@ from jobyard.domain.job import State
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Done, Failed, Park, Release
 from jobyard.errors import JobNotFound, NotPossible
-from jobyard.ports.store import Action, Store
+from jobyard.ports.admin_store import Action
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 

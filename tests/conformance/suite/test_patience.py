@@ -21,7 +21,9 @@ from tests.conformance.support import (
 
 from jobyard.domain.job import State
 from jobyard.domain.outcome import Done
-from jobyard.ports.store import Action, Exchange, Store
+from jobyard.ports.admin_store import Action
+from jobyard.ports.job_store import Exchange
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 PATIENCE_SECONDS = 20.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jobyard.ports.store import Record, Store
+from jobyard.ports.record_store import Record
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 

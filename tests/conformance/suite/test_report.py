@@ -7,7 +7,9 @@ from tests.conformance.support import claim_one, new, running, seen, settle, sta
 from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.outcome import Done, Failed
-from jobyard.ports.store import Filter, Report, Store
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.job_store import Report
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 

@@ -23,7 +23,8 @@ from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
 from jobyard.domain.state import Settlement, judge
-from jobyard.ports.store import Action, Store
+from jobyard.ports.admin_store import Action
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 EVERY_OUTCOME: list[Outcome] = [

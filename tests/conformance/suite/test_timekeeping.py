@@ -6,7 +6,8 @@ import asyncio
 
 from tests.conformance.support import armed, decide_one
 
-from jobyard.ports.store import Armed, Decided, Decision, Store, WorkerInfo
+from jobyard.ports.schedule_store import Armed, Decided, Decision, WorkerInfo
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 
@@ -115,35 +116,35 @@ async def test_many_who_arm_at_once_leave_the_latest(store: Store) -> None:
 
 async def test_workers_are_listed_by_id_while_they_beat(store: Store, clock: ManualClock) -> None:
     assert await store.workers() == []
-    await store.beat(worker("w2"), 10)
-    await store.beat(worker("w1"), 20)
+    await store.heartbeat(worker("w2"), 10)
+    await store.heartbeat(worker("w1"), 20)
     assert [info.id for info in await store.workers()] == ["w1", "w2"]
     clock.advance(9.999)
     assert [info.id for info in await store.workers()] == ["w1", "w2"]
     clock.advance(0.001)
     assert [info.id for info in await store.workers()] == ["w1"]
-    await store.beat(worker("w2"), 10)
+    await store.heartbeat(worker("w2"), 10)
     assert [info.id for info in await store.workers()] == ["w1", "w2"]
 
 
 async def test_a_beat_replaces_the_one_before(store: Store, clock: ManualClock) -> None:
-    await store.beat(worker("w1"), 10)
+    await store.heartbeat(worker("w1"), 10)
     clock.advance(5)
-    await store.beat(WorkerInfo(id="w1", host="here", pid=42, queues=(), concurrency=8), 10)
+    await store.heartbeat(WorkerInfo(id="w1", host="here", pid=42, queues=(), concurrency=8), 10)
     clock.advance(9)
     [info] = await store.workers()
     assert (info.queues, info.concurrency, info.seen_at) == ((), 8, clock.now() - 9000)
 
 
 async def test_what_a_worker_says_is_seen(store: Store, clock: ManualClock) -> None:
-    await store.beat(worker("w1"), 10)
+    await store.heartbeat(worker("w1"), 10)
     [info] = await store.workers()
     assert (info.host, info.pid, info.queues, info.concurrency) == ("here", 42, ("a", "b"), 3)
     assert (info.running, info.completed, info.started_at, info.seen_at) == (1, 9, 5, clock.now())
 
 
 async def test_a_worker_may_say_goodbye(store: Store) -> None:
-    await store.beat(worker("w1"), 10)
-    await store.beat(worker("w1"), 0)
-    await store.beat(worker("never-seen"), 0)
+    await store.heartbeat(worker("w1"), 10)
+    await store.heartbeat(worker("w1"), 0)
+    await store.heartbeat(worker("never-seen"), 0)
     assert await store.workers() == []

@@ -10,7 +10,9 @@ from tests.conformance.support import claim_one, configure, insert_one, new, que
 from jobyard.domain.job import QueueSettings, State, Unique, UniqueScope
 from jobyard.domain.outcome import Cancel, Done, Failed
 from jobyard.errors import QueueFull
-from jobyard.ports.store import Action, Inserted, Store
+from jobyard.ports.admin_store import Action
+from jobyard.ports.job_store import Inserted
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 ACTIVE = Unique("key")

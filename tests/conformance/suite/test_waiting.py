@@ -22,7 +22,8 @@ from tests.conformance.support import (
 from jobyard.domain.job import State
 from jobyard.domain.outcome import Done, Park, Release
 from jobyard.errors import JobNotFound
-from jobyard.ports.store import Action, Store
+from jobyard.ports.admin_store import Action
+from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 LONG_SECONDS = 30.0

@@ -18,7 +18,7 @@ from tests.story.scene import Process, Scene
 from jobyard.domain.job import State
 from jobyard.domain.lease import MAX_DEATHS
 from jobyard.errors import StoreError
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 
 GROUPS = [f"group-{number}" for number in range(10)]
 MAX_RUNNING, MAX_PER_GROUP = 14, 3

@@ -14,13 +14,14 @@ from tests.story.engines import CONNECTIONS
 from tests.story.scene import Scene
 from tests.story.sizes import SOAK, size
 
+from jobyard.config.store_factory import make_store
+from jobyard.domain.ids import new_id
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Done
 from jobyard.domain.state import Settlement, judge
-from jobyard.main.ids import new_id
-from jobyard.main.stores import make_store
-from jobyard.ports.store import Filter, Store
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.store import Store
 from jobyard.testing.history import RecordingStore
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(600 if SOAK else 120)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from jobyard.errors import BadInput
-from jobyard.executors.sandbox.order import Order
+from jobyard.executors.sandbox.program import Order
 
 MAX_NAME_BYTES = 255  # of each part, as file systems have it
 MAX_PATH_BYTES = 1024

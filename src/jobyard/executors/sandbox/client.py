@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from jobyard.executors.sandbox.wire import (
+from jobyard.sandbox.protocol import (
     VERSION,
     Ask,
     Cancel,

@@ -10,11 +10,11 @@ from jobyard.domain.outcome import Done, Failed, Outcome
 from jobyard.errors import BadInput
 from jobyard.executors.sandbox.bounds import Bounds, check
 from jobyard.executors.sandbox.client import Client, RunRefused
-from jobyard.executors.sandbox.live import Live
-from jobyard.executors.sandbox.order import Order, read
+from jobyard.executors.sandbox.live_output import Live
+from jobyard.executors.sandbox.program import Order, read
 from jobyard.executors.sandbox.result import as_json, run_result
-from jobyard.executors.sandbox.wire import Fault, Finished, Verdict
 from jobyard.ports.executor import Attempt
+from jobyard.sandbox.protocol import Fault, Finished, Verdict
 
 # A fault of the platform is tried again after so long; what another daemon may be able to do, sooner.
 RETRY_SECONDS = 5.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.executors.sandbox.wire import Compiled, File, Finished
+from jobyard.sandbox.protocol import Compiled, File, Finished
 
 # Of what is no text, so much is shown as if it were; all of it is there as base64.
 READABLE_BYTES = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from jobyard.ports.store import PLACES_LOOKED_AT, QueueAges
+from jobyard.ports.admin_store import PLACES_LOOKED_AT, QueueAges
 from jobyard.stores.memory.line import QueueLine
 from jobyard.stores.memory.shelf import Shelf
 

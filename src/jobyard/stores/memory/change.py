@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State, UniqueScope
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 from jobyard.stores.memory.entry import Entry
 from jobyard.stores.memory.shelf import Shelf
 

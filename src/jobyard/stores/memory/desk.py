@@ -9,7 +9,7 @@ from threading import RLock
 from jobyard.domain.instant import Instant
 from jobyard.errors import JobNotFound
 from jobyard.ports.clock import Clock
-from jobyard.stores.memory.bell import Bell, TurnedByHand
+from jobyard.stores._shared.waiters import TurnedByHand, Waiters
 from jobyard.stores.memory.entry import Entry
 from jobyard.stores.memory.shelf import Shelf
 
@@ -19,11 +19,11 @@ class Desk:
         self._clock = clock
         self._lock = RLock()
         self._shelf = Shelf()
-        self._bell = Bell()
+        self._bell = Waiters()
         self._revision = 0
         self._cancels_asked = 0
         if isinstance(clock, TurnedByHand):
-            clock.subscribe(self._bell.ring)
+            clock.subscribe(self._bell.wake_all)
 
     @contextmanager
     def _looking(self) -> Iterator[Instant]:
@@ -39,7 +39,7 @@ class Desk:
         with self._looking() as now:
             yield now
             self._revision += 1
-            self._bell.ring()
+            self._bell.wake_all()
 
     def _require(self, job_id: str) -> Entry:
         entry = self._shelf.get(job_id)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.errors import BadInput, QueueFull
-from jobyard.ports.store import Inserted
+from jobyard.ports.job_store import Inserted
 from jobyard.stores.memory.shelf import Shelf
 
 

@@ -11,10 +11,10 @@ import msgspec
 from jobyard.domain.admission import next_in_turn
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
-from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey, is_expired
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey, is_expired
 from jobyard.domain.state import Settlement, bury, heed
 from jobyard.errors import NotPossible
-from jobyard.ports.store import Exchange, Extended, Inserted, Report
+from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
 from jobyard.stores.memory.desk import Desk
 from jobyard.stores.memory.entrance import enter, require_unknown
 from jobyard.stores.memory.entry import Entry, Hold
@@ -51,11 +51,11 @@ class HotPathVerbs(Desk):
             )
 
     async def extend(
-        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
         with self._looking() as now:
             lost: list[LeaseKey] = []
-            if unseen:
+            if unacknowledged:
                 self._renew_unseen_of(worker, now, after(now, lease_seconds))
             for key in keys:
                 entry = self._held(key)
@@ -148,7 +148,7 @@ class HotPathVerbs(Desk):
 
     def _renew_unseen_of(self, worker: str, now: Instant, expires_at: Instant) -> None:
         for entry in self._shelf.running.values():
-            is_young = after(entry.started_at or 0, UNSEEN_SECONDS) > now
+            is_young = after(entry.started_at or 0, UNACKNOWLEDGED_SECONDS) > now
             if entry.worker == worker and is_young and entry.hold is not None and entry.hold.expires_at != FOREVER:
                 entry.hold.expires_at = expires_at
 

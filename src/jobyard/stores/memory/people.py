@@ -10,7 +10,7 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.instant import after
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadInput
-from jobyard.ports.store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
+from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
 from jobyard.stores.memory.ages import ages_of
 from jobyard.stores.memory.audit import disagreements
 from jobyard.stores.memory.change import change

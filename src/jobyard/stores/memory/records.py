@@ -7,7 +7,7 @@ from itertools import islice
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.ports.clock import Clock
-from jobyard.ports.store import Entry, Record
+from jobyard.ports.record_store import LogEntry, Record
 from jobyard.stores.memory.desk import Desk
 
 SWEEP_FIRST = 1000
@@ -24,7 +24,7 @@ class RecordVerbs(Desk):
         super().__init__(clock)
         self._collections: dict[str, dict[str, Document]] = {}
         self._sweep_at: dict[str, int] = {}  # so many documents of a collection are worth a look for expired ones
-        self._logs: dict[str, list[Entry]] = {}
+        self._logs: dict[str, list[LogEntry]] = {}
         self._last_numbers: dict[str, int] = {}  # of each log: what was trimmed counts on
 
     async def put(
@@ -63,10 +63,10 @@ class RecordVerbs(Desk):
     async def append(self, log: str, data: bytes) -> int:
         with self._looking() as now:
             number = self._last_numbers[log] = self._last_numbers.get(log, 0) + 1
-            self._logs.setdefault(log, []).append(Entry(number, now, data))
+            self._logs.setdefault(log, []).append(LogEntry(number, now, data))
             return number
 
-    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
         with self._looking():
             entries = self._logs.get(log, [])
             return list(islice((entry for entry in entries if entry.number > after), limit))

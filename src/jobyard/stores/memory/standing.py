@@ -9,7 +9,7 @@ from dataclasses import replace
 from jobyard.domain.admission import Group, Queue, group_room, limit_of
 from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
-from jobyard.ports.store import WorkerInfo
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.memory.entry import Entry
 from jobyard.stores.memory.line import QueueLine
 from jobyard.stores.memory.shelf import Shelf

@@ -13,7 +13,7 @@ class MemoryStore(WaitingVerbs, PeopleVerbs, RecordVerbs):
     """Everything is lost with the process; otherwise it keeps every promise of the port."""
 
     has_transactions = False
-    is_apart = False
+    is_remote = False
 
     def __init__(self, clock: Clock, url: str = "memory://") -> None:
         super().__init__(clock)
@@ -25,11 +25,11 @@ class MemoryStore(WaitingVerbs, PeopleVerbs, RecordVerbs):
     async def close(self) -> None:
         """There is nothing to let go of; what is stored lives as long as the object."""
 
-    async def examine(self) -> list[Finding]:
+    async def diagnose(self) -> list[Finding]:
         return [Finding(Level.WARN, "memory", "nothing is kept when the process ends", "use it in tests only")]
 
     async def migrations(self) -> list[Migration]:
         return []
 
-    def twin(self) -> Store:
+    def for_event_loop(self) -> Store:
         return self

@@ -9,9 +9,8 @@ import msgspec
 
 from jobyard.domain.instant import Instant, after
 from jobyard.ports.clock import Clock
-from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
-from jobyard.ports.timekeeping import KEPT_TICKS
-from jobyard.stores.deciding import Deciding
+from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.stores._shared.tick_rules import Deciding
 from jobyard.stores.memory.desk import Desk
 from jobyard.stores.memory.entrance import enter, lacks_room
 
@@ -88,7 +87,7 @@ class TimekeepingVerbs(Desk):
         del kept[:-KEPT_TICKS]
         self._armed[tick.schedule] = Armed(tick.schedule, tick.revision, tick.at)
 
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         with self._looking() as now:
             if seconds <= 0:
                 self._beats.pop(worker.id, None)

@@ -8,9 +8,9 @@ from functools import partial
 
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import Exchange
+from jobyard.ports.job_store import Exchange
+from jobyard.stores._shared.polling_claim import claim_by_polling
 from jobyard.stores.memory.hot_path import HotPathVerbs
-from jobyard.stores.patience import patiently
 
 # Below this a timer that fires a hair early would spin.
 SHORTEST_NAP_SECONDS = 0.001
@@ -31,7 +31,7 @@ class WaitingVerbs(HotPathVerbs):
 
         if until is None or settlements:
             return await exchange()
-        return await patiently(exchange, partial(self.wait_for_work, queues), until)
+        return await claim_by_polling(exchange, partial(self.wait_for_work, queues), until)
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.errors import BadInput, NotPossible
-from jobyard.ports.store import Exchange, Inserted
+from jobyard.ports.job_store import Exchange, Inserted
 from jobyard.stores.postgres.bulk import can_copy, copy
 from jobyard.stores.postgres.columns import (
     columns,

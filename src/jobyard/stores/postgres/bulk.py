@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
-from jobyard.ports.store import Inserted
+from jobyard.ports.job_store import Inserted
 from jobyard.stores.postgres.columns import checked_priority, stored_backoff
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.statements import Statements

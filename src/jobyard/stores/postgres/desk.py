@@ -14,7 +14,7 @@ from jobyard.domain.job import Job
 from jobyard.errors import NotPossible, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Migration
-from jobyard.stores.memory.bell import TurnedByHand
+from jobyard.stores._shared.waiters import TurnedByHand
 from jobyard.stores.postgres.address import without_secrets
 from jobyard.stores.postgres.ending import Asker
 from jobyard.stores.postgres.housekeeping import Broom
@@ -91,7 +91,7 @@ def turned_by_hand(clock: object) -> TurnedByHand | None:
 
 class Desk:
     has_transactions = True
-    is_apart = True
+    is_remote = True
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Desk:
         self._opening: asyncio.Lock | None = None
         self._by_hand = turned_by_hand(clock)
         if parent is None and self._by_hand is not None:
-            self._by_hand.subscribe(self._family.work.ring)
+            self._by_hand.subscribe(self._family.work.wake_all)
 
     # Open and close
 
@@ -223,7 +223,7 @@ class Desk:
 
     def _arrived(self) -> None:
         """Something may be claimable: who sleeps here wakes at once, the others by a notification."""
-        self._family.work.ring()
+        self._family.work.wake_all()
         if self._parts is not None:
             self._parts.crier.tell(WORK)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobyard.domain.job import Job
 from jobyard.errors import JobyardError, StoreUnavailable
-from jobyard.stores.memory.bell import Bell
+from jobyard.stores._shared.waiters import Waiters
 from jobyard.stores.postgres.standing import not_found
 
 log = logging.getLogger("jobyard.store")
@@ -26,7 +26,7 @@ class Ends:
     """Who waits for which job's end, across the threads of this process."""
 
     def __init__(self) -> None:
-        self.bell = Bell()  # rings when some job may have ended elsewhere
+        self.bell = Waiters()  # rings when some job may have ended elsewhere
         self._lock = threading.Lock()
         self._sleepers: dict[str, set[asyncio.Future[Job]]] = {}
         self._settling: set[str] = set()

@@ -7,7 +7,7 @@ from typing import Any
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 from jobyard.errors import BadInput
-from jobyard.ports.store import Filter, Page
+from jobyard.ports.admin_store import Filter, Page
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.statements import Statements

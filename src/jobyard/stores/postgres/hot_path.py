@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobyard.domain.job import Job, NewJob
-from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey, adopted
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey, adopted
 from jobyard.domain.state import Settlement, bury
 from jobyard.errors import LeaseLost, NotPossible, StoreError
-from jobyard.ports.store import Exchange, Extended, Report
+from jobyard.ports.job_store import Exchange, Extended, Report
 from jobyard.stores.postgres.arriving import InsertVerbs, new_token
 from jobyard.stores.postgres.columns import (
     checked_priority,
@@ -121,11 +121,11 @@ class HotPathVerbs(InsertVerbs):
     # Leases
 
     async def extend(
-        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
         sequences, tokens = [key.sequence for key in keys], [key.token for key in keys]
         now, lease = self._now(), milliseconds(lease_seconds)
-        window = milliseconds(UNSEEN_SECONDS) if unseen else None
+        window = milliseconds(UNACKNOWLEDGED_SECONDS) if unacknowledged else None
 
         async def work(connection: Connection, statements: Statements) -> Extended:
             rows = await connection.fetch(statements["extend"], now, worker, sequences, tokens, lease, window)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from jobyard.domain.job import NewJob
 from jobyard.errors import BadInput
-from jobyard.ports.store import Inserted
+from jobyard.ports.job_store import Inserted
 
 Passenger: TypeAlias = tuple[Sequence[NewJob], "asyncio.Future[list[Inserted]]"]
 Send: TypeAlias = Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from jobyard.domain.lease import UNSEEN_SECONDS
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS
 
 
 class Lost:
@@ -21,7 +21,7 @@ class Lost:
         if not tokens:
             return []
         now = time.monotonic()
-        recent = {token: since for token, since in tokens.items() if now - since < UNSEEN_SECONDS}
+        recent = {token: since for token, since in tokens.items() if now - since < UNACKNOWLEDGED_SECONDS}
         if recent:
             self._tokens[worker] = recent
         else:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from jobyard.domain.job import NewJob
-from jobyard.ports.store import Exchange
+from jobyard.ports.job_store import Exchange
 
 # With more jobs than this the insert itself is what takes the time.
 FEW_JOBS = 50

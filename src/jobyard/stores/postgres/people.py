@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import QueueSettings
-from jobyard.ports.store import PLACES_LOOKED_AT, Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
+from jobyard.ports.admin_store import PLACES_LOOKED_AT, Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
 from jobyard.stores.postgres.audit import audit
 from jobyard.stores.postgres.columns import checked_priority
 from jobyard.stores.postgres.finding import find
@@ -38,7 +38,7 @@ class PeopleVerbs(WaitingVerbs):
             if action is Action.CANCEL:
                 self._asked_to_stop()
             if action in (Action.CANCEL, Action.DELETE):
-                self._family.ends.bell.ring()
+                self._family.ends.bell.wake_all()
                 self._some_ended()
         return Changed(changed, tuple(row[0] for row in rows if not row[1]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.ports.store import Entry, Record
+from jobyard.ports.record_store import LogEntry, Record
 from jobyard.stores.postgres.columns import milliseconds
 from jobyard.stores.postgres.desk import Desk
 
@@ -31,8 +31,8 @@ class RecordVerbs(Desk):
         assert isinstance(number, int)
         return number
 
-    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
-        return [Entry(*row) for row in await self._rows("read_log", log, after, limit)]
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        return [LogEntry(*row) for row in await self._rows("read_log", log, after, limit)]
 
     async def trim(self, log: str, through: int) -> int:
         count = await self._value("trim_log", log, through)

@@ -8,9 +8,9 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, Step
+from jobyard.stores._shared.rows import Extras, job_of
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.rows import Extras, job_of
 
 HAS_EXTRAS = 8
 EVERYTHING = ["error", "log", "progress", "step"]

@@ -8,7 +8,7 @@ from jobyard.domain.admission import UNLIMITED, Group, Queue, limit_of
 from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.errors import JobNotFound
-from jobyard.ports.store import WorkerInfo
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.seeing import see
 from jobyard.stores.postgres.statements import Statements

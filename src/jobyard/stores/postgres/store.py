@@ -16,10 +16,10 @@ class PostgresStore(PeopleVerbs, TimekeepingVerbs, RecordVerbs):
     other processes are found by looking. `schema`: where the tables live; default is where unqualified names lead.
     """
 
-    async def examine(self) -> list[Finding]:
+    async def diagnose(self) -> list[Finding]:
         return await self._look(findings)
 
-    def twin(self) -> Store:
+    def for_event_loop(self) -> Store:
         return PostgresStore(
             self._address,
             self._clock,

@@ -9,11 +9,12 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
-from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo, Verdict, WorkerInfo
+from jobyard.domain.schedule import Verdict
+from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.stores._shared.rows import ticks_of
 from jobyard.stores.postgres.columns import columns, milliseconds
 from jobyard.stores.postgres.desk import Desk
 from jobyard.stores.postgres.standing import workers
-from jobyard.stores.rows import ticks_of
 
 
 class TimekeepingVerbs(Desk):
@@ -46,7 +47,7 @@ class TimekeepingVerbs(Desk):
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         return ticks_of(schedule, await self._rows("list_ticks", schedule, before, limit))
 
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         if seconds <= 0:
             await self._rows("delete_worker", worker.id)
         else:

@@ -12,9 +12,9 @@ from jobyard.domain.job import State
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.domain.state import Settlement, Transition
-from jobyard.ports.store import Exchange
+from jobyard.ports.job_store import Exchange
+from jobyard.stores._shared.rows import decode_backoff
 from jobyard.stores.postgres.columns import milliseconds
-from jobyard.stores.rows import decode_backoff
 
 # Columns of the answer.
 QUEUE, PLACE = 3, 14

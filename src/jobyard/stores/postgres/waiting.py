@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import Exchange
-from jobyard.stores.patience import LOOK_AGAIN_SECONDS
+from jobyard.ports.job_store import Exchange
+from jobyard.stores._shared.polling_claim import LOOK_AGAIN_SECONDS
 from jobyard.stores.postgres.desk import Parts
 from jobyard.stores.postgres.hot_path import HotPathVerbs
 from jobyard.stores.postgres.ordering import Order

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from jobyard.stores.memory.bell import Bell
+from jobyard.stores._shared.waiters import Waiters
 from jobyard.stores.postgres.ending import Ends
 from jobyard.stores.postgres.pool import Connection, Pool
 from jobyard.stores.postgres.words import Trouble
@@ -29,7 +29,7 @@ class Family:
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(4)  # told with each notification: we need not hear ourselves
-        self.work = Bell()
+        self.work = Waiters()
         self.ends = Ends()
         self.cancels = 0  # asked for, as far as this process has heard
 
@@ -37,9 +37,9 @@ class Family:
         if CANCEL in what:
             self.cancels += 1
         if ENDS in what:
-            self.ends.bell.ring()
+            self.ends.bell.wake_all()
         if WORK in what or CANCEL in what:
-            self.work.ring()
+            self.work.wake_all()
 
     def hear_others(self, payload: str) -> None:
         what, _, name = payload.partition(" ")

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.job import State
-from jobyard.domain.lease import UNSEEN_SECONDS, Ended, Lease, LeaseKey
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition, bury
 from jobyard.errors import StoreUnavailable
-from jobyard.ports.store import Exchange, Extended, Report
+from jobyard.ports.job_store import Exchange, Extended, Report
 from jobyard.stores.redis.link import AnswerLost
 from jobyard.stores.redis.packing import (
     CODES,
@@ -208,11 +208,11 @@ def keyed(homes: Homes, key: LeaseKey) -> tuple[str | bool, str, str, str]:
 
 
 async def extend(
-    server: Server, homes: Homes, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool
+    server: Server, homes: Homes, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool
 ) -> Extended:
     flat = [part for key in keys for part in keyed(homes, key)]
     question = {"worker": worker, "lease": milliseconds(lease_seconds), "keys": flat}
-    question["unseen"] = milliseconds(UNSEEN_SECONDS) if unseen else False
+    question["unacknowledged"] = milliseconds(UNACKNOWLEDGED_SECONDS) if unacknowledged else False
     lost, stops = await server.run(EXTEND, question)
     return Extended(lost=tuple(keys[place - 1] for place in lost), cancelled=asked_to_stop(stops))
 

@@ -12,7 +12,7 @@ from jobyard.domain.instant import FOREVER
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import Lease, adopted
 from jobyard.errors import BadInput, JobyardError, QueueFull, StoreError
-from jobyard.ports.store import Inserted
+from jobyard.ports.job_store import Inserted
 from jobyard.stores.redis.packing import HAS_PRIVATE, extra, is_plain, pack, queue_from, queue_name
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server

@@ -11,8 +11,8 @@ from typing import Any
 from jobyard.domain.outcome import Release
 from jobyard.domain.state import Settlement, judge
 from jobyard.errors import StoreError, StoreUnavailable
-from jobyard.ports.store import Exchange
-from jobyard.stores.patience import LOOK_AGAIN_SECONDS
+from jobyard.ports.job_store import Exchange
+from jobyard.stores._shared.polling_claim import LOOK_AGAIN_SECONDS
 from jobyard.stores.redis.ear import LOOK
 from jobyard.stores.redis.exchange import (
     ASK_AGAIN_SECONDS,

@@ -10,7 +10,7 @@ from jobyard.domain.admission import Group, Queue
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadInput, JobNotFound, NotPossible
-from jobyard.ports.store import (
+from jobyard.ports.admin_store import (
     CLOCK_SET_BACK,
     PLACES_LOOKED_AT,
     Action,

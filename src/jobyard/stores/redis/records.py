@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from jobyard.ports.store import Entry, Record
+from jobyard.ports.record_store import LogEntry, Record
 from jobyard.stores.redis.packing import milliseconds, text
 from jobyard.stores.redis.scripts import command
 from jobyard.stores.redis.server import Server
@@ -58,12 +58,12 @@ async def append(server: Server, log: str, data: bytes) -> int:
     return number
 
 
-async def read(server: Server, log: str, after: int, limit: int) -> list[Entry]:
+async def read(server: Server, log: str, after: int, limit: int) -> list[LogEntry]:
     if limit <= 0:
         return []
     before, entries = await server.run(READ, {"log": log, "after": after, "limit": limit})
     return [
-        Entry(number, int(AT.unpack_from(entry)[0]), entry[AT.size :])
+        LogEntry(number, int(AT.unpack_from(entry)[0]), entry[AT.size :])
         for number, entry in enumerate(entries, start=before + 1)
     ]
 

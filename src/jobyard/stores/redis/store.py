@@ -13,31 +13,13 @@ from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import NotPossible
+from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
 from jobyard.ports.clock import Clock
-from jobyard.ports.store import (
-    Action,
-    Armed,
-    Changed,
-    Decided,
-    Entry,
-    Exchange,
-    Extended,
-    Filter,
-    Finding,
-    GroupInfo,
-    Inserted,
-    Migration,
-    Page,
-    QueueAges,
-    QueueInfo,
-    Record,
-    Report,
-    Store,
-    Tick,
-    TickInfo,
-    WorkerInfo,
-)
-from jobyard.stores.patience import LOOK_AGAIN_SECONDS
+from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
+from jobyard.ports.record_store import LogEntry, Record
+from jobyard.ports.schedule_store import Armed, Decided, Tick, TickInfo, WorkerInfo
+from jobyard.ports.store import Finding, Migration, Store
+from jobyard.stores._shared.polling_claim import LOOK_AGAIN_SECONDS
 from jobyard.stores.redis import exchange, insert, people, records, timekeeping, waiting
 from jobyard.stores.redis.address import read
 from jobyard.stores.redis.clock import TurnedByHand
@@ -53,7 +35,7 @@ class RedisStore:
     """`connections` bounds those of one event loop; `prefix` keeps several yards apart on one server."""
 
     has_transactions = False
-    is_apart = True
+    is_remote = True
 
     def __init__(self, url: str, clock: Clock | None = None, *, connections: int = 16, prefix: str = "jobyard") -> None:
         address = read(url)
@@ -81,13 +63,13 @@ class RedisStore:
             self._unsubscribe = None
         await asyncio.shield(self._server.close())
 
-    async def examine(self) -> list[Finding]:
+    async def diagnose(self) -> list[Finding]:
         return await self._beside(findings)
 
     async def migrations(self) -> list[Migration]:
         return await self._beside(migrations)
 
-    def twin(self) -> Store:
+    def for_event_loop(self) -> Store:
         return self
 
     async def _beside(self, work: Callable[[Server], Awaitable[T]]) -> T:
@@ -139,9 +121,11 @@ class RedisStore:
         raise NotPossible(f"{NO_TRANSACTION}; return the result instead.")
 
     async def extend(
-        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
-        return await exchange.extend(self._server, self._homes, worker, keys, lease_seconds, unseen=unseen)
+        return await exchange.extend(
+            self._server, self._homes, worker, keys, lease_seconds, unacknowledged=unacknowledged
+        )
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         return await exchange.report(self._server, self._homes, reports)
@@ -225,8 +209,8 @@ class RedisStore:
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         return await timekeeping.ticks(self._server, schedule, limit, before)
 
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
-        await timekeeping.beat(self._server, worker, seconds)
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
+        await timekeeping.heartbeat(self._server, worker, seconds)
 
     async def workers(self) -> list[WorkerInfo]:
         return await timekeeping.workers(self._server)
@@ -250,7 +234,7 @@ class RedisStore:
     async def append(self, log: str, data: bytes) -> int:
         return await records.append(self._server, log, data)
 
-    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
         return await records.read(self._server, log, after, limit)
 
     async def trim(self, log: str, through: int) -> int:

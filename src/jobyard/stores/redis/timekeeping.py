@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo, Verdict, WorkerInfo
+from jobyard.domain.schedule import Verdict
+from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
 from jobyard.stores.redis.insert import JOBS_PER_SECOND, Load, refusal
 from jobyard.stores.redis.packing import milliseconds, text
 from jobyard.stores.redis.scripts import command
@@ -105,7 +106,7 @@ def tick_info(schedule: str, row: bytes) -> TickInfo:
     )
 
 
-async def beat(server: Server, worker: WorkerInfo, seconds: float) -> None:
+async def heartbeat(server: Server, worker: WorkerInfo, seconds: float) -> None:
     question = {"id": worker.id, "data": text(msgspec.json.encode(worker)), "till": milliseconds(seconds)}
     await server.run(BEAT, question)
 

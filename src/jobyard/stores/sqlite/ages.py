@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from jobyard.domain.instant import Instant
-from jobyard.ports.store import PLACES_LOOKED_AT, QueueAges
+from jobyard.ports.admin_store import PLACES_LOOKED_AT, QueueAges
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import QueueRow
 

@@ -9,7 +9,7 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings, State, Unique
 from jobyard.errors import JobNotFound, NotPossible
-from jobyard.ports.store import Action, Changed
+from jobyard.ports.admin_store import Action, Changed
 from jobyard.stores.sqlite.insert import FREES_KEY, HAS_TAGS, hold_key
 from jobyard.stores.sqlite.line import DELETE_DELAYED, INSERT_READY, enter
 from jobyard.stores.sqlite.retention import drop, drop_tags

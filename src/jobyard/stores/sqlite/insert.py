@@ -11,7 +11,7 @@ from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob, Unique, UniqueScope
 from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
 from jobyard.errors import BadInput, QueueFull
-from jobyard.ports.store import Inserted
+from jobyard.ports.job_store import Inserted
 from jobyard.stores.sqlite.line import INSERT_DELAYED, INSERT_READY, due_at
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import Fresh, GroupRow, Transaction

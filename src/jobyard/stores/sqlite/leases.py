@@ -9,8 +9,8 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, after
 from jobyard.domain.job import NewJob, Step
-from jobyard.domain.lease import UNSEEN_SECONDS, Lease, LeaseKey, adopted
-from jobyard.ports.store import Extended, Report
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Lease, LeaseKey, adopted
+from jobyard.ports.job_store import Extended, Report
 from jobyard.stores.sqlite.insert import INSERT_TAG, hold_key, job_row, write_rows
 from jobyard.stores.sqlite.settle import HANDOFF_LEASE, LIST_EXTRA_OF, NEXT_EXTRA, PUT_EXTRA
 from jobyard.stores.sqlite.statements import sql
@@ -22,10 +22,12 @@ EXTEND_WORKER, INSERT_LEASE, TRIM_EXTRA = sql("extend_worker"), sql("insert_leas
 KEPT_LINES = 1000
 
 
-def extend(tx: Transaction, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool) -> Extended:
+def extend(
+    tx: Transaction, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool
+) -> Extended:
     expires_at = after(tx.now, lease_seconds)
-    if unseen:
-        tx.cursor.execute(EXTEND_WORKER, (expires_at, worker, tx.now - round(UNSEEN_SECONDS * 1000)))
+    if unacknowledged:
+        tx.cursor.execute(EXTEND_WORKER, (expires_at, worker, tx.now - round(UNACKNOWLEDGED_SECONDS * 1000)))
     execute = tx.cursor.execute
     lost = [key for key in keys if execute(EXTEND_LEASE, (expires_at, key.sequence, key.token)).rowcount == 0]
     return Extended(lost=tuple(lost), cancelled=cancelled(tx, worker))

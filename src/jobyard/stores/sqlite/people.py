@@ -12,8 +12,9 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, State, Step
 from jobyard.errors import BadInput, JobNotFound
-from jobyard.ports.store import CLOCK_SET_BACK, Filter, GroupInfo, Page, QueueInfo, WorkerInfo
-from jobyard.stores.rows import Extras, job_of
+from jobyard.ports.admin_store import CLOCK_SET_BACK, Filter, GroupInfo, Page, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.stores._shared.rows import Extras, job_of
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import QueueRow
 

@@ -7,7 +7,8 @@ import sqlite3
 import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant, after
-from jobyard.ports.store import Entry, Record, WorkerInfo
+from jobyard.ports.record_store import LogEntry, Record
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import Transaction
 
@@ -58,8 +59,8 @@ def append(tx: Transaction, log: str, data: bytes) -> int:
     return number
 
 
-def read(connection: sqlite3.Connection, log: str, after_number: int, limit: int) -> list[Entry]:
-    return [Entry(*row) for row in connection.execute(READ_LOG, (log, after_number, limit))]
+def read(connection: sqlite3.Connection, log: str, after_number: int, limit: int) -> list[LogEntry]:
+    return [LogEntry(*row) for row in connection.execute(READ_LOG, (log, after_number, limit))]
 
 
 def trim(tx: Transaction, log: str, through: int) -> int:
@@ -71,7 +72,7 @@ def trim(tx: Transaction, log: str, through: int) -> int:
     return tx.cursor.execute(TRIM_LOG, (log, last)).rowcount
 
 
-def beat(tx: Transaction, worker: WorkerInfo, seconds: float) -> None:
+def heartbeat(tx: Transaction, worker: WorkerInfo, seconds: float) -> None:
     if seconds <= 0:
         tx.cursor.execute(DELETE_WORKER, (worker.id,))
         return

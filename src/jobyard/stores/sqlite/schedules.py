@@ -8,10 +8,9 @@ from functools import partial
 
 from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import NewJob
-from jobyard.ports.store import Armed, Decided, Decision, Tick, TickInfo
-from jobyard.ports.timekeeping import KEPT_TICKS
-from jobyard.stores.deciding import Deciding
-from jobyard.stores.rows import ticks_of
+from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo
+from jobyard.stores._shared.rows import ticks_of
+from jobyard.stores._shared.tick_rules import Deciding
 from jobyard.stores.sqlite.insert import insert, key_holder
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import Transaction

@@ -18,30 +18,12 @@ from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import LeaseLost, NotPossible, StoreUnavailable
+from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
 from jobyard.ports.clock import Clock, SystemClock
-from jobyard.ports.store import (
-    Action,
-    Armed,
-    Changed,
-    Decided,
-    Entry,
-    Exchange,
-    Extended,
-    Filter,
-    Finding,
-    GroupInfo,
-    Inserted,
-    Migration,
-    Page,
-    QueueAges,
-    QueueInfo,
-    Record,
-    Report,
-    Store,
-    Tick,
-    TickInfo,
-    WorkerInfo,
-)
+from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
+from jobyard.ports.record_store import LogEntry, Record
+from jobyard.ports.schedule_store import Armed, Decided, Tick, TickInfo, WorkerInfo
+from jobyard.ports.store import Finding, Migration, Store
 from jobyard.stores.sqlite import change, insert, leases, people, records, retention, schedules, settle
 from jobyard.stores.sqlite.ages import ages
 from jobyard.stores.sqlite.audit import audit
@@ -81,7 +63,7 @@ class SqliteStore:
     """
 
     has_transactions = True
-    is_apart = False
+    is_remote = False
 
     def __init__(self, path: str | Path, clock: Clock | None = None, synchronous: str = "FULL") -> None:
         # SQLite names its log after the file behind a link.
@@ -122,13 +104,13 @@ class SqliteStore:
             for part in parts or ():
                 part.close()
 
-    async def examine(self) -> list[Finding]:
+    async def diagnose(self) -> list[Finding]:
         return await asyncio.to_thread(lambda: list(file_findings(self.path)))
 
     async def migrations(self) -> list[Migration]:
         return await asyncio.to_thread(lambda: known_migrations(self.path))
 
-    def twin(self) -> Store:
+    def for_event_loop(self) -> Store:
         return self
 
     def _committed(self, arrived: bool, ended: dict[str, Job | None]) -> None:
@@ -225,10 +207,10 @@ class SqliteStore:
             return await writer.write_in_time(work, Idle(), until)
 
     async def extend(
-        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
         return await self._write(
-            lambda tx: leases.extend(tx, worker, keys, lease_seconds, unseen=unseen), durable=False
+            lambda tx: leases.extend(tx, worker, keys, lease_seconds, unacknowledged=unacknowledged), durable=False
         )
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
@@ -351,8 +333,8 @@ class SqliteStore:
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         return await self._read(lambda connection: schedules.ticks(connection, schedule, limit, before))
 
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
-        await self._write(lambda tx: records.beat(tx, worker, seconds), durable=False)
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
+        await self._write(lambda tx: records.heartbeat(tx, worker, seconds), durable=False)
 
     async def workers(self) -> list[WorkerInfo]:
         now = self._clock.now()
@@ -383,7 +365,7 @@ class SqliteStore:
     async def append(self, log: str, data: bytes) -> int:
         return await self._write(lambda tx: records.append(tx, log, data))
 
-    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
         return await self._read(lambda connection: records.read(connection, log, after, limit))
 
     async def trim(self, log: str, through: int) -> int:

@@ -9,21 +9,10 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import (
-    Armed,
-    Entry,
-    Filter,
-    Finding,
-    GroupInfo,
-    Migration,
-    Page,
-    QueueAges,
-    QueueInfo,
-    Record,
-    Store,
-    TickInfo,
-    WorkerInfo,
-)
+from jobyard.ports.admin_store import Filter, GroupInfo, Page, QueueAges, QueueInfo
+from jobyard.ports.record_store import LogEntry, Record
+from jobyard.ports.schedule_store import Armed, TickInfo, WorkerInfo
+from jobyard.ports.store import Finding, Migration, Store
 
 
 class Delegate:
@@ -31,7 +20,7 @@ class Delegate:
         self._store = store
         self.url = store.url
         self.has_transactions = store.has_transactions
-        self.is_apart = store.is_apart
+        self.is_remote = store.is_remote
 
     async def open(self) -> None:
         await self._store.open()
@@ -42,8 +31,8 @@ class Delegate:
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
         await self._store.settle(settlement, transaction)
 
-    async def examine(self) -> list[Finding]:
-        return await self._store.examine()
+    async def diagnose(self) -> list[Finding]:
+        return await self._store.diagnose()
 
     async def migrations(self) -> list[Migration]:
         return await self._store.migrations()
@@ -90,8 +79,8 @@ class Delegate:
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         return await self._store.ticks(schedule, limit, before)
 
-    async def beat(self, worker: WorkerInfo, seconds: float) -> None:
-        await self._store.beat(worker, seconds)
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
+        await self._store.heartbeat(worker, seconds)
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._store.workers()
@@ -113,7 +102,7 @@ class Delegate:
     async def append(self, log: str, data: bytes) -> int:
         return await self._store.append(log, data)
 
-    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
         return await self._store.read(log, after, limit)
 
     async def trim(self, log: str, through: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobyard.domain.job import State
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 from jobyard.testing.history.life import Claim, Gap, Life
 from jobyard.testing.history.lives import Lives
 
@@ -54,9 +54,9 @@ def _bound(life: Life, lives: Lives) -> None:
             claim.may_run_until = max(claim.runs_until, min(span.latest, limit))
         else:
             claim.may_run_until = limit
-            unseen = [position for position in _unseen_ends(life, claim, lives) if position <= limit]
-            claim.end_is_unknown = bool(unseen)
-            claim.runs_until = min(limit, max(claim.position + 1, min(unseen, default=limit)))
+            unacknowledged = [position for position in _unseen_ends(life, claim, lives) if position <= limit]
+            claim.end_is_unknown = bool(unacknowledged)
+            claim.runs_until = min(limit, max(claim.position + 1, min(unacknowledged, default=limit)))
 
 
 def _unseen_ends(life: Life, claim: Claim, lives: Lives) -> list[int]:

@@ -10,7 +10,9 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
-from jobyard.ports.store import Action, Decided, Inserted, Tick
+from jobyard.ports.admin_store import Action
+from jobyard.ports.job_store import Inserted
+from jobyard.ports.schedule_store import Decided, Tick
 
 
 class Handed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from jobyard.domain.job import State
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 from jobyard.testing.history.events import Adopted, AskAdopt, AskExtend, AskReport, Heard
 from jobyard.testing.history.life import Claim, Life, Settled
 from jobyard.testing.history.lives import Lives

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from jobyard.domain.instant import Instant
-from jobyard.ports.store import Decision
+from jobyard.ports.schedule_store import Decision
 from jobyard.testing.history.events import AskDecide, AskDisarm, Disarmed, Judged
 from jobyard.testing.history.reader import History, Operation
 from jobyard.testing.history.violation import Violation

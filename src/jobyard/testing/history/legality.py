@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from jobyard.domain.instant import Instant
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 from jobyard.testing.history.claims import violation_at
 from jobyard.testing.history.life import UNTOLD, Claim, Life, Span
 from jobyard.testing.history.lives import Lives

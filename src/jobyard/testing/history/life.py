@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Ending, Job, State
 from jobyard.domain.lease import Ended
-from jobyard.ports.store import Action, Inserted
+from jobyard.ports.admin_store import Action
+from jobyard.ports.job_store import Inserted
 from jobyard.testing.history.events import Handed, Sent, Taken
 from jobyard.testing.history.reader import NEVER
 

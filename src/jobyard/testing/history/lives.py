@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobyard.domain.job import Job
-from jobyard.ports.store import Decision, Inserted
+from jobyard.ports.job_store import Inserted
+from jobyard.ports.schedule_store import Decision
 from jobyard.testing.history.events import (
     Adopted,
     Altered,

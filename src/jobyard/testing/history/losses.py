@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobyard.domain.job import State
 from jobyard.domain.lease import MAX_DEATHS
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 from jobyard.testing.history.life import Life
 from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation

@@ -11,7 +11,10 @@ from jobyard.domain.job import NewJob, QueueSettings
 from jobyard.domain.lease import Ended, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import BadInput, JobNotFound, NotPossible
-from jobyard.ports.store import Action, Changed, Decided, Exchange, Extended, Inserted, Report, Store, Tick
+from jobyard.ports.admin_store import Action, Changed
+from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
+from jobyard.ports.schedule_store import Decided, Tick
+from jobyard.ports.store import Store
 from jobyard.testing.history.delegate import Delegate
 from jobyard.testing.history.events import (
     Accepted,
@@ -58,8 +61,8 @@ class RecordingStore(Delegate):
         super().__init__(store)
         self._journal = path if isinstance(path, Journal) else Journal(path)
 
-    def twin(self) -> Store:
-        twin = self._store.twin()
+    def for_event_loop(self) -> Store:
+        twin = self._store.for_event_loop()
         return self if twin is self._store else RecordingStore(twin, self._journal)
 
     async def _record(self, question: Question, verb: Awaitable[T], answer: Callable[[T], Answer]) -> T:
@@ -104,9 +107,9 @@ class RecordingStore(Delegate):
         return await self._record(question, verb, _exchanged)
 
     async def extend(
-        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unseen: bool = False
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
-        verb = self._store.extend(worker, keys, lease_seconds, unseen=unseen)
+        verb = self._store.extend(worker, keys, lease_seconds, unacknowledged=unacknowledged)
         return await self._record(AskExtend(tuple(keys), lease_seconds), verb, lambda answer: Heard(answer.lost))
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:

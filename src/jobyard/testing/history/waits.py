@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import State
-from jobyard.ports.store import Action
+from jobyard.ports.admin_store import Action
 from jobyard.testing.history.life import UNTOLD, Gap, Life, Settled, Span
 from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.timeline import Timeline

@@ -1,0 +1,149 @@
+"""From what the services answer to what travels over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from jobyard.api.schemas.jobs import (
+    CauseView,
+    ErrorView,
+    ExplanationView,
+    Happening,
+    JobSummary,
+    JobView,
+    LogLineView,
+    ProgressView,
+    StepView,
+)
+from jobyard.api.schemas.queues import GroupView, QueueView, SettingsView, WorkerView
+from jobyard.domain.access import Principal
+from jobyard.domain.explain import Explanation
+from jobyard.domain.instant import FOREVER, Instant, rfc3339
+from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.tags import SUBMITTED_BY, is_reserved
+from jobyard.ports.admin_store import GroupInfo, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
+
+# Unique keys that begin like this are the server's own: nobody else can set them, and nobody sees them.
+IDEMPOTENCY = "idempotency:"
+
+
+def tag_of(principal: Principal) -> str:
+    """What marks the jobs that somebody handed in."""
+    return SUBMITTED_BY + principal.id
+
+
+def time_text(instant: Instant | None) -> str | None:
+    """
+    >>> time_text(1_500), time_text(None), time_text(FOREVER)
+    ('1970-01-01T00:00:01.500Z', None, None)
+    """
+    return None if instant is None or instant >= FOREVER else rfc3339(instant)
+
+
+def job_summary(job: Job) -> JobSummary:
+    return JobSummary(**_facts(job))
+
+
+def job_view(job: Job) -> JobView:
+    return JobView(
+        **_facts(job),
+        log=tuple(LogLineView(at=rfc3339(line.at), level=line.level, message=line.message) for line in job.log),
+        steps=tuple(
+            StepView(
+                name=step.name,
+                status=step.status,
+                attempt=step.attempt,
+                data=step.data,
+                started_at=time_text(step.started_at or None),
+                finished_at=time_text(step.finished_at),
+            )
+            for step in job.steps
+        ),
+        timeline=timeline(job),
+    )
+
+
+def _facts(job: Job) -> dict[str, Any]:
+    facts = {name: getattr(job, name) for name in _SAME}
+    facts["tags"] = tuple(tag for tag in job.tags if not is_reserved(tag))
+    facts["submitted_by"] = next(
+        (tag.removeprefix(SUBMITTED_BY) for tag in job.tags if tag.startswith(SUBMITTED_BY)), None
+    )
+    if job.unique_key is not None and job.unique_key.startswith(IDEMPOTENCY):
+        facts["unique_key"] = None
+    for name in ("created_at", "run_at", "started_at", "finished_at"):
+        facts[name] = time_text(getattr(job, name))
+    facts["progress"] = None if job.progress is None else _progress(job)
+    facts["errors"] = tuple(
+        ErrorView(**(msgspec.structs.asdict(error) | {"at": rfc3339(error.at)})) for error in job.errors
+    )
+    return facts
+
+
+_SAME = tuple(name for name in JobSummary.__struct_fields__ if name in Job.__struct_fields__)
+
+
+def _progress(job: Job) -> ProgressView | None:
+    told = job.progress
+    if told is None:
+        return None
+    return ProgressView(percent=told.percent, message=told.message, data=told.data, at=rfc3339(told.at))
+
+
+def timeline(job: Job) -> tuple[Happening, ...]:
+    """What is known of the job's story, oldest first; of earlier attempts only how they ended is kept."""
+    found: list[tuple[Instant, Happening]] = []
+
+    def add(at: Instant | None, what: Any, detail: str = "") -> None:
+        if at is not None and at < FOREVER:
+            found.append((at, Happening(at=rfc3339(at), what=what, detail=detail)))
+
+    add(job.created_at, "created")
+    for error in job.errors:
+        add(error.at, "attempt_ended", f"attempt {error.attempt}: {error.ending}: {error.message}")
+    if job.run_at > job.created_at:
+        add(job.run_at, "due")
+    add(job.started_at, "started", f"attempt {job.attempt}" + (f" on {job.worker}" if job.worker else ""))
+    add(job.finished_at, "finished", str(job.state) + (f": {job.reason}" if job.reason else ""))
+    return tuple(happening for _, happening in sorted(found, key=lambda each: each[0]))
+
+
+def explanation_view(explanation: Explanation) -> ExplanationView:
+    causes = tuple(CauseView(code=cause.code, sentence=cause.sentence, data=cause.data) for cause in explanation.causes)
+    return ExplanationView(**(_fields(explanation) | {"causes": causes}))
+
+
+def settings_view(settings: QueueSettings) -> SettingsView:
+    return SettingsView(**_fields(settings))
+
+
+def queue_view(info: QueueInfo, workers: Iterable[WorkerInfo] | None = None) -> QueueView:
+    """With workers, how many of its jobs they ended in the last minute."""
+    rate = None if workers is None else finished_per_minute(info.name, workers)
+    return QueueView(**(_fields(info) | {"settings": settings_view(info.settings), "finished_per_minute": rate}))
+
+
+def finished_per_minute(queue: str, workers: Iterable[WorkerInfo]) -> int:
+    return sum(worker.finished_per_minute.get(queue, 0) for worker in workers)
+
+
+def group_view(info: GroupInfo) -> GroupView:
+    return GroupView(**_fields(info))
+
+
+def worker_view(info: WorkerInfo, confined_to: Collection[str] = ()) -> WorkerView:
+    """Whoever is confined to some queues is told of what it does for these."""
+    facts = {name: getattr(info, name) for name in WorkerView.__struct_fields__}
+    rates = info.finished_per_minute.items()
+    facts["finished_per_minute"] = {name: rate for name, rate in rates if not confined_to or name in confined_to}
+    facts |= {"started_at": rfc3339(info.started_at), "seen_at": rfc3339(info.seen_at)}
+    return WorkerView(**facts)
+
+
+def _fields(value: msgspec.Struct) -> dict[str, Any]:
+    """Its fields by name, the values as they are."""
+    return {name: getattr(value, name) for name in value.__struct_fields__}

@@ -1,0 +1,103 @@
+"""The shapes of tokens, the audit log and who one is, as they travel over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from jobyard.api.schemas.jobs import Incoming, Name, Time
+from jobyard.domain.access import Permission, Principal, Role
+from jobyard.domain.instant import rfc3339
+from jobyard.operations.audit import AuditEntry
+from jobyard.operations.job_options import MAX_SECONDS
+from jobyard.operations.tokens import MAX_SCOPES, TokenInfo
+
+
+class TokenRequest(Incoming, frozen=True):
+    """A token to be made. Without queues or groups it reaches all of them."""
+
+    name: Name
+    role: Role
+    queues: Annotated[tuple[Name, ...], Meta(max_length=MAX_SCOPES)] = ()
+    groups: Annotated[tuple[Name, ...], Meta(max_length=MAX_SCOPES)] = ()
+    expire_seconds: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    role: Role
+    queues: tuple[str, ...]
+    groups: tuple[str, ...]
+    created_at: Time
+    expires_at: Time | None
+
+
+class TokenCreated(TokenView, frozen=True, kw_only=True):
+    token: str  # shown here and never again
+
+
+class TokenList(msgspec.Struct, frozen=True):
+    items: tuple[TokenView, ...]
+
+
+class AuditView(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    at: Time
+    principal: str
+    name: str
+    role: Role
+    action: str
+    target: str
+    details: dict[str, Any]
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Oldest first."""
+
+    items: tuple[AuditView, ...]
+    next_page_token: str | UnsetType = UNSET
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    name: str
+    role: Role
+    permissions: tuple[Permission, ...]
+    queues: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    csrf_token: str | None = None  # a browser session sends it as X-CSRF-Token with every change
+
+
+def token_view(info: TokenInfo) -> TokenView:
+    return TokenView(**_token(info))
+
+
+def token_created(info: TokenInfo, text: str) -> TokenCreated:
+    return TokenCreated(token=text, **_token(info))
+
+
+def _token(info: TokenInfo) -> dict[str, Any]:
+    return {
+        **msgspec.structs.asdict(info),
+        "created_at": rfc3339(info.created_at),
+        "expires_at": None if info.expires_at is None else rfc3339(info.expires_at),
+    }
+
+
+def audit_view(entry: AuditEntry) -> AuditView:
+    return AuditView(**{**msgspec.structs.asdict(entry), "at": rfc3339(entry.at)})
+
+
+def me(principal: Principal, csrf_token: str | None = None) -> Me:
+    return Me(
+        id=principal.id,
+        name=principal.name,
+        role=principal.role,
+        permissions=tuple(each for each in Permission if principal.may(each)),
+        queues=principal.queues,
+        groups=principal.groups,
+        csrf_token=csrf_token,
+    )

@@ -1,0 +1,77 @@
+"""The shapes of live events and of health, as they travel over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jobyard.api.schemas.jobs import JobSummary, JobView, Time
+from jobyard.api.schemas.queues import QueueView
+
+PREFIX = "io.jobyard."
+SNAPSHOT = "io.jobyard.snapshot.v1"
+QUEUE_CHANGED = "io.jobyard.queue.changed.v1"
+RESYNC = "io.jobyard.resync.v1"
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event. `data` is as its type has it: a Snapshot, JobNews or a QueueView; a resync has none."""
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    time: Time
+    subject: str = ""  # the job's id, or the queue's name
+    data: Any = None
+
+
+class JobNews(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event tells of a job; the job itself tells more."""
+
+    job_id: str
+    kind: str
+    queue: str
+    group: str | None
+    state: str | None
+    attempt: int
+    reason: str | None = None
+    progress: ProgressNews | None = None
+
+
+class ProgressNews(msgspec.Struct, frozen=True, kw_only=True):
+    percent: float | None
+    message: str
+    data: Any = None
+
+
+class JobSnapshot(msgspec.Struct, frozen=True):
+    job: JobView
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    queues: tuple[QueueView, ...]
+    jobs: tuple[JobSummary, ...]  # the newest
+
+
+def job_event_type(what: str) -> str:
+    """
+    >>> job_event_type("completed")
+    'io.jobyard.job.completed.v1'
+    """
+    return f"{PREFIX}job.{what}.v1"
+
+
+class CheckView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+class HealthView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    status: str  # "ok" or "unavailable"
+    reason: str = ""  # why not, in a line
+    version: str = ""
+    uptime_seconds: float = 0.0
+    checks: tuple[CheckView, ...] = ()

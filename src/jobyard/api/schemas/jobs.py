@@ -1,0 +1,321 @@
+"""The shapes that travel over HTTP, for the server and its client alike.
+
+Times are RFC 3339 UTC text with milliseconds; durations carry their unit in the name. What comes in may hold no unknown
+field; whoever reads what goes out should ignore fields that it does not know.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from jobyard.domain.job import Ending, State, UniqueScope
+from jobyard.domain.retry import Backoff
+from jobyard.operations.job_options import (
+    HIDDEN,
+    MAX_ATTEMPTS,
+    MAX_LIMIT,
+    MAX_NAME,
+    MAX_PRIORITY,
+    MAX_REASON,
+    MAX_SECONDS,
+    MAX_TAGS,
+)
+from jobyard.ports.admin_store import Action
+
+MAX_BATCH = 1000
+MAX_IDS = 10_000
+MAX_BULK = 100_000
+MAX_PAGE = 1000
+MAX_WAIT_SECONDS = 60
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=rf"^[^{HIDDEN}]+$")]
+Time: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+Priority: TypeAlias = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+Limit: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
+Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON)]
+Ids: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=MAX_IDS)]
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a caller sends."""
+
+
+# Jobs, on their way in
+
+
+class FixedBackoff(Incoming, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
+    """The same wait each time."""
+
+    seconds: Seconds
+
+
+class ExponentialBackoff(Incoming, frozen=True, kw_only=True, tag="exponential", tag_field="type"):
+    """Growing waits, capped, spread by ±jitter so that failures do not return in step."""
+
+    base_seconds: Seconds = 2.0
+    factor: Annotated[float, Meta(ge=0, le=1000)] = 2.0
+    max_seconds: Seconds = 3600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+
+
+class DelaysBackoff(Incoming, frozen=True, kw_only=True, tag="delays", tag_field="type"):
+    """A wait for each failure; the last one repeats."""
+
+    seconds: Annotated[tuple[Seconds, ...], Meta(min_length=1, max_length=100)]
+
+
+class UniqueRequest(Incoming, frozen=True, kw_only=True):
+    """At most one job with this key in its queue, within the scope."""
+
+    key: Name
+    scope: UniqueScope = UniqueScope.ACTIVE
+    period_seconds: Seconds | None = None
+
+
+class JobRequest(Incoming, frozen=True, kw_only=True):
+    """A job to be done. What is not given is as the handler declares it, or the default."""
+
+    kind: Name
+    payload: dict[str, Any] = {}
+    private_payload: Any = None  # for the handler only: never shown, erased when the job ends well
+    queue: Name | None = None
+    group: Name | None = None
+    priority: Priority | None = None
+    delay_seconds: Seconds | None = None
+    run_at: Moment | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    timeout_seconds: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    backoff: FixedBackoff | ExponentialBackoff | DelaysBackoff | None = None
+    unique: UniqueRequest | None = None
+    tags: Annotated[tuple[Name, ...], Meta(max_length=MAX_TAGS)] | None = None
+
+
+class BatchRequest(Incoming, frozen=True, kw_only=True):
+    jobs: Annotated[tuple[JobRequest, ...], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """The job is stored. `created` is false when a unique key was held: `id` is then the holder's."""
+
+    id: str
+    kind: str
+    queue: str
+    created: bool
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    pointer: str  # into the whole request
+    detail: str
+
+
+class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one job of a batch: its id, or why it was refused."""
+
+    status: int
+    id: str | None = None
+    created: bool | None = None
+    code: str | None = None
+    detail: str | None = None
+    errors: tuple[Wrong, ...] = ()
+
+
+class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    accepted: int
+    refused: int
+    items: tuple[BatchItem, ...]  # in the order of the request
+
+
+# Jobs, as they are seen
+
+
+class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
+    attempt: int
+    ending: Ending
+    message: str
+    at: Time
+    type: str | None = None
+    traceback: str | None = None
+    worker: str | None = None
+
+
+class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
+    percent: float
+    message: str
+    data: Any
+    at: Time
+
+
+class LogLineView(msgspec.Struct, frozen=True, kw_only=True):
+    at: Time
+    level: str
+    message: str
+
+
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    status: str
+    attempt: int
+    data: Any
+    started_at: Time | None
+    finished_at: Time | None
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's story."""
+
+    at: Time
+    what: Literal["created", "due", "started", "attempt_ended", "finished"]
+    detail: str = ""
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as lists show it: without log lines, steps, tracebacks and timeline."""
+
+    id: str
+    kind: str
+    queue: str
+    group: str | None
+    priority: int
+    state: State
+    payload: Any
+    attempt: int  # the running or last attempt; 0 before the first
+    max_attempts: int
+    deaths: int  # workers that died with it
+    timeout_seconds: float | None
+    backoff: Backoff
+    sequence: int
+    unique_key: str | None
+    tags: tuple[str, ...]
+    submitted_by: str | None  # the id of the token that handed it in over HTTP
+    created_at: Time
+    run_at: Time | None  # null: not by itself
+    started_at: Time | None
+    finished_at: Time | None
+    worker: str | None
+    external_id: str | None
+    waiting_for: str | None  # the signal that it is parked on
+    cancel_requested: str | None
+    progress: ProgressView | None
+    result: Any
+    reason: str | None
+    errors: tuple[ErrorView, ...]
+
+
+class JobView(JobSummary, frozen=True, kw_only=True):
+    """Everything a person may see of a job."""
+
+    log: tuple[LogLineView, ...] = ()
+    steps: tuple[StepView, ...] = ()
+    timeline: tuple[Happening, ...] = ()
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page may be short, even empty, and still have a token: go on until there is none."""
+
+    items: tuple[JobSummary, ...]
+    next_page_token: str | UnsetType = UNSET
+
+
+class CauseView(msgspec.Struct, frozen=True, kw_only=True):
+    code: str
+    sentence: str
+    data: dict[str, Any]
+
+
+class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
+    job_id: str
+    state: State
+    sentence: str
+    causes: tuple[CauseView, ...]
+    ahead_in_group: int
+    groups_ahead: int
+    counts_capped: bool
+
+
+# Changes to jobs
+
+
+class ReasonRequest(Incoming, frozen=True, kw_only=True):
+    reason: Reason = ""
+
+
+class PriorityRequest(Incoming, frozen=True, kw_only=True):
+    priority: Priority
+
+
+class SignalRequest(Incoming, frozen=True, kw_only=True):
+    name: Name
+    data: Any = None
+
+
+class SignalAnswer(msgspec.Struct, frozen=True):
+    woke: bool  # false: the job was not parked on it; it is remembered for when it is
+
+
+class JobFilter(Incoming, frozen=True, kw_only=True):
+    """All conditions must hold; what is not given does not matter."""
+
+    queue: Name | None = None
+    group: Name | None = None
+    kind: Name | None = None
+    state: tuple[State, ...] = ()
+    tag: Name | None = None
+    unique_key: Name | None = None
+    text: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)] | None = None  # in the payload, case ignored
+    created_after: Moment | None = None
+    created_before: Moment | None = None
+
+
+class BulkRequest(Incoming, frozen=True, kw_only=True):
+    """Give `ids` or `filter`. One call changes at most `limit` jobs; go on with `next_page_token` for the rest."""
+
+    action: Action
+    ids: Ids | None = None
+    filter: JobFilter | None = None
+    reason: Reason = ""
+    priority: Priority | None = None  # for `prioritise`
+    limit: Annotated[int, Meta(ge=1, le=MAX_BULK)] = 10_000
+    page_token: str | None = None
+
+
+class RedriveRequest(Incoming, frozen=True, kw_only=True):
+    """Dead letters to be tried again: give `ids` or `filter`."""
+
+    ids: Ids | None = None
+    filter: JobFilter | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_BULK)] = 10_000
+    page_token: str | None = None
+
+
+class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    changed: int
+    unchanged: int  # found, but in a state that does not allow it
+    not_found: int | UnsetType = UNSET  # this and the next three for a request by ids
+    changed_ids: tuple[str, ...] | UnsetType = UNSET
+    unchanged_ids: tuple[str, ...] | UnsetType = UNSET
+    not_found_ids: tuple[str, ...] | UnsetType = UNSET
+    next_page_token: str | UnsetType = UNSET  # more jobs match than one call changes
+
+
+# Kinds
+
+
+class KindView(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler that the server's app declares, with the defaults of its jobs."""
+
+    name: str
+    queue: str
+    parameters: tuple[str, ...]
+    max_attempts: int
+    timeout_seconds: float | None
+
+
+class KindList(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[KindView, ...]
+    any_kind: bool  # no app is loaded: every kind is taken as it comes

@@ -1,0 +1,89 @@
+"""Queues, groups and workers as they travel over HTTP."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from jobyard.api.schemas.jobs import Incoming, Limit, Seconds, Time
+
+
+class SettingsRequest(Incoming, frozen=True, kw_only=True):
+    """What a queue allows and keeps. What is not given stays as it is; a limit of null is none."""
+
+    max_running: Limit | UnsetType | None = UNSET
+    max_per_group: Limit | UnsetType | None = UNSET
+    max_waiting: Limit | UnsetType | None = UNSET
+    max_waiting_per_group: Limit | UnsetType | None = UNSET
+    keep_completed: Limit | UnsetType = UNSET
+    keep_failed: Limit | UnsetType = UNSET
+    keep_seconds: Seconds | UnsetType = UNSET
+
+
+class SettingsView(msgspec.Struct, frozen=True, kw_only=True):
+    max_running: int | None
+    max_per_group: int | None
+    max_waiting: int | None
+    max_waiting_per_group: int | None
+    keep_completed: int
+    keep_failed: int
+    keep_seconds: float
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    paused: bool
+    settings: SettingsView
+    waiting: int
+    delayed: int
+    running: int
+    completed: int
+    failed: int
+    cancelled: int
+    finished_per_minute: int | None = None  # jobs that ended in the last minute; an event does not tell
+
+
+class QueueList(msgspec.Struct, frozen=True):
+    items: tuple[QueueView, ...]
+
+
+class DrainAnswer(msgspec.Struct, frozen=True):
+    removed: int
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    queue: str
+    name: str | None  # null: the jobs without a group
+    limit: int | None  # its own, if set
+    effective_limit: int | None
+    paused: bool
+    waiting: int
+    delayed: int
+    running: int
+
+
+class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[GroupView, ...]
+    next_page_token: str | UnsetType = UNSET
+
+
+class LimitRequest(Incoming, frozen=True, kw_only=True):
+    limit: Limit  # 0 blocks the group, 1 makes it serial
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]  # empty: all
+    concurrency: int
+    running: int
+    completed: int
+    quiet: bool  # it was told to take no more jobs
+    started_at: Time
+    seen_at: Time
+    finished_per_minute: dict[str, int] = {}  # jobs that it ended in the last minute, by queue
+
+
+class WorkerList(msgspec.Struct, frozen=True):
+    items: tuple[WorkerView, ...]

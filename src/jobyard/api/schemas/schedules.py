@@ -1,0 +1,180 @@
+"""Schedules as they travel over HTTP, for the server and its client alike; the command line shows the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from jobyard.api.schemas.jobs import Incoming, Moment, Name, Priority, Seconds, Time
+from jobyard.domain.cron import cron
+from jobyard.domain.due import next_instant
+from jobyard.domain.instant import Instant, rfc3339
+from jobyard.domain.job import State
+from jobyard.domain.schedule import Missed, Overlap, Schedule, Verdict
+from jobyard.operations.job_options import MAX_ATTEMPTS, MAX_SECONDS
+from jobyard.operations.schedules import Past
+
+MAX_EXPRESSION = 200
+MAX_NEXT = 100  # counting them takes time
+
+Expression: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_EXPRESSION)]
+Zone: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100)]
+Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_ATTEMPTS - 1)]
+Timeout: TypeAlias = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
+MadeUp: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class ScheduleRequest(Incoming, frozen=True, kw_only=True):
+    """A job to be inserted at each instant of a cron expression: five fields, or six with the seconds first."""
+
+    name: Name
+    expression: Expression
+    kind: Name
+    timezone: Zone = "UTC"
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: Name | None = None
+    group: Name | None = None
+    priority: Priority | None = None
+    max_retry: Retries = 3
+    timeout_seconds: Timeout | None = 300.0  # null: none
+    enabled: bool = True
+    overlap: Overlap = Overlap.SKIP
+    missed: Missed = Missed.ONCE
+    missed_limit: MadeUp = 10  # for `missed: all`
+    jitter_seconds: Seconds = 0.0
+    start_at: Moment | None = None
+    end_at: Moment | None = None
+
+
+class ScheduleChange(Incoming, frozen=True, kw_only=True):
+    """What is not given stays as it is."""
+
+    expression: Expression | UnsetType = UNSET
+    kind: Name | UnsetType = UNSET
+    timezone: Zone | UnsetType = UNSET
+    payload: dict[str, Any] | UnsetType = UNSET
+    queue: Name | UnsetType = UNSET
+    group: Name | UnsetType | None = UNSET
+    priority: Priority | UnsetType = UNSET
+    max_retry: Retries | UnsetType = UNSET
+    timeout_seconds: Timeout | UnsetType | None = UNSET
+    overlap: Overlap | UnsetType = UNSET
+    missed: Missed | UnsetType = UNSET
+    missed_limit: MadeUp | UnsetType = UNSET
+    jitter_seconds: Seconds | UnsetType = UNSET
+    start_at: Moment | UnsetType | None = UNSET
+    end_at: Moment | UnsetType | None = UNSET
+
+    def given(self) -> dict[str, Any]:
+        words = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in words.items() if value is not UNSET}
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    expression: str
+    timezone: str
+    in_words: str
+    kind: str
+    payload: Any
+    queue: str
+    group: str | None
+    priority: int
+    max_retry: int
+    timeout_seconds: float | None
+    enabled: bool  # false: paused
+    overlap: Overlap
+    missed: Missed
+    missed_limit: int
+    jitter_seconds: float
+    start_at: Time | None
+    end_at: Time | None
+    origin: str  # "managed", or where it is declared: "file", "code:<app>"
+    is_declared: bool  # false: its declaration has disappeared; it goes on firing until it is removed
+    revision: int
+    created_at: Time
+    changed_at: Time
+    next_at: Time | None  # null: paused, or none any more
+    silent_until: Time | None  # the store's clock was once that far ahead; resuming it lets it go on from now
+
+
+class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page may be short, even empty, and still have a token: go on until there is none."""
+
+    items: tuple[ScheduleView, ...]
+    next_page_token: str | UnsetType = UNSET
+
+
+class RunAnswer(msgspec.Struct, frozen=True):
+    job_id: str
+
+
+class NextAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    expression: str
+    timezone: str
+    in_words: str
+    items: tuple[Time, ...]
+
+
+class PastView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one instant, or of `count` missed ones in a row that end with it."""
+
+    at: Time
+    verdict: Verdict
+    job_id: str | None  # of a skipped one: the job that was not over
+    state: State | None  # that job's; null when there is none, or it is gone
+    is_pruned: bool
+    first_at: Time
+    count: int
+    decided_at: Time
+
+
+class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[PastView, ...]
+    next_page_token: str | UnsetType = UNSET
+
+
+_SAME = tuple(
+    name
+    for name in ScheduleView.__struct_fields__
+    if name in Schedule.__struct_fields__ and not name.endswith("_at") and name != "payload"
+)
+
+
+def schedule_view(schedule: Schedule, now: Instant, silent_until: Instant | None = None) -> ScheduleView:
+    words = {name: getattr(schedule, name) for name in _SAME}
+    for name in ("start_at", "end_at", "created_at", "changed_at"):
+        words[name] = _time(getattr(schedule, name))
+    return ScheduleView(
+        payload=msgspec.json.decode(schedule.payload),
+        in_words=cron(schedule.expression, schedule.timezone).in_words(),
+        next_at=_time(next_instant(schedule, silent_until or now) if schedule.enabled else None),
+        silent_until=_time(silent_until),
+        **words,
+    )
+
+
+def past_view(past: Past) -> PastView:
+    return PastView(
+        at=rfc3339(past.at),
+        verdict=past.verdict,
+        job_id=past.job_id,
+        state=past.state,
+        is_pruned=past.is_pruned,
+        first_at=rfc3339(past.first),
+        count=past.count,
+        decided_at=rfc3339(past.decided_at),
+    )
+
+
+def next_answer(expression: str, timezone: str, instants: Iterable[Instant]) -> NextAnswer:
+    words = cron(expression, timezone).in_words()
+    found = tuple(rfc3339(each) for each in instants)
+    return NextAnswer(expression=expression, timezone=timezone, in_words=words, items=found)
+
+
+def _time(instant: Instant | None) -> str | None:
+    return None if instant is None else rfc3339(instant)

@@ -1,0 +1,47 @@
+"""Health and metrics of a worker or a scheduler, for whoever watches it: no tokens, so a port that only they reach."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from jobyard.app.jobyard import Jobyard
+from jobyard.errors import ConfigurationError
+from jobyard.observability.composite import Several
+from jobyard.observability.metrics import Metrics
+from jobyard.observability.wait_times import Waits
+from jobyard.operations.health import Health
+from jobyard.server.prometheus import Scrape
+from jobyard.server.routes.health import serving_health
+from jobyard.worker.worker import Worker
+
+
+class WorkerHealth:
+    """Made before the worker (or the scheduler), whose events it counts; serves once there is one."""
+
+    def __init__(self, yard: Jobyard, host: str, port: int) -> None:
+        self._yard = yard
+        self._host = host
+        self._port = port
+        self._metrics = Metrics()
+        self._waits = Waits(self._metrics)
+        yard.observer = Several(yard.observer, self._metrics, self._waits)
+
+    @asynccontextmanager
+    async def serving(self, worker: Worker | None, is_stopping: Callable[[], bool]) -> AsyncIterator[None]:
+        health = Health(self._yard.store, is_stopping, worker)
+        plan = self._yard.sandbox
+        if plan is not None and plan.made is not None:
+            health.more.append(plan.made.check)
+        scrape = Scrape(self._yard.store, self._metrics)
+        async with AsyncExitStack() as stack:
+            await self._waits.start(self._yard.store)
+            stack.push_async_callback(self._waits.stop)
+            try:
+                await stack.enter_async_context(serving_health(health, scrape, self._host, self._port))
+            except OSError as error:
+                raise ConfigurationError(
+                    f"Health cannot be served on {self._host}, port {self._port}: {error.strerror}. "
+                    "Choose another with --health-port."
+                ) from error
+            yield

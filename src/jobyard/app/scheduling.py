@@ -1,0 +1,57 @@
+"""A scheduler from its start to its end: what is declared is written, then instants fire until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from jobyard.app.cron import FILE, declare, of_file, origin_of
+from jobyard.app.jobyard import Jobyard
+from jobyard.operations.schedules import Schedules
+from jobyard.ports.observer import Observer
+from jobyard.scheduler.scheduler import Scheduler
+
+
+class Scheduling:
+    """`run` until `stop`, which is obeyed at once: each instant is decided in one step of the store."""
+
+    def __init__(self, yard: Jobyard, observer: Observer) -> None:
+        self.scheduler = Scheduler(yard.store, observer)
+        self._asked = asyncio.Event()
+
+    async def run(self) -> None:
+        """Raises what broke it: whoever started it starts another."""
+        await self.scheduler.start()
+        asked: asyncio.Task[Any] = asyncio.create_task(self._asked.wait())
+        ended = asyncio.create_task(self.scheduler.ended())
+        try:
+            await asyncio.wait([asked, ended], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+            await self.scheduler.stop()
+        await asyncio.wait([ended])
+        if not ended.cancelled():
+            ended.result()
+
+    def stop(self) -> None:
+        self._asked.set()
+
+    hurry = stop
+
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def is_turning(self) -> bool:
+        return self.is_asked() or self.scheduler.is_turning
+
+
+async def declare_all(
+    yard: Jobyard, app: str | None, told: Mapping[str, Mapping[str, Any]] | None, shortest: float
+) -> None:
+    """What the program and its configuration say of schedules; None: there is no configuration that could."""
+    schedules = Schedules(yard.store, shortest)
+    if app is not None:
+        await declare(schedules, origin_of(yard.name or app), list(yard.crons.values()))
+    if told is not None:
+        await declare(schedules, FILE, of_file(told))

@@ -1,0 +1,5 @@
+"""The command line: one small file per family of commands."""
+
+from jobyard.cli.root import cli, main
+
+__all__ = ["cli", "main"]

@@ -1,0 +1,88 @@
+"""`jobyard check`: is this application ready to be deployed?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import click
+
+from jobyard.app.jobyard import Jobyard
+from jobyard.cli.findings import report
+from jobyard.cli.schedule_findings import of_declared
+from jobyard.cli.session import Session, verb
+from jobyard.config.settings import unknown_variables
+from jobyard.config.store_factory import make_store
+from jobyard.errors import JobyardError
+from jobyard.ports.store import Finding, Level
+
+
+@click.command()
+@verb
+async def check(session: Session) -> None:
+    """Check configuration, app and store before a deployment.
+
+    Reads the configuration, imports the app, lists its kinds, queues and schedules, opens its store and audits the
+    counts. Without an app (a server that takes any kind) the rest is checked. Exit code 1 when one of these goes wrong.
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard check
+    """
+    if session.trouble:
+        report(session, [Finding(Level.FAIL, "configuration", each) for each in session.trouble])
+        return
+    findings = [Finding(Level.OK, "configuration", f"{session.found.file or 'no file'}; all values fit")]
+    findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
+    if session.app_name is None:
+        findings.append(Finding(Level.WARN, "app", "no application is named", "name it with --app or JOBYARD_APP"))
+    wrong = [finding async for finding in _queue_stores(session)]
+    findings += wrong
+    if any(finding.level is Level.FAIL for finding in wrong):
+        report(session, findings)
+        return
+    yard = session.yard()
+    kinds = _kinds(yard)
+    if session.app_name is not None:
+        findings += _of_app(session.app_name, kinds)
+    async with session.opened(yard):
+        findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
+        queues = await yard.queues()
+        problems = await yard.store.audit()
+        findings += [Finding(Level.FAIL, "audit", problem) for problem in problems]
+        if not problems:
+            findings.append(Finding(Level.OK, "audit", "every count agrees with the jobs"))
+        findings += [finding async for finding in of_declared(session, yard)]
+    known = {queue.name for queue in queues}
+    findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
+    report(session, findings, {"kinds": kinds, "queues": sorted(known)})
+
+
+async def _queue_stores(session: Session) -> AsyncIterator[Finding]:
+    """One by one: opened all together, it would not be known which of them is wrong."""
+    for queue, url in session.configuration.store.queues.items():
+        try:
+            store = make_store(url)
+            await store.open()
+            await store.close()
+        except JobyardError as error:
+            yield Finding(Level.FAIL, "store", f"of queue {queue}: {error}", f"correct store.queues.{queue}")
+        else:
+            yield Finding(Level.OK, "store", f"of queue {queue}: {store.url} opens")
+
+
+def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"queue": definition.defaults.queue, "parameters": list(definition.kind.names)}
+        for name, definition in sorted(yard.definitions.items())
+    }
+
+
+def _of_app(name: str, kinds: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+    yield Finding(Level.OK, "app", f"{name} is a Jobyard")
+    for kind, told in kinds.items():
+        yield Finding(Level.OK, "kind", f"{kind}({', '.join(told['parameters'])}) in queue {told['queue']}")
+    if not kinds:
+        cure = "decorate a function with @yard.job(), and import it"
+        yield Finding(Level.WARN, "kind", "the app declares no handler", cure)

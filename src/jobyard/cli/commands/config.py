@@ -1,0 +1,107 @@
+"""`jobyard config`: what the program was told, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+from rich.markup import escape
+
+from jobyard.cli.render.output import print_table
+from jobyard.cli.session import Session, verb
+from jobyard.config import Found
+from jobyard.config.keys import Key, Path, find, number
+from jobyard.config.settings import LOG_LEVEL, SETTINGS
+from jobyard.config.store_url import shown
+
+DEFAULT = "default"
+
+
+@click.group()
+def config() -> None:
+    """Look at the configuration.
+
+    \b
+    Example:
+      jobyard config show --origin
+    """
+
+
+@config.command()
+@click.option(
+    "--origin", is_flag=True, help="Also say where each value came from: a line of the file, a variable, a flag."
+)
+@verb
+async def show(session: Session, origin: bool) -> None:
+    """Print every value, without secrets.
+
+    \b
+    Example:
+      jobyard config show --origin
+      jobyard --config /etc/jobyard.yaml config show --json
+    """
+    values = list(every_value(session.found))
+    if session.as_json:
+        session.print_json(
+            {
+                "file": None if session.found.file is None else str(session.found.file),
+                "values": [
+                    {"key": each.key, "value": each.value} | ({"origin": each.origin} if origin else {})
+                    for each in values
+                ],
+            }
+        )
+        return
+    rows = (
+        (escape(each.key), escape(as_text(each.value)), *([escape(each.origin)] if origin else [])) for each in values
+    )
+    print_table(session.console, ("~key", "~value", *(["~origin"] if origin else [])), rows, "Nothing.")
+
+
+class Value(NamedTuple):
+    key: str
+    value: Any
+    origin: str
+
+
+def every_value(found: Found) -> Iterator[Value]:
+    """In the order of the table of settings; queues by name, each with what was said of it."""
+    told = msgspec.to_builtins(found.configuration)
+    for setting in SETTINGS:
+        path = tuple(setting.key.split(".")) if setting.key else ()
+        if path and path != ("store", "queues") and path not in found.given:
+            section = told.get(path[0], {})
+            default = number(setting.default) if setting is LOG_LEVEL or path[0] == "queues" else section.get(path[1])
+            yield Value(setting.key, masked(path, default), DEFAULT)
+        elif path in found.given:
+            yield _given(found, path)
+    known = {tuple(setting.key.split(".")) for setting in SETTINGS}
+    for path in sorted(found.given):
+        if path not in known:
+            yield _given(found, path)
+
+
+def _given(found: Found, path: Path) -> Value:
+    given = found.given[path]
+    return Value(".".join(path), masked(path, given.value), given.origin)
+
+
+def masked(path: Path, value: Any) -> Any:
+    """
+    >>> masked(("store", "url"), "redis://:secret@host:6379/0")
+    'redis://host:6379/0'
+    """
+    key = find(path)
+    return shown(value) if isinstance(key, Key) and key.secret and isinstance(value, str) else value
+
+
+def as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,237 @@
+"""`jobyard cron`: see schedules, when they fire and what became of it; pause, resume, run and remove them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from itertools import islice
+
+import click
+
+from jobyard.api.schemas.schedules import MAX_NEXT, NextAnswer, PastView, next_answer
+from jobyard.cli.cron_desk import schedules
+from jobyard.cli.render.output import print_table
+from jobyard.cli.render.schedule import history_row, instant_line, row, show_schedule
+from jobyard.cli.session import Session, json_option, verb
+from jobyard.domain.cron import Cron
+from jobyard.domain.instant import Instant
+
+HEADINGS = ("~schedule", "~expression", "~zone", "~kind", ">next", "")
+NONE_YET = (
+    "No schedule. Declare one with @yard.cron(…) or under `schedules` in jobyard.yaml, or: "
+    "jobyard cron add NAME EXPRESSION KIND"
+)
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def cron(context: click.Context) -> None:
+    """List, look into, make and change schedules.
+
+    `jobyard up` and `jobyard scheduler` fire them; what is changed here takes effect within a second everywhere.
+
+    \b
+    Example:
+      jobyard cron
+      jobyard cron next "0 9 * * 1-5" --tz Asia/Seoul
+      jobyard cron add nightly "0 2 * * *" report days=1 --tz Asia/Seoul
+    """
+    if context.invoked_subcommand is None:
+        _list()
+
+
+@verb
+async def _list(session: Session) -> None:
+    async with schedules(session) as desk:
+        found = [each async for each in desk.all()]
+        now = await desk.now()
+    if session.as_json:
+        session.print_json({"schedules": found})
+    else:
+        print_table(session.console, HEADINGS, (row(each, now) for each in found), NONE_YET)
+
+
+cron.command("list", help="List the schedules, and when each fires next.\n\n\b\nExample:\n  jobyard cron list --json")(
+    _list
+)
+
+
+@cron.command()
+@click.argument("name")
+@verb
+async def show(session: Session, name: str) -> None:
+    """Show one schedule.
+
+    What it does, when it fires next, what became of its last instants.
+
+    \b
+    Example:
+      jobyard cron show nightly
+    """
+    async with schedules(session) as desk:
+        found, coming = await desk.get(name), await desk.next(name, 3)
+        past = [each async for each in _some(desk.history(name), 5)]
+        now = await desk.now()
+    if session.as_json:
+        session.print_json({"schedule": found, "next": coming.items, "history": past})
+    else:
+        show_schedule(session.console, found, coming, past, now)
+
+
+@cron.command("next")
+@click.argument("what", metavar="EXPRESSION|NAME")
+@click.option("--tz", "timezone", metavar="ZONE", help="The time zone of the expression.  [default: UTC]")
+@click.option("--count", type=click.IntRange(1, MAX_NEXT), default=5, show_default=True, help="So many instants.")
+@verb
+async def next_instants(session: Session, what: str, timezone: str | None, count: int) -> None:
+    """Say what an expression means, and when it is due next.
+
+    An expression has five fields (minute, hour, day of month, month, day of week), six with seconds in front, or is one
+    of @yearly, @monthly, @weekly, @daily, @hourly. Anything else is the name of a schedule.
+
+    \b
+    Example:
+      jobyard cron next "0 9 * * 1-5" --tz Asia/Seoul
+      jobyard cron next nightly
+    """
+    if is_expression(what):
+        now = round(time.time() * 1000)
+        after = Cron(what, timezone or "UTC").after(now)
+        _print_next(session, next_answer(what, timezone or "UTC", islice(after, count)), now)
+        return
+    if timezone is not None:
+        raise click.UsageError(f"{what} is the name of a schedule, which has a time zone of its own: leave --tz out.")
+    async with schedules(session) as desk:
+        _print_next(session, await desk.next(what, count), await desk.now())
+
+
+def _print_next(session: Session, found: NextAnswer, now: Instant) -> None:
+    if session.as_json:
+        session.print_json(found)
+        return
+    session.say(f"{found.in_words} ({found.timezone})")
+    for at in found.items:
+        session.say(instant_line(at, found.timezone, now))
+    if not found.items:
+        session.note("It is not due again: paused, or past its end.")
+
+
+async def _some(found: AsyncIterator[PastView], most: int) -> AsyncIterator[PastView]:
+    count = 0
+    async for each in found:
+        yield each
+        count += 1
+        if count == most:
+            return
+
+
+def is_expression(text: str) -> bool:
+    """
+    >>> is_expression("0 9 * * 1-5"), is_expression("@daily"), is_expression("nightly")
+    (True, True, False)
+    """
+    return len(text.split()) > 1 or text.strip().startswith("@") or "*" in text
+
+
+@cron.command()
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="At most so many.")
+@verb
+async def history(session: Session, name: str, limit: int) -> None:
+    """Show what became of a schedule's instants, newest first.
+
+    fired: its job was inserted in time. late: it was made up for. missed: no scheduler was there, and its policy does
+    not make up for it. skipped: the job of an earlier instant was not over. The last 100 are kept.
+
+    \b
+    Example:
+      jobyard cron history nightly
+    """
+    async with schedules(session) as desk:
+        found = [each async for each in _some(desk.history(name), limit)]
+    if session.as_json:
+        session.print_json({"history": found})
+        return
+    headings = ("instant", "verdict", ">decided", "job", "its state")
+    if found:
+        print_table(session.console, headings, map(history_row, found), "")
+    else:
+        session.note(f"Schedule {name} was not due yet.")
+
+
+@cron.command()
+@click.argument("name")
+@verb
+async def pause(session: Session, name: str) -> None:
+    """Let a schedule fire no more.
+
+    \b
+    Example:
+      jobyard cron pause nightly
+    """
+    async with schedules(session) as desk:
+        found = await desk.pause(name)
+    if session.as_json:
+        session.print_json({"schedule": found})
+    session.say(f"Schedule {name} is paused.")
+
+
+@cron.command()
+@click.argument("name")
+@verb
+async def resume(session: Session, name: str) -> None:
+    """Let a paused schedule fire again.
+
+    Instants of the time when it was paused are not made up for.
+
+    \b
+    Example:
+      jobyard cron resume nightly
+    """
+    async with schedules(session) as desk:
+        found = await desk.resume(name)
+        now = await desk.now()
+    if session.as_json:
+        session.print_json({"schedule": found})
+    coming = "not due again" if found.next_at is None else f"next {instant_line(found.next_at, found.timezone, now)}"
+    session.say(f"Schedule {name} is not paused any more; {coming}.")
+
+
+@cron.command()
+@click.argument("name")
+@verb
+async def run(session: Session, name: str) -> None:
+    """Insert a schedule's job now.
+
+    Beside the clock, whatever its other jobs do; prints the job's id.
+
+    \b
+    Example:
+      jobyard cron run nightly
+    """
+    async with schedules(session) as desk:
+        job_id = await desk.run(name)
+    if session.as_json:
+        session.print_json({"schedule": name, "job_id": job_id})
+    session.say(job_id)
+
+
+@cron.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@verb
+async def remove(session: Session, name: str, yes: bool) -> None:
+    """Remove a schedule and its history; its jobs stay.
+
+    \b
+    Example:
+      jobyard cron remove nightly --yes
+    """
+    async with schedules(session) as desk:
+        found = await desk.get(name)
+        session.confirm(f"Remove the schedule {name} ({found.expression}, {found.kind}) and its history?", yes=yes)
+        await desk.remove(name)
+    if session.as_json:
+        session.print_json({"schedule": name, "removed": True})
+    session.say(f"Schedule {name} is removed.")

@@ -1,0 +1,212 @@
+"""`jobyard cron import`: schedules out of another program's table; a dry run unless told otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import click
+from rich.markup import escape
+
+from jobyard.api.schemas.schedules import ScheduleView
+from jobyard.app.jobyard import Jobyard
+from jobyard.cli.cron_desk import Desk, StoreDesk, job_maker, schedules
+from jobyard.cli.cron_table import USUAL_TABLE, Mapped, Table, mapped, read_table
+from jobyard.cli.render.output import print_table
+from jobyard.cli.require_store import require_database
+from jobyard.cli.session import Session, verb
+from jobyard.domain.schedule import Missed
+from jobyard.errors import BadInput, ConfigurationError, NotFound, NotPossible
+from jobyard.operations.schedule_options import check_timing, definition
+from jobyard.operations.schedules import Schedules
+from jobyard.ports.store import Store
+
+NEW, ADDED, THERE, NOT = "new", "added", "there already", "does not map"
+COLOURS = {NEW: "green", ADDED: "green", THERE: "dim", NOT: "red"}
+BECOMES = {
+    "name": "name",
+    "expression": "expression, in {timezone}",
+    "kind": "kind",
+    "payload": "payload",
+    "max_retry": "max_retry",
+    "timeout_seconds": "timeout_seconds",
+    "enabled": "enabled; a disabled one is paused",
+    "overlap": "overlap: allow, or skip",
+}
+
+
+class Outcome(NamedTuple):
+    row: Mapped
+    outcome: str
+    why: str = ""
+
+
+def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for value in values:
+        old, equals, new = value.partition("=")
+        if not (old and equals and new):
+            raise click.BadParameter(f"{value!r} is not OLD=KIND.")
+        found[old] = new
+    return found
+
+
+@click.command("import")
+@click.argument("url")
+@click.option("--table", default=USUAL_TABLE, show_default=True, help="Another name, with its schema if need be.")
+@click.option(
+    "--tz", "timezone", default="UTC", show_default=True, metavar="ZONE", help="How its expressions are meant."
+)
+@click.option(
+    "--handler", "kinds", multiple=True, callback=_pairs, metavar="OLD=KIND", help="A handler's new name; repeatable."
+)
+@click.option(
+    "--missed",
+    type=click.Choice([str(each) for each in Missed]),
+    default=str(Missed.SKIP),
+    show_default=True,
+    help="What becomes of instants that no scheduler was there for.",
+)
+@click.option("--apply", "is_applied", is_flag=True, help="Write what maps; without it, only say what would happen.")
+@verb
+async def import_table(
+    session: Session, url: str, table: str, timezone: str, kinds: dict[str, str], missed: str, is_applied: bool
+) -> None:
+    """Take over the schedules of a `cron_jobs` table, as jobu has it.
+
+    URL is sqlite:///old.db or postgresql://user@host/database, which is only read. Without --apply nothing is written:
+    it shows what each column and each row becomes, and what does not map, and why. A schedule that is there already is
+    left as it is. Exit code 1 when a row does not map.
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard cron import sqlite:///jobu.db
+      jobyard --app shop.jobs:yard cron import postgresql://jobu@db/jobu --tz Asia/Seoul --apply
+    """
+    found = await read_table(url, table)
+    rows = list(_once([_with_policy(mapped(found, row, timezone, kinds), missed) for row in found.rows]))
+    async with _desk(session, is_applied=is_applied) as desk:
+        outcomes = [await _outcome(desk, session, row, is_applied=is_applied) for row in rows]
+    if session.as_json:
+        session.print_json(_document(found, outcomes, is_applied=is_applied))
+    else:
+        _print(session, found, outcomes, timezone, missed, is_applied=is_applied)
+    if any(each.outcome == NOT for each in outcomes):
+        raise click.exceptions.Exit(1)
+
+
+@asynccontextmanager
+async def _desk(session: Session, *, is_applied: bool) -> AsyncIterator[Desk]:
+    """A dry run makes no store: where there is none, there is no schedule either."""
+    if is_applied or session.far is not None or await _is_there(session.store()):
+        async with schedules(session, makes_store=is_applied) as desk:
+            yield desk
+        return
+    async with Jobyard("memory://") as yard:
+        yield StoreDesk(yard.store, Schedules(yard.store), job_maker(session))
+
+
+async def _is_there(store: Store) -> bool:
+    try:
+        await require_database(store)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _with_policy(row: Mapped, missed: str) -> Mapped:
+    return row if row.words is None else row._replace(words={**row.words, "missed": missed})
+
+
+def _once(rows: list[Mapped]) -> Iterator[Mapped]:
+    """A table may hold a name twice; which of the two is meant, nobody can tell."""
+    names = Counter(row.name for row in rows)
+    for row in rows:
+        is_double = names[row.name] > 1
+        yield row._replace(words=None, why=f"{names[row.name]} rows have that name") if is_double else row
+
+
+async def _outcome(desk: Desk, session: Session, row: Mapped, *, is_applied: bool) -> Outcome:
+    if row.words is None:
+        return Outcome(row, NOT, row.why)
+    try:
+        check_timing(definition(row.words), session.configuration.scheduler.shortest_interval_seconds)
+        await desk.fits(row.words["kind"], row.words["payload"])
+        present = await _present(desk, row.name)
+        if present is not None:
+            if _is_same(present, row.words):
+                return Outcome(row, THERE)
+            return Outcome(row, NOT, "there is another schedule of that name; it was left as it is")
+        if is_applied:
+            await desk.add(dict(row.words))
+    except (BadInput, NotPossible) as error:
+        return Outcome(row, NOT, str(error))
+    return Outcome(row, ADDED if is_applied else NEW)
+
+
+async def _present(desk: Desk, name: str) -> ScheduleView | None:
+    try:
+        return await desk.get(name)
+    except NotFound:
+        return None
+
+
+def _is_same(present: ScheduleView, words: Mapping[str, Any]) -> bool:
+    """Somebody may have paused or resumed it since."""
+    return all(getattr(present, word) == value for word, value in words.items() if word != "enabled")
+
+
+def _document(found: Table, outcomes: list[Outcome], *, is_applied: bool) -> dict[str, Any]:
+    rows = [
+        {
+            "name": each.row.name,
+            "expression": each.row.expression,
+            "handler": each.row.handler,
+            "outcome": each.outcome.replace(" ", "_"),
+            "why": each.why or None,
+            "schedule": each.row.words,
+        }
+        for each in outcomes
+    ]
+    columns = {column: word for word, column in found.columns.items()}
+    return {"applied": is_applied, "columns": columns, "left_out": found.unknown, "rows": rows}
+
+
+def _print(
+    session: Session, found: Table, outcomes: list[Outcome], timezone: str, missed: str, *, is_applied: bool
+) -> None:
+    print_table(session.console, ("column", "becomes"), _columns(found, timezone, missed), "")
+    session.say("")
+    rows = (
+        (
+            escape(each.row.name),
+            escape(each.row.expression),
+            escape(each.row.handler),
+            f"[{COLOURS[each.outcome]}]{each.outcome}[/]",
+        )
+        for each in outcomes
+    )
+    print_table(session.console, ("~name", "~expression", "~handler", "outcome"), rows, "The table is empty.")
+    session.say("")
+    for each in outcomes:
+        if each.why:
+            session.show(f"[red]{escape(each.row.name)}[/]: {escape(each.why)}")
+    count = {word: sum(each.outcome == word for each in outcomes) for word in COLOURS}
+    done = f"{count[ADDED]} added" if is_applied else f"{count[NEW]} to add"
+    session.say(f"{len(outcomes)} rows: {done}, {count[THERE]} there already, {count[NOT]} that do not map.")
+    if not is_applied and count[NEW]:
+        session.say("Nothing was written. Repeat with --apply to add them.")
+    if session.app_name is None and session.far is None:
+        session.note("Handlers and parameters were not checked: name your application with --app.")
+
+
+def _columns(found: Table, timezone: str, missed: str) -> Iterator[tuple[str, str]]:
+    for word, column in found.columns.items():
+        yield escape(column), BECOMES[word].format(timezone=escape(timezone))
+    if "overlap" not in found.columns:
+        yield "-", "overlap: allow, as there"
+    yield "-", f"missed: {missed}"
+    for column in found.unknown:
+        yield escape(column), "[yellow]nothing: it is left out[/]"

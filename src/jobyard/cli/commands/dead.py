@@ -1,0 +1,84 @@
+"""`jobyard dead`: jobs that used up their attempts, and running them again."""
+
+from __future__ import annotations
+
+import click
+from rich.markup import escape
+
+from jobyard.cli.commands.job_actions import change_ids, change_matching, yes_option
+from jobyard.cli.render.output import age, name, print_table, state
+from jobyard.cli.session import Session, verb
+from jobyard.operations.commands import DEAD
+from jobyard.ports.admin_store import Action, Filter
+
+
+@click.group()
+def dead() -> None:
+    """List and redrive dead letters (FAILED and TIMEOUT).
+
+    \b
+    Example:
+      jobyard dead list
+      jobyard dead redrive --queue mail
+    """
+
+
+@dead.command("list")
+@click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--kind", metavar="NAME", help="Only jobs of this kind.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
+@verb
+async def list_dead(session: Session, queue: str | None, kind: str | None, limit: int) -> None:
+    """List dead letters, newest first, with the reason of each.
+
+    \b
+    Example:
+      jobyard dead list --queue mail
+    """
+    async with session.operator() as yard:
+        found = []
+        async for job in yard.read.walk(Filter(queue=queue, kind=kind, states=DEAD)):
+            found.append(job)
+            if len(found) == limit:
+                break
+        now = await yard.store.now()
+    if session.as_json:
+        session.print_json({"jobs": found})
+        return
+    rows = (
+        (
+            job.id,
+            state(job.state),
+            escape(job.kind),
+            age(job.finished_at, now),
+            name(job.reason),
+        )
+        for job in found
+    )
+    print_table(session.console, ("job", "state", "~kind", ">ended", "~reason"), rows, "No dead letters.")
+
+
+@dead.command()
+@click.argument("job_ids", metavar="[JOB_ID]...", nargs=-1)
+@click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--kind", metavar="NAME", help="Only jobs of this kind.")
+@yes_option
+@verb
+async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None, kind: str | None, yes: bool) -> None:
+    """Run dead letters again.
+
+    Those named, or all that match, counted first. They are due now with attempts from zero;
+    their errors stay with them.
+
+    \b
+    Example:
+      jobyard dead redrive 01890a5d-ac96-774b-bcce-b302099a8057
+      jobyard dead redrive --queue mail --yes
+    """
+    if job_ids and (queue or kind):
+        raise click.UsageError("Give job ids or filters, not both.")
+    async with session.operator() as yard:
+        if job_ids:
+            await change_ids(session, yard, Action.RETRY, job_ids)
+        else:
+            await change_matching(session, yard, Action.RETRY, Filter(queue=queue, kind=kind, states=DEAD), yes=yes)

@@ -1,0 +1,155 @@
+"""`jobyard doctor`: what an operator needs at three in the morning."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import click
+
+from jobyard.app.jobyard import Jobyard
+from jobyard.cli.findings import report
+from jobyard.cli.render.output import duration
+from jobyard.cli.sandbox_findings import of_sandboxes
+from jobyard.cli.schedule_findings import of_store
+from jobyard.cli.session import Session, verb
+from jobyard.config.sections import SandboxSection
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, State
+from jobyard.errors import JobyardError, StoreError
+from jobyard.ports.admin_store import Filter, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.ports.store import Finding, Level
+
+OLD_SECONDS = 600.0
+# Looking at more would take longer than the answer is worth.
+LOOKED_AT_MOST = 20_000
+# More than one page, which even a full disk may have left in the file.
+PROBE_BYTES = 256 << 10
+
+
+@click.command()
+@verb
+async def doctor(session: Session) -> None:
+    """Examine a store: what is wrong, why, and what to do.
+
+    Each line says ok, warn or fail, with cause and cure. Exit code 1 when something failed.
+
+    \b
+    Example:
+      jobyard --store sqlite:///jobs.db doctor
+    """
+    session.require_store()
+    findings: list[Finding] = []
+    try:
+        async with session.operator(near=True) as yard:
+            findings.append(Finding(Level.OK, "store", f"{yard.store.url} answers"))
+            async for finding in _examine(yard, session.configuration.sandbox):
+                findings.append(finding)  # noqa: PERF401  # what was found before an error must be shown
+    except JobyardError as error:
+        findings.append(Finding(Level.FAIL, "store", str(error)))
+    report(session, findings)
+
+
+async def _examine(yard: Jobyard, sandbox: SandboxSection) -> AsyncIterator[Finding]:
+    probe, found = await _writable(yard), await yard.store.diagnose()
+    if not any(finding.what == "writable" and finding.level is Level.FAIL for finding in found):
+        # Said once: a store that knows why it takes no writes also knows a cure.
+        yield probe
+    for finding in found:
+        yield finding
+    problems = await yard.store.audit()
+    for problem in problems:
+        yield Finding(Level.FAIL, "audit", problem, "stop the workers, keep a copy of the store and report this")
+    if not problems:
+        yield Finding(Level.OK, "audit", "every count agrees with the jobs")
+    queues, workers, now = await yard.queues(), await yard.store.workers(), await yard.store.now()
+    for finding in _workers(queues, workers):
+        yield finding
+    yield await _orphans(yard, workers)
+    yield await _oldest(yard, now)
+    for finding in _queues(queues):
+        yield finding
+    async for finding in of_store(yard.store):
+        yield finding
+    async for finding in of_sandboxes(yard.store, sandbox):
+        yield finding
+
+
+async def _writable(yard: Jobyard) -> Finding:
+    try:
+        await yard.store.put("jobyard.doctor", "probe", bytes(PROBE_BYTES), expire_seconds=60)
+        await yard.store.remove("jobyard.doctor", "probe")
+    except StoreError as error:
+        return Finding(Level.FAIL, "store", str(error))
+    return Finding(Level.OK, "store", "can be written")
+
+
+def _workers(queues: list[QueueInfo], workers: list[WorkerInfo]) -> Iterator[Finding]:
+    if workers:
+        slots = sum(worker.concurrency for worker in workers)
+        quiet = sum(worker.quiet for worker in workers)
+        but = f", {quiet} of them quiet" if quiet else ""
+        yield Finding(Level.OK, "workers", f"{len(workers)} alive with {slots} slots{but}")
+    else:
+        yield Finding(Level.WARN, "workers", "none alive", "start one: jobyard --app module:attribute worker")
+    for queue in queues:
+        is_taken = any(worker.takes(queue.name) for worker in workers)
+        if queue.waiting and workers and not is_taken:
+            yield Finding(
+                Level.WARN,
+                "workers",
+                f"{queue.waiting:,} jobs wait in queue {queue.name} and no live worker takes it",
+                f"start one: jobyard --app module:attribute worker --queue {queue.name}",
+            )
+
+
+async def _orphans(yard: Jobyard, workers: list[WorkerInfo]) -> Finding:
+    """Jobs whose worker is gone: their leases have run out, or soon will."""
+    alive = {worker.id for worker in workers}
+    orphans = [job for job in await _some(yard, State.RUNNING) if job.worker not in alive and not job.external_id]
+    if not orphans:
+        return Finding(Level.OK, "leases", "every running job has a live worker")
+    return Finding(
+        Level.WARN,
+        "leases",
+        f"{len(orphans):,} running jobs of workers that no longer answer, for example {orphans[0].id}",
+        "any live worker of this store takes them back when their leases run out (12 s by default)",
+    )
+
+
+async def _oldest(yard: Jobyard, now: Instant) -> Finding:
+    waiting = await _some(yard, State.PENDING)
+    due = [job for job in waiting if job.run_at <= now]
+    if not due:
+        return Finding(Level.OK, "waiting", "no job is due and waiting")
+    oldest = min(due, key=lambda job: max(job.created_at, job.run_at))
+    seconds = (now - max(oldest.created_at, oldest.run_at)) / 1000
+    says = f"the oldest due job has waited {duration(seconds)}: {oldest.id} in queue {oldest.queue}"
+    if len(waiting) == LOOKED_AT_MOST:
+        # Lists run from the newest: behind this many there are older ones.
+        says = f"the oldest due jobs have waited longer than {duration(seconds)}, as {oldest.id} has"
+    if seconds < OLD_SECONDS:
+        return Finding(Level.OK, "waiting", says)
+    return Finding(Level.WARN, "waiting", says, f"jobyard explain {oldest.id}")
+
+
+def _queues(queues: list[QueueInfo]) -> Iterator[Finding]:
+    for queue in queues:
+        if queue.paused:
+            says = f"{queue.name} is paused with {queue.waiting:,} jobs waiting"
+            yield Finding(Level.WARN, "paused", says, f"jobyard queues resume {queue.name}")
+    dead = {queue.name: queue.failed for queue in queues if queue.failed}
+    if not dead:
+        yield Finding(Level.OK, "dead letters", "none")
+    for name, number in dead.items():
+        cure = f"jobyard dead list --queue {name}; then jobyard dead redrive --queue {name}"
+        yield Finding(Level.WARN, "dead letters", f"{number:,} in queue {name}", cure)
+
+
+async def _some(yard: Jobyard, state: State) -> list[Job]:
+    found: list[Job] = []
+    async for job in yard.read.walk(Filter(states=(state,))):
+        found.append(job)
+        if len(found) == LOOKED_AT_MOST:
+            break
+    return found

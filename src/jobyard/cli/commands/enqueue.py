@@ -1,0 +1,104 @@
+"""`jobyard enqueue`: hand in one job by hand."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from jobyard.cli.render.json import as_json
+from jobyard.cli.session import Session, verb
+from jobyard.errors import PayloadNotJson
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("payload", nargs=-1)
+@click.option("--queue", metavar="NAME", help="Another queue than the handler's.")
+@click.option("--group", metavar="NAME", help="The group whose limit it shares.")
+@click.option("--priority", type=int, help="Higher goes first within the group.")
+@click.option("--delay", type=float, metavar="SECONDS", help="Not before so many seconds from now.")
+@click.option("--unique", metavar="KEY", help="At most one unfinished job of the queue with this key.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A word to find it by; repeatable.")
+@click.option("--max-attempts", type=int, help="How often it is tried in all.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="How long one attempt may take.")
+@click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for its end and print the result.")
+@verb
+async def enqueue(
+    session: Session, /, kind: str, payload: tuple[str, ...], tags: tuple[str, ...], wait: float | None, **words: Any
+) -> None:
+    """Enqueue one job; the app checks kind and payload.
+
+    PAYLOAD is a JSON object with the handler's parameters, `-` to read it from standard input, or name=value pairs (a
+    value that is JSON is taken as such, else as text).
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard enqueue send_mail '{"to": "a@example.org", "copies": 2}'
+      jobyard --app shop.jobs:yard enqueue send_mail to=a@example.org copies=2 --wait 10
+    """
+    given = {word: value for word, value in words.items() if value is not None}
+    if tags:
+        given["tags"] = tags
+    value = parse_payload(payload)
+    async with session.submitter() as submit:
+        handle = await submit(kind, value, **given)
+        result = None if wait is None else await handle.result(wait)
+    if session.as_json:
+        answer = {"id": handle.id, "created": handle.created}
+        session.print_json(answer if wait is None else answer | {"result": msgspec.to_builtins(result)})
+    elif wait is not None:
+        session.say(as_json(msgspec.to_builtins(result), indent=-1))
+    else:
+        session.say(handle.id)
+        if not handle.created:
+            session.note("Nothing new: an unfinished job holds that unique key; this is its id.")
+
+
+def parse_payload(words: tuple[str, ...]) -> Any:
+    """
+    >>> parse_payload(("to=anna", "copies=2", 'tags=["a"]'))
+    {'to': 'anna', 'copies': 2, 'tags': ['a']}
+    >>> parse_payload(('{"to": "anna"}',))
+    {'to': 'anna'}
+    """
+    if words == ("-",):
+        return _json(sys.stdin.read(), "standard input")
+    if len(words) == 1 and not _is_pair(words[0]):
+        return _json(words[0], "payload")
+    payload: dict[str, Any] = {}
+    for word in words:
+        if not _is_pair(word):
+            raise click.UsageError(f"{word!r} is not name=value.")
+        name, _, text = word.partition("=")
+        if name in payload:
+            raise click.UsageError(f"{name} is given twice.")
+        try:
+            payload[name] = msgspec.json.decode(text)
+        except RecursionError as error:
+            raise _too_deep(name) from error
+        except msgspec.DecodeError:
+            payload[name] = text
+    return payload
+
+
+def _is_pair(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isidentifier()
+
+
+def _too_deep(what: str) -> PayloadNotJson:
+    return PayloadNotJson(f"The {what} is nested too deep. Pass flatter data, or a reference to it.")
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise _too_deep(what) from error
+    except msgspec.DecodeError as error:
+        raise PayloadNotJson(
+            f'The {what} is not JSON: {error}. Write \'{{"name": "value"}}\' or name=value pairs.'
+        ) from error

@@ -1,0 +1,86 @@
+"""`jobyard groups`: see, pause and resume the groups of a queue."""
+
+from __future__ import annotations
+
+import click
+
+from jobyard.cli.commands.queues import set_paused
+from jobyard.cli.render.output import name, number, print_table, usage
+from jobyard.cli.session import Session, verb
+from jobyard.ports.admin_store import GroupInfo
+
+HEADINGS = ("~group", ">waiting", ">delayed", "running", "limit", "")
+
+
+def group_row(group: GroupInfo) -> tuple[str, ...]:
+    source = "own" if group.limit is not None else "queue's" if group.effective_limit is not None else "none"
+    return (
+        "[dim](no group)[/]" if group.name is None else name(group.name),
+        number(group.waiting),
+        number(group.delayed),
+        usage(group.running, group.effective_limit),
+        source,
+        "[yellow]paused[/]" if group.paused else "[red]blocked[/]" if group.effective_limit == 0 else "",
+    )
+
+
+@click.group()
+def groups() -> None:
+    """List the groups of a queue; pause or resume one.
+
+    \b
+    Example:
+      jobyard groups list test-execution
+      jobyard groups pause test-execution team-a
+    """
+
+
+@groups.command("list")
+@click.argument("queue")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
+@click.option("--after", metavar="NAME", help="Only groups that come after this name.")
+@verb
+async def list_groups(session: Session, queue: str, limit: int, after: str | None) -> None:
+    """List the groups that have jobs, a limit or a pause, by name.
+
+    \b
+    Example:
+      jobyard groups list test-execution
+    """
+    async with session.operator() as yard:
+        await yard.operate.known_queue(queue)
+        found = await yard.store.groups(queue, limit, after)
+    if session.as_json:
+        session.print_json({"groups": found})
+        return
+    print_table(session.console, HEADINGS, map(group_row, found), f"Queue {queue} has no group with jobs or a limit.")
+    if len(found) == limit and found[-1].name is not None:
+        session.note(f"More: repeat with --after {found[-1].name}")
+
+
+@groups.command()
+@click.argument("queue")
+@click.argument("group")
+@verb
+async def pause(session: Session, queue: str, group: str) -> None:
+    """Start no more jobs of one group; running ones go on.
+
+    \b
+    Example:
+      jobyard groups pause test-execution team-a
+    """
+    await set_paused(session, queue, group, paused=True)
+
+
+@groups.command()
+@click.argument("queue")
+@click.argument("group")
+@verb
+async def resume(session: Session, queue: str, group: str) -> None:
+    """Start jobs of a paused group again.
+
+    \b
+    Example:
+      jobyard groups resume test-execution team-a
+    """
+    await set_paused(session, queue, group, paused=False)

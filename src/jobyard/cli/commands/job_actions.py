@@ -1,0 +1,190 @@
+"""Commands that change jobs: some by id, or all that match, counted first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from jobyard.app.jobyard import Jobyard
+from jobyard.cli.filters import filter_options, in_words
+from jobyard.cli.session import Session, verb
+from jobyard.domain.job import State
+from jobyard.operations.commands import CHANGE_AT_ONCE, DEAD, RETRIED
+from jobyard.ports.admin_store import Action, Filter
+
+# The states an action fits, so that the count asked about is the count that changes.
+FITS: dict[Action, tuple[State, ...]] = {
+    Action.CANCEL: (State.PENDING, State.RUNNING),
+    Action.RETRY: RETRIED,
+    Action.DELETE: tuple(state for state in State if state is not State.RUNNING),
+    Action.PRIORITISE: (State.PENDING,),
+    Action.RUN_NOW: (State.PENDING,),
+}
+# What was cancelled on purpose is retried only when asked for by name.
+USUAL = FITS | {Action.RETRY: DEAD}
+
+
+def narrowed(action: Action, where: Filter) -> Filter:
+    if where.states is None:
+        return msgspec.structs.replace(where, states=USUAL[action])
+    unfit = [state for state in where.states if state not in FITS[action]]
+    if unfit:
+        fitting = ", ".join(FITS[action])
+        raise click.UsageError(f"{action} does not fit {unfit[0]} jobs; it fits {fitting}.")
+    return where
+
+
+async def change_ids(session: Session, yard: Jobyard, action: Action, ids: tuple[str, ...], **words: Any) -> None:
+    answer = await yard.operate.many(action, ids, **words)
+    unchanged = {job_id: await yard.store.get(job_id) for job_id in answer.unchanged}
+    missing = [job_id for job_id in ids if job_id not in answer.changed and job_id not in unchanged]
+    if session.as_json:
+        session.print_json({"changed": answer.changed, "unchanged": list(unchanged), "missing": missing})
+    else:
+        asked = await asked_to_stop(yard, action, answer.changed)
+        session.say(f"{done(action, len(answer.changed), asked)}.")
+    for job_id, job in unchanged.items():
+        why = f"Job {job_id} is gone." if job is None else await yard.operate.why_not(action, job)
+        session.note(f"error: {why}")
+    for job_id in missing:
+        session.note(f"error: there is no job {job_id}: never inserted, deleted, or removed by retention.")
+    if unchanged or missing:
+        raise click.exceptions.Exit(1)
+
+
+async def change_matching(
+    session: Session, yard: Jobyard, action: Action, where: Filter, *, yes: bool, **words: Any
+) -> None:
+    where = narrowed(action, where)
+    total = await yard.read.count(where)
+    if total:
+        session.confirm(f"{action.replace('_', '-').capitalize()} {counted(total)} ({in_words(where)})?", yes=yes)
+    changed = unchanged = asked = 0
+    with progress_bar() as progress:
+        task = progress.add_task(str(action), total=total)
+        async for answer in yard.operate.matching(action, where, **words):
+            changed += len(answer.changed)
+            unchanged += len(answer.unchanged)
+            asked += await asked_to_stop(yard, action, answer.changed)
+            progress.update(task, completed=changed + unchanged)
+    if session.as_json:
+        session.print_json({"matched": total, "changed": changed, "unchanged": unchanged})
+    else:
+        why = "state changed meanwhile" + (", or unique key held" if action is Action.RETRY else "")
+        left = f" {counted(unchanged)} could not be changed ({why})." if unchanged else ""
+        session.say(f"{done(action, changed, asked)}.{left}")
+
+
+async def asked_to_stop(yard: Jobyard, action: Action, ids: Sequence[str]) -> int:
+    """How many of the cancelled were running: they were only asked, and may yet end otherwise."""
+    if action is not Action.CANCEL:
+        return 0
+    number = 0
+    for start in range(0, len(ids), CHANGE_AT_ONCE):
+        some = Filter(ids=tuple(ids[start : start + CHANGE_AT_ONCE]))
+        async for job in yard.read.walk(some):
+            number += job.state is not State.CANCELLED
+    return number
+
+
+def done(action: Action, changed: int, asked: int = 0) -> str:
+    """
+    >>> done(Action.CANCEL, 3, 1), done(Action.CANCEL, 1, 1)
+    ('Cancelled: 2 jobs; asked to stop: 1 running job', 'Asked to stop: 1 running job')
+    """
+    if not asked:
+        return f"{DONE[action]}: {counted(changed)}"
+    stop = f"asked to stop: {counted(asked).replace('job', 'running job')}"
+    return f"{DONE[action]}: {counted(changed - asked)}; {stop}" if changed > asked else stop.capitalize()
+
+
+def progress_bar() -> Progress:
+    """On stderr, and only on a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def counted(number: int) -> str:
+    return "1 job" if number == 1 else f"{number:,} jobs"
+
+
+DONE = {
+    Action.CANCEL: "Cancelled",
+    Action.RETRY: "Retried",
+    Action.DELETE: "Deleted",
+    Action.PRIORITISE: "Prioritised",
+    Action.RUN_NOW: "Due now",
+}
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.Command:
+    async def run(
+        session: Session,
+        /,
+        job_ids: tuple[str, ...],
+        all_matching: bool,
+        yes: bool,
+        where: Filter,
+        **words: Any,
+    ) -> None:
+        if bool(job_ids) == all_matching:
+            raise click.UsageError("Give job ids, or filters with --all-matching.")
+        if job_ids and where != Filter():
+            raise click.UsageError("Filters go with --all-matching, not with job ids.")
+        async with session.operator() as yard:
+            if all_matching:
+                await change_matching(session, yard, action, where, yes=yes, **words)
+            else:
+                await change_ids(session, yard, action, job_ids, **words)
+
+    run.__doc__ = doc
+    function = verb(run)
+    for option in options:
+        function = option(function)
+    function = click.option("--all-matching", is_flag=True, help="All jobs that the filters match, counted first.")(
+        yes_option(function)
+    )
+    function = click.argument("job_ids", metavar="[JOB_ID]...", nargs=-1)(filter_options(function))
+    return click.command(action.replace("_", "-"))(function)
+
+
+EXAMPLE = "\n\n\b\nExample:\n  jobyard jobs "
+
+commands = (
+    _changing(
+        Action.RETRY,
+        "Run jobs again that ended badly.\n\nThey are due now with attempts from zero; their errors stay with them. "
+        "With --all-matching it means "
+        "FAILED and TIMEOUT; cancelled jobs only with --state CANCELLED."
+        f"{EXAMPLE}retry --queue mail --all-matching",
+    ),
+    _changing(
+        Action.CANCEL,
+        "Cancel jobs that wait or run.\n\nWaiting ones end now; running ones are asked to stop, also when "
+        "their worker is down at the moment."
+        f"{EXAMPLE}cancel 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'sent by mistake'",
+        click.option("--reason", default="", metavar="TEXT", help="Kept with the job."),
+    ),
+    _changing(
+        Action.DELETE,
+        f"Delete jobs for good; running ones must be cancelled first.{EXAMPLE}delete --state COMPLETED --all-matching",
+    ),
+    _changing(
+        Action.PRIORITISE,
+        "Give waiting jobs another priority.\n\nHigher goes first, within the job's group."
+        f"{EXAMPLE}prioritise --priority 10 --kind invoice --all-matching",
+        click.option("--priority", type=int, required=True, help="The new priority."),
+    ),
+    _changing(
+        Action.RUN_NOW,
+        f"Make delayed jobs due now.{EXAMPLE}run-now 01890a5d-ac96-774b-bcce-b302099a8057",
+    ),
+)

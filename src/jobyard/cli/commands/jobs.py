@@ -1,0 +1,93 @@
+"""`jobyard jobs`: look at jobs; the changing commands join from `change`."""
+
+from __future__ import annotations
+
+import click
+from rich.markup import escape
+
+from jobyard.cli.filters import filter_options
+from jobyard.cli.render.job import show_job
+from jobyard.cli.render.output import age, name, print_table, state
+from jobyard.cli.session import Session, verb
+from jobyard.domain.job import Job
+from jobyard.ports.admin_store import Filter
+
+
+@click.group()
+def jobs() -> None:
+    """List, show and change jobs.
+
+    \b
+    Example:
+      jobyard jobs list --queue mail --state FAILED
+      jobyard jobs show 01890a5d-ac96-774b-bcce-b302099a8057
+      jobyard jobs retry --queue mail --all-matching
+    """
+
+
+@jobs.command("list")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
+@click.option("--cursor", metavar="TEXT", help="Go on where the page before ended.")
+@verb
+async def list_jobs(
+    session: Session,
+    where: Filter,
+    limit: int,
+    cursor: str | None,
+) -> None:
+    """List jobs, newest first, a page at a time.
+
+    \b
+    Example:
+      jobyard jobs list --queue mail --state failed --state timeout --limit 20
+    """
+    async with session.operator() as yard:
+        found: list[Job] = []
+        # A page may be short, even empty, and still have a cursor.
+        while True:
+            page = await yard.find(where, limit - len(found), cursor)
+            found += page.jobs
+            cursor = page.cursor
+            if cursor is None or len(found) >= limit:
+                break
+        now = await yard.store.now()
+    if session.as_json:
+        session.print_json({"jobs": found, "cursor": cursor})
+        return
+    rows = (
+        (
+            job.id,
+            state(job.state),
+            escape(job.kind),
+            escape(job.queue),
+            name(job.group),
+            f"{job.attempt}/{job.max_attempts}",
+            age(job.created_at, now),
+        )
+        for job in found
+    )
+    print_table(session.console, ("job", "state", "~kind", "~queue", "~group", ">try", ">age"), rows, "No job matches.")
+    if cursor is not None:
+        session.note(f"More: repeat with --cursor {cursor}")
+
+
+@jobs.command("show")
+@click.argument("job_id")
+@verb
+async def show(session: Session, job_id: str) -> None:
+    """Show everything about one job.
+
+    Payload, result, progress, steps, the last 1,000 log lines, every attempt that did not end well, and its times.
+
+    \b
+    Example:
+      jobyard jobs show 01890a5d-ac96-774b-bcce-b302099a8057
+    """
+    async with session.operator() as yard:
+        job = await yard.get(job_id)
+        now = await yard.store.now()
+    if session.as_json:
+        session.print_json(job)
+    else:
+        show_job(session.console, job, now)

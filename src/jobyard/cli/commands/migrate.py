@@ -1,0 +1,75 @@
+"""`jobyard migrate`: bring a store's schema up to date, or see first what that would do."""
+
+from __future__ import annotations
+
+import click
+
+from jobyard.cli.session import Session, verb
+from jobyard.ports.store import Migration, Store
+
+
+@click.command()
+@click.option("--plan", "only_plan", is_flag=True, help="Only say what is there and what is missing.")
+@click.option("--sql", "only_print", is_flag=True, help="Only print the missing changes, to be applied by hand.")
+@verb
+async def migrate(session: Session, only_plan: bool, only_print: bool) -> None:
+    """Bring the schema of a store up to date.
+
+    Opening a store does the same, from several processes at once if need be: this is for those who want to see it
+    before, or whose workers may not change the schema. Nothing is lost by repeating it.
+
+    \b
+    Example:
+      jobyard --store postgresql://jobs@db/shop migrate --plan
+      jobyard --store postgresql://jobs@db/shop migrate
+      jobyard --store postgresql://jobs@db/shop migrate --sql > schema.sql
+    """
+    if only_plan and only_print:
+        raise click.UsageError("--plan and --sql are two answers to one question: give one of them.")
+    store = session.store()
+    before = await store.migrations()
+    missing = [migration for migration in before if not migration.applied]
+    if only_print:
+        _print(session, store, missing)
+        return
+    if missing and not only_plan:
+        await store.open()
+        await store.close()
+    _report(session, store, before, missing, is_plan=only_plan)
+
+
+def _print(session: Session, store: Store, missing: list[Migration]) -> None:
+    if session.as_json:
+        session.print_json({"store": store.url, "missing": missing})
+    elif missing:
+        for migration in missing:
+            session.say(f"-- {migration.number:04} {migration.name}\n{migration.text.strip()}\n")
+    else:
+        session.note(f"{store.url} has nothing to migrate.")
+
+
+def _report(
+    session: Session, store: Store, before: list[Migration], missing: list[Migration], *, is_plan: bool
+) -> None:
+    if session.as_json:
+        listed = [
+            {
+                "number": one.number,
+                "name": one.name,
+                "applied": one.applied or not is_plan,
+                "applied_now": not (one.applied or is_plan),
+            }
+            for one in before
+        ]
+        session.print_json({"store": store.url, "migrations": listed})
+        return
+    if not before:
+        session.say(f"{store.url} has no schema: there is nothing to migrate.")
+        return
+    for migration in before:
+        word = "there" if migration.applied else "missing" if is_plan else "applied"
+        session.say(f"{word:<8}{migration.number:04} {migration.name}")
+    if not missing:
+        session.say(f"{store.url} is up to date.")
+    elif is_plan:
+        session.say(f"{len(missing)} to apply: jobyard --store {store.url} migrate")

@@ -1,0 +1,120 @@
+"""`jobyard queues`: see, pause, resume and drain queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from msgspec import structs
+from rich.markup import escape
+
+from jobyard.api.convert import finished_per_minute
+from jobyard.cli.commands.job_actions import change_matching, yes_option
+from jobyard.cli.render.output import number, print_table, usage
+from jobyard.cli.session import Session, json_option, verb
+from jobyard.domain.job import State
+from jobyard.ports.admin_store import Action, Filter, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
+
+HEADINGS = ("~queue", ">waiting", ">delayed", "running", ">per minute", ">completed", ">failed", "")
+
+
+def queue_row(queue: QueueInfo, workers: Sequence[WorkerInfo]) -> tuple[str, ...]:
+    failed = f"[red]{number(queue.failed)}[/]" if queue.failed else "0"
+    return (
+        escape(queue.name),
+        number(queue.waiting),
+        number(queue.delayed),
+        usage(queue.running, queue.settings.max_running),
+        number(finished_per_minute(queue.name, workers)),
+        number(queue.completed),
+        failed,
+        "[yellow]paused[/]" if queue.paused else "",
+    )
+
+
+@verb
+async def _list(session: Session) -> None:
+    async with session.operator() as yard:
+        found, workers = await yard.queues(), await yard.store.workers()
+    if session.as_json:
+        rates = [{"finished_per_minute": finished_per_minute(queue.name, workers)} for queue in found]
+        session.print_json({"queues": [structs.asdict(queue) | rate for queue, rate in zip(found, rates, strict=True)]})
+    else:
+        rows = [queue_row(queue, workers) for queue in found]
+        print_table(session.console, HEADINGS, rows, "There is no queue yet: nothing was enqueued.")
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def queues(context: click.Context) -> None:
+    """List the queues; pause, resume or drain one.
+
+    Per minute: jobs that ended in the last one, as the live workers tell. Completed and failed count the jobs that
+    retention has kept (keep_completed, keep_failed), not all that ever ended.
+
+    \b
+    Example:
+      jobyard queues
+      jobyard queues pause mail
+    """
+    if context.invoked_subcommand is None:
+        _list()
+
+
+queues.command("list", help="List the queues with their counts.\n\n\b\nExample:\n  jobyard queues list --json")(_list)
+
+
+@queues.command()
+@click.argument("queue")
+@verb
+async def pause(session: Session, queue: str) -> None:
+    """Start no more jobs of a queue; running ones go on.
+
+    \b
+    Example:
+      jobyard queues pause mail
+    """
+    await set_paused(session, queue, None, paused=True)
+
+
+@queues.command()
+@click.argument("queue")
+@verb
+async def resume(session: Session, queue: str) -> None:
+    """Start jobs of a paused queue again.
+
+    \b
+    Example:
+      jobyard queues resume mail
+    """
+    await set_paused(session, queue, None, paused=False)
+
+
+@queues.command()
+@click.argument("queue")
+@yes_option
+@verb
+async def drain(session: Session, queue: str, yes: bool) -> None:
+    """Delete all waiting jobs of a queue.
+
+    Delayed ones too; running ones go on.
+
+    \b
+    Example:
+      jobyard queues drain mail
+    """
+    async with session.operator() as yard:
+        await yard.operate.known_queue(queue)
+        await change_matching(session, yard, Action.DELETE, Filter(queue=queue, states=(State.PENDING,)), yes=yes)
+
+
+async def set_paused(session: Session, queue: str, group: str | None, *, paused: bool) -> None:
+    async with session.operator() as yard:
+        await yard.operate.known_queue(queue)
+        await yard.operate.pause(queue, group, paused=paused)
+    if session.as_json:
+        session.print_json({"queue": queue, "group": group, "paused": paused})
+    what = f"Queue {queue}" if group is None else f"Group {group} of queue {queue}"
+    session.say(f"{what} is {'paused' if paused else 'not paused any more'}.")

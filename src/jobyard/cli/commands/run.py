@@ -1,0 +1,250 @@
+"""`jobyard run`: a program from a file, run in the sandbox, here or by a server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import click
+import msgspec
+
+from jobyard.api.schemas.execute import ExecuteRequest, FileRequest, LimitsRequest
+from jobyard.app.sandbox import Daemon
+from jobyard.cli.render.output import visible
+from jobyard.cli.session import Session, server_yard, verb
+from jobyard.config.sections import SandboxSection
+from jobyard.errors import BadInput, ConfigurationError, JobFailed, JobyardError
+from jobyard.executors.sandbox.bounds import check, file_name
+from jobyard.executors.sandbox.client import Client, RunRefused
+from jobyard.executors.sandbox.program import Order
+from jobyard.executors.sandbox.result import run_result
+from jobyard.sandbox.protocol import Fault, File, Finished, Limits, Verdict
+
+EXTENSIONS = {
+    ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".sh": "bash", ".bash": "bash",
+    ".c": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp",
+}  # fmt: skip
+USUAL = Limits()
+# A daemon of one's own tries its languages before it takes a program.
+START_SECONDS = 60.0
+# The program was not run; as others say of a command that cannot be.
+NOT_RUN, NOT_COMPILED = 125, 126
+Write: TypeAlias = Callable[[int, bytes], None]
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--language", metavar="NAME", help="What it is written in.  [default: by the file's ending]")
+@click.option("--time", "time_seconds", type=float, default=USUAL.time_seconds, show_default=True, help="Seconds.")
+@click.option("--cpu", "cpu_seconds", type=float, help="Seconds of processor time.  [default: as the time allows]")
+@click.option("--memory", "memory_mb", type=int, default=USUAL.memory_mb, show_default=True, help="Megabytes.")
+@click.option("--processes", type=int, default=USUAL.processes, show_default=True, help="With threads.")
+@click.option("--output", "output_bytes", type=int, default=USUAL.output_bytes, show_default=True, help="Bytes kept.")
+@click.option("--disk", "disk_mb", type=int, default=USUAL.disk_mb, show_default=True, help="Megabytes of own files.")
+@click.option("--file", "files", multiple=True, metavar="PATH", help="Put this file into its folder; repeatable.")
+@click.option("--collect", multiple=True, metavar="NAME", help="Bring this file back, to the current folder.")
+@verb
+async def run(
+    session: Session,
+    /,
+    file: Path,
+    args: tuple[str, ...],
+    language: str | None,
+    files: tuple[str, ...],
+    collect: tuple[str, ...],
+    **limits: Any,
+) -> None:
+    """Run a program in the sandbox.
+
+    Here, or by the server that --server names. Its standard input is this command's; its output is shown as it comes.
+    What follows FILE is the program's. The exit code is the program's own, or 128 and the number of the signal that
+    ended it; 126 when it did not compile, 125 when it could not be run. How it went is told on standard error.
+
+    \b
+    Example:
+      jobyard run solution.py < input.txt
+      jobyard --server http://127.0.0.1:8080 run --time 10 --memory 256 main.cpp
+    """
+    show = quiet if session.as_json else write
+    signals = heard()
+    try:
+        order = Order(
+            language=language or language_of(file),
+            source=text_of(file),
+            inputs=(standard_input(),),
+            args=args,
+            files=tuple(map(file_of, files)),
+            collect=collect,
+            limits=Limits(**limits),
+        )
+        if session.far is not None:
+            result = await run_far(session, order, show)
+        else:
+            result = await run_here(session.configuration.sandbox, order, show)
+    except (RunRefused, JobyardError) as error:
+        session.note(f"jobyard: not run: {error}")
+        raise click.exceptions.Exit(NOT_RUN) from error
+    except asyncio.CancelledError:
+        session.note("jobyard: interrupted; the program was ended")
+        raise click.exceptions.Exit(128 + signals[0] if signals else NOT_RUN) from None
+    keep([made for made in result.get("files", ()) if made["name"] in collect and file_name(made["name"]) is None])
+    if session.as_json:
+        session.print_json(result)
+    session.note(f"jobyard: {summary(result)}")
+    is_compiled = result["verdict"] != Verdict.COMPILE_ERROR
+    raise click.exceptions.Exit(result["exit_code"] if is_compiled else NOT_COMPILED)
+
+
+def heard() -> list[int]:
+    """Ctrl-C ends the program first, then us, as a shell expects it. Answers the signals that come."""
+    signals: list[int] = []
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt(number: int) -> None:
+        signals.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
+            loop.add_signal_handler(number, interrupt, number)
+    return signals
+
+
+async def run_here(section: SandboxSection, order: Order, show: Write) -> dict[str, Any]:
+    check(order, section.bounds)
+    daemon = None if section.socket else Daemon(msgspec.structs.replace(section, pool=1), 1)
+    client = Client(section.socket or "", patience_seconds=START_SECONDS)
+    try:
+        if daemon is not None:
+            await daemon.start()
+            client.path = daemon.path
+        await client.start()
+        running = asyncio.ensure_future(client.run(order.run(order.inputs[0], stream=True), show))
+        return run_result(await (running if daemon is None else while_alive(running, daemon)))
+    finally:
+        await client.stop()
+        if daemon is not None:
+            await daemon.stop()
+
+
+async def while_alive(running: asyncio.Future[Finished], daemon: Daemon) -> Finished:
+    """Nobody waits for a daemon that cannot start, though another would be tried."""
+    died = asyncio.ensure_future(daemon.died.wait())
+    try:
+        either: list[asyncio.Future[Any]] = [running, died]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise RunRefused(Fault.SANDBOX_UNAVAILABLE, daemon.last_words or "the daemon ended")
+        return await running
+    finally:
+        died.cancel()
+        running.cancel()
+
+
+async def run_far(session: Session, order: Order, show: Write) -> dict[str, Any]:
+    assert session.far is not None
+    stdin = order.inputs[0]
+    program = ExecuteRequest(
+        language=order.language,
+        source_code=order.source,
+        input_base64=stdin or None,
+        args=order.args,
+        files=tuple(FileRequest(name=file.name, content_base64=file.data) for file in order.files),
+        collect=order.collect,
+        limits=LimitsRequest(**msgspec.structs.asdict(order.limits)),
+    )
+    async with server_yard(session.far.url) as yard:
+        job_id = (await yard.client.execute(program)).job_id
+        async for name, data in yard.client.output(job_id, cancel_on_leave=True):
+            if name in ("stdout", "stderr"):
+                show(1 if name == "stdout" else 2, data["text"].encode())
+            elif name == "restart":
+                session.note("jobyard: it is run again, from its beginning")
+            elif name == "finished" and data["status"] == "COMPLETED":
+                found: dict[str, Any] = data["result"]
+                return found
+            elif name == "finished":
+                raise JobFailed(data["reason"])
+    raise JobFailed(f"the server ended the stream of job {job_id}, which goes on")
+
+
+def language_of(file: Path) -> str:
+    found = EXTENSIONS.get(file.suffix.lower())
+    if found is None:
+        raise click.UsageError(f"What {file.name} is written in cannot be told from its name: give --language.")
+    return found
+
+
+def text_of(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file} is not UTF-8 text.") from error
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def file_of(name: str) -> File:
+    try:
+        return File(name=Path(name).name, data=Path(name).read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be read: {error.strerror}.") from error
+
+
+def standard_input() -> bytes:
+    return b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+
+
+def write(fd: int, data: bytes) -> None:
+    """As it is; but a stranger's program must not command somebody's terminal."""
+    stream = sys.stdout if fd == 1 else sys.stderr
+    stream.buffer.write(for_terminal(data) if stream.isatty() else data)
+    stream.buffer.flush()
+
+
+def for_terminal(data: bytes) -> bytes:
+    r"""
+    >>> for_terminal(b"a\tb\n\x1b[31m")
+    b'a\tb\n\\x1b[31m'
+    """
+    return visible(data.decode("utf-8", "replace"), lines=True).encode()
+
+
+def quiet(fd: int, data: bytes) -> None: ...
+
+
+def keep(files: Sequence[dict[str, Any]]) -> None:
+    for file in files:
+        path = Path(file["name"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exact = file.get("content_base64")
+        path.write_bytes(file["content"].encode() if exact is None else base64.b64decode(exact))
+
+
+def summary(result: dict[str, Any]) -> str:
+    """
+    >>> cut = {"stdout": True, "stderr": False}
+    >>> summary({"verdict": "OK", "exit_code": 0, "signal": None, "execution_time_ms": 12.3, "cpu_time_ms": None,
+    ...     "memory_peak_bytes": 5 << 20, "tier": "A", "truncated": cut})
+    'OK, exit code 0, 12.3 ms, memory 5.0 MB, tier A; stdout was cut'
+    """
+    ended = f"exit code {result['exit_code']}" if result["signal"] is None else f"signal {result['signal']}"
+    parts = [result["verdict"], ended, f"{result['execution_time_ms']:.1f} ms"]
+    if result["cpu_time_ms"] is not None:
+        parts.append(f"processor {result['cpu_time_ms']:.1f} ms")
+    if result["memory_peak_bytes"] is not None:
+        parts.append(f"memory {result['memory_peak_bytes'] / (1 << 20):.1f} MB")
+    parts.append(f"tier {result['tier']}")
+    cut = [name for name, is_cut in result["truncated"].items() if is_cut]
+    notes = [f"{' and '.join(cut)} {'was' if len(cut) == 1 else 'were'} cut"] if cut else []
+    if result["verdict"] == "COMPILE_ERROR":
+        return f"COMPILE_ERROR\n{result['compile']['stderr'].rstrip()}"
+    return "; ".join([", ".join(parts), *notes, *result.get("notes", ())])

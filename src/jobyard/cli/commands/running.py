@@ -1,0 +1,147 @@
+"""`jobyard running` and `jobyard workers`: what runs now, and where."""
+
+from __future__ import annotations
+
+import click
+from rich.markup import escape
+
+from jobyard.cli.render.output import age, name, number, print_table, progress, usage
+from jobyard.cli.session import Session, json_option, verb
+from jobyard.domain.job import State
+from jobyard.ports.admin_store import Filter
+
+
+@click.command()
+@click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="At most so many.")
+@verb
+async def running(session: Session, queue: str | None, limit: int) -> None:
+    """List what runs now, longest first, with progress.
+
+    \b
+    Example:
+      jobyard running --queue test-execution
+    """
+    async with session.operator() as yard:
+        found = []
+        async for job in yard.read.walk(Filter(queue=queue, states=(State.RUNNING,))):
+            found.append(job)
+            if len(found) == limit:
+                break
+        now = await yard.store.now()
+    found.sort(key=lambda job: job.started_at or 0)
+    if session.as_json:
+        jobs = [
+            {
+                "id": job.id,
+                "kind": job.kind,
+                "queue": job.queue,
+                "group": job.group,
+                "attempt": job.attempt,
+                "max_attempts": job.max_attempts,
+                "worker": job.worker,
+                "external_id": job.external_id,
+                "elapsed_seconds": None if job.started_at is None else (now - job.started_at) / 1000,
+                "progress": job.progress,
+            }
+            for job in found
+        ]
+        session.print_json({"running": jobs})
+        return
+    where = ("~worker",) if session.console.width >= 120 or not session.is_terminal else ()
+    rows = (
+        (
+            job.id,
+            escape(job.kind),
+            escape(job.queue),
+            name(job.group),
+            f"{job.attempt}/{job.max_attempts}",
+            age(job.started_at, now),
+            *([name(job.worker or job.external_id)] if where else []),
+            progress(job, 6),
+        )
+        for job in found
+    )
+    headings = ("job", "~kind", "~queue", "~group", ">try", ">for", *where, "~progress")
+    print_table(session.console, headings, rows, "Nothing runs.")
+
+
+@verb
+async def _list(session: Session) -> None:
+    async with session.operator() as yard:
+        found = await yard.store.workers()
+        now = await yard.store.now()
+    if session.as_json:
+        session.print_json({"workers": found})
+        return
+    rows = (
+        (
+            escape(worker.id),
+            usage(worker.running, worker.concurrency) + (" quiet" if worker.quiet else ""),
+            number(worker.completed),
+            age(worker.started_at, now),
+            age(worker.seen_at, now),
+            escape(", ".join(worker.queues)) or "all",
+        )
+        for worker in found
+    )
+    headings = ("~worker", "running", ">completed", ">up", ">seen", "~queues")
+    print_table(session.console, headings, rows, "No live worker. Start one: jobyard --app module:attribute worker")
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def workers(context: click.Context) -> None:
+    """List the live workers; tell one to be quiet or to stop.
+
+    \b
+    Example:
+      jobyard workers
+      jobyard workers stop host-4711-3f2a90
+    """
+    if context.invoked_subcommand is None:
+        _list()
+
+
+workers.command(
+    "list", help="List the live workers and what they take.\n\n\b\nExample:\n  jobyard workers list --json"
+)(_list)
+
+
+@workers.command()
+@click.argument("worker_id", metavar="WORKER")
+@verb
+async def quiet(session: Session, worker_id: str) -> None:
+    """Have a worker take no more jobs.
+
+    What runs goes on, and the worker stays; it hears it within about a second.
+
+    \b
+    Example:
+      jobyard workers quiet host-4711-3f2a90
+    """
+    await _tell(session, worker_id, "quiet")
+
+
+@workers.command()
+@click.argument("worker_id", metavar="WORKER")
+@verb
+async def stop(session: Session, worker_id: str) -> None:
+    """Have a worker stop, as SIGTERM does.
+
+    It takes no more jobs, lets what runs finish, and ends; `jobyard up` starts a new one in its place.
+
+    \b
+    Example:
+      jobyard workers stop host-4711-3f2a90
+    """
+    await _tell(session, worker_id, "stop")
+
+
+async def _tell(session: Session, worker_id: str, what: str) -> None:
+    async with session.operator() as yard:
+        await yard.operate.control_worker(worker_id, what)
+    if session.as_json:
+        session.print_json({"worker": worker_id, "told": what})
+    session.say(f"Worker {worker_id} is told to {'be quiet' if what == 'quiet' else 'stop'}.")

@@ -1,0 +1,89 @@
+"""`jobyard scheduler`: insert the jobs of schedules when they are due, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from jobyard.app.jobyard import Jobyard
+from jobyard.app.scheduling import Scheduling
+from jobyard.cli.commands.worker import run_loop, watched
+from jobyard.cli.declared_schedules import declare_schedules, require_shared
+from jobyard.cli.session import Session, json_option
+from jobyard.config.settings import SCHEDULER_HEALTH_HOST, SCHEDULER_HEALTH_PORT
+
+if TYPE_CHECKING:
+    from jobyard.app.health_server import WorkerHealth
+
+log = logging.getLogger("jobyard.scheduler")
+
+# What a stop may take: one step of the store, and letting go of it; a store that stalls is not waited for.
+LAST_SECONDS = 3.0
+END_SECONDS = 5.0
+
+
+@click.command()
+@click.option(
+    "--health-host",
+    envvar=SCHEDULER_HEALTH_HOST.variable,
+    default=SCHEDULER_HEALTH_HOST.default,
+    help=SCHEDULER_HEALTH_HOST.doc,
+    show_default=True,
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, 65535),
+    envvar=SCHEDULER_HEALTH_PORT.variable,
+    help=SCHEDULER_HEALTH_PORT.doc,
+)
+@json_option
+@click.pass_obj
+def scheduler(session: Session, health_host: str, health_port: int | None) -> None:
+    """Fire schedules until stopped.
+
+    `jobyard up` has one; this is for servers and workers that run by themselves. Any number may run, on any machines:
+    each instant fires once. With an app, what its @yard.cron(…) declares is written to the store first. SIGTERM or
+    Ctrl-C: it ends at once, with exit code 0.
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard scheduler
+    """
+    yard = session.yard()
+    session.set_up_logs("info", everything=True)
+    health = None if health_port is None else watched(yard, health_host, health_port)
+    run_loop(_run(session, yard, health))
+
+
+async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> None:
+    async with session.opened(yard), contextlib.AsyncExitStack() as beside:
+        require_shared(yard)
+        await declare_schedules(session, yard)
+        scheduling = Scheduling(yard, yard.observer)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _end, scheduling)
+        if health is not None:
+            await beside.enter_async_context(health.serving(None, scheduling.is_asked))
+        await beside.enter_async_context(session.notify.alive(scheduling.is_turning))
+        session.notify.ready(f"{scheduling.scheduler.name}: firing schedules of {yard.store.url}")
+        await scheduling.run()
+        session.notify.stopping(END_SECONDS)
+    if session.as_json:
+        session.print_json({"scheduler": scheduling.scheduler.name})
+
+
+def _end(scheduling: Scheduling) -> None:
+    """At once, also while the store does not answer: whatever is on its way there happens as a whole, or not at all."""
+    if not scheduling.is_asked():
+        last = threading.Timer(LAST_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
+    scheduling.stop()

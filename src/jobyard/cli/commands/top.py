@@ -1,0 +1,122 @@
+"""`jobyard top`: the live view."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from jobyard.cli.render.output import echo
+from jobyard.cli.render.top import frame, lines
+from jobyard.cli.session import Session, verb
+from jobyard.cli.snapshot import Watcher
+from jobyard.ports.store import Store
+
+LIVE_SECONDS = 0.25
+PLAIN_SECONDS = 2.0
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.05, 3600),
+    metavar="SECONDS",
+    help="How often to look.  [default: 0.25; 2 without a terminal]",
+)
+@verb
+async def top(session: Session, once: bool, interval: float | None) -> None:
+    """Watch queues, groups, workers and running jobs live.
+
+    Completed and failed of a queue count the jobs that retention has kept; a worker's completed counts since its start.
+
+    q or Ctrl-C ends it. Without a terminal it prints plain lines; with --json one snapshot.
+
+    \b
+    Example:
+      jobyard top
+      jobyard top --once
+    """
+    async with session.operator() as yard:
+        watcher = Watcher(yard.store)
+        if session.as_json:
+            session.print_json(await watcher.look())
+        elif once and session.is_terminal:
+            session.console.print(frame(await watcher.look(), yard.store.url, (), session.console))
+        elif once:
+            _print_lines(lines(await watcher.look()))
+        else:
+            stop = asyncio.Event()
+            with stop_on_signals(stop):
+                await watch(yard.store, session.console, stop, interval)
+
+
+async def watch(
+    store: Store, console: Console, stop: asyncio.Event, interval: float | None = None, footer: Sequence[str] = ()
+) -> None:
+    """Show what happens until told to stop."""
+    watcher = Watcher(store)
+    if not console.is_terminal:
+        while not stop.is_set():
+            _print_lines(lines(await watcher.look()))
+            await _pause(stop, interval or PLAIN_SECONDS)
+        return
+    with stop_on_key("q", stop), Live(console=console, screen=True, auto_refresh=False) as live:
+        while not stop.is_set():
+            live.update(frame(await watcher.look(), store.url, watcher.history, console, footer), refresh=True)
+            await _pause(stop, interval or LIVE_SECONDS)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
+def _print_lines(found: Iterator[str]) -> None:
+    for line in found:
+        echo(line)
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def stop_on_key(key: str, stop: asyncio.Event) -> Iterator[None]:
+    """Keys arrive one by one, unechoed, while the view is up; the terminal is put back afterwards."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios  # noqa: PLC0415  # only where there is a terminal
+    import tty  # noqa: PLC0415
+
+    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+
+    def pressed() -> None:
+        if sys.stdin.read(1).lower() == key:
+            stop.set()
+
+    tty.setcbreak(file)
+    loop.add_reader(file, pressed)
+    try:
+        yield
+    finally:
+        loop.remove_reader(file)
+        termios.tcsetattr(file, termios.TCSADRAIN, before)

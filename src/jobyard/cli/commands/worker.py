@@ -1,0 +1,263 @@
+"""`jobyard worker`: run jobs until told to stop, and stop well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobyard.app.jobyard import Jobyard
+from jobyard.app.process_manager import SLACK_SECONDS
+from jobyard.app.sandbox import give_sandbox
+from jobyard.cli.session import Session, json_option
+from jobyard.config.sandbox_settings import ENABLED
+from jobyard.config.settings import CONCURRENCY, HEALTH_HOST, HEALTH_PORT, LEASE_SECONDS, SHUTDOWN_TIMEOUT
+from jobyard.errors import ConfigurationError
+from jobyard.executors.sandbox.program import QUEUE
+from jobyard.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from jobyard.app.health_server import WorkerHealth
+
+EMPTY_FOR_SECONDS = 0.2
+# What a stop may take beyond the time for finishing: handlers that ignore their end, then the store's.
+LONGEST_END_SECONDS = SLACK_SECONDS + 5.0
+
+Command = Callable[..., Any]
+
+
+def worker_options(command: Command) -> Command:
+    for option in (
+        click.option(
+            "--sandbox/--no-sandbox", "sandbox", envvar=ENABLED.variable, default=False, help=ENABLED.doc,
+            show_default=True,
+        ),
+        click.option(
+            "--health-host",
+            envvar=HEALTH_HOST.variable,
+            default=HEALTH_HOST.default,
+            help=HEALTH_HOST.doc,
+            show_default=True,
+        ),
+        click.option("--health-port", type=click.IntRange(1, 65535), envvar=HEALTH_PORT.variable, help=HEALTH_PORT.doc),
+        click.option(
+            "--shutdown-timeout",
+            type=float,
+            envvar=SHUTDOWN_TIMEOUT.variable,
+            default=SHUTDOWN_TIMEOUT.default,
+            help=SHUTDOWN_TIMEOUT.doc,
+            show_default=True,
+        ),
+        click.option(
+            "--lease-seconds",
+            type=float,
+            envvar=LEASE_SECONDS.variable,
+            default=LEASE_SECONDS.default,
+            help=LEASE_SECONDS.doc,
+            show_default=True,
+        ),
+        click.option(
+            "--queue", "queues", multiple=True, metavar="NAME", help="Take only this queue; repeatable.  [default: all]"
+        ),
+        click.option(
+            "--concurrency",
+            type=int,
+            envvar=CONCURRENCY.variable,
+            default=CONCURRENCY.default,
+            help=CONCURRENCY.doc,
+            show_default=True,
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command()
+@worker_options
+@click.option("--until-empty", is_flag=True, help="Exit once nothing runs and nothing is ready to start.")
+@click.option(
+    "--until-input-ends",
+    is_flag=True,
+    help="Stop, as by SIGTERM, when standard input ends: so a supervisor's end is its workers' too.",
+)
+@json_option
+@click.pass_obj
+def worker(
+    session: Session,
+    concurrency: int,
+    queues: tuple[str, ...],
+    lease_seconds: float,
+    shutdown_timeout: float,
+    health_host: str,
+    health_port: int | None,
+    sandbox: bool,
+    until_empty: bool,
+    until_input_ends: bool,
+) -> None:
+    """Run jobs of your application until stopped.
+
+    SIGTERM or Ctrl-C: takes no more jobs, lets the running ones finish for --shutdown-timeout seconds, then hands them
+    back; exit code 0. A second signal hands back at once. With --json it ends by printing what it did. With --sandbox
+    it also runs programs that people hand in (queue code); then it needs no application.
+
+    \b
+    Example:
+      jobyard --app shop.jobs:yard worker --concurrency 8 --queue mail
+    """
+    yard = manned(session, sandbox=sandbox, concurrency=concurrency)
+    session.set_up_logs("info", everything=True)
+    made = {
+        "concurrency": concurrency,
+        "queues": queues or own_queues(session),
+        "lease_seconds": lease_seconds,
+        "shutdown_timeout": shutdown_timeout,
+    }
+    health = None if health_port is None else watched(yard, health_host, health_port)
+    run_loop(_run(session, yard, made, health, until_empty=until_empty, until_input_ends=until_input_ends))
+
+
+def manned(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
+    """The yard that a worker works for."""
+    if not sandbox:
+        return session.app()
+    yard = session.yard()
+    give_sandbox(yard, session.configuration.sandbox, concurrency)
+    return yard
+
+
+def own_queues(session: Session) -> tuple[str, ...]:
+    """Without an application there are only programs to run; jobs of other kinds are for other workers."""
+    return () if session.app_name is not None else (QUEUE,)
+
+
+def watched(yard: Jobyard, host: str, port: int) -> WorkerHealth:
+    require_packages("Health")
+    from jobyard.app.health_server import WorkerHealth  # noqa: PLC0415  # its packages are an extra
+
+    return WorkerHealth(yard, host, port)
+
+
+async def _run(
+    session: Session,
+    yard: Jobyard,
+    made: dict[str, Any],
+    health: WorkerHealth | None,
+    *,
+    until_empty: bool,
+    until_input_ends: bool,
+) -> None:
+    async with session.opened(yard), session.notify.alive(), contextlib.AsyncExitStack() as beside:
+        worker = yard.worker(**made)
+        stop = Stop(worker, lambda: session.notify.stopping(made["shutdown_timeout"] + LONGEST_END_SECONDS))
+        if health is not None:
+            await beside.enter_async_context(health.serving(worker, stop.is_asked))
+        await worker.start()
+        takes = ", ".join(made["queues"]) or "all queues"
+        session.notify.ready(f"{worker.id}: {takes}, {made['concurrency']} at a time")
+        if until_input_ends:
+            when_input_ends(stop.ask_once, made["shutdown_timeout"] + SLACK_SECONDS)
+        if until_empty:
+            watcher = asyncio.create_task(_stop_when_empty(yard, made["queues"], stop))
+            await stop.finished()
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+        else:
+            await stop.finished()
+        if session.as_json:
+            session.print_json({"worker": worker.id, "completed": worker.info().completed})
+
+
+class Stop:
+    """First signal: drain. Second: hand back at once. Later ones change nothing, up to the loop's end."""
+
+    def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:
+        self._worker = worker
+        self._tell = tell
+        self._asked = asyncio.Event()
+        self._hurry: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.ask)
+
+    def ask(self) -> None:
+        if self._asked.is_set() and self._hurry is None:
+            self._hurry = self._loop.create_task(self._worker.stop(0))
+        self._asked.set()
+
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def ask_once(self) -> None:
+        if not self.is_asked():
+            self.ask()
+
+    async def finished(self) -> None:
+        """Asked by a signal, or told from elsewhere (`jobyard.operations.worker_control`)."""
+        asked, over = self._loop.create_task(self._asked.wait()), self._loop.create_task(self._worker.stopped())
+        await asyncio.wait([asked, over], return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (asked, over):
+            waiting.cancel()
+        self._tell()
+        await self._worker.stop()
+        if self._hurry is not None:
+            await self._hurry
+
+
+def when_input_ends(stop: Callable[[], None], seconds: float) -> None:
+    """Whoever started us is gone. A process whose loop is stuck by then ends too: nobody is left who would kill it."""
+    loop = asyncio.get_running_loop()
+    pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # what handlers start must not hold our pipe
+    os.close(nothing)
+
+    def watch() -> None:
+        while os.read(pipe, 4096):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(stop)
+        time.sleep(seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="jobyard-parent", daemon=True).start()
+
+
+async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: Stop) -> None:
+    while True:
+        could_start = await yard.store.wait_for_work(queues, EMPTY_FOR_SECONDS)
+        busy = sum(queue.running for queue in await yard.queues() if not queues or queue.name in queues)
+        if not busy and not could_start:
+            break
+        # Work that waits is the worker's to take; asking again at once would only take its time.
+        await asyncio.sleep(EMPTY_FOR_SECONDS)
+    stop.ask()
+
+
+def require_packages(what: str) -> None:
+    try:
+        import fastapi  # noqa: F401, PLC0415
+        import httptools  # noqa: F401, PLC0415
+        import prometheus_client  # noqa: F401, PLC0415
+        import uvicorn  # noqa: F401, PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{what} needs the Python package {error.name}, which is not installed. "
+            "Install it with: pip install 'jobyard[server]'"
+        ) from error
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """On uvloop where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415  # an extra
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)

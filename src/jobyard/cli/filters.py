@@ -1,0 +1,73 @@
+"""The filters that lists and bulk changes share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from jobyard.domain.instant import Instant, instant, rfc3339
+from jobyard.domain.job import State
+from jobyard.ports.admin_store import Filter
+
+STATES = click.Choice([str(state) for state in State], case_sensitive=False)
+
+
+def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> Instant | None:
+    try:
+        return None if value is None else instant(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function gets what the options say as `where`."""
+
+    @functools.wraps(function)
+    def filtered(*args: Any, states: tuple[str, ...], **words: Any) -> Any:
+        given = {word: words.pop(word) for word in Filter.__struct_fields__ if word in words}
+        chosen = tuple(State(state) for state in states) or None
+        return function(*args, where=Filter(states=chosen, **given), **words)
+
+    for option in reversed(
+        (
+            click.option("--queue", metavar="NAME", help="Only jobs of this queue."),
+            click.option("--group", metavar="NAME", help="Only jobs of this group."),
+            click.option("--kind", metavar="NAME", help="Only jobs of this kind."),
+            click.option(
+                "--state",
+                "states",
+                type=STATES,
+                multiple=True,
+                metavar="STATE",
+                help=f"Only jobs in this state ({', '.join(State)}); repeatable.",
+            ),
+            click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
+            click.option("--text", metavar="TEXT", help="Only jobs with this in their payload's JSON text."),
+            click.option("--created-after", callback=_time, metavar="TIME", help="Only jobs created then or later."),
+            click.option("--created-before", callback=_time, metavar="TIME", help="Only jobs created before then."),
+        )
+    ):
+        option(filtered)
+    return filtered
+
+
+def in_words(where: Filter) -> str:
+    """
+    >>> in_words(Filter(queue="mail", states=(State.FAILED, State.TIMEOUT)))
+    'FAILED or TIMEOUT, queue mail'
+    >>> in_words(Filter(text="ann", created_before=0))
+    'text ann, created before 1970-01-01T00:00:00.000Z'
+    """
+    parts = [" or ".join(where.states)] if where.states else []
+    for word in ("queue", "group", "kind", "tag", "text"):
+        value = getattr(where, word)
+        if value is not None:
+            parts.append(f"{word} {value}")
+    if where.created_after is not None:
+        parts.append(f"created at or after {rfc3339(where.created_after)}")
+    if where.created_before is not None:
+        parts.append(f"created before {rfc3339(where.created_before)}")
+    return ", ".join(parts) or "in every queue and state"

@@ -1,0 +1,29 @@
+"""What a check found: ok, warn or fail, with cause and cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from jobyard.cli.session import Session
+from jobyard.ports.store import Finding, Level
+
+COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+
+
+def report(session: Session, findings: Sequence[Finding], more: dict[str, Any] | None = None) -> None:
+    """Print the findings; exit code 1 when one of them is a failure."""
+    worst = max((finding.level for finding in findings), key=list(Level).index, default=Level.OK)
+    if session.as_json:
+        session.print_json({"level": worst, "findings": findings} | (more or {}))
+    else:
+        for finding in findings:
+            colour = COLOURS[finding.level]
+            session.show(f"[{colour}]{finding.level:<4}[/] {finding.what}: {escape(finding.says)}")
+            if finding.cure:
+                session.show(f"     → {escape(finding.cure)}")
+    if worst is Level.FAIL:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,72 @@
+"""Log lines on stderr, a level for all and one for each component."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from jobyard.cli.render.output import echo
+from jobyard.config.log_levels import parse_levels
+from jobyard.config.settings import LOG_LEVEL
+from jobyard.domain.instant import rfc3339
+from jobyard.errors import ConfigurationError
+from jobyard.observability.current import current_lease, facts, trace_id
+
+PLAIN = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+def set_up_logs(
+    text: str | None, usual: str = LOG_LEVEL.default, *, everything: bool = False, as_json: bool = False
+) -> None:
+    """With `everything` also what the application logs, unless it has set up logging itself."""
+    levels = parse_levels(text or "", usual)
+    logger, root = logging.getLogger("jobyard"), logging.getLogger()
+    formatter = json_formatter() if as_json else logging.Formatter(PLAIN)
+    if not any(isinstance(handler, OurHandler) for handler in logger.handlers):
+        logger.addHandler(OurHandler())
+        logger.propagate = False
+    if everything and not root.handlers:
+        root.addHandler(OurHandler())
+        root.setLevel(levels["jobyard"].upper())
+    for handler in (*logger.handlers, *root.handlers):
+        if isinstance(handler, OurHandler):
+            handler.setFormatter(formatter)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level.upper())
+
+
+class OurHandler(logging.Handler):
+    """Told apart from handlers that an application may have added; finds stderr anew, as tests change it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        echo(self.format(record), err=True)
+
+
+def json_formatter() -> logging.Formatter:
+    """One object per line; what a record carries in `extra`, such as the job's id, is part of it."""
+    try:
+        from pythonjsonlogger.json import JsonFormatter  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "log.format json needs the Python package python-json-logger, which is not installed. "
+            "Install it with: pip install 'jobyard[server]'"
+        ) from error
+
+    class Formatter(JsonFormatter):
+        def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+            return rfc3339(round(record.created * 1000))
+
+        def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
+            super().add_fields(log_data, record, message_dict)
+            lease = current_lease.get()
+            if lease is not None and "job_id" not in log_data:
+                log_data |= facts(lease)
+            trace = trace_id()
+            if trace:
+                log_data["trace_id"] = trace
+
+    return Formatter(
+        ("asctime", "levelname", "name", "message"),
+        rename_fields={"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "error"},
+        json_ensure_ascii=True,
+    )

@@ -1,0 +1,1 @@
+"""Tables, pages and JSON: everything that commands print."""

@@ -1,0 +1,63 @@
+"""Values as JSON documents: times as UTC text, payloads as they were handed in."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from jobyard.cli.redact import as_seen
+from jobyard.domain.instant import FOREVER, rfc3339
+from jobyard.domain.job import Job
+from jobyard.domain.retry import Delays, Exponential, Fixed
+from jobyard.operations.job_options import HIDDEN
+
+# JSON may hold them as they are, and a terminal may obey them.
+UNESCAPED = re.compile(rf"(?!\n)[{HIDDEN}]")
+
+
+def as_json(value: Any, indent: int = 2) -> str:
+    """
+    >>> as_json({"a": "\\x1b\\x9b\\u202e"}, indent=0)
+    '{"a": "\\\\u001b\\\\u009b\\\\u202e"}'
+    """
+    data = msgspec.json.encode(document(value))
+    with contextlib.suppress(RecursionError):  # nested too deep to be indented; it is JSON all the same
+        data = msgspec.json.format(data, indent=indent)
+    return UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode())
+
+
+def document(value: Any) -> Any:
+    """
+    >>> from jobyard.domain.job import LogLine
+    >>> document([LogLine(message="hello", at=1000)])
+    [{'message': 'hello', 'level': 'info', 'at': '1970-01-01T00:00:01.000Z'}]
+    """
+    match value:
+        case msgspec.Raw():
+            return value  # goes in as it is: decoding could fail on what is nested deep
+        case Fixed() | Exponential() | Delays():
+            return msgspec.to_builtins(value)
+        case Job():
+            return _fields(as_seen(value))
+        case msgspec.Struct():
+            return _fields(value)
+        case Mapping():
+            return {key: document(item) for key, item in value.items()}
+        case list() | tuple():
+            return [document(item) for item in value]
+        case _:
+            return value
+
+
+def _fields(value: msgspec.Struct) -> dict[str, Any]:
+    return {name: _field(name, getattr(value, name)) for name in value.__struct_fields__}
+
+
+def _field(name: str, value: Any) -> Any:
+    if (name == "at" or name.endswith("_at")) and not isinstance(value, str):  # what came from a server is text
+        return None if value in (None, 0, FOREVER) else rfc3339(value)
+    return document(value)

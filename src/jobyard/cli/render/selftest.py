@@ -1,0 +1,172 @@
+"""Attacks on a sandbox as they look in a terminal, and what its daemon says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import click
+import msgspec
+from rich.markup import escape
+
+from jobyard.cli.commands.job_actions import progress_bar
+from jobyard.cli.render.output import MARKS as LOOKS
+from jobyard.cli.render.output import echo, plain, print_table
+from jobyard.cli.session import Session
+from jobyard.errors import ConfigurationError
+from jobyard.sandbox.attacks.attack import Layer
+from jobyard.sandbox.attacks.leftovers import at_rest
+from jobyard.sandbox.attacks.own import DidNotStart, own_daemon
+from jobyard.sandbox.attacks.play import Item, Report, chosen, on_stage, play, worst
+from jobyard.sandbox.attacks.stage import Stage
+from jobyard.sandbox.attacks.talk import Hung
+from jobyard.sandbox.protocol import State, Tier
+
+MARKS = {True: "[green]✔ held[/]", False: "[bold red]✘ NOT HELD[/]", None: "[dim]– not here[/]"}  # noqa: RUF001
+HEADINGS = (">#", "~attack", "~expected", "~seen", ">ms", "verdict")
+HELD = {
+    Tier.A: "namespaces made as root, limits by control groups",
+    Tier.B: "namespaces of an ordinary user",
+    Tier.C: "system call filter and Landlock; Python only, one process, no folder to write to",
+}
+
+
+async def attack(session: Session, socket: Path | None, tier: str | None, without: str | None, only: list[str]) -> None:
+    items = chosen(only)
+    if not items:
+        raise click.UsageError(f"--only {','.join(only)} matches no attack.")
+    with _stopping_well():
+        async with _stage(socket, Tier(tier) if tier else None, Layer(without) if without else None) as stage:
+            if stage.state.tier is None:
+                raise ConfigurationError(f"The sandbox refuses to run anything: {stage.state.reason}")
+            _tell(session, msgspec.structs.replace(stage.state, idle={}))
+            reports = await _play(session, stage, items)
+    _show(session, stage.state, reports)
+    if worst(reports):
+        raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _stopping_well() -> Iterator[None]:
+    """Told to end, it takes down what it has set up: the daemon, the bait, their folders."""
+    task = asyncio.current_task()
+    assert task is not None
+    with suppress(RuntimeError):  # not the main thread
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise click.exceptions.Exit(128 + signal.SIGTERM) from None
+
+
+async def look(session: Session, socket: Path | None) -> None:
+    async with _stage(socket, None, None) as stage:
+        if stage.is_own:
+            await at_rest(stage.talk, seconds=5)  # its pool has only begun to fill
+        state = await stage.talk.ask()
+        who = (
+            "started for this, to see what can be had here"
+            if stage.is_own
+            else f"{socket}, pid {stage.talk.daemon_pid}"
+        )
+    if session.as_json:
+        session.print_json(state)
+    else:
+        session.show(f"daemon     {escape(who)}")
+        _tell(session, state)
+        session.show(f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults")
+    if state.tier is None:
+        raise click.exceptions.Exit(1)
+
+
+@asynccontextmanager
+async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) -> AsyncIterator[Stage]:
+    try:
+        if socket is not None:
+            async with on_stage(socket) as stage:
+                yield stage
+            return
+        async with (
+            own_daemon(tier=tier, without=without) as own,
+            on_stage(own.socket, without=without, secret=own.secret, is_own=True) as stage,
+        ):
+            yield stage
+    except DidNotStart as error:
+        raise ConfigurationError(f"{error}.") from error
+    except (Hung, TimeoutError) as error:
+        raise ConfigurationError(f"The sandbox daemon does not answer: {error}.") from error
+    except (FileNotFoundError, ConnectionError, PermissionError) as error:
+        raise ConfigurationError(
+            f"No sandbox daemon answers at {socket}: {error.strerror}. Is jobyard sandboxd running?"
+        ) from error
+
+
+async def _play(session: Session, stage: Stage, items: list[Item]) -> list[Report]:
+    """A bar on a terminal, and the table at its end; elsewhere each line as it comes: nobody shall think it hangs."""
+    reports = []
+    comes_at_once = not session.console.is_terminal and not session.as_json
+    if comes_at_once:
+        echo("\t".join(heading.lstrip(LOOKS) for heading in HEADINGS))
+    with progress_bar() as progress:
+        task = progress.add_task("", total=len(items))
+        for item in items:
+            progress.update(task, description=f"#{item.number} {item.name[:40]}")
+            reports.append(await play(stage, item))
+            if comes_at_once:
+                echo("\t".join(plain(cell) for cell in _row(reports[-1])))
+            progress.advance(task)
+    return reports
+
+
+def _show(session: Session, state: State, reports: list[Report]) -> None:
+    if session.as_json:
+        is_held = not worst(reports)
+        session.print_json({"tier": state.tier, "reason": state.reason, "contained": is_held, "attacks": reports})
+        return
+    if session.console.is_terminal:
+        print_table(session.console, HEADINGS, [_row(report) for report in reports], "no attacks")
+    held = sum(report.contained is True for report in reports)
+    absent = sum(report.contained is None for report in reports)
+    loose = len(reports) - held - absent
+    colour = "red" if loose else "green"
+    session.show(f"[{colour}]{held} held, {loose} not held[/], {absent} not here, in tier {state.tier}")
+    for report in (report for report in reports if report.contained is False):
+        session.show(f"[red]#{report.number} {escape(report.name)}[/]: {escape('; '.join(report.problems))}")
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """
+    >>> shortened("a" * 100, 10)
+    'aaaaaaaaa…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _row(report: Report) -> tuple[str, ...]:
+    return (
+        str(report.number),
+        escape(report.name),
+        escape(shortened(report.expected)),
+        escape("; ".join(report.problems) or report.seen),
+        f"{report.ms:.0f}",
+        MARKS[report.contained],
+    )
+
+
+def _tell(session: Session, state: State) -> None:
+    if session.as_json:
+        return
+    if state.tier is None:
+        session.show(f"[red]refuses to run anything[/]: {escape(state.reason)}")
+        return
+    session.show(f"tier       [bold]{state.tier}[/]  {HELD[state.tier]}")
+    if state.reason:
+        session.show(f"reason     {escape(state.reason)}")
+    for language in state.languages:
+        pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.name in state.idle else ""
+        session.show(f"language   {escape(language.name)}  {escape(language.version)}{pool}")
+    for name, why in state.missing.items():
+        session.show(f"[dim]missing    {escape(name)}  {escape(why)}[/]")

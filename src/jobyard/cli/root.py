@@ -1,0 +1,173 @@
+"""The root command: global options, errors as one line, settings checked."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import logging
+import os
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from jobyard.cli.render.output import echo
+from jobyard.cli.session import Session
+from jobyard.cli.target import chosen_server
+from jobyard.config import Configuration, Found, load
+from jobyard.config.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, SERVER, STORE, unknown_variables
+from jobyard.errors import ConfigurationError, JobyardError
+
+log = logging.getLogger("jobyard.app")
+
+
+class Refused(click.ClickException):
+    """One clear line and exit code 1; an object where the logs are objects, as they share their stream."""
+
+    def __init__(self, message: str, context: click.Context) -> None:
+        super().__init__(message)
+        self._as_json = logs_are_json(context)
+
+    def show(self, file: Any = None) -> None:
+        if self._as_json:
+            log.critical(self.format_message())  # whatever the level: it is why the program ends
+        else:
+            echo(f"error: {self.format_message()}", file=file, err=file is None)
+
+
+def logs_are_json(context: click.Context) -> bool:
+    return isinstance(context.obj, Session) and context.obj.configuration.log.format == "json"
+
+
+class Root(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except JobyardError as error:
+            raise Refused(str(error), ctx) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise
+            log.debug("unexpected error", exc_info=error)
+            says = f"unexpected {type(error).__name__}: {error} (--log-level debug shows where)"
+            raise Refused(says, ctx) from error
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(importlib.metadata.version("jobyard"), prog_name="jobyard")
+@click.option("--config", metavar="FILE", envvar=CONFIG.variable, help=CONFIG.doc)
+@click.option("--store", metavar="URL", envvar=STORE.variable, default=STORE.default, help=STORE.doc, show_default=True)
+@click.option("--server", metavar="URL", envvar=SERVER.variable, help=SERVER.doc)
+@click.option("--app", metavar="MODULE:ATTRIBUTE", envvar=APP.variable, help=APP.doc)
+@click.option("--log-level", metavar="LEVEL", envvar=LOG_LEVEL.variable, help=LOG_LEVEL.doc)
+@click.option(
+    "--log-format",
+    metavar="FORMAT",
+    envvar=LOG_FORMAT.variable,
+    default=LOG_FORMAT.default,
+    help=LOG_FORMAT.doc,
+    show_default=True,
+)
+@click.pass_context
+def cli(context: click.Context, /, config: str | None, **flags: str | None) -> None:
+    """Run, feed and operate a job queue.
+
+    \b
+    Start a worker for your application, then look at what it does:
+      jobyard --app shop.jobs:yard worker --concurrency 8
+      jobyard --store sqlite:///jobs.db top
+
+    Every command has --help with an example, and --json for programs. Without --app, commands work on the store alone.
+    """
+    given = {
+        setting.key: (str(setting.flag), flags[word])
+        for word, setting in {"store": STORE, "app": APP, "log_level": LOG_LEVEL, "log_format": LOG_FORMAT}.items()
+        if context.get_parameter_source(word) is ParameterSource.COMMANDLINE
+    }
+    try:
+        found = load(os.environ, config or None, given)
+        session = Session(found, far=chosen_server(context, found, os.environ))
+    except ConfigurationError as error:
+        if context.invoked_subcommand != "check":
+            raise
+        session = Session(Found(Configuration(), {}, None), str(error).splitlines())
+    context.obj = session
+    # Below the flags of a command and their variables stands what the file and longer variables say.
+    context.default_map = session.defaults()
+    session.set_up_logs()
+    for warning in unknown_variables(os.environ):
+        if logs_are_json(context):
+            log.warning(warning)
+        else:
+            echo(f"warning: {warning}", err=True)
+
+
+def _add_commands() -> None:
+    from jobyard.cli.commands import (  # noqa: PLC0415  # each imports this module's session
+        bench,
+        check,
+        config,
+        cron,
+        cron_edit,
+        cron_import,
+        dead,
+        doctor,
+        enqueue,
+        explain,
+        groups,
+        job_actions,
+        jobs,
+        limits,
+        migrate,
+        queues,
+        run,
+        running,
+        sandbox,
+        sandboxd,
+        scheduler,
+        server,
+        tokens,
+        top,
+        worker,
+    )
+
+    for command in (
+        server.up,
+        server.server,
+        worker.worker,
+        scheduler.scheduler,
+        enqueue.enqueue,
+        jobs.jobs,
+        queues.queues,
+        groups.groups,
+        limits.limits,
+        explain.explain,
+        dead.dead,
+        cron.cron,
+        running.running,
+        running.workers,
+        top.top,
+        tokens.tokens,
+        run.run,
+        sandbox.sandbox,
+        sandboxd.sandboxd,
+        check.check,
+        config.config,
+        doctor.doctor,
+        migrate.migrate,
+        bench.bench,
+    ):
+        cli.add_command(command)
+    for command in job_actions.commands:
+        jobs.jobs.add_command(command)
+    for command in (cron_edit.add, cron_edit.edit, cron_import.import_table):
+        cron.cron.add_command(command)
+
+
+_add_commands()
+
+
+def main() -> None:
+    cli(prog_name="jobyard")

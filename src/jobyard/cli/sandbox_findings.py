@@ -1,0 +1,50 @@
+"""What `jobyard doctor` finds out about running programs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from jobyard.config.sections import SandboxSection
+from jobyard.executors.sandbox.client import Client, RunRefused
+from jobyard.operations.sandboxes import SandboxInfo, info_of, told
+from jobyard.ports.record_store import RecordStore
+from jobyard.ports.store import Finding, Level
+
+ANSWER_SECONDS = 5.0
+CURE = "jobyard sandbox status says more; sandbox.min_tier says what is asked for"
+
+
+async def of_sandboxes(records: RecordStore, section: SandboxSection) -> AsyncIterator[Finding]:
+    """Nothing where nobody runs programs."""
+    known = await told(records)
+    for info in known:
+        for finding in of_one(info, f"worker {info.worker}"):
+            yield finding
+    if section.enabled and not known:
+        yield Finding(Level.WARN, "sandbox", "no live worker has told of one", "start one: jobyard worker --sandbox")
+    if section.socket:
+        for finding in of_one(await _asked(section.socket), f"the daemon at {section.socket}"):
+            yield finding
+
+
+async def _asked(path: str) -> SandboxInfo:
+    client = Client(path, patience_seconds=ANSWER_SECONDS)
+    await client.start()
+    try:
+        return info_of("", "", await client.known(), "")
+    except RunRefused as refused:
+        return info_of("", "", client.state, refused.message)
+    finally:
+        await client.stop()
+
+
+def of_one(info: SandboxInfo, who: str) -> list[Finding]:
+    if info.tier is None:
+        why = f"{info.reason} {info.details}".strip()
+        return [Finding(Level.FAIL, "sandbox", f"{who} runs no programs: {why}", CURE)]
+    names = ", ".join(f"{language.name} ({language.version})" for language in info.languages) or "no language"
+    why = f" ({info.reason})" if info.reason else ""
+    found = [Finding(Level.OK, "sandbox", f"{who}: tier {info.tier}{why}, {info.slots} slots, {names}")]
+    for name, reason in info.missing.items():
+        found.append(Finding(Level.WARN, "sandbox", f"{who} does not offer {name}: {reason}", "install its tools"))
+    return found

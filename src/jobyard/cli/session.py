@@ -1,0 +1,258 @@
+"""What every command shares: the chosen store and app, how to print, and how to run async verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import click
+from rich.console import Console
+
+from jobyard.app.jobyard import Jobyard
+from jobyard.app.sandbox import suggest_queue
+from jobyard.app.tracing import set_up_sdk
+from jobyard.cli.app_loader import load_app
+from jobyard.cli.logging import set_up_logs
+from jobyard.cli.render.json import as_json
+from jobyard.cli.render.output import echo, print_markup, visible
+from jobyard.cli.require_store import require_database
+from jobyard.cli.systemd import Notify
+from jobyard.cli.target import Far, StoreTokens, TokenDesk
+from jobyard.config import Found
+from jobyard.config.settings import LOG_LEVEL
+from jobyard.config.store_factory import make_store, spread
+from jobyard.errors import ConfigurationError
+from jobyard.executors.sandbox.program import QUEUE
+from jobyard.operations.audit import Audit
+from jobyard.operations.tokens import Tokens
+from jobyard.ports.store import Store
+
+if TYPE_CHECKING:
+    from jobyard.cli.remote import ServerYard
+
+WORKER_OPTIONS = ("concurrency", "queues", "lease_seconds", "shutdown_timeout", "health_host")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Submitted(Protocol):
+    """A job that was handed in."""
+
+    id: str
+    created: bool
+
+    async def result(self, timeout: float | None = None) -> Any: ...
+
+
+class Submit(Protocol):
+    def __call__(self, kind: str, payload: Any, **given: Any) -> Awaitable[Submitted]: ...
+
+
+def server_yard(url: str) -> ServerYard:
+    from jobyard.cli.remote import ServerYard  # noqa: PLC0415  # its package is an extra
+
+    return ServerYard(url)
+
+
+class Session:
+    def __init__(self, found: Found, trouble: Sequence[str] = (), far: Far | None = None) -> None:
+        self.found = found
+        self.trouble = trouble  # what is wrong with the configuration; only `jobyard check` goes on with some
+        self.far = far  # the server that commands go through, if one was named
+        self.configuration = found.configuration
+        self.store_url = self.configuration.store.url
+        self.app_name = self.configuration.worker.app
+        self.store_is_given = found.says("store", "url")
+        self.as_json = False
+        self.notify = Notify()  # at once: no process that we start may inherit it
+        # Colour, width and NO_COLOR are rich's to judge; off a terminal it prints plain text.
+        self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.console.is_terminal
+
+    def yard(self) -> Jobyard:
+        """The application if one is named, else a yard that knows no kinds; not yet opened."""
+        self.require_store()
+        if self.app_name is not None:
+            return self.app()
+        yard = Jobyard(store=self.store())
+        self._prefer(yard)
+        return yard
+
+    def app(self) -> Jobyard:
+        """The application with its handlers, not yet opened."""
+        self.require_store()
+        if self.app_name is None:
+            raise ConfigurationError(
+                "This command needs your application. Name it: jobyard --app module:attribute …, or set JOBYARD_APP."
+            )
+        yard = load_app(self.app_name)
+        yard.name = yard.name or self.app_name
+        self._prefer(yard)
+        return yard
+
+    def _prefer(self, yard: Jobyard) -> None:
+        yard.prefer(self.configuration.queues)
+        if self.configuration.sandbox.enabled or QUEUE in self.configuration.queues:
+            # A server and its workers write the same settings, whichever comes last.
+            suggest_queue(yard, self.configuration.sandbox.slots or self.configuration.worker.concurrency)
+
+    @asynccontextmanager
+    async def opened(self, yard: Jobyard) -> AsyncIterator[None]:
+        """The application on its own store, or on the one that was asked for; its queues are configured."""
+        with self._traced(yard):
+            if self.app_name is not None and (self.store_is_given or self.configuration.store.queues):
+                async with yard.using(self._store(yard.store)):
+                    yield
+            else:
+                async with yard:
+                    yield
+
+    @contextmanager
+    def _traced(self, yard: Jobyard) -> Iterator[None]:
+        """Spans as the configuration says; all of them are sent before this ends."""
+        tracing = self.configuration.tracing
+        if not tracing.enabled:
+            yield
+            return
+        name = click.get_current_context().info_name
+        end = set_up_sdk("jobyard-server" if name == "up" else f"jobyard-{name}")
+        yard.trace(as_link=tracing.as_link)
+        try:
+            yield
+        finally:
+            end()
+
+    def require_store(self) -> None:
+        """For commands that no server can do."""
+        if self.far is not None and self.far.is_alone:
+            raise self.far.refusal(click.get_current_context().command_path)
+
+    def store(self) -> Store:
+        self.require_store()
+        if self.app_name is not None and not self.store_is_given:
+            return self._store(load_app(self.app_name).store)
+        return self._store(None)
+
+    def _store(self, of_app: Store | None) -> Store:
+        """The app's own unless another was given; some queues may have stores of their own."""
+        own = None if self.store_is_given else of_app
+        store = make_store(self.store_url) if own is None else own
+        queues = self.configuration.store.queues
+        return store if not queues else spread(store, queues, self.store_url if own is None else None)
+
+    @asynccontextmanager
+    async def operator(self, *, near: bool = False) -> AsyncIterator[Jobyard]:
+        """A yard without an application's declarations: it reads and operates, and configures nothing.
+
+        `near`: on the store itself, also where a server is named.
+        """
+        if self.far is not None and not near:
+            async with server_yard(self.far.url) as far:
+                yield far
+            return
+        store = self.store()
+        await require_database(store)
+        async with Jobyard(store=store) as yard:
+            yield yard
+
+    @asynccontextmanager
+    async def submitter(self) -> AsyncIterator[Submit]:
+        """Hands in jobs by the name of their kind, which the application knows, here or at the server."""
+        if self.far is not None:
+            async with server_yard(self.far.url) as far:
+                yield far.hand_in
+            return
+        yard = self.app()
+        async with self.opened(yard):
+            yield yard.enqueue
+
+    @asynccontextmanager
+    async def tokens(self, *, makes_store: bool = False) -> AsyncIterator[TokenDesk]:
+        """`makes_store`: the first token may come before the first job."""
+        if self.far is not None:
+            from jobyard.cli.remote import ServerTokens  # noqa: PLC0415  # its package is an extra
+
+            async with server_yard(self.far.url) as far:
+                yield ServerTokens(far.client)
+            return
+        async with AsyncExitStack() as stack:
+            if makes_store:
+                yard = self.yard()
+                await stack.enter_async_context(self.opened(yard))
+            else:
+                yard = await stack.enter_async_context(self.operator(near=True))
+            yield StoreTokens(Tokens(yard.store), Audit(yard.store))
+
+    def set_up_logs(self, usual: str = LOG_LEVEL.default, *, everything: bool = False) -> None:
+        log = self.configuration.log
+        set_up_logs(log.level, usual, everything=everything, as_json=log.format == "json")
+
+    def defaults(self) -> dict[str, dict[str, Any]]:
+        """What the configuration says, by command and option."""
+        worker, server = self.configuration.worker, self.configuration.server
+        run = {word: getattr(worker, word) for word in WORKER_OPTIONS}
+        if worker.health_port is not None:
+            run["health_port"] = worker.health_port
+        listen = {"host": server.host, "port": server.port}
+        of_scheduler = self.configuration.scheduler
+        watched: dict[str, Any] = {"health_host": of_scheduler.health_host}
+        if of_scheduler.health_port is not None:
+            watched["health_port"] = of_scheduler.health_port
+        run["sandbox"] = self.configuration.sandbox.enabled
+        up = run | listen | {"processes": worker.processes, "scheduler": of_scheduler.enabled}
+        return {"worker": run, "server": listen, "up": up, "scheduler": watched}
+
+    def print_json(self, value: Any) -> None:
+        echo(as_json(value))
+
+    def show(self, markup: str) -> None:
+        """Rich markup for people; what comes from users must be escaped."""
+        print_markup(self.console, markup)
+
+    def say(self, text: str) -> None:
+        """A line for people; a program that asked for JSON gets JSON only."""
+        if not self.as_json:
+            echo(text)
+
+    def note(self, text: str) -> None:
+        echo(text, err=True)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{question} Nobody can be asked here: repeat with --yes to do it.")
+        click.confirm(visible(question), abort=True, err=True)
+
+
+def _wants_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_root().obj.as_json = True
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_wants_json, help="Print JSON, for programs."
+)
+
+
+def verb(function: Callable[Concatenate[Session, P], Awaitable[T]]) -> Callable[P, T]:
+    """A command that is a coroutine and gets the session; adds --json."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        session = click.get_current_context().find_object(Session)
+        assert session is not None
+
+        async def body() -> T:
+            return await function(session, *args, **kwargs)
+
+        return asyncio.run(body())
+
+    return json_option(run)

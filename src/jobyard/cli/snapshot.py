@@ -1,0 +1,71 @@
+"""One look at everything that moves: queues, groups, workers, running jobs, throughput."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, State
+from jobyard.ports.admin_store import Filter, GroupInfo, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.ports.store import Store
+
+GROUPS_PER_QUEUE = 100
+RUNNING_AT_MOST = 100
+HISTORY = 30
+# Workers that beat every second would otherwise show a jumping number.
+AVERAGED_MILLISECONDS = 5000
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    at: Instant
+    queues: list[QueueInfo]
+    groups: list[GroupInfo]  # those with jobs, a limit or a pause; busiest first
+    workers: list[WorkerInfo]
+    running: list[Job]  # longest first
+    jobs_per_second: float
+
+
+class Watcher:
+    """Takes snapshots; remembers the workers' counts, from which the throughput follows."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._beats: dict[str, deque[tuple[Instant, int]]] = {}
+        self._noted_at: Instant = 0
+        self.history: deque[float] = deque(maxlen=HISTORY)
+
+    async def look(self) -> Snapshot:
+        store = self._store
+        queues = await store.queues()
+        groups = [
+            group
+            for queue in queues
+            for group in await store.groups(queue.name, GROUPS_PER_QUEUE)
+            if group.name is not None
+        ]
+        groups.sort(key=lambda group: (-group.running, -group.waiting, group.queue, group.name or ""))
+        workers = await store.workers()
+        running = list((await store.find(Filter(states=(State.RUNNING,)), RUNNING_AT_MOST)).jobs)
+        running.sort(key=lambda job: job.started_at or 0)
+        now = await store.now()
+        rate = self._throughput(workers)
+        if now - self._noted_at >= 1000:
+            self._noted_at = now
+            self.history.append(rate)
+        return Snapshot(at=now, queues=queues, groups=groups, workers=workers, running=running, jobs_per_second=rate)
+
+    def _throughput(self, workers: list[WorkerInfo]) -> float:
+        """Completed jobs between beats, over some seconds; a young worker's since its start."""
+        total = 0.0
+        for worker in workers:
+            beats = self._beats.setdefault(worker.id, deque([(worker.started_at, 0)]))
+            if worker.seen_at > beats[-1][0]:
+                beats.append((worker.seen_at, worker.completed))
+            while len(beats) > 2 and beats[1][0] <= worker.seen_at - AVERAGED_MILLISECONDS:
+                beats.popleft()
+            (since, before), (until, completed) = beats[0], beats[-1]
+            total += (completed - before) * 1000 / (until - since) if until > since else 0.0
+        return total

@@ -1,0 +1,295 @@
+"""Every key of the configuration: what its value may be, and how it is read from a variable's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from jobyard.config.log_levels import parse_levels
+from jobyard.config.sections import MAX_CONCURRENCY
+from jobyard.config.store_url import yes_or_no
+from jobyard.domain.instant import instant, rfc3339
+from jobyard.domain.schedule import Missed, Overlap
+from jobyard.errors import BadOption, did_you_mean
+from jobyard.executors.sandbox.bounds import MOST
+from jobyard.operations import job_options as options
+from jobyard.sandbox.protocol import Tier
+
+MAX_PROCESSES = 1000
+MAX_BYTES = 1 << 30
+
+Path: TypeAlias = tuple[str, ...]
+# Given the name to complain about and a value: the value to use, or BadOption.
+Check: TypeAlias = Callable[[str, Any], Any]
+
+
+def _same(text: str) -> Any:
+    return text
+
+
+class Key(NamedTuple):
+    check: Check
+    from_text: Callable[[str], Any] = _same
+    secret: bool = False
+
+
+def number(text: str) -> Any:
+    """
+    >>> number("8"), number("0.5"), number("many")
+    (8, 0.5, 'many')
+    """
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def yes(text: str) -> Any:
+    try:
+        return yes_or_no(text)
+    except ValueError:
+        return text
+
+
+def document(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+def names(text: str) -> Any:
+    """
+    >>> names("mail, slow")
+    ['mail', 'slow']
+    """
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def whole(least: int, most: int) -> Key:
+    return Key(lambda name, value: options.whole(name, value, least, most), number)
+
+
+def _amount(name: str, value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= options.MAX_LIMIT:
+        raise BadOption(f"{name} must be a number above 0, not {value!r}.")
+    return float(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise BadOption(f"{name} must be text, not {value!r}.")
+    return value.strip()
+
+
+def _url(name: str, value: Any) -> str:
+    if not isinstance(value, str) or "://" not in value:
+        raise BadOption(f"{name} must be the URL of a store, such as sqlite:///jobs.db.")
+    return value.strip()
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise BadOption(f"{name} must be a list of names, not {value!r}.")
+    return tuple(options.name("queue", each) for each in value)
+
+
+def _users(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise BadOption(f"{name} must be a list of users, not {value!r}.")
+    return tuple(options.name("user", str(each)) for each in value)
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadOption(f"{name} must be true or false, not {value!r}.")
+    return value
+
+
+def _level(name: str, value: Any) -> str:
+    parse_levels(_text(name, value), "info")
+    return str(value)
+
+
+def _one_of(*words: str) -> Check:
+    def check(name: str, value: Any) -> str:
+        if value not in words:
+            raise BadOption(f"{name} is {' or '.join(words)}, not {value!r}.{did_you_mean(str(value), words)}")
+        return str(value)
+
+    return check
+
+
+def _seconds(name: str, value: Any) -> float:
+    return float(options.seconds(name, value))
+
+
+def _positive(name: str, value: Any) -> float:
+    return float(options.positive(name, value))
+
+
+def _run_seconds(name: str, value: Any) -> float:
+    most = MOST["max_time_seconds"]
+    if not _positive(name, value) <= most:
+        raise BadOption(f"{name} must be at most {most} seconds, not {value!r}.")
+    return float(value)
+
+
+def _limit(name: str, value: Any) -> int | None:
+    return None if value is None else options.whole(name, value, 0, options.MAX_LIMIT)
+
+
+def _kept(name: str, value: Any) -> int:
+    """A number; or, as others say it, true (remove all) and false (remove none)."""
+    if isinstance(value, bool):
+        return 0 if value else options.MAX_LIMIT
+    return options.whole(name, value, 0, options.MAX_LIMIT)
+
+
+def _kept_text(text: str) -> Any:
+    """
+    >>> _kept_text("100"), _kept_text("1"), _kept_text("true")
+    (100, 1, True)
+    """
+    found = number(text)
+    return yes(text) if isinstance(found, str) else found
+
+
+def _name_of(what: str) -> Check:
+    return lambda _, value: options.name(what, value)
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value):
+        raise BadOption(f"{name} must be an object with the handler's parameters, not {value!r}.")
+    return value
+
+
+def _moment(name: str, value: Any) -> str:
+    """As RFC 3339 text; YAML may have read it as a date or a time already."""
+    text = value.isoformat() if isinstance(value, date | datetime) else value
+    try:
+        return rfc3339(instant(text))
+    except (ValueError, TypeError) as error:
+        raise BadOption(f"{name} must be a time like 2026-11-16T09:30:00Z, not {value!r}.") from error
+
+
+def _optional(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+SECTIONS: Mapping[str, Mapping[str, Key]] = {
+    "store": {"url": Key(_url, secret=True)},
+    "worker": {
+        "app": Key(_text),
+        "concurrency": whole(1, MAX_CONCURRENCY),
+        "queues": Key(_names, names),
+        "lease_seconds": Key(_positive, number),
+        "shutdown_timeout": Key(_seconds, number),
+        "processes": whole(1, MAX_PROCESSES),
+        "health_host": Key(_text),
+        "health_port": whole(1, 65535),
+    },
+    "server": {
+        "host": Key(_text),
+        "port": whole(0, 65535),
+        "max_body_bytes": whole(1, MAX_BYTES),
+        "requests_per_second": Key(_amount, number),
+        "request_burst": whole(1, options.MAX_LIMIT),
+        "header_seconds": Key(_positive, number),
+        "audit_keep": whole(1, options.MAX_LIMIT),
+        "lame_duck_seconds": Key(_seconds, number),
+        "shutdown_timeout": Key(_seconds, number),
+    },
+    "scheduler": {
+        "enabled": Key(_boolean, yes),
+        "shortest_interval_seconds": Key(_positive, number),
+        "health_host": Key(_text),
+        "health_port": whole(1, 65535),
+    },
+    "sandbox": {
+        "enabled": Key(_boolean, yes),
+        "socket": Key(_text),
+        "min_tier": Key(_one_of(*Tier)),
+        "slots": whole(1, MAX_CONCURRENCY),
+        "languages": Key(_text),
+        "pool": whole(0, MAX_CONCURRENCY),
+        "allow_users": Key(_users, names),
+        "max_time_seconds": Key(_run_seconds, number),
+        **{name: whole(1, most) for name, most in MOST.items() if name != "max_time_seconds"},
+    },
+    "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
+    "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},
+}
+# What each name under `store.queues` and under `queues` may be followed by.
+STORE_OF_A_QUEUE = Key(_url, secret=True)
+QUEUE: Mapping[str, Key] = {
+    "max_running": Key(_limit, number),
+    "max_per_group": Key(_limit, number),
+    "max_waiting": Key(_limit, number),
+    "max_waiting_per_group": Key(_limit, number),
+    "keep_completed": Key(_kept, _kept_text),
+    "keep_failed": Key(_kept, _kept_text),
+    "keep_seconds": Key(_seconds, number),
+    "max_attempts": whole(1, options.MAX_ATTEMPTS),
+}
+# And each name under `schedules`; what it says as a whole is judged by `service.schedules`.
+SCHEDULE: Mapping[str, Key] = {
+    "expression": Key(_text),
+    "timezone": Key(_text),
+    "kind": Key(_name_of("kind")),
+    "payload": Key(_object, document),
+    "queue": Key(_name_of("queue")),
+    "group": Key(_optional(_name_of("group"))),
+    "priority": whole(-options.MAX_PRIORITY, options.MAX_PRIORITY),
+    "max_retry": whole(0, options.MAX_ATTEMPTS - 1),
+    "timeout_seconds": Key(_optional(_positive), number),
+    "enabled": Key(_boolean, yes),
+    "overlap": Key(_one_of(*Overlap)),
+    "missed": Key(_one_of(*Missed)),
+    "missed_limit": whole(1, 1000),
+    "jitter_seconds": Key(_seconds, number),
+    "start_at": Key(_optional(_moment)),
+    "end_at": Key(_optional(_moment)),
+}
+# Sections that hold names, each with words of its own.
+NAMED: Mapping[str, tuple[str, Mapping[str, Key]]] = {"queues": ("queue", QUEUE), "schedules": ("schedule", SCHEDULE)}
+TOP = (*SECTIONS, *NAMED)
+
+
+def find(path: Path) -> Key | Mapping[str, Any]:
+    """The key at a path, or what may stand below it; refuses what is not there, with the nearest word."""
+    match path:
+        case ():
+            return dict.fromkeys(TOP)
+        case ("queues",) | ("schedules",) | ("store", "queues"):
+            return {}
+        case ("store", "queues", name):
+            options.name("queue", name)
+            return STORE_OF_A_QUEUE
+        case ("queues" | "schedules" as section, name):
+            what, words = NAMED[section]
+            options.name(what, name)
+            return words
+        case ("queues" | "schedules" as section, _, word):
+            what, words = NAMED[section]
+            return _in(words, word, f"a {what}")
+        case (section,):
+            if section not in SECTIONS:
+                raise BadOption(f"There is no section {section}.{did_you_mean(section, TOP)}")
+            return dict(SECTIONS[section]) | ({"queues": None} if section == "store" else {})
+        case (section, word):
+            return _in(SECTIONS.get(section, {}), word, section)
+    raise BadOption(f"There is no key {'.'.join(path)}.")
+
+
+def _in(keys: Mapping[str, Key], word: str, where: str) -> Key:
+    if word not in keys:
+        raise BadOption(f"There is no key {word} in {where}.{did_you_mean(word, keys)}")
+    return keys[word]

@@ -1,0 +1,85 @@
+"""The configuration as values: one Struct per section, with the defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.executors.sandbox.bounds import Bounds
+from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
+
+MAX_CONCURRENCY = 10_000
+EVERY_QUEUE = "*"  # settings for queues that have none of their own
+
+
+class StoreSection(msgspec.Struct, frozen=True, kw_only=True):
+    url: str = "sqlite:///jobs.db"
+    queues: dict[str, str] = {}  # queues on stores of their own: name to URL
+
+
+class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
+    app: str | None = None
+    concurrency: int = 2
+    queues: tuple[str, ...] = ()  # empty: all
+    lease_seconds: float = DEFAULT_LEASE_SECONDS
+    shutdown_timeout: float = 30.0
+    processes: int = 1
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None  # None: it serves no health
+
+
+class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
+    host: str = "127.0.0.1"
+    port: int = 8080
+    max_body_bytes: int = 2 << 20
+    requests_per_second: float = 500.0
+    request_burst: int = 1000
+    header_seconds: float = 10.0
+    audit_keep: int = 100_000
+    lame_duck_seconds: float = 0.0
+    shutdown_timeout: float = 10.0
+
+
+class SchedulerSection(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool = True  # in `jobyard up`
+    shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None  # None: it serves no health
+
+
+class SandboxSection(Bounds, frozen=True, kw_only=True):
+    enabled: bool = False
+    socket: str | None = None  # None: a worker starts a daemon of its own
+    min_tier: str = "B"
+    slots: int | None = None  # None: as many as the worker has
+    languages: str | None = None  # None: those that come with the package
+    pool: int | None = None  # None: as the languages say
+    allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, beside root and its own
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(**{name: getattr(self, name) for name in Bounds.__struct_fields__})
+
+
+class LogSection(msgspec.Struct, frozen=True, kw_only=True):
+    level: str | None = None  # None: as suits the command
+    format: str = "text"
+
+
+class TracingSection(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool = False
+    as_link: bool = False
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    store: StoreSection = StoreSection()
+    queues: dict[str, dict[str, Any]] = {}  # by name: the words of `yard.queue`, and max_attempts
+    schedules: dict[str, dict[str, Any]] = {}  # by name: fields of a schedule
+    worker: WorkerSection = WorkerSection()
+    server: ServerSection = ServerSection()
+    scheduler: SchedulerSection = SchedulerSection()
+    sandbox: SandboxSection = SandboxSection()
+    log: LogSection = LogSection()
+    tracing: TracingSection = TracingSection()

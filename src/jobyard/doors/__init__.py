@@ -1,1 +1,0 @@
-"""Where work comes in from outside: parse, call a service, render."""

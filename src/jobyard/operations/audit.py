@@ -1,0 +1,78 @@
+"""The audit log: who changed what, and when; written once, never changed, the oldest entries removed in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.access import Principal, Role
+from jobyard.domain.instant import Instant
+from jobyard.errors import StoreError
+from jobyard.ports.store import Store
+
+LOG = "jobyard.audit"
+# An entry says what was done, not everything it was done to.
+MAX_DETAILS_BYTES = 4096
+# Entries that are kept, and after how many new ones the oldest are removed.
+KEEP = 100_000
+TRIM_EVERY = 100
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    at: Instant  # the store's clock
+    principal: str  # its id
+    name: str
+    role: Role
+    action: str
+    target: str = ""
+    details: dict[str, Any] = {}
+
+
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    principal: str
+    name: str
+    role: Role
+    action: str
+    target: str = ""
+    details: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(_Kept).decode
+
+
+class Audit:
+    def __init__(self, store: Store, keep: int = KEEP) -> None:
+        self._store = store
+        self._keep = keep
+        self._until_trim = 0
+
+    async def record(
+        self, principal: Principal, action: str, target: str = "", details: Mapping[str, Any] | None = None
+    ) -> int:
+        """Answers the entry's number."""
+        kept = dict(details or {})
+        if len(msgspec.json.encode(kept)) > MAX_DETAILS_BYTES:
+            kept = {"left_out": f"more than {MAX_DETAILS_BYTES} bytes"}
+        entry = _Kept(principal.id, principal.name, principal.role, action, target, kept)
+        number = await self._store.append(LOG, msgspec.json.encode(entry))
+        await self._trim(number)
+        return number
+
+    async def _trim(self, newest: int) -> None:
+        """Now and then; the entry is written, whatever becomes of the old ones."""
+        self._until_trim -= 1
+        if self._until_trim < 0 and newest > self._keep:
+            with suppress(StoreError):
+                await self._store.trim(LOG, newest - self._keep)
+                self._until_trim = TRIM_EVERY
+
+    async def read(self, after: int = 0, limit: int = 100) -> list[AuditEntry]:
+        """Entries with a higher number than `after`, oldest first."""
+        return [
+            AuditEntry(number=entry.number, at=entry.at, **msgspec.structs.asdict(_decode(entry.data)))
+            for entry in await self._store.read(LOG, after, limit)
+        ]

@@ -1,0 +1,313 @@
+"""Definitions of schedules: written, armed, told to the schedulers; declared ones are told apart from managed ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import uuid_utils
+
+from jobyard.domain.due import instants, next_instant
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import State
+from jobyard.domain.schedule import Schedule, Verdict
+from jobyard.errors import BadOption, NotFound, NotPossible
+from jobyard.operations.queries import Read
+from jobyard.operations.schedule_options import check_policies, check_timing, checked, definition
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.record_store import Record
+from jobyard.ports.store import Store
+
+__all__ = [
+    "COLLECTION",
+    "LOG",
+    "LOG_KEPT",
+    "SHORTEST_INTERVAL_SECONDS",
+    "Declared",
+    "Past",
+    "Schedules",
+    "decode",
+    "definition",
+]
+
+COLLECTION = "jobyard.schedules"
+LOG = "jobyard.schedules"  # names of schedules that were changed; schedulers read what is new
+LOG_KEPT = 10_000
+TRIM_EVERY = 100
+PAGE = 1000
+SHORTEST_INTERVAL_SECONDS = 10.0
+# Decided further ahead of the store's clock than this: the clock was wrong.
+AHEAD = 60_000
+TIMING = ("expression", "timezone", "start_at", "end_at")
+# What a declaration says; the rest belongs to the store.
+DECLARED = (
+    *TIMING, "kind", "payload", "queue", "group", "priority", "max_retry", "timeout_seconds", "overlap", "missed",
+    "missed_limit", "jitter_seconds", "is_declared", "declared_enabled",
+)  # fmt: skip
+
+decode = msgspec.json.Decoder(Schedule).decode
+_encode = msgspec.json.Encoder().encode
+_replace = msgspec.structs.replace
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a schedule's history."""
+
+    at: Instant
+    verdict: Verdict
+    job_id: str | None
+    state: State | None  # its job's; None when there is none, or it is gone
+    is_pruned: bool = False  # its job was removed meanwhile
+    first: Instant  # of `count` instants in a row that were missed
+    count: int
+    decided_at: Instant
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of declaring schedules."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()  # declared here before and no longer: they stay and go on firing
+    refused: Mapping[str, str] = {}  # by name: why it was not touched
+
+
+class Schedules:
+    def __init__(self, store: Store, shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS) -> None:
+        self._store = store
+        self._shortest = shortest_interval_seconds
+
+    # Look
+
+    async def page(self, limit: int = 50, after: str | None = None) -> list[Schedule]:
+        """By name."""
+        return [decode(record.data) for record in await self._store.fetch_all(COLLECTION, limit, after)]
+
+    async def all(self) -> list[Schedule]:
+        """All of them, by name."""
+        found = await self.page(PAGE)
+        while found and len(found) % PAGE == 0:
+            more = await self.page(PAGE, found[-1].name)
+            if not more:
+                break
+            found += more
+        return found
+
+    async def get(self, name: str) -> Schedule:
+        """Raises NotFound."""
+        return decode((await self._fetch(name)).data)
+
+    async def next(self, name: str, count: int = 5) -> list[Instant]:
+        """Its next instants by the store's clock; none while it is paused or after its end."""
+        schedule = await self.get(name)
+        if not schedule.enabled:
+            return []
+        upcoming = instants(schedule, await self._store.now())
+        return [at for _, at in zip(range(count), upcoming, strict=False)]
+
+    async def history(self, name: str, limit: int = 50, before: Instant | None = None) -> list[Past]:
+        """What became of its instants, newest first."""
+        await self._fetch(name)
+        ticks = await self._store.ticks(name, limit, before)
+        ids = tuple({tick.job_id for tick in ticks if tick.job_id is not None})
+        states = {job.id: job.state async for job in Read(self._store).walk(Filter(ids=ids))} if ids else {}
+        return [
+            Past(
+                at=tick.at,
+                verdict=tick.verdict,
+                job_id=tick.job_id,
+                state=states.get(tick.job_id or ""),
+                is_pruned=tick.job_id is not None and tick.job_id not in states,
+                first=tick.first,
+                count=tick.count,
+                decided_at=tick.decided_at,
+            )
+            for tick in ticks
+        ]
+
+    async def ahead(self, schedule: Schedule, now: Instant) -> Instant | None:
+        """Until when it is silent because the store's clock was once ahead; `resume` makes it go on from now."""
+        newest = await self._store.ticks(schedule.name, 1)
+        decided_until = max([schedule.since, *(tick.at for tick in newest)])
+        return decided_until if decided_until > now + AHEAD else None
+
+    # Change
+
+    async def add(self, schedule: Schedule) -> Schedule:
+        """As it is stored now. Raises BadOption for what cannot be, NotPossible when the name is taken."""
+        check_policies(schedule)
+        check_timing(schedule, self._shortest)
+        now = await self._store.now()
+        if next_instant(_replace(schedule, since=0), now) is None:
+            raise BadOption(f"{schedule.name} would never fire: its end is over.")
+        stored = await self._insert(schedule, now)
+        if stored is None:
+            raise NotPossible(f"There is a schedule {schedule.name} already. Edit it, or choose another name.")
+        return stored
+
+    async def edit(self, name: str, changes: Mapping[str, Any]) -> Schedule:
+        """`changes` are words of `definition` without name. Raises NotPossible for a declared one: edit that place."""
+        if "name" in changes:
+            raise BadOption("A schedule keeps its name. Add another one, and remove this one.")
+        fields = checked(changes)
+
+        def edited(schedule: Schedule, now: Instant) -> Schedule:
+            if not schedule.is_managed:
+                raise NotPossible(f"{name} is declared in {_place(schedule.origin)}: edit it there.")
+            new = _replace(schedule, **fields)
+            check_policies(new)
+            if _timing_differs(schedule, new):
+                check_timing(new, self._shortest)
+                if next_instant(_replace(new, since=0), now) is None:
+                    raise BadOption(f"{name} would never fire again: its end is over.")
+            return new
+
+        return await self._change(name, edited)
+
+    async def pause(self, name: str) -> Schedule:
+        return await self._change(name, lambda schedule, _: _replace(schedule, enabled=False))
+
+    async def resume(self, name: str) -> Schedule:
+        """Instants of the time when it was paused were not due."""
+        now = await self._store.now()
+        if await self.ahead(await self.get(name), now) is not None:
+            # The store never forgets what it has decided, unless it is told to forget everything.
+            paused = await self._change(name, lambda schedule, _: _replace(schedule, enabled=False))
+            await self._store.disarm(name, paused.revision)
+            return await self._change(name, lambda schedule, now: _replace(schedule, enabled=True, since=now))
+        return await self._change(name, lambda schedule, _: _replace(schedule, enabled=True))
+
+    async def remove(self, name: str) -> Schedule:
+        """What it was. Raises NotPossible while it is declared elsewhere."""
+        while True:
+            record = await self._fetch(name)
+            schedule = decode(record.data)
+            if not schedule.is_managed and schedule.is_declared:
+                raise NotPossible(
+                    f"{name} is declared in {_place(schedule.origin)}, and would come back: remove it there first, "
+                    "or pause it."
+                )
+            if await self._store.remove(COLLECTION, name, expect=record.version):
+                # By its revision: if this comes late, there may be a new one of that name.
+                await self._store.disarm(name, schedule.revision)
+                await self._tell(name)
+                return schedule
+
+    async def run(self, name: str) -> str:
+        """Insert its job now, beside the clock; answers the job's id."""
+        schedule = await self.get(name)
+        [inserted] = await self._store.insert([schedule.job(str(uuid_utils.uuid7()))])
+        return inserted.id
+
+    # Declare
+
+    async def declare(self, origin: str, schedules: Sequence[Schedule]) -> Declared:
+        """These, and no others, are declared at `origin` ("file" or "code:<app>"). A pause by an operator survives."""
+        before = {schedule.name: schedule for schedule in await self.all()}
+        outcome: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
+        refused: dict[str, str] = {}
+        for schedule in schedules:
+            declared = _replace(schedule, origin=origin, is_declared=True)
+            try:
+                check_policies(declared)
+                check_timing(declared, self._shortest)
+                outcome[await self._declare(declared, before.get(schedule.name))].append(schedule.name)
+            except (BadOption, NotPossible) as error:
+                refused[schedule.name] = str(error)
+        names = {schedule.name for schedule in schedules}
+        gone = [each for each in before.values() if each.origin == origin and each.name not in names]
+        for each in gone:
+            if each.is_declared:
+                with contextlib.suppress(NotFound):  # removed meanwhile
+                    await self._change(each.name, lambda schedule, _: _replace(schedule, is_declared=False))
+        return Declared(
+            **{word: tuple(names) for word, names in outcome.items()},
+            gone=tuple(each.name for each in gone),
+            refused=refused,
+        )
+
+    async def _declare(self, declared: Schedule, before: Schedule | None) -> str:
+        if before is None and await self._insert(declared, await self._store.now()) is not None:
+            return "added"
+        revision = 0 if before is None else before.revision
+
+        def redeclared(schedule: Schedule, _: Instant) -> Schedule:
+            nonlocal revision
+            revision = schedule.revision
+            if schedule.origin != declared.origin:
+                by = "managed by API and command line" if schedule.is_managed else f"from {_place(schedule.origin)}"
+                raise NotPossible(f"there is a schedule of that name already, {by}. Rename or remove one of the two.")
+            told = {word: getattr(declared, word) for word in DECLARED}
+            if schedule.declared_enabled != declared.declared_enabled:
+                told["enabled"] = declared.declared_enabled
+            return _replace(schedule, **told)
+
+        try:
+            after = await self._change(declared.name, redeclared)
+        except NotFound:  # removed meanwhile
+            return await self._declare(declared, None)
+        return "unchanged" if after.revision == revision else "changed"
+
+    # Write
+
+    async def _insert(self, schedule: Schedule, now: Instant) -> Schedule | None:
+        new = _replace(schedule, since=now, revision=now, created_at=now, changed_at=now)
+        if await self._store.put(COLLECTION, new.name, _encode(new), expect=0) is None:
+            return None
+        # One of that name may have been removed by somebody who died before this.
+        await self._store.disarm(new.name, new.revision - 1)
+        await self._take_effect(new)
+        return new
+
+    async def _change(self, name: str, change: Callable[[Schedule, Instant], Schedule]) -> Schedule:
+        while True:
+            record = await self._fetch(name)
+            old = decode(record.data)
+            now = await self._store.now()
+            new = change(old, now)
+            if new == old:
+                return old
+            is_other_timing = _timing_differs(old, new) or (new.enabled and not old.enabled)
+            since = now if is_other_timing else new.since
+            revision = max(old.revision + 1, now)
+            new = _replace(new, since=since, revision=revision, changed_at=now)
+            if await self._store.put(COLLECTION, name, _encode(new), expect=record.version) is not None:
+                await self._take_effect(new)
+                return new
+
+    async def _take_effect(self, schedule: Schedule) -> None:
+        """From here on no tick of an earlier revision is taken; schedulers hear of it within a second."""
+        name = schedule.name
+        if not await self._store.arm(name, schedule.revision, schedule.since):
+            record = await self._store.fetch(COLLECTION, name)
+            if record is not None and decode(record.data).revision == schedule.revision:
+                # Nobody changed it since: what is armed is left of a removed one, under a clock that was ahead.
+                await self._store.disarm(name)
+                await self._store.arm(name, schedule.revision, schedule.since)
+        await self._tell(name)
+
+    async def _tell(self, name: str) -> None:
+        number = await self._store.append(LOG, name.encode())
+        if number % TRIM_EVERY == 0:
+            await self._store.trim(LOG, number - LOG_KEPT)
+
+    async def _fetch(self, name: str) -> Record:
+        record = await self._store.fetch(COLLECTION, name)
+        if record is None:
+            raise NotFound(f"There is no schedule {name}.")
+        return record
+
+
+def _timing_differs(old: Schedule, new: Schedule) -> bool:
+    return any(getattr(old, word) != getattr(new, word) for word in TIMING)
+
+
+def _place(origin: str) -> str:
+    """
+    >>> _place("file"), _place("code:shop.jobs:yard")
+    ('jobyard.yaml', 'the code of shop.jobs:yard')
+    """
+    return "jobyard.yaml" if origin == "file" else f"the code of {origin.removeprefix('code:')}"

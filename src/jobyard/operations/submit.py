@@ -1,0 +1,223 @@
+"""From what was handed in over a wire to a stored job, once per Idempotency-Key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+import uuid_utils
+
+from jobyard.api.convert import IDEMPOTENCY, tag_of
+from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, KindView
+from jobyard.domain.access import OWNER, Principal
+from jobyard.domain.job import NewJob, Unique, UniqueScope
+from jobyard.domain.retry import Backoff, Delays, Exponential, Fixed
+from jobyard.domain.tags import is_reserved
+from jobyard.errors import BadInput, BadOption, IdempotencyKeyReused, JobyardError, NotPossible
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+from jobyard.operations import job_options as options
+from jobyard.operations.job_options import Options, with_options
+from jobyard.ports.job_store import Inserted
+from jobyard.ports.store import Store
+
+# How long a key is remembered.
+KEY_SECONDS = 86_400.0
+COLLECTION = "jobyard.keys"
+MAX_KEY = 255
+DEFAULTS = Options()
+# How each word of a request is called by the options of a job.
+_WORDS = {
+    "queue": "queue",
+    "group": "group",
+    "priority": "priority",
+    "delay_seconds": "delay",
+    "run_at": "run_at",
+    "max_attempts": "max_attempts",
+    "timeout_seconds": "timeout",
+    "private_payload": "private",
+}
+# And the other way round: which field of a request an option comes from.
+FIELDS = {word: name for name, word in _WORDS.items()} | {word: word for word in ("backoff", "unique", "tags")}
+_BACKOFFS: dict[type[msgspec.Struct], Callable[..., Backoff]] = {
+    FixedBackoff: Fixed,
+    ExponentialBackoff: Exponential,
+    DelaysBackoff: Delays,
+}
+
+
+class MakeJob(Protocol):
+    """Makes a job of what was handed in, by the app's handlers if there is an app; refuses what does not fit."""
+
+    def __call__(self, kind: str, payload: Any, words: dict[str, Any], job_id: str | None = None) -> NewJob: ...
+
+    def kinds(self) -> tuple[KindView, ...] | None:
+        """The kinds that it knows; None: it takes any."""
+        ...
+
+
+class AnyKind:
+    """No app is there to ask: every kind is taken, its payload an object of a bounded size."""
+
+    def __init__(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._most = max_payload_bytes
+
+    def __call__(self, kind: str, payload: Any, words: dict[str, Any], job_id: str | None = None) -> NewJob:
+        if not isinstance(payload, dict):
+            raise BadInput("A payload is an object with the handler's parameters.")
+        chosen = with_options(DEFAULTS, words) if words else DEFAULTS
+        private = None if chosen.private is None else to_json(chosen.private, "private payload", self._most)
+        data = to_json(payload, "payload", self._most)
+        return chosen.new_job(job_id or str(uuid_utils.uuid7()), options.name("kind", kind), data, private)
+
+    def kinds(self) -> tuple[KindView, ...] | None:
+        return None
+
+
+class Prepared(NamedTuple):
+    """A job that is ready to be stored."""
+
+    job: NewJob
+    is_guarded: bool  # its id comes from an Idempotency-Key
+    holds_key: bool  # and its unique key does too
+    owner: str = ""  # whose key it is, where the job has a unique key of its own
+    said: str = ""  # what was asked for with it
+
+
+class Stored(NamedTuple):
+    inserted: Inserted
+    is_replay: bool  # the same request came before: this is the job that it made
+
+
+def prepare(make: MakeJob, principal: Principal, request: JobRequest, key: str | None = None) -> Prepared:
+    words = words_of(request)
+    if key is None:
+        return Prepared(_marked(make(request.kind, request.payload, words), principal), False, False)
+    owner = digest(principal.id.encode(), key.encode())
+    holds_key = "unique" not in words
+    if holds_key:
+        words["unique"] = Unique(IDEMPOTENCY + owner.hex(), UniqueScope.PERIOD, KEY_SECONDS)
+    body = msgspec.json.encode(request, order="deterministic")
+    job = make(request.kind, request.payload, words, _uuid(digest(owner, body)))
+    said = ("", "") if holds_key else (owner.hex(), digest(body).hex())
+    return Prepared(_marked(job, principal), True, holds_key, *said)
+
+
+def _marked(job: NewJob, principal: Principal) -> NewJob:
+    """A job knows whose token handed it in; so there is no need to write each one into the audit log."""
+    if principal.id == OWNER.id:
+        return job
+    return msgspec.structs.replace(job, tags=(*job.tags, tag_of(principal)))
+
+
+def words_of(request: JobRequest) -> dict[str, Any]:
+    words: dict[str, Any] = {}
+    for name, word in _WORDS.items():
+        value = getattr(request, name)
+        if value is not None:
+            words[word] = value
+    if request.backoff is not None:
+        given = request.backoff
+        words["backoff"] = _BACKOFFS[type(given)](**msgspec.structs.asdict(given))
+    if request.unique is not None:
+        if request.unique.key.startswith(IDEMPOTENCY):
+            raise BadOption(f"Unique keys that begin with {IDEMPOTENCY} are the server's own.")
+        words["unique"] = Unique(request.unique.key, request.unique.scope, request.unique.period_seconds)
+    if request.tags:
+        reserved = [tag for tag in request.tags if is_reserved(tag)]
+        if reserved:
+            raise BadOption(f"Tags that begin with by: or trace: are the server's own, so {reserved[0]} cannot be set.")
+        words["tags"] = request.tags
+    return words
+
+
+async def store_one(store: Store, prepared: Prepared) -> Stored:
+    """The key is honoured in the transaction of the insert itself: however often it comes, there is one job."""
+    job = prepared.job
+    if prepared.owner:
+        holder = await remembered(store, prepared)
+        if holder is not None:
+            return Stored(Inserted(holder, False, 0), True)
+    try:
+        [inserted] = await store.insert([job])
+    except BadInput:
+        # The id is known already, or a full queue has no room for what is in it: then this is a repetition.
+        if prepared.is_guarded and await store.get(job.id) is not None:
+            return Stored(Inserted(job.id, False, 0), True)
+        raise
+    if inserted.created or not prepared.is_guarded:
+        return Stored(inserted, False)
+    if inserted.id == job.id:
+        return Stored(inserted, True)
+    if prepared.holds_key:
+        raise IdempotencyKeyReused(
+            f"This Idempotency-Key came with another request before, which made job {inserted.id}. "
+            "Use a new key for a new request."
+        )
+    # It was answered with another job, which may be gone when the request comes again.
+    kept = msgspec.json.encode(_Kept(prepared.said, inserted.id))
+    await store.put(COLLECTION, prepared.owner, kept, expire_seconds=KEY_SECONDS)
+    return Stored(inserted, False)
+
+
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    said: str
+    holder: str | None = None  # of the unique key, when it was held
+
+
+async def remembered(store: Store, prepared: Prepared) -> str | None:
+    """The job that this request was answered with before, if it was another; refuses a key that came with other words.
+
+    Written down before the job is: whoever repeats the request after a crash finds the same words.
+    """
+    kept = msgspec.json.encode(_Kept(prepared.said))
+    if await store.put(COLLECTION, prepared.owner, kept, expect=0, expire_seconds=KEY_SECONDS) is not None:
+        return None
+    record = await store.fetch(COLLECTION, prepared.owner)
+    known = None if record is None else msgspec.json.decode(record.data, type=_Kept)
+    if known is not None and known.said != prepared.said:
+        raise IdempotencyKeyReused(
+            "This Idempotency-Key came with another request before. Use a new key for a new request."
+        )
+    return None if known is None else known.holder
+
+
+async def store_many(store: Store, prepared: Sequence[Prepared]) -> list[Stored | JobyardError]:
+    """In one step where all can be taken; else one by one, so that a refusal concerns its own job only."""
+    if not any(each.is_guarded for each in prepared):
+        try:
+            answers = await store.insert([each.job for each in prepared])
+            return [Stored(inserted, False) for inserted in answers]
+        except (BadInput, NotPossible):
+            pass
+
+    async def alone(each: Prepared) -> Stored | JobyardError:
+        try:
+            return await store_one(store, each)
+        except JobyardError as error:
+            return error
+
+    return list(await asyncio.gather(*(alone(each) for each in prepared)))
+
+
+def digest(*parts: bytes) -> bytes:
+    """Each part with its length, so that no two lists of parts look alike."""
+    hashed = blake2b(digest_size=16)
+    for part in parts:
+        hashed.update(len(part).to_bytes(8))
+        hashed.update(part)
+    return hashed.digest()
+
+
+def _uuid(digest: bytes) -> str:
+    """A UUID of version 8: made of what the sender chose.
+
+    >>> _uuid(bytes(16))
+    '00000000-0000-8000-8000-000000000000'
+    """
+    value = int.from_bytes(digest)
+    value = (value & ~(0xF << 76)) | (0x8 << 76)
+    return str(UUID(int=(value & ~(0x3 << 62)) | (0x2 << 62)))

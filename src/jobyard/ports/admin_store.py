@@ -1,0 +1,162 @@
+"""The part of the store port that operators use: look, change, limit, prune, audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from jobyard.domain.explain import Standing
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, QueueSettings, State
+
+# Jobs are created in the order of their sequences, but for a clock that was set back by no more than this.
+CLOCK_SET_BACK = 3_600_000
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """All conditions must hold; None means any. Newest first.
+
+    `text` is a part of the payload's JSON text as it is stored, where ASCII letters match in either case.
+    """
+
+    ids: tuple[str, ...] | None = None
+    queue: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    states: tuple[State, ...] | None = None
+    tag: str | None = None
+    unique_key: str | None = None
+    text: str | None = None
+    created_after: Instant | None = None  # that very millisecond included
+    created_before: Instant | None = None  # that very millisecond not included
+
+    def needle(self) -> bytes:
+        """The text as it is looked for; what UTF-8 cannot hold is in no payload.
+
+        >>> Filter(text="Zoë").needle().decode()
+        'zoë'
+        """
+        return (self.text or "").encode("utf-8", "surrogatepass").lower()
+
+    def is_past(self, created_at: Instant) -> bool:
+        """Whether whatever was inserted before a job of that time is too old, too."""
+        return self.created_after is not None and created_at < self.created_after - CLOCK_SET_BACK
+
+    def fits(self, created_at: Instant, payload: bytes) -> bool:
+        """The conditions that no index answers."""
+        return (
+            (self.created_after is None or created_at >= self.created_after)
+            and (self.created_before is None or created_at < self.created_before)
+            and (self.text is None or self.needle() in payload.lower())
+        )
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page may be short, even empty, and still have a cursor: the store looked at enough rows for one call."""
+
+    jobs: tuple[Job, ...]
+    cursor: str | None
+
+
+class Action(StrEnum):
+    CANCEL = "cancel"  # PENDING ends now; RUNNING is asked to stop, durably
+    RETRY = "retry"  # FAILED, TIMEOUT, CANCELLED: due now, attempts and deaths from zero, errors kept, place kept
+    DELETE = "delete"  # anything but RUNNING
+    PRIORITISE = "prioritise"  # PENDING
+    RUN_NOW = "run_now"  # PENDING and not due: due now
+
+
+class Changed(msgspec.Struct, frozen=True):
+    changed: tuple[str, ...]
+    unchanged: tuple[str, ...]  # found, but in a state (or with a unique key taken) that does not allow it
+
+
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    settings: QueueSettings
+    paused: bool
+    waiting: int  # PENDING and due
+    delayed: int  # PENDING and not due, parked included
+    running: int
+    completed: int
+    failed: int  # FAILED and TIMEOUT: the dead letters
+    cancelled: int
+
+
+class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    queue: str
+    name: str | None
+    limit: int | None  # its own limit, if set
+    effective_limit: int | None
+    paused: bool
+    waiting: int
+    delayed: int
+    running: int
+
+
+class QueueAges(msgspec.Struct, frozen=True, kw_only=True):
+    queue: str
+    waiting_since: Instant | None = None  # when the job that waits longest came, or became due; None: none waits
+    running_since: Instant | None = None  # when the job that runs longest was started
+
+
+# A look at the ages of a queue's jobs goes along so many places where the next job may stand.
+PLACES_LOOKED_AT = 1000
+
+
+class AdminStore(Protocol):
+    async def get(self, job_id: str) -> Job | None: ...
+
+    async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
+        """Jobs by descending sequence, without their log lines, steps and tracebacks. Cost is bounded per call."""
+        ...
+
+    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+        """Apply the action to each job; those it does not fit stay as they are and are answered as unchanged.
+
+        Ids that do not exist are in neither list.
+        """
+        ...
+
+    async def configure(self, queue: str, settings: QueueSettings) -> None:
+        """Create the queue or replace its settings; takes effect with the next claim."""
+        ...
+
+    async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
+        """Pause or resume a whole queue (group None) or one group."""
+        ...
+
+    async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
+        """Give a group its own limit, or take it away (None). Never stops what already runs."""
+        ...
+
+    async def queues(self) -> list[QueueInfo]:
+        """All queues by name, with counts that cost the same however many jobs there are."""
+        ...
+
+    async def ages(self) -> list[QueueAges]:
+        """All queues by name, and since when the oldest of their due and of their running jobs are there.
+
+        Looks at the first job of each priority in each group, at PLACES_LOOKED_AT of them; its cost does not grow with
+        the jobs behind those.
+        """
+        ...
+
+    async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
+        """Groups of a queue that have jobs, a limit or a pause, by name; the jobs without a group first."""
+        ...
+
+    async def standing(self, job_id: str) -> Standing:
+        """The facts for `domain.explain`, from one snapshot. Raises JobNotFound."""
+        ...
+
+    async def prune(self, limit: int = 1000) -> int:
+        """Remove at most `limit` finished jobs beyond each queue's retention, oldest first; answers how many."""
+        ...
+
+    async def audit(self) -> list[str]:
+        """Count everything again and answer each disagreement as a sentence; an empty list is proof."""
+        ...

@@ -1,0 +1,130 @@
+"""The hot path of the store port: insert, claim, settle, renew, wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, LogLine, NewJob, Progress, Step
+from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.state import Settlement
+
+
+class Inserted(msgspec.Struct, frozen=True, gc=False):
+    """`created` is False when a unique key was already held: `id` is then the holder's."""
+
+    id: str
+    created: bool
+    sequence: int  # 0 when not created
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one exchange. Revisions number the exchanges and other changes of the line in commit order."""
+
+    refused: tuple[LeaseKey, ...] = ()  # settlements whose token no longer held
+    leases: tuple[Lease, ...] = ()
+    cancelled: tuple[tuple[LeaseKey, str], ...] = ()  # held by this worker, asked to stop, with the reason
+    next_due_at: Instant | None = None  # when the next waiting job becomes due by itself
+    revision: int = 0
+    now: Instant = 0
+
+
+class Extended(msgspec.Struct, frozen=True, kw_only=True):
+    lost: tuple[LeaseKey, ...] = ()
+    cancelled: tuple[tuple[LeaseKey, str], ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running attempt tells: any of the three."""
+
+    key: LeaseKey
+    progress: Progress | None = None
+    lines: tuple[LogLine, ...] = ()
+    step: Step | None = None
+
+
+class JobStore(Protocol):
+    async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
+        """Store all jobs, or none.
+
+        Must assign ascending sequences in the given order. A held unique key is no error: that job is not inserted
+        and the holder's id is answered. Raises QueueFull, with nothing inserted, when a queue or group would hold
+        more PENDING jobs than its settings allow. Creates unknown queues with default settings. With `transaction`
+        (the caller's own database transaction) the jobs appear when the caller commits; a store that has no such
+        thing raises NotPossible.
+        """
+        ...
+
+    async def exchange(
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
+    ) -> Exchange:
+        """Settle what finished, then claim up to `wanted` jobs of `queues` under the admission rule, in one trip.
+
+        A settlement is applied only if its token still holds the lease; others are answered as refused and change
+        nothing. Slots freed by the settlements are free for the claim. Leases are answered in the order in which
+        single claims would have given them. Running counts move in the same atomic step.
+
+        With `until`, an exchange that settles nothing and finds nothing waits: it answers once it has claimed
+        something, soon after `until` is done, and otherwise as `wait_for_work` would; it may answer with nothing too
+        early. Once `until` is done it claims nothing more than what is already on its way.
+        """
+        ...
+
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        """Settle one job inside the caller's own database transaction: it counts when, and only if, that commits.
+
+        Raises LeaseLost when the token no longer holds: the caller should roll back. A store that has no such
+        transactions raises NotPossible.
+        """
+        ...
+
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
+    ) -> Extended:
+        """Renew leases from the store's now; must answer which are lost, and which jobs were asked to stop.
+
+        With `unacknowledged`, the worker's other leases are renewed too, if they began within
+        UNACKNOWLEDGED_SECONDS: the response that granted them may still be in flight. Older ones belong to a
+        response that was lost, and must expire.
+        """
+        ...
+
+    async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
+        """Record progress, log lines and steps of running attempts; answers the keys that no longer hold (refused)."""
+        ...
+
+    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+        """End leases that have run out, by `domain.state.bury`; a handed-off job has no lease to run out."""
+        ...
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
+        """Return True as soon as a job of `queues` may be claimable or a cancel was asked, False after the time.
+
+        May return True too often, must never sleep through work that another process inserted.
+        """
+        ...
+
+    async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
+        """The job once it is final; None after the time. Raises JobNotFound if it is, or goes, missing."""
+        ...
+
+    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+        """Enter a job that was found running outside: RUNNING and handed off, also beyond any limit."""
+        ...
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        """Wake the job if it is parked on `name`; else remember the signal for its next Park on that name.
+
+        Answers whether it woke. Raises JobNotFound, or NotPossible when the job is final.
+        """
+        ...

@@ -1,0 +1,97 @@
+"""Talking to anybody: services on loopback, the cloud's metadata, other sockets."""
+
+from __future__ import annotations
+
+from jobyard.sandbox.attacks.attack import ATTEMPT, REFUSED, UNREACHED, Attack, Expected, Layer
+
+CONNECT = (
+    ATTEMPT
+    + """\
+import socket
+def connect(family, address, kind=socket.SOCK_STREAM):
+    with socket.socket(family, kind) as one:
+        one.settimeout(1)
+        one.connect(address)
+        one.send(b"jobyard-attack")
+    print("connected: ESCAPED")
+
+"""
+)
+CLOSED = f"{REFUSED}|EAFNOSUPPORT"
+
+ATTACKS = (
+    Attack(
+        number=25,
+        name="a service on loopback by TCP",
+        program=CONNECT
+        + """\
+attempt("four", connect, socket.AF_INET, ("127.0.0.1", @PORT@))
+attempt("six", connect, socket.AF_INET6, ("::1", @PORT@))
+""",
+        expected=Expected(says={"four": CLOSED, "six": CLOSED}),
+        without={Layer.SECCOMP: (Expected(says={"four": UNREACHED, "six": f"{UNREACHED}|{CLOSED}"}),)},
+    ),
+    Attack(
+        number=26,
+        name="the cloud's metadata by UDP",
+        program=CONNECT
+        + """\
+attempt("metadata", connect, socket.AF_INET, ("169.254.169.254", 80), socket.SOCK_DGRAM)
+attempt("loopback", connect, socket.AF_INET, ("127.0.0.1", @UDP_PORT@), socket.SOCK_DGRAM)
+""",
+        expected=Expected(says={"metadata": CLOSED, "loopback": CLOSED}),
+        without={Layer.SECCOMP: (Expected(says={"metadata": UNREACHED, "loopback": UNREACHED}),)},
+    ),
+    Attack(
+        number=27,
+        name="Unix sockets by path and by name",
+        program=CONNECT
+        + """\
+attempt("path", connect, socket.AF_UNIX, "@UNIX_PATH@")
+attempt("abstract", connect, socket.AF_UNIX, "\\0@UNIX_NAME@")
+attempt("daemon", connect, socket.AF_UNIX, "@DAEMON@")
+""",
+        expected=Expected(says=dict.fromkeys(("path", "abstract", "daemon"), CLOSED)),
+        without={
+            Layer.SECCOMP: (Expected(says={"path": "ENOENT", "abstract": "ECONNREFUSED", "daemon": "ENOENT|EACCES"}),)
+        },
+    ),
+    Attack(
+        number=28,
+        name="virtual machine's, netlink, raw and packet sockets",
+        program=ATTEMPT
+        + """\
+import socket
+def make(*given):
+    socket.socket(*given).close()
+
+attempt("vsock", make, 40, socket.SOCK_STREAM)
+attempt("netlink", make, socket.AF_NETLINK, socket.SOCK_RAW, 0)
+attempt("raw", make, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+attempt("packet", make, socket.AF_PACKET, socket.SOCK_RAW, 0)
+attempt("crypto", make, 38, socket.SOCK_SEQPACKET)
+""",
+        expected=Expected(says=dict.fromkeys(("vsock", "netlink", "raw", "packet", "crypto"), CLOSED)),
+        without={Layer.SECCOMP: (Expected(says={"raw": CLOSED, "packet": CLOSED}),)},
+    ),
+    Attack(
+        number=153,
+        name="sockets sent to each other, which outlive their process",
+        program=ATTEMPT
+        + """\
+import array, ctypes, os, socket
+one, other = socket.socketpair()
+file = os.open("/dev/null", os.O_RDONLY)
+descriptors = array.array("i", [one.fileno(), other.fileno(), file])
+attempt("sendmsg", one.sendmsg, [b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+libc = ctypes.CDLL(None, use_errno=True)
+def many():
+    if libc.sendmmsg(one.fileno(), ctypes.create_string_buffer(64), 1, 0) < 0:
+        raise OSError(ctypes.get_errno(), "sendmmsg")
+
+attempt("sendmmsg", many)
+""",
+        expected=Expected(says={"sendmsg": REFUSED, "sendmmsg": REFUSED}),
+        without={Layer.SECCOMP: ()},
+    ),
+)

@@ -1,0 +1,103 @@
+"""What a limit does not see at once: pages kept by a pipe, large files brought back, large programs."""
+
+from __future__ import annotations
+
+from jobyard.sandbox.attacks.attack import SYSCALL, Attack, Expected, Layer
+from jobyard.sandbox.protocol import Limits, Tier, Verdict
+
+LARGE = 15 << 20
+NOWHERE: tuple[Expected, ...] = ()
+
+ATTACKS = (
+    Attack(
+        number=146,
+        name="huge pages kept by a pipe",
+        program=SYSCALL
+        + """\
+import fcntl, time
+HUGE = 2 << 20
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.vmsplice.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
+
+class Piece(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+def pin():
+    # One byte of each huge page goes into a pipe, which keeps all of it; the address space is given back.
+    reads, writes = os.pipe()
+    try:
+        fcntl.fcntl(writes, 1031, 1 << 20)
+    except OSError:
+        pass
+    for number in range(120):
+        area = libc.mmap(None, 2 * HUGE, 3, 0x22, -1, 0)
+        if area in (None, 2**64 - 1):
+            raise MemoryError
+        page = (area + HUGE - 1) // HUGE * HUGE
+        libc.madvise(page, HUGE, 14)
+        ctypes.memset(page, 65, HUGE)
+        piece = Piece(page + 8192, 1)
+        if libc.vmsplice(writes, ctypes.byref(piece), 1, 2) != 1:
+            raise OSError(ctypes.get_errno(), "vmsplice")
+        libc.munmap(area, 2 * HUGE)
+    return number
+
+got = attempt("pin", pin)
+if got.startswith("DONE"):
+    # Where huge pages are off for it, the pipe keeps small ones: less than a megabyte.
+    print("pinned: ESCAPED" if libc.prctl(42, 0, 0, 0, 0) != 1 else "pinned: small pages")
+""",
+        expected=Expected(verdicts=(Verdict.MEMORY_LIMIT,)),
+        tiers=dict.fromkeys(
+            Tier,
+            (
+                Expected(verdicts=(Verdict.MEMORY_LIMIT,)),
+                Expected(says={"pin": "EPERM|ENOSYS|EACCES|MemoryError|EAGAIN|DONE 119"}),
+            ),
+        ),
+        limits=Limits(time_seconds=5),
+    ),
+    Attack(
+        number=147,
+        name="a large file to be brought back, whole or not at all",
+        program=f"open('large', 'wb').write(b'x' * {LARGE})\n",
+        expected=Expected(files={"large": b"x" * LARGE}),
+        tiers={
+            **dict.fromkeys((Tier.A, Tier.B), (Expected(files={"large": b"x" * LARGE}), Expected(files={}, notes=1))),
+            Tier.C: NOWHERE,
+        },
+        without={Layer.NAMESPACES: NOWHERE},
+        collect=("large",),
+        beside=True,
+    ),
+    Attack(
+        number=148,
+        name="C: a large program, whole or not at all",
+        language="c",
+        program="char large[28 << 20] = {1};\nint main(void) { return large[5]; }\n",
+        expected=Expected(verdicts=(Verdict.OK, Verdict.COMPILE_ERROR)),
+        # It may be larger than the folder that it has to go into.
+        tiers=dict.fromkeys(
+            (Tier.A, Tier.B),
+            (
+                Expected(verdicts=(Verdict.OK, Verdict.COMPILE_ERROR)),
+                Expected(verdicts=(Verdict.RUNTIME_ERROR,), exit_code=125),
+            ),
+        ),
+    ),
+    Attack(
+        number=150,
+        name="Node: use up descriptors",
+        language="javascript",
+        program="""\
+const fs = require("fs");
+let count = 0;
+try { for (;;) { fs.openSync("/dev/null"); count++; } } catch (error) { console.log(`open: ${error.code}`); }
+console.log(`count: ${count < 65 ? count : "ESCAPED"}`);
+""",
+        expected=Expected(says={"open": "EMFILE"}),
+    ),
+)

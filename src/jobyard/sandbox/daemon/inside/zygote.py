@@ -1,0 +1,211 @@
+"""The clean process that members are copies of. It sees descriptors and integers, never a byte of a request."""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import array
+import builtins
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from jobyard.sandbox.daemon.inside import cradle as cradles
+from jobyard.sandbox.daemon.inside import kernel, member, pages, program, root
+from jobyard.sandbox.daemon.inside import protocol as wire
+
+_ROOM = socket.CMSG_SPACE(16 * 4)
+_STACK_BYTES = 1 << 20
+_PRIORITY = -5
+_RESERVED = 8
+_MOST = {
+    resource.RLIMIT_CORE: 1,  # with 0, a helper that takes core dumps by a pipe would still be started, outside
+    resource.RLIMIT_MEMLOCK: 64 << 10,
+    resource.RLIMIT_MSGQUEUE: 0,
+    resource.RLIMIT_NICE: 0,
+    resource.RLIMIT_RTPRIO: 0,
+    resource.RLIMIT_SIGPENDING: 256,
+    resource.RLIMIT_NOFILE: 4096,
+    resource.RLIMIT_NPROC: 1024,
+}
+
+
+def run(config: dict[str, Any], control: socket.socket) -> program.Program:
+    """Serve orders until the supervisor is gone; comes back only in a program's process."""
+    control = _move_up(control)
+    try:
+        cradle = _get_ready(config, control)
+    except BaseException as error:
+        control.send(wire.MADE.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
+        os._exit(1)
+    control.send(wire.MADE.pack(0, 0))
+    nurse = _Nurse(config, control, cradle)
+    kernel.keep(nurse)
+    return nurse.work()
+
+
+def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket | None:
+    kernel.die_with_parent()
+    if config["namespaces"]:
+        if config["user_namespace"]:
+            member.map_user(0, config["uid"])
+        root.build(config["root"])
+        kernel.set_hostname("box")
+    if config["set_uid"]:
+        os.setgroups([])
+    kernel.drop_bounding_set()
+    kernel.no_new_privileges()  # what holds for the zygote holds for every member
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # whoever waits for a member or an end waits for this process
+    config["priority"] = os.getpriority(os.PRIO_PROCESS, 0)
+    if not config["has_groups"]:
+        kernel.no_huge_pages()
+        kernel.one_malloc_arena()
+        threading.stack_size(_STACK_BYTES)  # each thread takes it from the address space, which is the limit there
+    _limit()
+    if config["landlock"] is not None:
+        config["landlock"] = root.landlock(config["landlock"])
+    every, own = config.pop("filters")
+    config["filter"] = kernel.Filter(own) if own and not config["pid_in_filter"] else own or None
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries inits; their pidfds tell the supervisor
+    cradle = None
+    if config["has_cradle"]:
+        cradle = cradles.open_cradle(control, again=bool(every))
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _preload(config["preload"])
+    program.prepare_python()
+    for name in ("root", "preload", "groups"):
+        del config[name]  # members would free them, and copy the pages they lie in
+    config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    for name in [name for name in sys.modules if name.startswith("jobyard")]:
+        kernel.keep(sys.modules.pop(name))  # they have what they need of each other
+    gc.collect()
+    gc.freeze()
+    pages.tidy()
+    if every:
+        kernel.Filter(every).load()
+    return cradle
+
+
+def _move_up(control: socket.socket) -> socket.socket:
+    """Members want 0 to 4 for themselves: what is sent to us must not come to lie there."""
+    moved = socket.socket(fileno=fcntl.fcntl(control.fileno(), fcntl.F_DUPFD_CLOEXEC, _RESERVED))
+    control.close()
+    nothing = fcntl.fcntl(os.open("/dev/null", os.O_RDWR), fcntl.F_DUPFD_CLOEXEC, _RESERVED)
+    for descriptor in range(_RESERVED):
+        os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+    return moved
+
+
+class _Nurse:
+    """The zygote at work."""
+
+    def __init__(self, config: dict[str, Any], control: socket.socket, cradle: socket.socket | None) -> None:
+        self._config, self._control, self._cradle = config, control, cradle
+        self._flags = _flags(config)
+        self._poll = select.poll()
+        self._poll.register(control.fileno(), select.POLLIN)
+        self._watched: dict[int, tuple[int, int]] = {}  # pidfd of a program to its pid and serial
+
+    def work(self) -> program.Program:
+        own = self._control.fileno()
+        while True:
+            asked = self._cradle is None
+            for descriptor, _ in self._poll.poll() if self._cradle else ():
+                if descriptor == own:
+                    asked = True  # but first those whom somebody waits for
+                else:
+                    self._bury(descriptor)
+            if asked and (made := self._serve()) is not None:
+                return made
+
+    def _bury(self, pidfd: int) -> None:
+        pid, serial = self._watched.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        _, status, usage = os.wait4(pid, 0)
+        self._control.send(wire.ENDED.pack(serial, *member.account(status, usage)))
+
+    def _serve(self) -> program.Program | None:
+        data, ancillary, _, _ = self._control.recvmsg(wire.ORDER.size, _ROOM)
+        if not data:
+            os._exit(0)
+        descriptors = array.array("i")
+        for _, _, body in ancillary:
+            descriptors.frombytes(body)
+        serial, *rest = wire.ORDER.unpack(data)
+        try:
+            pid, pidfds = self._clone(descriptors)
+        except OSError as error:
+            self._control.send(wire.MADE.pack(serial, error.errno or 1))
+            _close(descriptors)
+            return None
+        if pid == 0 and self._cradle:
+            return member.be_program(self._config, member.Order(*rest), list(descriptors), pidfds[0])
+        if pid == 0:
+            return member.begin(self._config, member.Order(*rest), list(descriptors))
+        socket.send_fds(self._control, [wire.MADE.pack(serial, 0)], pidfds)
+        if self._cradle:
+            self._watched[pidfds[1]] = (pid, serial)
+            self._poll.register(pidfds[1], select.POLLIN)
+        os.close(pidfds[0])
+        _close(descriptors)
+        return None
+
+    def _clone(self, descriptors: array.array[int]) -> tuple[int, list[int]]:
+        if self._cradle is None:
+            pid, pidfd = kernel.clone(self._flags)
+            return pid, [pidfd]
+        _, (init, *_), _, _ = socket.recv_fds(self._cradle, 1, 1)
+        self._cradle.send(b"1")
+        try:
+            kernel.enter(init, kernel.NEWPID)
+            into = descriptors[wire.GROUPS] if self._config["clone_into_group"] else -1
+            pid, pidfd = kernel.clone(self._flags, into)
+        except OSError:
+            signal.pidfd_send_signal(init, signal.SIGKILL)
+            os.close(init)
+            raise
+        return pid, [init, pidfd]
+
+
+def _flags(config: dict[str, Any]) -> int:
+    if not config["namespaces"]:
+        return 0
+    if config["has_cradle"]:
+        return kernel.NEWNS  # the others are made ahead
+    flags = kernel.NEWNS | kernel.NEWPID | member.SHARED
+    return flags | kernel.NEWUSER if config["user_namespace"] else flags
+
+
+def _close(descriptors: array.array[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _limit() -> None:
+    """What no member may ever raise; each run lowers it further."""
+    for which, most in _MOST.items():
+        _, hard = resource.getrlimit(which)
+        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (value, value))
+
+
+def _preload(names: list[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    # What the site module would have given, without its look at the disk.
+    for word in ("quit", "exit"):
+        setattr(builtins, word, _sitebuiltins.Quitter(word, "Ctrl-D (i.e. EOF)"))
+    builtins.help = _sitebuiltins._Helper()

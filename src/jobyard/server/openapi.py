@@ -1,0 +1,202 @@
+"""OpenAPI 3.1, made of the routes and of the types that they take and give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from jobyard.api.schemas.jobs import Name
+from jobyard.server.problems import MEDIA_TYPE, Problem
+from jobyard.server.route import Route
+
+VERSION = version("jobyard")
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+REFERENCE = "#/components/schemas/{name}"
+ABOUT = (
+    "Jobs in, results out. Times are RFC 3339 UTC, durations carry their unit in the name, errors are problem "
+    "documents (RFC 9457) with a stable `code`. Unknown fields are refused; in answers ignore what is new to you."
+)
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+PROBLEMS = {
+    400: "The body is not JSON.",
+    401: "No token, or one that is not known.",
+    403: "The role or the scope of the token does not allow it.",
+    404: "There is no such thing, or it is out of the token's reach.",
+    409: "Its present state does not allow it.",
+    413: "The body is too large.",
+    415: "The body is not sent as JSON.",
+    422: "Something in the request is wrong; `errors` points at it.",
+    429: "Too many requests, or too many waiting jobs; see Retry-After.",
+    503: "The store is not available now; see Retry-After.",
+}
+Header = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!#-~]([ -~]*[!#-~])?$")]
+RETRY_AFTER = {"description": "Seconds to wait before asking again.", "schema": {"type": "integer", "minimum": 1}}
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})[route.method.lower()] = operation(route)
+    follow(routes, paths)
+    _, components = msgspec.json.schema_components(types_of(routes), ref_template=REFERENCE)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "jobyard", "version": VERSION, "description": ABOUT},
+        "paths": paths,
+        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def follow(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None:
+    """Where one may go from the answer to a new job: to everything that takes its id."""
+    taken = paths.get("/v1/jobs", {}).get("post", {}).get("responses", {}).get("202")
+    if taken is not None:
+        taken["links"] = {
+            route.handler.__name__: {
+                "operationId": route.handler.__name__,
+                "parameters": {"id": "$response.body#/id"},
+            }
+            for route in routes
+            if route.path.startswith("/v1/jobs/{id}")
+        }
+
+
+def types_of(routes: Sequence[Route]) -> list[Any]:
+    found: list[Any] = [Problem]
+    for route in routes:
+        found += [each for each in (route.body, route.answer) if each is not None]
+    return found
+
+
+def schema_of(of: Any) -> dict[str, Any]:
+    [schema], _ = msgspec.json.schema_components([of], ref_template=REFERENCE)
+    return schema
+
+
+def operation(route: Route) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": parameters(route),
+        "responses": responses(route),
+        "security": [] if route.permission is None else [{"token": []}],
+    }
+    if route.permission is not None:
+        told["x-permission"] = str(route.permission)
+    if route.body is not None:
+        told["requestBody"] = {"required": needs_body(route), "content": {JSON: {"schema": schema_of(route.body)}}}
+    if route.form:
+        fields = {"type": "object", "properties": {name: {"type": "string"} for name in route.form}}
+        told["requestBody"] = {"required": False, "content": {FORM: {"schema": fields}}}
+    return told
+
+
+def needs_body(route: Route) -> bool:
+    """A body whose fields are all optional may be left out."""
+    try:
+        msgspec.json.decode(b"{}", type=route.body)
+    except msgspec.ValidationError:
+        return True
+    return False
+
+
+def parameters(route: Route) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": schema_of(Name)}
+        for name in _PARAMETER.findall(route.path)
+    ]
+    found += [
+        {"name": name, "in": "header", "required": False, "description": about, "schema": schema_of(Header)}
+        for name, about in route.headers
+    ]
+    return found if route.query is None else found + query_parameters(route.query)
+
+
+def query_parameters(shape: type[msgspec.Struct]) -> list[dict[str, Any]]:
+    _, components = msgspec.json.schema_components([shape], ref_template=REFERENCE)
+    required = components[shape.__name__].get("required", ())
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": without_null(resolved(schema, components)),
+        }
+        for name, schema in components[shape.__name__]["properties"].items()
+    ]
+
+
+def resolved(schema: Any, components: dict[str, Any]) -> Any:
+    """The types of a query stand in it, not beside it."""
+    if isinstance(schema, list):
+        return [resolved(each, components) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return resolved(components[schema["$ref"].rpartition("/")[2]], components)
+    return {name: resolved(value, components) for name, value in schema.items()}
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query has no null: what is not given is not there.
+
+    >>> without_null({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None})
+    {'type': 'string'}
+    """
+    found = {name: value for name, value in schema.items() if name != "default" or value not in (None, (), [])}
+    choices: list[dict[str, Any]] = [choice for choice in found.pop("anyOf", []) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        return choices[0] | found
+    return found | ({"anyOf": choices} if choices else {})
+
+
+LOCATION = {"Location": {"description": "Where it is found.", "schema": {"type": "string"}}}
+DONE = {202: "Taken; it is done later.", 303: "Go on there."}
+
+
+def responses(route: Route) -> dict[str, Any]:
+    kind = "text/event-stream" if route.stays_open else route.media_type
+    shown: dict[str, Any] = {}
+    if kind != JSON:
+        shown["content"] = {kind: {"schema": {"type": "string"}}}
+    elif route.answer is not None:
+        shown["content"] = {JSON: {"schema": schema_of(route.answer)}}
+    good = {"description": DONE.get(route.status, "Done."), **({} if route.status == 303 else shown)}
+    if route.status in DONE:
+        good["headers"] = LOCATION
+    content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
+    told: dict[str, Any] = {str(route.status): good}
+    for status, meaning in route.also:
+        told[str(status)] = {"description": meaning, **shown}
+    for status in statuses(route):
+        told[str(status)] = {"description": PROBLEMS[status], "content": content}
+        if status in (429, 503):
+            told[str(status)]["headers"] = {"Retry-After": RETRY_AFTER}
+    return told
+
+
+def statuses(route: Route) -> list[int]:
+    """The refusals that this route can give."""
+    found = set(route.refusals)
+    if route.permission is not None:
+        found |= {401, 403, 429, 503}
+    if route.path.startswith("/v1/"):
+        found.add(422)  # a parameter that is not known here
+    if route.body is not None:
+        found |= {400, 413, 415, 422}
+    if "{" in route.path:
+        found.add(404)
+    if route.method != "GET" and "{" in route.path:
+        found.add(409)
+    return sorted(found)

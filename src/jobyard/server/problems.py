@@ -1,0 +1,117 @@
+"""Errors as RFC 9457 problem documents: a stable code, and a pointer for each field that is wrong."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from jobyard import errors
+from jobyard.observability.current import trace_id
+
+MEDIA_TYPE = "application/problem+json"
+
+# The nearest class in an error's ancestry decides.
+STATUS: dict[type[errors.JobyardError], int] = {
+    errors.JobyardError: 500,
+    errors.BadInput: 422,
+    errors.PayloadTooLarge: 413,
+    errors.QueueFull: 429,
+    errors.ConfigurationError: 500,
+    errors.JobNotFound: 404,
+    errors.WorkerNotFound: 404,
+    errors.NotFound: 404,
+    errors.NotPossible: 409,
+    errors.LeaseLost: 409,
+    errors.ResultNotReady: 504,
+    errors.StoreError: 503,
+}
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    pointer: str  # a JSON pointer into the body, or the name of a query parameter or header
+    detail: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str = ""
+    instance: str = ""
+    errors: tuple[FieldError, ...] = ()
+    trace_id: str = ""
+
+
+class HttpError(Exception):
+    """Raised by a handler to answer with this problem."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: tuple[FieldError, ...] = (),
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers or {}
+
+
+TITLES = {
+    400: "The request cannot be read",
+    401: "Who is asking?",
+    403: "Not allowed",
+    404: "Not found",
+    405: "No such method here",
+    409: "Not possible now",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Something in it is wrong",
+    429: "Too much",
+    500: "Our fault",
+    503: "Not available now",
+    504: "Not ready yet",
+}
+
+
+def status_of(error: errors.JobyardError) -> int:
+    return next(STATUS[each] for each in type(error).__mro__ if each in STATUS)
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    instance: str = "",
+    errors: tuple[FieldError, ...] = (),
+    headers: dict[str, str] | None = None,
+) -> Response:
+    document = Problem(
+        title=TITLES.get(status, "Error"),
+        status=status,
+        code=code,
+        detail=detail,
+        instance=instance,
+        errors=errors,
+        trace_id=trace_id(),
+    )
+    return Response(msgspec.json.encode(document), status, headers, MEDIA_TYPE)
+
+
+def from_error(error: errors.JobyardError, instance: str = "") -> Response:
+    """A refusal of the services below, in the same words as everywhere else."""
+    headers = {"Retry-After": "1"} if isinstance(error, errors.StoreError | errors.QueueFull) else None
+    return problem(status_of(error), error.code, str(error), instance=instance, headers=headers)
+
+
+def from_http_error(error: HttpError, instance: str = "") -> Response:
+    return problem(
+        error.status, error.code, error.detail, instance=instance, errors=error.errors, headers=error.headers
+    )

@@ -1,0 +1,38 @@
+"""The API described: for programs at /openapi.json, for people at /docs, without anything from elsewhere."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+from starlette.responses import Response
+
+from jobyard.server.route import Ask, Routes
+
+ROUTES = Routes("about")
+
+
+@cache
+def static(name: str) -> bytes:
+    return (files("jobyard.server") / "static" / name).read_bytes()
+
+
+@ROUTES.add("GET", "/openapi.json", None, "This description, as OpenAPI 3.1", answer=dict)
+async def get_openapi(ask: Ask) -> Response:
+    return Response(msgspec.json.encode(ask.request.app.openapi()), media_type="application/json")
+
+
+@ROUTES.add("GET", "/docs", None, "The API as a page, to read and to try", media_type="text/html")
+async def get_docs(ask: Ask) -> Response:
+    return Response(static("docs.html"), media_type="text/html")
+
+
+@ROUTES.add("GET", "/docs/docs.js", None, "The script of that page", media_type="text/javascript")
+async def get_docs_script(ask: Ask) -> Response:
+    return Response(static("docs.js"), media_type="text/javascript")
+
+
+@ROUTES.add("GET", "/docs/docs.css", None, "The style of that page", media_type="text/css")
+async def get_docs_style(ask: Ask) -> Response:
+    return Response(static("docs.css"), media_type="text/css")

@@ -1,0 +1,110 @@
+"""Groups of a queue: counts, limits of their own, pause and resume."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from jobyard.api.convert import group_view
+from jobyard.api.schemas.queues import GroupPage, LimitRequest
+from jobyard.domain.access import Permission
+from jobyard.ports.admin_store import GroupInfo
+from jobyard.server.authorization import group_in_reach, note, queue_in_reach
+from jobyard.server.pagination import PageSize, PageToken, answer, position, token
+from jobyard.server.route import Ask, Routes
+
+ROUTES = Routes("groups")
+# Whoever has some groups only: so many are looked through for theirs.
+AT_ONCE, LOOKS = 1000, 50
+
+
+class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    page_size: PageSize = 50
+    page_token: PageToken | None = None
+
+
+@ROUTES.add(
+    "GET",
+    "/v1/queues/{queue}/groups",
+    Permission.WATCH,
+    "Groups that have jobs, a limit or a pause, by name; the jobs without a group first",
+    query=GroupQuery,
+    answer=GroupPage,
+)
+async def list_groups(ask: Ask) -> Response:
+    queue, size = (await queue_in_reach(ask)).name, ask.query.page_size
+    after = position(ask.query.page_token)
+    if ask.principal.groups:
+        found = await own_groups(ask, queue, size, after)
+    else:
+        found = await ask.door.store.groups(queue, size, after)
+    following = (found[-1].name or "") if len(found) == size else None
+    return answer(ask, GroupPage(items=tuple(map(group_view, found)), next_page_token=token(following)))
+
+
+async def own_groups(ask: Ask, queue: str, size: int, after: str | None) -> list[GroupInfo]:
+    """Those of the token, whatever others there are: not even a page token may tell their names."""
+    own = sorted(name for name in ask.principal.groups if after is None or name > after)
+    found: list[GroupInfo] = []
+    for _ in range(LOOKS if own else 0):
+        page = await ask.door.store.groups(queue, AT_ONCE, after)
+        found += [info for info in page if info.name in own]
+        after = page[-1].name or "" if page else ""
+        if len(page) < AT_ONCE or len(found) >= size or after >= own[-1]:
+            break
+    return found[:size]
+
+
+@ROUTES.add(
+    "PUT",
+    "/v1/queues/{queue}/groups/{group}/limit",
+    Permission.OPERATE,
+    "Give a group its own limit: 0 blocks it, 1 makes it serial",
+    status=204,
+    body=LimitRequest,
+)
+async def set_group_limit(ask: Ask) -> None:
+    queue, group = await group_in_reach(ask)
+    await ask.door.operate.set_limit(queue, group, ask.body.limit)
+    await note(ask, "group.limit", f"{queue}/{group}", limit=ask.body.limit)
+
+
+@ROUTES.add(
+    "DELETE",
+    "/v1/queues/{queue}/groups/{group}/limit",
+    Permission.OPERATE,
+    "Take a group's own limit away",
+    status=204,
+)
+async def remove_group_limit(ask: Ask) -> None:
+    queue, group = await group_in_reach(ask)
+    await ask.door.operate.remove_limit(queue, group)
+    await note(ask, "group.unlimit", f"{queue}/{group}")
+
+
+async def pause(ask: Ask, *, paused: bool) -> None:
+    queue, group = await group_in_reach(ask)
+    await ask.door.operate.pause(queue, group, paused=paused)
+    await note(ask, "group.pause" if paused else "group.resume", f"{queue}/{group}")
+
+
+@ROUTES.add(
+    "POST",
+    "/v1/queues/{queue}/groups/{group}/pause",
+    Permission.OPERATE,
+    "Start no more jobs of the group",
+    status=204,
+)
+async def pause_group(ask: Ask) -> None:
+    await pause(ask, paused=True)
+
+
+@ROUTES.add(
+    "POST",
+    "/v1/queues/{queue}/groups/{group}/resume",
+    Permission.OPERATE,
+    "Start jobs of the group again",
+    status=204,
+)
+async def resume_group(ask: Ask) -> None:
+    await pause(ask, paused=False)

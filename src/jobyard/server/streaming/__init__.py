@@ -1,0 +1,1 @@
+"""Server-sent events: encoding, subscribers, throttling, one broadcaster per process."""

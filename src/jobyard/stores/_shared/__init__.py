@@ -1,0 +1,1 @@
+"""What several stores need: waiters, polling, tick rules, rows."""

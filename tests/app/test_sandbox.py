@@ -1,0 +1,241 @@
+"""A sandbox beside a worker: its daemon kept running and gone with it, and what others are told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2 as httpx
+import msgspec
+import pytest
+from tests.conformance.support import new
+from tests.sandbox.fake import daemon
+from tests.story.up import alive
+from tests.support import eventually
+
+from jobyard import Context, Jobyard
+from jobyard.app import sandbox
+from jobyard.app.health_server import WorkerHealth
+from jobyard.app.sandbox import Sandbox, daemon_command, daemon_environment, give_sandbox, sweep
+from jobyard.cli.sandbox_findings import of_one, of_sandboxes
+from jobyard.config.sections import SandboxSection
+from jobyard.errors import ConfigurationError
+from jobyard.executors.sandbox.program import KIND, QUEUE, Order
+from jobyard.operations.health import Health
+from jobyard.operations.sandboxes import Sandboxes, SandboxInfo, tell, told
+from jobyard.ports.clock import SystemClock
+from jobyard.ports.store import Level
+from jobyard.sandbox.protocol import State, Tier
+from jobyard.stores.memory import MemoryStore
+
+
+@pytest.fixture
+async def yard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Jobyard]:
+    monkeypatch.setattr(sandbox, "DAEMON", "tests.sandbox.fake")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    yard = Jobyard("memory://")
+    give_sandbox(yard, SandboxSection(enabled=True))
+    async with yard:
+        yield yard
+
+
+def made(yard: Jobyard) -> Sandbox:
+    assert yard.sandbox is not None
+    assert yard.sandbox.made is not None
+    return yard.sandbox.made
+
+
+async def output(yard: Jobyard, *lines: str) -> str:
+    private = msgspec.json.encode(Order(language="python", source="\n".join(lines)))
+    job = new(kind=KIND, queue=QUEUE, private_payload=private)
+    await yard.store.insert([job])
+    found: str = msgspec.json.decode(await yard.read.result(job.id, 20))["stdout"]
+    return found
+
+
+async def test_a_worker_starts_a_daemon_and_takes_it_with_it(yard: Jobyard, tmp_path: Path) -> None:
+    async with yard.worker(concurrency=3):
+        assert await output(yard, "out hello") == "hello\n"
+        process = made(yard).daemon
+        assert process is not None
+        assert process.pid is not None
+        [folder] = tmp_path.glob("jobyard-sandbox-*")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        state = made(yard).client.state
+        assert state is not None
+        assert state.slots == 3
+    assert not alive(process.pid)
+    assert list(tmp_path.glob("jobyard-sandbox-*")) == []
+
+
+async def test_a_daemon_that_dies_is_replaced_and_the_job_runs_again(yard: Jobyard) -> None:
+    async with yard.worker():
+        process = made(yard).daemon
+        assert process is not None
+        await eventually(lambda: made(yard).client.state)
+        first = process.pid
+        assert first is not None
+        waiting = asyncio.ensure_future(output(yard, "sleep 0.5", "out x"))
+        await asyncio.sleep(0.2)
+        os.kill(first, signal.SIGKILL)
+        assert await waiting == "x\n"
+        assert process.pid != first
+
+
+async def test_what_it_can_do_is_told_through_the_store(yard: Jobyard) -> None:
+    async with yard.worker(name="w1"):
+        await eventually(lambda: Sandboxes(yard.store).tier_of("c"))
+        [info] = await told(yard.store)
+        assert (info.worker, info.tier, info.slots, info.missing) == ("w1", Tier.A, 2, {"bash": "not installed"})
+        assert made(yard).check().ok
+
+
+async def test_a_daemon_that_cannot_start_is_told_with_its_last_words(
+    yard: Jobyard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "DAEMON", "tests.no_such_module")
+    async with yard.worker():
+        check = await eventually(lambda: found if "tests.no_such_module" in (found := made(yard).check()).reason else 0)
+        assert not check.ok
+        assert check.reason.startswith("The sandbox runs nothing: Nobody answers at its socket")
+    assert yard.store
+
+
+async def test_an_interpreter_that_cannot_be_started_is_told_too(
+    yard: Jobyard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    async with yard.worker():
+        check = await eventually(lambda: found if "cannot be started" in (found := made(yard).check()).reason else 0)
+        assert "/nowhere/python cannot be started: No such file or directory" in check.reason
+
+
+async def test_programs_are_taken_while_a_daemon_starts_anew(tmp_path: Path) -> None:
+    yard = Jobyard("memory://")
+    async with daemon(tmp_path) as fake, yard:
+        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+        async with yard.worker():
+            await eventually(lambda: Sandboxes(yard.store).tier_of("python"))
+            await fake.stop()
+            await asyncio.sleep(0.5)
+            assert await Sandboxes(yard.store).tier_of("python") is Tier.A
+            made(yard)._well_at -= 100
+            await eventually(lambda: away(yard))
+            await fake.start()
+            await eventually(lambda: Sandboxes(yard.store).tier_of("python"))
+
+
+async def away(yard: Jobyard) -> bool:
+    return any("Nobody answers" in info.reason for info in await told(yard.store))
+
+
+async def test_a_sandbox_that_refuses_is_red_and_says_why(tmp_path: Path) -> None:
+    yard = Jobyard("memory://")
+    async with daemon(tmp_path, state=State(reason="no namespaces here")) as fake, yard:
+        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+        async with yard.worker():
+            await eventually(lambda: made(yard).client.state)
+            check = made(yard).check()
+            assert (check.ok, check.reason) == (False, "The sandbox runs nothing: no namespaces here")
+            [info] = await eventually(lambda: some(yard))
+            assert (info.tier, info.reason) == (None, "no namespaces here")
+            assert made(yard).daemon is None
+
+
+async def test_the_readiness_of_its_worker_says_why(tmp_path: Path) -> None:
+    yard = Jobyard("memory://")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    async with daemon(tmp_path, state=State(reason="no namespaces here")) as fake, yard:
+        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+        health = WorkerHealth(yard, "127.0.0.1", port)
+        worker = yard.worker()
+        async with health.serving(worker, lambda: False), worker, httpx.AsyncClient() as client:
+            await eventually(lambda: made(yard).client.state)
+            answer = await client.get(f"http://127.0.0.1:{port}/readyz")
+            assert (answer.status_code, "no namespaces here" in answer.json()["reason"]) == (503, True)
+            fake.tell(State(tier=Tier.B, slots=2))
+            await eventually(lambda: made(yard).check().ok)
+            assert (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
+
+
+async def test_a_server_tells_of_it_and_stays_ready_for_everything_else() -> None:
+    store = MemoryStore(SystemClock())
+    await store.open()
+    health = Health(store, lambda: False)
+    health.has_sandbox = True
+    view = await health.ready()
+    [check] = [check for check in view.checks if check.name == "sandbox"]
+    assert (view.status, check.ok, check.reason) == ("ok", True, "No live worker has a sandbox.")
+    await store.close()
+
+
+async def some(yard: Jobyard) -> list[SandboxInfo]:
+    return [info for info in await told(yard.store) if "namespaces" in info.reason]
+
+
+async def test_runs_are_kept_for_an_hour_unless_somebody_says_otherwise(yard: Jobyard) -> None:
+    [queue] = [info for info in await yard.queues() if info.name == QUEUE]
+    assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (3600, 1)
+    other = Jobyard("memory://")
+    other.queue(QUEUE, keep_seconds=7200)
+    give_sandbox(other, SandboxSection(enabled=True), concurrency=8)
+    async with other:
+        [queue] = [info for info in await other.queues() if info.name == QUEUE]
+    # Nobody fills all slots of a worker alone, where nothing else is said.
+    assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (7200, 7)
+
+
+def test_a_kind_of_that_name_is_refused() -> None:
+    yard = Jobyard("memory://")
+
+    @yard.job(name=KIND)
+    async def execute(ctx: Context) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="kind execute"):
+        give_sandbox(yard, SandboxSection(enabled=True))
+
+
+def test_the_daemon_is_told_what_the_configuration_says_and_no_secret() -> None:
+    section = SandboxSection(min_tier="A", slots=7, languages="/etc/l.yaml", pool=0)
+    words = daemon_command(section, "/s", 2)[3:]
+    assert words == ["--socket", "/s", "--min-tier", "A", "--slots", "7", "--languages", "/etc/l.yaml", "--pool", "0"]
+    assert daemon_environment({"PATH": "/bin", "JOBYARD_STORE": "redis://:secret@h", "PGPASSWORD": "x"}) == {
+        "PATH": "/bin"
+    }
+
+
+def test_folders_of_workers_that_were_killed_are_swept_away(tmp_path: Path) -> None:
+    (tmp_path / "jobyard-sandbox-999999999-abc").mkdir()
+    (tmp_path / f"jobyard-sandbox-{os.getpid()}-abc").mkdir()
+    (tmp_path / "jobyard-sandbox-notes").mkdir()
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"jobyard-sandbox-{os.getpid()}-abc",
+        "jobyard-sandbox-notes",
+    ]
+
+
+async def test_doctor_tells_of_each_sandbox(tmp_path: Path) -> None:
+    store = MemoryStore(SystemClock())
+    await store.open()
+    assert [finding async for finding in of_sandboxes(store, SandboxSection())] == []
+    [none] = [finding async for finding in of_sandboxes(store, SandboxSection(enabled=True))]
+    assert (none.level, none.what) == (Level.WARN, "sandbox")
+    await tell(store, SandboxInfo(worker="w1", reason="no namespaces here"))
+    async with daemon(tmp_path) as fake:
+        refuses, runs, lacks = [
+            finding async for finding in of_sandboxes(store, SandboxSection(enabled=True, socket=fake.path))
+        ]
+    assert (refuses.level, refuses.says) == (Level.FAIL, "worker w1 runs no programs: no namespaces here")
+    assert (runs.level, "tier A, 4 slots, python (3.11.2), c (12.2)" in runs.says) == (Level.OK, True)
+    assert (lacks.level, "does not offer bash: not installed" in lacks.says) == (Level.WARN, True)
+    assert of_one(SandboxInfo(worker="w"), "w")[0].level is Level.FAIL
+    await store.close()

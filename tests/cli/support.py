@@ -1,0 +1,180 @@
+"""An application in a folder of its own, and two ways to call the command line: inside and as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobyard import Jobyard
+from jobyard.cli import cli
+from jobyard.cli.app_loader import load_app
+
+T = TypeVar("T")
+
+JOBYARD = str(Path(sys.executable).parent / "jobyard")
+PATIENCE_SECONDS = 30.0
+
+APP = """
+import asyncio
+import logging
+from jobyard import Context, Jobyard
+
+yard = Jobyard("sqlite:///shop.db")
+yard.queue("mail", max_running=10, max_per_group=2)
+not_a_yard = 3
+
+@yard.job(queue="mail")
+async def send(ctx: Context, to: str, copies: int = 1) -> dict[str, object]:
+    async with ctx.step("connect"):
+        await ctx.log("connected")
+    await ctx.progress(50, "half")
+    return {"to": to, "copies": copies}
+
+@yard.job(queue="mail", max_attempts=1)
+async def fail(ctx: Context) -> None:
+    raise ValueError("no [red]way[/red]")
+
+@yard.job(queue="slow")
+async def hang(ctx: Context) -> None:
+    await ctx.progress(10, "hanging")
+    logging.getLogger("shop").info("the handler speaks")
+    print("hanging", flush=True)
+    await asyncio.Event().wait()
+"""
+
+
+class Shop:
+    """A folder with an application; commands run there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.module = f"shop_{uuid.uuid4().hex}"
+        self.app = f"{self.module}:yard"
+        (folder / f"{self.module}.py").write_text(APP)
+
+    @property
+    def yard(self) -> Jobyard:
+        return load_app(self.app)
+
+    def run(self, *words: str, stdin: str | None = None, **environment: str) -> Result:
+        return CliRunner().invoke(cli, list(words), input=stdin, env={"JOBYARD_APP": self.app} | environment)
+
+    def json(self, *words: str) -> Any:
+        result = self.run(*words, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def do(self, work: Callable[[Jobyard], Awaitable[T]]) -> T:
+        """Something with the opened application."""
+
+        async def body() -> T:
+            async with self.yard as yard:
+                return await work(yard)
+
+        return asyncio.run(body())
+
+    def enqueue(self, kind: str, payload: Any = None, **options: Any) -> str:
+        async def work(yard: Jobyard) -> str:
+            return (await yard.enqueue(kind, payload, **options)).id
+
+        return self.do(work)
+
+    def work_off(self) -> None:
+        """Run everything that is due, here."""
+        result = self.run("worker", "--until-empty", "--concurrency", "4")
+        assert result.exit_code == 0, result.output
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"JOBYARD_APP": self.app, "PYTHONWARNINGS": "", "COLUMNS": "80", "LINES": "30"}
+
+    @contextlib.contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A process that does not outlive its test."""
+        process = subprocess.Popen(
+            [JOBYARD, *words],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+    @contextlib.contextmanager
+    def on_terminal(self, *words: str, **more: str) -> Iterator[Terminal]:
+        own, theirs = pty.openpty()
+        environment = self.environment() | {"TERM": "xterm"} | more
+        process = subprocess.Popen(
+            [JOBYARD, *words], cwd=self.folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        try:
+            yield Terminal(own, process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            os.close(own)
+
+
+class Terminal:
+    def __init__(self, file: int, process: subprocess.Popen[bytes]) -> None:
+        self._file = file
+        self.process = process
+        self.seen = ""
+
+    def expect(self, text: str) -> None:
+        """Read until the text was shown."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"{text!r} was not shown: {self.seen!r}"
+            if not self._read(1.0):
+                raise AssertionError(f"ended without {text!r}: {self.seen!r}")
+
+    def type(self, text: str) -> None:
+        os.write(self._file, text.encode())
+
+    def end(self) -> int:
+        """Read to the end; answers the exit code."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._read(1.0):
+            assert time.monotonic() < deadline, self.seen
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._file], [], [], seconds)[0]:
+            return True
+        try:
+            data = os.read(self._file, 65536)
+        except OSError:  # Linux says so when the other side has closed
+            return False
+        self.seen += data.decode(errors="replace")
+        return bool(data)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for variable in ("JOBYARD_STORE", "JOBYARD_APP", "JOBYARD_SERVER", "API_URL", "LOG_LEVEL", "QUEUE_CONCURRENCY"):
+        monkeypatch.delenv(variable, raising=False)
+    return Shop(tmp_path)

@@ -1,0 +1,276 @@
+"""`jobyard cron` and `jobyard scheduler` as people use them, on a store."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from tests.cli.support import PATIENCE_SECONDS, Shop, shop
+from tests.cli.test_systemd import Manager, manager
+from tests.story.test_readme import free_port
+
+from jobyard import Jobyard
+from jobyard.domain.job import State
+from jobyard.domain.schedule import TAG, Verdict
+from jobyard.operations.audit import Audit
+from jobyard.operations.schedules import Schedules, definition
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.schedule_store import Tick
+
+__all__ = ["manager", "shop"]
+
+DECLARED = """
+
+@yard.cron("0 2 * * *", tz="Asia/Seoul")
+@yard.job(queue="mail")
+async def nightly(ctx: Context) -> None: ...
+
+@yard.cron("*/10 * * * * *")
+async def often(ctx: Context) -> None: ...
+"""
+
+
+def said(shop: Shop, *words: str, code: int = 0, **more: Any) -> str:
+    result = shop.run(*words, **more)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_what_an_expression_means(shop: Shop) -> None:
+    told = shop.json("cron", "next", "0 9 * * 1-5", "--tz", "Asia/Seoul", "--count", "3")
+    assert told["in_words"] == "At 09:00 on Monday through Friday"
+    assert [each[10:] for each in told["items"]] == ["T00:00:00.000Z"] * 3
+    lines = said(shop, "cron", "next", "0 9 * * 1-5", "--tz", "Asia/Seoul").splitlines()
+    assert lines[0] == "At 09:00 on Monday through Friday (Asia/Seoul)"
+    assert all("09:00:00 +09:00  in " in line for line in lines[1:])
+    assert len(lines) == 6
+    assert not (shop.folder / "shop.db").exists(), "it needs no store"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("next", "0 9 * * 1-5", "--tz", "Asia/Soul"), 'Did you mean "Asia/Seoul"?'),
+        (("next", "61 * * * *"), '"61" is no minute'),
+        (("next", "@dayli"), 'Did you mean "@daily"?'),
+        (("add", "x", "* * * * * *", "send", "to=ann"), "the shortest interval allowed is 10 s"),
+        (("add", "x", "@daily", "sned", "to=ann"), 'Did you mean "send"?'),
+        (("add", "x", "@daily", "send"), "missing required field `to`"),
+        (("add", "x", "@daily", "send", "to=ann", "--start", "soon"), '"soon" is no time'),
+        (("add", "x", "@daily", "send", "to=ann", "--end", "2020-01-01"), "its end is over"),
+        (("edit", "mail"), "Say what to change"),
+        (("edit", "mail", "--group", "a", "--no-group"), "Give --group or --no-group, not both."),
+        (("edit", "mail", "--payload", '{"copies": "x"}'), "does not fit send"),
+        (("show", "mial"), 'There is no schedule mial. Did you mean "mail"?'),
+        (("pause", "zzz"), "There is no schedule zzz. `jobyard cron` lists them."),
+        (("next", "mail", "--tz", "UTC"), "which has a time zone of its own"),
+        (("remove", "mail"), "repeat with --yes"),
+    ],
+)
+def test_what_is_wrong_is_said(shop: Shop, words: tuple[str, ...], says: str) -> None:
+    said(shop, "cron", "add", "mail", "@daily", "send", "to=ann")
+    result = shop.run("cron", *words)
+    assert result.exit_code != 0
+    assert says in " ".join(result.output.split())
+    assert [each["name"] for each in shop.json("cron")["schedules"]] == ["mail"]
+
+
+def test_the_life_of_a_schedule(shop: Shop) -> None:
+    made = said(shop, "cron", "add", "mail", "0 2 * * *", "send", "to=ann", "--tz", "Asia/Seoul", "--max-retry", "1")
+    assert made.startswith("mail: At 02:00 every day (Asia/Seoul)\nnext ")
+    [found] = shop.json("cron", "list")["schedules"]
+    assert (found["queue"], found["payload"], found["max_retry"]) == ("mail", {"to": "ann"}, 1), "the handler's queue"
+    said(shop, "cron", "edit", "mail", "--expression", "@hourly", "--no-timeout", "--payload", '{"to": "bob"}')
+    found = shop.json("cron", "show", "mail")["schedule"]
+    assert (found["expression"], found["timeout_seconds"], found["payload"]) == ("@hourly", None, {"to": "bob"})
+    assert len(said(shop, "cron", "next", "mail", "--count", "2").splitlines()) == 3
+    assert said(shop, "cron", "pause", "mail") == "Schedule mail is paused.\n"
+    assert "\tpaused" in said(shop, "cron")
+    assert "It is not due again" in said(shop, "cron", "next", "mail")
+    assert "is not paused any more; next " in said(shop, "cron", "resume", "mail")
+    job = said(shop, "cron", "run", "mail").strip()
+    assert shop.json("jobs", "show", job)["payload"] == {"to": "bob"}
+    page = said(shop, "cron", "show", "mail")
+    assert all(word in page for word in ("time-out none", '{"to":"bob"}', "overlap   skip   missed once"))
+    said(shop, "cron", "remove", "mail", "--yes")
+    assert shop.json("cron")["schedules"] == []
+    actions = shop.do(_actions)
+    assert actions == [f"schedule.{word}" for word in ("add", "edit", "pause", "resume", "run", "remove")]
+
+
+async def _actions(yard: Jobyard) -> list[str]:
+    return [entry.action for entry in await Audit(yard.store).read()]
+
+
+def test_history_tells_the_end_of_each_job(shop: Shop) -> None:
+    said(shop, "cron", "add", "mail", "@hourly", "send", "to=ann", "--overlap", "allow")
+    assert said(shop, "cron", "history", "mail") == "Schedule mail was not due yet.\n"
+    shop.do(_two_ticks)
+    shop.work_off()
+    shop.do(_skip)
+    rows = shop.json("cron", "history", "mail")["history"]
+    assert [(row["verdict"], row["count"], row["state"]) for row in rows] == [
+        ("missed", 3, None), ("late", 1, "COMPLETED"), ("fired", 1, "COMPLETED"),
+    ]  # fmt: skip
+    lines = said(shop, "cron", "history", "mail", "--limit", "2").splitlines()
+    assert ["missed 3 times" in lines[1], "late" in lines[2], len(lines)] == [True, True, 3]
+
+
+async def _tick(yard: Jobyard, later: int, verdict: Verdict, count: int = 1) -> None:
+    schedule = await Schedules(yard.store).get("mail")
+    at = schedule.since + later
+    job = schedule.job(f"job-{at}", at) if verdict.has_job else None
+    tick = Tick(
+        schedule="mail", queue=schedule.queue, revision=schedule.revision, at=at, verdict=verdict, job=job, count=count
+    )
+    await yard.store.decide([tick])
+
+
+async def _two_ticks(yard: Jobyard) -> None:
+    await _tick(yard, 1, Verdict.FIRED)
+    await _tick(yard, 2, Verdict.LATE)
+
+
+async def _skip(yard: Jobyard) -> None:
+    await _tick(yard, 3, Verdict.MISSED, 3)
+
+
+def test_a_clock_that_was_ahead_is_told_and_cured(shop: Shop) -> None:
+    said(shop, "cron", "add", "mail", "@hourly", "send", "to=ann")
+    year = 366 * 86_400_000
+
+    async def ahead(yard: Jobyard) -> None:
+        await _tick(yard, year, Verdict.FIRED)
+
+    shop.do(ahead)
+    assert "\tsilent" in said(shop, "cron")
+    assert "the store's clock was ahead. Let it go on from now with: jobyard cron resume mail" in said(
+        shop, "cron", "show", "mail"
+    )
+    doctor = said(shop, "doctor")
+    assert "warn schedule: mail is silent until " in doctor
+    assert "jobyard cron resume mail" in doctor
+    said(shop, "cron", "resume", "mail")
+    [found] = shop.json("cron")["schedules"]
+    assert found["silent_until"] is None
+    assert "ok   schedule: 1 in all, 0 paused; none is overdue" in said(shop, "doctor")
+
+
+def declare(shop: Shop, text: str = DECLARED) -> None:
+    with (shop.folder / f"{shop.module}.py").open("a") as file:
+        file.write(text)
+
+
+def test_check_says_what_would_be_declared_and_what_cannot(shop: Shop) -> None:
+    declare(shop)
+    (shop.folder / "jobyard.yaml").write_text(
+        'schedules: {weekly: {expression: "@weekly", kind: sned}, taken: {expression: "@daily", kind: often}, '
+        'nightly: {expression: "@daily", kind: nightly}}'
+    )
+
+    async def take(yard: Jobyard) -> None:
+        await Schedules(yard.store).add(definition({"name": "taken", "expression": "@daily", "kind": "often"}))
+
+    shop.do(take)
+    found = said(shop, "check", code=1)
+    assert "ok   schedule: nightly, declared in code: 0 2 * * * (Asia/Seoul), next " in found
+    assert "fail schedule: weekly, declared in jobyard.yaml: No handler is declared for kind sned. Did you" in found
+    assert "fail schedule: taken, declared in jobyard.yaml: there is one of that name already, managed" in found
+    assert "fail schedule: nightly, declared in jobyard.yaml: it is declared in code, too" in found
+    (shop.folder / "jobyard.yaml").write_text("scheduler: {shortest_interval_seconds: 60}")
+    assert "fail schedule: often, declared in code" in said(shop, "check", code=1)
+
+
+def test_doctor_sees_that_no_scheduler_is_there_and_what_is_no_longer_declared(shop: Shop) -> None:
+    async def forgotten(yard: Jobyard) -> None:
+        schedules = Schedules(yard.store)
+        old = definition({"name": "old", "expression": "*/10 * * * * *", "kind": "send"})
+        await schedules.declare("file", [old])
+        await schedules.declare("file", [])
+        late = await schedules.get("old")
+        await yard.store.disarm("old")
+        await yard.store.arm("old", late.revision, late.since - 300_000)
+
+    shop.do(forgotten)
+    found = said(shop, "doctor")
+    assert "warn schedule: old is no longer declared in jobyard.yaml, and goes on firing" in found
+    assert "no longer declared" in said(shop, "cron")
+    said(shop, "cron", "remove", "old", "--yes")
+    assert "schedule" not in said(shop, "doctor")
+
+
+def test_a_scheduler_fires_what_is_declared_and_ends_at_once(
+    shop: Shop, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(shop)
+    for name, value in manager.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("JOBYARD_LOG__FORMAT", "json")
+    port = free_port()
+    with shop.start("scheduler", "--health-port", str(port)) as process:
+        ready = manager.hear_of("READY=1")
+        assert any(word.startswith("STATUS=") and "sqlite:///shop.db" in word for word in ready)
+        manager.hear_of("WATCHDOG=1")
+        monkeypatch.delenv("NOTIFY_SOCKET")
+        monkeypatch.delenv("JOBYARD_LOG__FORMAT")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not shop.do(_fired):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").json()["status"] == "ok"
+        assert 'jobyard_schedule_ticks_total{verdict="fired"}' in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        asked = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+        assert time.monotonic() - asked < 5
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr]
+    assert lines[0]["message"] == f"schedules added, as {shop.app} declares them: nightly, often"
+    assert "\tin code" in said(shop, "cron")
+    assert "is declared in the code of" in said(shop, "cron", "edit", "often", "--jitter", "1", code=1)
+
+
+async def _fired(yard: Jobyard) -> bool:
+    where = Filter(tag=f"{TAG}often", states=(State.PENDING,))
+    return bool((await yard.store.find(where)).jobs)
+
+
+STALLING = """
+import asyncio
+from jobyard import Jobyard
+from jobyard.stores.sqlite import SqliteStore
+
+class Stalling(SqliteStore):
+    async def close(self) -> None:
+        print("closing", flush=True)
+        await asyncio.sleep(3600)
+
+yard = Jobyard(store=Stalling("shop.db"))
+"""
+
+
+def test_a_scheduler_does_not_wait_for_a_store_that_stalls(
+    shop: Shop, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop.folder / f"{shop.module}.py").write_text(STALLING)
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.environment["NOTIFY_SOCKET"])
+    with shop.start("scheduler") as process:
+        manager.hear_of("READY=1")
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "closing\n"
+        assert process.wait(10) == 0
+
+
+def test_a_worker_declares_nothing(shop: Shop) -> None:
+    declare(shop)
+    shop.work_off()
+    assert shop.json("cron")["schedules"] == [], "one of an older version would set schedules back"
+
+
+def test_a_scheduler_needs_a_store_that_others_share(shop: Shop) -> None:
+    assert "memory:// lives in one process" in said(shop, "--store", "memory://", "scheduler", code=1)

@@ -1,0 +1,137 @@
+"""Check, doctor and bench."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.support import Shop, shop
+
+from jobyard import Jobyard
+from jobyard.cli.commands.bench import QUEUE
+from jobyard.domain.instant import Instant
+from jobyard.stores.sqlite import examine
+
+__all__ = ["shop"]
+
+
+def findings(shop: Shop, command: str, code: int) -> dict[str, list[dict[str, Any]]]:
+    result = shop.run(command, "--json")
+    assert result.exit_code == code, result.output
+    found: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(result.stdout)["findings"]:
+        found.setdefault(finding["what"], []).append(finding)
+    return found
+
+
+def test_check_lists_what_the_app_declares(shop: Shop) -> None:
+    answer = shop.json("check")
+    assert answer["level"] == "ok"
+    assert answer["kinds"]["send"] == {"queue": "mail", "parameters": ["to", "copies"]}
+    assert answer["queues"] == ["mail"]
+    assert "ok   kind: send(to, copies) in queue mail" in shop.run("check").stdout
+
+
+def test_check_warns_of_an_app_without_handlers_and_of_unknown_settings(shop: Shop) -> None:
+    Path("empty_app.py").write_text("from jobyard import Jobyard\nyard = Jobyard('sqlite:///empty.db')\n")
+    result = shop.run("check", JOBYARD_APP="empty_app:yard", JOBYARD_LEASE_SECOND="1")
+    assert result.exit_code == 0
+    assert "warn kind: the app declares no handler" in result.stdout
+    assert "Did you mean JOBYARD_LEASE_SECONDS?" in result.stdout
+
+
+def test_doctor_finds_a_healthy_store_healthy(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+    shop.work_off()
+    found = findings(shop, "doctor", 0)
+    levels = {what: found[what][0]["level"] for what in found}
+    assert levels.pop("workers") == "warn"
+    levels.pop("disk")
+    assert set(levels.values()) == {"ok"}
+    assert set(levels) == {"store", "schema", "integrity", "audit", "leases", "waiting", "dead letters"}
+
+
+def test_doctor_names_paused_queues_dead_letters_and_long_waits(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.enqueue("fail")
+    shop.work_off()
+    waiting = shop.enqueue("send", {"to": "a"})
+    shop.run("queues", "pause", "mail")
+    monkeypatch.setattr("jobyard.cli.commands.doctor.OLD_SECONDS", 0.0)
+    found = findings(shop, "doctor", 0)
+    assert found["paused"][0]["cure"] == "jobyard queues resume mail"
+    assert found["dead letters"][0]["says"] == "1 in queue mail"
+    assert found["waiting"][0]["cure"] == f"jobyard explain {waiting}"
+    assert "→ jobyard queues resume mail" in shop.run("doctor").stdout
+
+
+def test_doctor_does_not_call_a_job_the_oldest_before_it_saw_all(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.enqueue("send", {"to": "a"})
+    newest = shop.enqueue("send", {"to": "a"})
+    monkeypatch.setattr("jobyard.cli.commands.doctor.LOOKED_AT_MOST", 1)
+    says = findings(shop, "doctor", 0)["waiting"][0]["says"]
+    assert "longer than" in says
+    assert newest in says
+
+
+def test_doctor_sees_jobs_of_dead_workers_and_queues_nobody_takes(shop: Shop) -> None:
+    shop.enqueue("hang")
+    shop.enqueue("send", {"to": "a"})
+
+    async def die(yard: Jobyard) -> Instant:
+        await yard.store.exchange("gone", [], ["slow"], 1, 600)
+        worker = yard.worker(queues=["slow"], name="alive")
+        await worker.start()
+        info = worker.info()
+        await worker.stop()
+        await yard.store.heartbeat(info, 600)
+        return await yard.store.now()
+
+    shop.do(die)
+    found = findings(shop, "doctor", 0)
+    assert found["leases"][0]["level"] == "warn"
+    assert "1 jobs wait in queue mail and no live worker takes it" in found["workers"][1]["says"]
+
+
+def test_doctor_fails_on_counts_that_disagree(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+    with closing(sqlite3.connect("shop.db")) as connection, connection:
+        connection.execute("UPDATE jobyard_queue SET waiting = 7")
+    found = findings(shop, "doctor", 1)
+    assert found["audit"][0]["level"] == "fail"
+    assert findings(shop, "check", 1)["audit"][0]["level"] == "fail"
+
+
+def test_doctor_fails_without_a_store(shop: Shop) -> None:
+    found = findings(shop, "doctor", 1)
+    assert "There is no database" in found["store"][0]["says"]
+    Path("shop.db").write_bytes(b"not a database" * 1000)
+    assert "not an SQLite database" in findings(shop, "doctor", 1)["store"][0]["says"]
+
+
+def test_doctor_watches_the_disk(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.enqueue("send", {"to": "a"})
+    monkeypatch.setattr(examine, "LOW_BYTES", 1 << 62)
+    assert findings(shop, "doctor", 0)["disk"][0]["level"] == "warn"
+    monkeypatch.setattr(examine, "EMPTY_BYTES", 1 << 62)
+    assert findings(shop, "doctor", 1)["disk"][0]["level"] == "fail"
+
+
+def test_bench_measures_a_temporary_file(shop: Shop) -> None:
+    speed = shop.json("bench", "--jobs", "500")
+    assert speed["jobs"] == 500
+    assert min(speed["inserted_per_second"], speed["drained_per_second"], speed["latency_p50_ms"]) > 0
+    assert not Path("shop.db").exists()
+
+
+def test_bench_on_a_store_leaves_its_jobs_alone(shop: Shop) -> None:
+    job = shop.enqueue("send", {"to": "a"})
+    text = shop.run("bench", "--jobs", "200", "--this-store").stdout
+    assert "sqlite:///shop.db" in text
+    assert "latency" in text
+    assert [each["id"] for each in shop.json("jobs", "list")["jobs"]] == [job]
+    counts = {queue["name"]: queue for queue in shop.json("queues")["queues"]}
+    assert counts[QUEUE]["waiting"] + counts[QUEUE]["completed"] + counts[QUEUE]["running"] == 0

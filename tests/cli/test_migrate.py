@@ -1,0 +1,49 @@
+"""`jobyard migrate`: plan, apply, print."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tests.cli.support import Shop, shop
+
+__all__ = ["shop"]
+
+
+def test_a_plan_changes_nothing(shop: Shop) -> None:
+    result = shop.run("migrate", "--plan")
+    assert result.exit_code == 0, result.output
+    assert "missing 0001" in result.stdout
+    assert "to apply: jobyard --store sqlite:///shop.db migrate" in result.stdout
+    assert not Path("shop.db").exists()
+    [first, *_] = shop.json("migrate", "--plan")["migrations"]
+    assert (first["number"], first["applied"], first["applied_now"]) == (1, False, False)
+
+
+def test_migrate_applies_what_is_missing_once(shop: Shop) -> None:
+    [first, *_] = shop.json("migrate")["migrations"]
+    assert (first["applied"], first["applied_now"]) == (True, True)
+    [first, *_] = shop.json("migrate")["migrations"]
+    assert (first["applied"], first["applied_now"]) == (True, False)
+    assert "sqlite:///shop.db is up to date." in shop.run("migrate").stdout
+    assert shop.json("queues")["queues"] == []
+
+
+def test_what_is_printed_makes_the_schema(shop: Shop) -> None:
+    text = shop.run("migrate", "--sql").stdout
+    shop.json("migrate")
+    with closing(sqlite3.connect("by-hand.db")) as by_hand, closing(sqlite3.connect("shop.db")) as ours:
+        by_hand.executescript(text)
+        query = "SELECT name FROM sqlite_master WHERE name LIKE 'jobyard%' ORDER BY name"
+        made = {row[0] for row in ours.execute(query)}
+        assert {row[0] for row in by_hand.execute(query)} >= made - {"jobyard_schema"}
+    assert shop.run("migrate", "--sql").stdout == ""
+    assert shop.json("migrate", "--sql")["missing"] == []
+
+
+def test_a_store_without_a_schema_says_so(shop: Shop) -> None:
+    result = shop.run("--store", "memory://", "migrate")
+    assert result.exit_code == 0
+    assert "memory:// has no schema: there is nothing to migrate." in result.stdout
+    assert shop.run("migrate", "--plan", "--sql").exit_code == 2

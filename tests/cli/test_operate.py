@@ -1,0 +1,215 @@
+"""Queues, groups, limits, explain and dead letters."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.cli.support import Shop, shop
+
+from jobyard import Jobyard
+from jobyard.errors import NotPossible
+from jobyard.ports.admin_store import Action
+
+__all__ = ["shop"]
+
+
+def test_queues_lists_counts(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+    shop.enqueue("fail")
+    shop.work_off()
+    shop.enqueue("send", {"to": "b"})
+    shop.enqueue("send", {"to": "c"}, delay=60)
+    (mail,) = shop.json("queues")["queues"]
+    assert mail == shop.json("queues", "list")["queues"][0]
+    assert {word: mail[word] for word in ("waiting", "delayed", "running", "completed", "failed", "paused")} == {
+        "waiting": 1,
+        "delayed": 1,
+        "running": 0,
+        "completed": 1,
+        "failed": 1,
+        "paused": False,
+    }
+    assert shop.run("queues").stdout.splitlines()[1].split("\t")[:7] == ["mail", "1", "1", "0/10", "0", "1", "1"]
+
+
+def test_pause_and_resume_a_queue(shop: Shop) -> None:
+    job = shop.enqueue("send", {"to": "a"})
+    assert shop.run("queues", "pause", "mail").stdout == "Queue mail is paused.\n"
+    assert "paused" in shop.run("queues").stdout
+    assert "queue_paused" in shop.run("explain", job).stdout
+    shop.work_off()
+    assert shop.json("jobs", "show", job)["state"] == "PENDING"
+    assert shop.json("queues", "resume", "mail") == {"queue": "mail", "group": None, "paused": False}
+    shop.work_off()
+    assert shop.json("jobs", "show", job)["state"] == "COMPLETED"
+
+
+def test_drain_deletes_what_waits(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+    shop.enqueue("send", {"to": "b"}, delay=60)
+    other = shop.enqueue("hang")
+    assert shop.run("queues", "drain", "mail").exit_code == 2
+    assert shop.json("queues", "drain", "mail", "--yes")["changed"] == 2
+    assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [other]
+
+
+def test_groups_and_their_limits(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"}, group="team-a")
+    shop.enqueue("send", {"to": "b"})
+    assert shop.json("limits", "set", "mail", "team-b", "25") == {"queue": "mail", "group": "team-b", "limit": 25}
+    groups = {group["name"]: group for group in shop.json("groups", "list", "mail")["groups"]}
+    assert set(groups) == {None, "team-a", "team-b"}
+    assert (groups["team-a"]["limit"], groups["team-a"]["effective_limit"]) == (None, 2)
+    assert groups["team-b"]["effective_limit"] == 25
+    shown = shop.json("limits", "show", "mail")
+    assert (shown["max_running"], shown["max_per_group"]) == (10, 2)
+    assert [group["group"] for group in shown["groups"]] == ["team-b"]
+    assert [group["effective_limit"] for group in shop.json("limits", "show", "mail", "team-a")["groups"]] == [2]
+    assert "queue's limit again: 2" in shop.run("limits", "remove", "mail", "team-b").stdout
+    assert shop.json("limits", "show", "mail")["groups"] == []
+    assert "at most 10 running, 2 per group" in shop.run("limits", "show", "mail").stdout
+    page = shop.run("groups", "list", "mail", "--limit", "2")
+    assert page.stdout.splitlines()[2].split("\t") == ["team-a", "1", "0", "0/2", "queue's", ""]
+    assert "--after team-a" in page.stderr
+
+
+def test_pause_one_group_and_block_another(shop: Shop) -> None:
+    a, b = shop.enqueue("send", {"to": "a"}, group="a"), shop.enqueue("send", {"to": "b"}, group="b")
+    assert shop.run("groups", "pause", "mail", "a").stdout == "Group a of queue mail is paused.\n"
+    assert "(blocked)" in shop.run("limits", "set", "mail", "b", "0").stdout
+    assert {cause["code"] for cause in shop.json("explain", a)["causes"]} == {"group_paused", "no_worker"}
+    assert {cause["code"] for cause in shop.json("explain", b)["causes"]} == {"group_blocked", "no_worker"}
+    shop.work_off()
+    shop.run("groups", "resume", "mail", "a")
+    shop.run("limits", "set", "mail", "b", "1")
+    shop.work_off()
+    assert {shop.json("jobs", "show", job)["state"] for job in (a, b)} == {"COMPLETED"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("queues", "pause", "mial"),
+        ("queues", "resume", "mial"),
+        ("queues", "drain", "mial"),
+        ("groups", "list", "mial"),
+        ("groups", "pause", "mial", "a"),
+        ("limits", "set", "mial", "a", "1"),
+        ("limits", "show", "mial"),
+        ("limits", "remove", "mial", "a"),
+    ],
+)
+def test_a_mistyped_queue_is_not_created(shop: Shop, words: tuple[str, ...]) -> None:
+    shop.enqueue("send", {"to": "a"})
+    result = shop.run(*words)
+    assert result.exit_code == 1
+    assert result.stderr == 'error: There is no queue mial. Did you mean "mail"?\n'
+    assert [queue["name"] for queue in shop.json("queues")["queues"]] == ["mail"]
+
+
+@pytest.mark.parametrize(("limit", "code"), [("-1", 1), ("99999999999", 1), ("many", 2)])
+def test_absurd_limits_are_refused(shop: Shop, limit: str, code: int) -> None:
+    shop.enqueue("send", {"to": "a"})
+    result = shop.run("limits", "set", "--", "mail", "a", limit)
+    assert result.exit_code == code
+    assert limit in result.stderr
+
+
+def test_explain_says_a_sentence(shop: Shop) -> None:
+    job = shop.enqueue("send", {"to": "a"}, delay=3600)
+    text = shop.run("explain", job).stdout
+    assert text.startswith("PENDING  Not due until ")
+    assert "not_due" in text
+    assert shop.json("explain", job)["sentence"] in text
+    assert shop.run("explain", "nothing").stderr.startswith("error: There is no job nothing")
+
+
+def test_dead_letters_are_listed_and_redriven(shop: Shop) -> None:
+    one, two = shop.enqueue("fail"), shop.enqueue("fail")
+    shop.work_off()
+    assert [job["id"] for job in shop.json("dead", "list")["jobs"]] == [two, one]
+    assert shop.json("dead", "list", "--queue", "other")["jobs"] == []
+    assert "no [red]way[/red]" in shop.run("dead", "list").stdout
+    assert shop.json("dead", "redrive", one)["changed"] == [one]
+    assert shop.run("dead", "redrive").exit_code == 2
+    assert shop.run("dead", "redrive", one, "--queue", "mail").exit_code == 2
+    assert shop.json("dead", "redrive", "--kind", "fail", "--yes")["changed"] == 1
+    assert shop.json("dead", "list")["jobs"] == []
+    assert len(shop.json("jobs", "show", two)["errors"]) == 1
+
+
+def test_a_redrive_names_the_unique_key_that_another_holds(shop: Shop) -> None:
+    dead = shop.enqueue("fail", unique="invoice-7")
+    shop.work_off()
+    holder = shop.enqueue("fail", unique="invoice-7")
+    for words in (("dead", "redrive", dead), ("jobs", "retry", dead)):
+        result = shop.run(*words)
+        assert result.exit_code == 1
+        assert f"its unique key invoice-7 is held by another active job ({holder})" in result.stderr
+    result = shop.run("jobs", "retry", "--all-matching", "--yes")
+    assert result.stdout == (
+        "Retried: 0 jobs. 1 job could not be changed (state changed meanwhile, or unique key held).\n"
+    )
+
+    async def one(yard: Jobyard) -> str:
+        with pytest.raises(NotPossible) as caught:
+            await yard.operate.one(Action.RETRY, dead)
+        return str(caught.value)
+
+    assert "its unique key invoice-7 is held by another active job" in shop.do(one)
+    shop.run("jobs", "delete", holder)
+    assert shop.json("dead", "redrive", dead)["changed"] == [dead]
+
+
+def test_cancel_tells_the_cancelled_from_those_asked_to_stop(shop: Shop) -> None:
+    def jobs() -> list[str]:
+        waiting, running = shop.enqueue("send", {"to": "a"}), shop.enqueue("hang")
+
+        async def claim(yard: Jobyard) -> None:
+            await yard.store.exchange("somebody", [], ["slow"], 1, 600)
+
+        shop.do(claim)
+        return [waiting, running]
+
+    assert shop.run("jobs", "cancel", *jobs()).stdout == "Cancelled: 1 job; asked to stop: 1 running job.\n"
+    jobs()
+    text = shop.run("jobs", "cancel", "--all-matching", "--yes").stdout
+    assert text == "Cancelled: 1 job; asked to stop: 2 running jobs.\n"
+    assert shop.run("jobs", "cancel", "--queue", "slow", "--all-matching", "--yes").stdout == (
+        "Asked to stop: 2 running jobs.\n"
+    )
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize(
+    "words", [("jobs", "list"), ("queues",), ("top", "--once"), ("doctor",), ("bench", "--this-store")], ids=" ".join
+)
+def test_a_database_of_another_program_is_left_as_it_is(shop: Shop, words: tuple[str, ...], mode: str) -> None:
+    with closing(sqlite3.connect("django.db")) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.execute("CREATE TABLE users (a)")
+        connection.commit()
+    before, files = Path("django.db").read_bytes(), sorted(Path().iterdir())
+    result = shop.run("--store", "sqlite:///django.db", *words)
+    assert result.exit_code == 1
+    assert "django.db holds no jobyard tables; `jobyard enqueue` or a worker" in result.output
+    assert Path("django.db").read_bytes() == before
+    assert sorted(Path().iterdir()) == files
+    assert shop.run("--store", "sqlite:///django.db", "enqueue", "send", "to=a").exit_code == 0
+    assert shop.run("--store", "sqlite:///django.db", "jobs", "list").exit_code == 0
+
+
+def test_a_foreign_database_that_is_being_written_is_left_alone_too(shop: Shop) -> None:
+    with closing(sqlite3.connect("django.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE users (a)")
+        connection.commit()
+        result = shop.run("--store", "sqlite:///django.db", "jobs", "list")
+        assert "holds no jobyard tables" in result.stderr
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("users",)]
+    Path("empty.db").touch()
+    assert "holds no jobyard tables" in shop.run("--store", "sqlite:///empty.db", "jobs", "list").stderr
+    assert Path("empty.db").read_bytes() == b""

@@ -1,0 +1,183 @@
+"""Global options, settings, errors and help."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from tests.cli.support import JOBYARD, Shop, shop
+
+from jobyard.cli import cli
+from jobyard.config.setting import Setting
+from jobyard.config.settings import SETTINGS, unknown_variables
+
+__all__ = ["shop"]
+
+
+def every_command(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*path, name))
+
+
+COMMANDS = dict(every_command())
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_an_example_and_json(shop: Shop, path: tuple[str, ...]) -> None:
+    result = shop.run(*path, "--help")
+    assert result.exit_code == 0
+    assert f"jobyard {path[0]}" in result.output or f" {path[0]}" in result.output
+    assert "Example:" in result.output
+    command = COMMANDS[path]
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        assert "--json" in result.output
+
+
+@pytest.mark.parametrize("path", [(), ("jobs",), ("queues",), ("groups",), ("limits",), ("dead",)], ids=" ".join)
+def test_first_sentences_fit_the_list_of_commands(shop: Shop, path: tuple[str, ...]) -> None:
+    assert "..." not in shop.run(*path, "--help").output.split("Commands:")[1]
+
+
+def test_an_unknown_command_or_option_answers_did_you_mean(shop: Shop) -> None:
+    result = shop.run("quues")
+    assert result.exit_code == 2
+    assert "queues" in result.stderr
+    result = shop.run("jobs", "list", "--quue", "mail")
+    assert result.exit_code == 2
+    assert "--queue" in result.stderr
+
+
+def test_a_store_that_does_not_exist_is_an_error_not_an_empty_store(shop: Shop) -> None:
+    result = shop.run("--store", "sqlite:///nowhere.db", "queues")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: There is no database")
+    assert result.stdout == ""
+    assert not Path("nowhere.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("sqlit:///a.db", 'Did you mean "sqlite"?'),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///missing/a.db", "does not exist"),
+        ("sqlite:///text.db", "not an SQLite database"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_clear_line(shop: Shop, url: str, says: str) -> None:
+    Path("text.db").write_text("this is a letter, not a database " * 100)
+    result = shop.run("--store", url, "enqueue", "send", "to=a")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert says in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("app", "says"),
+    [
+        ("", "needs your application"),
+        ("nocolon", "module:attribute"),
+        ("no_such_module:yard", "There is no module no_such_module"),
+        ("{module}:yrd", 'Did you mean "yard"?'),
+        ("{module}:not_a_yard", "is a int, not a Jobyard"),
+        ("broken:yard", "ZeroDivisionError"),
+        ("needs_more:yard", "no_such_dependency"),
+    ],
+)
+def test_an_app_that_cannot_be_used_says_why(shop: Shop, app: str, says: str) -> None:
+    Path("broken.py").write_text("1 / 0")
+    Path("needs_more.py").write_text("import no_such_dependency")
+    result = shop.run("enqueue", "send", "to=a", JOBYARD_APP=app.format(module=shop.module))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_apps_own_store_is_used_unless_one_is_given(shop: Shop) -> None:
+    job_id = shop.run("enqueue", "send", "to=a").stdout.strip()
+    other_id = shop.run("--store", "sqlite:///other.db", "enqueue", "send", "to=a").stdout.strip()
+    assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [job_id]
+    assert [job["id"] for job in shop.json("--store", "sqlite:///other.db", "jobs", "list")["jobs"]] == [other_id]
+    by_variable = shop.run("jobs", "list", JOBYARD_STORE="sqlite:///other.db")
+    assert other_id in by_variable.stdout
+
+
+def test_an_unknown_variable_warns_and_the_command_goes_on(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+    result = shop.run("queues", JOBYARD_STROE="x")
+    assert result.exit_code == 0
+    assert "Did you mean JOBYARD_STORE?" in result.stderr
+
+
+def test_settings_are_told_apart_and_documented() -> None:
+    assert len({setting.variable for setting in SETTINGS}) == len(SETTINGS)
+    assert all(setting.doc.endswith(".") for setting in SETTINGS)
+    assert unknown_variables({setting.variable: "x" for setting in SETTINGS}) == []
+    assert unknown_variables({"JOBYARD_X": "1"}, [Setting(variable="JOBYARD_X", doc="x")]) == []
+
+
+def test_every_flag_of_the_settings_exists_and_reads_its_variable() -> None:
+    options = {
+        option: parameter
+        for command in (cli, *COMMANDS.values())
+        for parameter in command.params
+        for option in parameter.opts
+        if parameter.envvar
+    }
+    flags = {setting.flag: setting.variable for setting in SETTINGS if setting.flag}
+    assert {option: parameter.envvar for option, parameter in options.items()} == flags
+
+
+@pytest.mark.parametrize("level", ["WARN", "Info", "error,store=debug", "worker=critical", ""])
+def test_log_levels_as_people_write_them(shop: Shop, level: str) -> None:
+    shop.enqueue("fail")
+    assert shop.run("queues", LOG_LEVEL=level).exit_code == 0
+
+
+@pytest.mark.parametrize("level", ["loud", "worker=loud", "wroker=debug"])
+def test_a_log_level_that_is_none_is_refused(shop: Shop, level: str) -> None:
+    result = shop.run("--log-level", level, "queues")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+
+
+def test_an_unexpected_error_is_one_line_and_debug_shows_where(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def burst(_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("jobyard.cli.session.make_store", burst)
+    quiet = shop.run("--store", "memory://", "queues")
+    assert (quiet.exit_code, "Traceback" in quiet.stderr) == (1, False)
+    assert "error: unexpected RuntimeError: a bug" in quiet.stderr
+    assert "Traceback" in shop.run("--store", "memory://", "--log-level", "debug", "queues").stderr
+
+
+def test_a_closed_pipe_is_no_error(shop: Shop) -> None:
+    for number in range(50):
+        shop.enqueue("send", {"to": str(number) * 5000})
+    command = f"{JOBYARD} jobs list --json | head -c 1"
+    result = subprocess.run(
+        command, check=False, shell=True, cwd=shop.folder, env=shop.environment(), capture_output=True, text=True
+    )
+    assert (result.stdout, result.stderr) == ("{", "")
+
+
+def test_colour_and_tables_only_on_a_terminal(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+    assert "\x1b" not in shop.run("jobs", "list").stdout
+    with shop.on_terminal("jobs", "list") as terminal:
+        assert terminal.end() == 0
+        assert "\x1b[33mPENDING" in terminal.seen
+    with shop.on_terminal("jobs", "list", NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+        assert "PENDING" in terminal.seen
+        assert "\x1b[33m" not in terminal.seen

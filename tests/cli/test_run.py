@@ -1,0 +1,144 @@
+"""`jobyard run` and `jobyard sandboxd`, with a daemon that runs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from tests.cli.support import Shop, shop
+from tests.support import ROOT
+
+from jobyard.app import sandbox
+from jobyard.cli.commands import sandboxd
+
+__all__ = ["shop"]
+
+
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("fake") / "sandbox.sock"
+    words = [sys.executable, "-m", "tests.sandbox.fake", "--socket", str(path)]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 20
+        while not path.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield str(path)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def run(shop: Shop, socket: str, *words: str, program: str = "out hello", stdin: str = "") -> Result:
+    Path("program.py").write_text(program)
+    return shop.run("run", *words, stdin=stdin, JOBYARD_SANDBOX__SOCKET=socket, JOBYARD_APP="")
+
+
+def test_the_output_is_the_programs_and_the_summary_is_apart(shop: Shop, socket: str) -> None:
+    result = run(shop, socket, "program.py", program="cat\nerr oops\nexit 3", stdin="typed")
+    assert (result.exit_code, result.stdout) == (3, "typed")
+    assert result.stderr.startswith("oops\njobyard: RUNTIME_ERROR, exit code 3, ")
+    assert result.stderr.endswith("ms, processor 1.0 ms, memory 1.0 MB, tier A\n")
+
+
+def test_arguments_are_the_programs_own_also_those_that_look_like_options(shop: Shop, socket: str) -> None:
+    result = run(shop, socket, "program.py", "a", "--time", "-x", "--", "-y", program="args")
+    assert (result.exit_code, result.stdout) == (0, "a --time -x -- -y")
+
+
+def test_limits_files_and_what_comes_back(shop: Shop, socket: str) -> None:
+    Path("data.txt").write_text("17")
+    words = ("--time", "0.2", "--file", "data.txt", "--collect", "made/out.txt", "program.py")
+    result = run(shop, socket, *words, program="files\nkeep\nsleep 5")
+    assert (result.exit_code, result.stdout) == (137, "data.txt=17")
+    assert "TIME_LIMIT, signal 9, " in result.stderr
+    assert Path("made/out.txt").read_text() == "kept"
+    cut = run(shop, socket, "--output", "3", "program.py")
+    assert (cut.stdout, "OUTPUT_LIMIT" in cut.stderr, "stdout was cut" in cut.stderr) == ("hel", True, True)
+
+
+def test_for_programs_there_is_json(shop: Shop, socket: str) -> None:
+    result = run(shop, socket, "--json", "program.py")
+    assert json.loads(result.stdout)["stdout"] == "hello\n"
+
+
+def test_what_does_not_compile_says_so(shop: Shop, socket: str) -> None:
+    result = run(shop, socket, "program.py", program="compile 1")
+    assert (result.exit_code, "COMPILE_ERROR" in result.stderr) == (126, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("program.txt",), 2, "give --language"),
+        (("none.py",), 2, "does not exist"),
+        (("--time", "0", "program.py"), 125, "limits.time_seconds: A number from 0.001 to 30 is taken"),
+        (("--time", "nan", "program.py"), 125, "limits.time_seconds"),
+        (("--memory", "-1", "program.py"), 125, "limits.memory_mb"),
+        (("--collect", "../x", "program.py"), 125, "collect.0"),
+        (("--file", "none.txt", "program.py"), 125, "none.txt cannot be read"),
+        (("binary.py",), 125, "is not UTF-8"),
+        (("empty.py",), 125, "at least one character"),
+    ],
+)
+def test_what_is_refused(shop: Shop, socket: str, words: tuple[str, ...], code: int, says: str) -> None:
+    Path("program.txt").write_text("x")
+    Path("binary.py").write_bytes(b"\xff")
+    Path("empty.py").write_text("")
+    result = run(shop, socket, *words)
+    assert (result.exit_code, says in result.stderr) == (code, True), result.stderr
+    assert result.stdout == ""
+
+
+def test_what_could_not_be_run_has_an_exit_code_of_its_own(shop: Shop, socket: str) -> None:
+    result = run(shop, socket, "program.py", program="refuse SPAWN_FAILED")
+    assert (result.exit_code, result.stderr) == (125, "jobyard: not run: SPAWN_FAILED: as asked for\n")
+
+
+def test_without_a_socket_a_daemon_is_started_for_the_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(sandbox, "DAEMON", "tests.sandbox.fake")
+    result = run(shop, "", "program.py")
+    assert (result.exit_code, result.stdout) == (0, "hello\n"), result.stderr
+    monkeypatch.setattr(sandbox, "DAEMON", "tests.no_such_module")
+    result = run(shop, "", "program.py")
+    assert result.exit_code == 125
+    assert result.stderr.splitlines()[-1].startswith("jobyard: not run: SANDBOX_UNAVAILABLE: ")
+    assert "no_such_module" in result.stderr.splitlines()[-1]
+
+
+def test_whoever_opens_the_store_last_the_queue_of_programs_keeps_its_hour(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("queues:\n  code:\n    max_per_group: 2\n")
+    shop.work_off()
+    [queue] = [each for each in shop.json("queues")["queues"] if each["name"] == "code"]
+    assert (queue["settings"]["max_per_group"], queue["settings"]["keep_seconds"]) == (2, 3600)
+
+
+def test_sandboxd_goes_on_as_the_daemon_without_our_secrets(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[list[str], dict[str, str]]] = []
+
+    def execve(path: str, words: list[str], environment: dict[str, str]) -> None:
+        seen.append((words, environment))
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    variables = {"JOBYARD_STORE": "redis://:secret@host", "JOBYARD_SANDBOX__ALLOW_USERS": "root, 12345"}
+    result = shop.run("sandboxd", "--socket", "/s", "--min-tier", "A", "--slots", "3", "--json", **variables)
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"socket": "/s"})
+    [(words, environment)] = seen
+    assert words[1:] == [
+        *("-m", sandbox.DAEMON, "--socket", "/s", "--min-tier", "A", "--slots", "3"),
+        *("--allow-uid", "0", "--allow-uid", "12345"),
+    ]
+    assert environment["NOTIFY_SOCKET"] == "/run/systemd/notify"
+    assert not any("secret" in value for value in environment.values())
+    assert shop.run("sandboxd", "--min-tier", "Z").exit_code == 2
+    refused = shop.run("sandboxd", JOBYARD_SANDBOX__ALLOW_USERS="nobody-of-that-name")
+    assert (refused.exit_code, "there is no user" in refused.stderr) == (1, True)
+    assert sandboxd.USUAL_SOCKET == "/run/jobyard/sandbox.sock"

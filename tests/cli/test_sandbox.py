@@ -1,0 +1,129 @@
+"""`jobyard sandbox` as people see it: the table, JSON, exit codes, and daemons that are not there."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.sandbox.attacking import settings
+from tests.sandbox.machine import offers
+from tests.support import ROOT
+
+from jobyard.cli import cli
+from jobyard.sandbox.attacks.own import own_daemon
+
+needs_a_sandbox = pytest.mark.skipif(
+    not any(offers(setting) for setting in settings() if not setting.as_ordinary and not setting.without),
+    reason="this machine offers no tier",
+)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["sandbox", *words])
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Path]:
+    """A daemon that runs nothing: whatever it answers is not what an attack expects."""
+    socket = tmp_path / "fake.sock"
+    words = [sys.executable, "-m", "tests.sandbox.fake", "--socket", str(socket)]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 20
+        while not socket.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield socket
+        process.kill()
+
+
+@needs_a_sandbox
+def test_the_table_says_what_was_held() -> None:
+    answer = run("selftest", "--only", "12,49,reading past")
+    assert answer.exit_code == 0, answer.output
+    lines = [line.split("\t") for line in answer.stdout.splitlines() if "\t" in line]
+    assert lines[0] == ["#", "attack", "expected", "seen", "ms", "verdict"]
+    assert [line[0] for line in lines[1:]] == ["12", "49", "79"]
+    assert all("held" in line[5] for line in lines[1:])
+    assert "3 held, 0 not held" in answer.stdout
+
+
+@needs_a_sandbox
+def test_programs_get_the_same_as_json() -> None:
+    answer = run("selftest", "--only", "49", "--json")
+    told = json.loads(answer.stdout)
+    assert (told["contained"], told["attacks"][0]["number"], told["attacks"][0]["contained"]) == (True, 49, True)
+    assert told["tier"] in {"A", "B", "C"}
+
+
+@needs_a_sandbox
+def test_the_status_says_tier_languages_and_pool() -> None:
+    answer = run("status")
+    assert answer.exit_code == 0, answer.output
+    assert answer.stdout.startswith("daemon     started for this")
+    assert "\ntier       " in answer.stdout
+    assert "language   python" in answer.stdout
+    assert json.loads(run("status", "--json").stdout)["tier"] in {"A", "B", "C"}
+
+
+def test_what_is_not_held_ends_with_1(fake: Path) -> None:
+    answer = run("selftest", "--socket", str(fake), "--only", "49,118")
+    assert answer.exit_code == 1
+    assert "NOT HELD" in answer.stdout
+    assert "0 held, 1 not held, 1 not here" in answer.stdout
+    assert "#49 sys.exit(300)" in answer.stdout
+
+
+def test_the_configured_daemon_is_asked(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobyard.yaml").write_text(f"sandbox:\n  socket: {fake}\n")
+    monkeypatch.chdir(tmp_path)
+    answer = run("status")
+    assert answer.stdout.startswith(f"daemon     {fake}, pid ")
+    assert "language   c" in answer.stdout
+
+
+def test_a_daemon_that_cannot_be_started_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(inspect.unwrap(own_daemon).__kwdefaults__, "command", ("/no/such/python",))
+    answer = run("status")
+    assert answer.exit_code == 1
+    assert "the sandbox daemon cannot be started: No such file or directory: /no/such/python" in answer.output
+
+
+def test_another_status_for_another_daemon(fake: Path) -> None:
+    told = json.loads(run("status", "--socket", str(fake), "--json").stdout)
+    assert [language["name"] for language in told["languages"]] == ["python", "c"]
+
+
+def test_a_daemon_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+    for words in (("status",), ("selftest",)):
+        answer = run(*words, "--socket", str(tmp_path / "none.sock"))
+        assert answer.exit_code == 1
+        assert "No sandbox daemon answers at" in answer.output
+        assert "Traceback" not in answer.output
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    assert "matches no attack" in run("selftest", "--only", "no-such-thing").output
+    assert "leave out --socket" in run("selftest", "--socket", "/x", "--tier", "A").output
+    assert run("selftest", "--tier", "D").exit_code == 2
+
+
+@needs_a_sandbox
+def test_told_to_end_it_leaves_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    words = [sys.executable, "-m", "jobyard", "sandbox", "selftest"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("1\t"):
+                break
+        process.terminate()
+        process.stdout.read()
+        assert process.wait(20) == 143
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,128 @@
+"""The worker as a process: it runs, drains on a signal, hands back on the second."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from tests.cli.support import PATIENCE_SECONDS, Shop, shop
+
+from jobyard import Jobyard
+
+__all__ = ["shop"]
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    pytest.fail(f"ended without {text!r}")
+
+
+def test_until_empty_runs_everything_and_ends(shop: Shop) -> None:
+    jobs = [shop.enqueue("send", {"to": str(number)}) for number in range(5)]
+    delayed = shop.enqueue("send", {"to": "later"}, delay=600)
+    result = shop.run("worker", "--until-empty", "--concurrency", "3", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["completed"] == 5
+    states = {job["id"]: job["state"] for job in shop.json("jobs", "list")["jobs"]}
+    assert states == {**dict.fromkeys(jobs, "COMPLETED"), delayed: "PENDING"}
+
+
+def test_it_takes_only_the_queues_it_is_told(shop: Shop) -> None:
+    mail = shop.enqueue("send", {"to": "a"})
+    other = shop.enqueue("send", {"to": "b"}, queue="other")
+    assert shop.run("worker", "--until-empty", "--queue", "other").exit_code == 0
+    assert shop.json("jobs", "show", mail)["state"] == "PENDING"
+    assert shop.json("jobs", "show", other)["state"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "says"),
+    [
+        (("--concurrency", "0"), {}, "concurrency must be"),
+        (("--lease-seconds", "0"), {}, "lease_seconds must be"),
+        (("--shutdown-timeout", "-1"), {}, "shutdown_timeout must be"),
+        ((), {"QUEUE_CONCURRENCY": "100000"}, "concurrency must be"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    shop: Shop, words: tuple[str, ...], environment: dict[str, str], says: str
+) -> None:
+    result = shop.run("worker", *words, **environment)
+    assert result.exit_code == 1
+    assert says in result.stderr
+
+
+def test_a_worker_told_to_stop_from_elsewhere_ends_well(shop: Shop) -> None:
+    async def told(yard: Jobyard) -> bool:
+        for worker in await yard.store.workers():
+            await yard.operate.control_worker(worker.id, "stop")
+            return True
+        return False
+
+    with shop.start("worker", "--json") as worker:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not shop.do(told):
+            assert time.monotonic() < deadline
+            assert worker.poll() is None
+        output, errors = worker.communicate(timeout=PATIENCE_SECONDS)
+        assert worker.returncode == 0, errors
+        assert json.loads(output)["completed"] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_hands_back_and_ends_well_on_a_signal(shop: Shop, number: signal.Signals) -> None:
+    shop.enqueue("hang")
+    with shop.start("worker", "--shutdown-timeout", "0") as worker:
+        wait_for_line(worker, "hanging")
+        worker.send_signal(number)
+        _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
+    assert worker.returncode == 0
+    assert "1 jobs handed back" in errors
+    assert "INFO    shop: the handler speaks" in errors
+    assert "Traceback" not in errors
+    (job,) = shop.json("jobs", "list")["jobs"]
+    assert (job["state"], job["attempt"]) == ("PENDING", 0)
+
+
+def test_a_second_signal_does_not_wait(shop: Shop) -> None:
+    shop.enqueue("hang")
+    with shop.start("worker", "--shutdown-timeout", "600") as worker:
+        wait_for_line(worker, "hanging")
+        # Of two kinds: waiting signals of one kind would be delivered as one.
+        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGINT)
+        _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
+    assert worker.returncode == 0
+    assert "1 jobs handed back" in errors
+
+
+def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:
+    shop.enqueue("hang", group="g")
+    with shop.start("worker", "--concurrency", "7", "--queue", "slow", "--shutdown-timeout", "0") as worker:
+        wait_for_line(worker, "hanging")
+        (job,) = shop.json("running")["running"]
+        assert (job["kind"], job["queue"], job["group"], job["attempt"]) == ("hang", "slow", "g", 1)
+        assert job["elapsed_seconds"] >= 0
+        assert job["progress"]["percent"] == 10
+        (info,) = shop.json("workers")["workers"]
+        assert info["id"] == job["worker"]
+        assert (info["pid"], info["concurrency"], info["queues"]) == (worker.pid, 7, ["slow"])
+        assert "10% hanging" in shop.run("running").stdout
+        assert info["id"] in shop.run("workers").stdout
+        assert shop.json("running", "--queue", "mail")["running"] == []
+        cancelled = shop.run("jobs", "cancel", job["id"], "--reason", "enough")
+        assert cancelled.exit_code == 0
+
+
+def test_a_health_port_in_use_is_an_error(shop: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = shop.run("worker", "--health-port", str(taken.getsockname()[1]))
+    assert result.exit_code == 1
+    assert "Choose another with --health-port." in result.stderr

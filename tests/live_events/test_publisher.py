@@ -1,0 +1,305 @@
+"""What one process does to jobs is heard in another, and costs next to nothing while nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import ROOT, Events, Watched, eventually
+
+from jobyard import Cancel, Context, Jobyard
+from jobyard.config.store_factory import make_store
+from jobyard.domain import events as e
+from jobyard.domain.job import Ending, Progress, State
+from jobyard.domain.lease import Lease
+from jobyard.domain.retry import DEFAULT_BACKOFF
+from jobyard.errors import StoreUnavailable
+from jobyard.live_events import publisher as module
+from jobyard.live_events.event import COLLECTION, LISTENERS, NOTICE_SECONDS, Hint, What, unpack
+from jobyard.live_events.publisher import MOST_HINTS, Feed
+from jobyard.observability.composite import Several
+from jobyard.ports.store import Store
+
+ELSEWHERE = """
+import asyncio, sys, time
+from jobyard import Context, Jobyard
+
+yard = Jobyard(sys.argv[1])
+
+@yard.job()
+async def work(ctx: Context) -> None:
+    for number in range(20):
+        await ctx.progress(number, data={"at": time.time()})
+        await asyncio.sleep(0.06)
+
+async def main() -> None:
+    async with yard, yard.worker():
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def told(store: Store) -> list[Hint]:
+    return [hint for record in await store.fetch_all(COLLECTION) for hint in unpack(record.data)]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Watched]:
+    store = make_store("memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db")
+    await store.open()
+    yield Watched(store)
+    await store.close()
+
+
+@pytest.fixture
+async def heard(watched: Watched) -> AsyncIterator[Feed]:
+    """A feed to which somebody listens."""
+    store = watched.as_store()
+    await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+    feed = Feed(store, "source")
+    await feed.start()
+    await eventually(lambda: feed.is_heard)
+    yield feed
+    await feed.stop()
+    await feed.stop()
+
+
+@contextlib.contextmanager
+def worker_elsewhere(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", ELSEWHERE, url], env={"PYTHONPATH": str(ROOT / "src")})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_progress_in_one_process_is_soon_seen_in_another(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Jobyard(url) as yard:
+
+        @yard.job()
+        async def work(ctx: Context) -> None: ...
+
+        await yard.store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+        with worker_elsewhere(url) as process:
+            await work.enqueue()
+            late: dict[float, float] = {}
+
+            async def ended() -> bool:
+                assert process.poll() is None
+                hints = await told(yard.store)
+                for hint in hints:
+                    if hint.what is What.PROGRESS:
+                        late.setdefault(hint.percent or 0.0, time.time() - hint.data["at"])
+                return any(hint.what is What.COMPLETED for hint in hints)
+
+            await eventually(ended, 30)
+    assert len(late) >= 10
+    assert sorted(late.values())[len(late) // 2] < 0.1
+    assert max(late.values()) < 0.9
+
+
+async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
+    store = watched.as_store()
+    await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+    async with Jobyard(store=store, observer=Events()) as yard:
+        # Without a pause the next attempt may start before the answer about this one is here: hints are no history.
+        @yard.job(max_attempts=2, backoff=0.3, group="g")
+        async def shaky(ctx: Context) -> None:
+            await ctx.progress(50, "half", {"rows": 1})
+            if ctx.attempt == 1:
+                raise RuntimeError("no")
+
+        @yard.job()
+        async def leaves(ctx: Context) -> Cancel:
+            return Cancel("enough")
+
+        async with yard.worker():
+            before = await store.now()
+            first = await shaky.enqueue()
+            await first.result(10)
+            second = await leaves.enqueue()
+            await eventually(lambda: second_ended(yard, second.id))
+        hints = await told(store)
+    of_first = [hint for hint in hints if hint.job_id == first.id]
+    assert [hint.what for hint in of_first] == [
+        *(What.STARTED, What.PROGRESS, What.RETRYING),
+        *(What.STARTED, What.PROGRESS, What.COMPLETED),
+    ]
+    assert [hint.attempt for hint in of_first] == [1, 1, 1, 2, 2, 2]
+    assert {(hint.kind, hint.queue, hint.group) for hint in of_first} == {("shaky", "default", "g")}
+    assert (of_first[1].percent, of_first[1].message, of_first[1].data) == (50, "half", {"rows": 1})
+    assert (of_first[2].state, of_first[2].reason) == (State.PENDING, "no")
+    assert [(hint.what, hint.reason) for hint in hints if hint.job_id == second.id][1:] == [(What.CANCELLED, "enough")]
+    assert all(before - 100 <= hint.at <= before + 60_000 for hint in hints)
+
+
+async def second_ended(yard: Jobyard, job_id: str) -> bool:
+    return (await yard.get(job_id)).state.is_final
+
+
+async def test_nothing_is_written_while_nobody_listens(watched: Watched) -> None:
+    async with Jobyard(store=watched.as_store()) as yard:
+
+        @yard.job()
+        async def work(ctx: Context) -> None:
+            await ctx.progress(50)
+
+        async with yard.worker():
+            await eventually(lambda: watched.calls["fetch_all"] >= 1)
+            began, asked = time.monotonic(), watched.calls["fetch_all"]
+            while time.monotonic() < began + 1:
+                await (await work.enqueue()).result(10)
+            busy = watched.calls["fetch_all"] - asked
+            assert busy <= (time.monotonic() - began) / NOTICE_SECONDS + 1
+            began, asked = time.monotonic(), watched.calls["fetch_all"]
+            await eventually(lambda: watched.calls["fetch_all"] >= asked + 3)
+            assert time.monotonic() - began > 2, "nothing to tell: once a second"
+    assert watched.calls["put"] == 0
+
+
+async def test_what_happens_right_after_somebody_begins_to_listen_is_told(watched: Watched) -> None:
+    store, feed = watched.as_store(), Feed(watched.as_store(), "source")
+    await feed.start()
+    for turn in range(3):
+        await eventually(lambda: feed.wants_each_job)  # its last look is too long ago to be relied on
+        await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+        feed.tell(Hint(what=What.ENQUEUED, job_id=f"job {turn}"))
+        await eventually(lambda turn=turn: last_told(store, f"job {turn}"), 0.5)  # type: ignore[misc]
+        await store.remove(LISTENERS, "me")
+        await eventually(lambda: not feed.is_heard)
+    await feed.stop()
+
+
+async def last_told(store: Store, job_id: str) -> bool:
+    return [hint.job_id for hint in await told(store)][-1:] == [job_id]
+
+
+async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, feed = watched.as_store(), Feed(watched.as_store(), "source")
+    fetch_all, asked, go_on = watched.fetch_all, asyncio.Event(), asyncio.Event()
+
+    async def slow(*words: Any) -> Any:
+        found = await fetch_all(*words)  # nobody, at this moment
+        asked.set()
+        await go_on.wait()
+        return found
+
+    await feed.look()  # begins
+    monkeypatch.setattr(watched, "fetch_all", slow, raising=False)
+    await feed.start()
+    await asked.wait()
+    await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+    began = time.monotonic()
+    await eventually(lambda: time.monotonic() > began + NOTICE_SECONDS)
+    feed.tell(Hint(what=What.ENQUEUED, job_id="a"))
+    monkeypatch.setattr(watched, "fetch_all", fetch_all, raising=False)
+    go_on.set()
+    await eventually(lambda: last_told(store, "a"), 0.5)
+    await feed.stop()
+
+
+async def test_it_falls_silent_when_the_last_listener_goes(heard: Feed, watched: Watched) -> None:
+    store = watched.as_store()
+    heard.tell(Hint(what=What.ENQUEUED, job_id="a"))
+    await eventually(lambda: told(store))
+    await store.remove(LISTENERS, "me")
+    await eventually(lambda: not heard.is_heard)
+    puts = watched.calls["put"]
+    heard.tell(Hint(what=What.ENQUEUED, job_id="b"))
+    await heard.stop()
+    assert watched.calls["put"] == puts
+
+
+async def test_hints_of_one_moment_leave_together_and_the_latest_progress_counts(heard: Feed, watched: Watched) -> None:
+    store = watched.as_store()
+    for percent in range(50):
+        heard.tell(Hint(what=What.PROGRESS, job_id="a", percent=percent))
+        heard.tell(Hint(what=What.PROGRESS, job_id="b", percent=percent))
+    hints = await eventually(lambda: told(store))
+    assert [(hint.job_id, hint.percent) for hint in hints] == [("a", 49), ("b", 49)]
+    assert all(hint.at for hint in hints)
+    assert len(await store.fetch_all(COLLECTION)) == 1
+
+
+async def test_what_is_too_much_is_dropped_and_said(heard: Feed, watched: Watched) -> None:
+    store = watched.as_store()
+    for number in range(3 * MOST_HINTS):
+        heard.tell(Hint(what=What.STARTED, job_id=str(number)))
+    wanted_when_full = heard.wants_each_job
+    hints = await eventually(lambda: told(store))
+    assert [hint.what for hint in hints] == [What.STARTED] * MOST_HINTS + [What.RESYNC]
+    assert (wanted_when_full, heard.wants_each_job) == (False, True)
+    # Another flood right after it: what was dropped is said later, though nothing more is told.
+    for number in range(3 * MOST_HINTS):
+        heard.tell(Hint(what=What.STARTED, job_id=str(number)))
+
+    async def resyncs() -> bool:
+        return [hint.what for hint in await told(store)].count(What.RESYNC) == 2
+
+    await eventually(resyncs)
+
+
+async def test_a_store_that_is_away_stops_nobody(heard: Feed, watched: Watched) -> None:
+    store = watched.as_store()
+    watched.failing, watched.failing_verbs = StoreUnavailable("away"), ("put", "fetch_all")
+    heard.tell(Hint(what=What.ENQUEUED, job_id="lost"))
+    puts = watched.calls["put"]
+    await eventually(lambda: watched.calls["put"] > puts)
+    watched.failing = None
+
+    async def is_said() -> bool:
+        hints = await told(store)
+        return [hint.what for hint in hints] == [What.RESYNC]
+
+    await eventually(is_said)
+
+
+async def test_other_threads_may_tell(heard: Feed, watched: Watched) -> None:
+    hint = Hint(what=What.ENQUEUED, job_id="a")
+    thread = threading.Thread(target=heard.tell, args=(hint,))
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    hints = await eventually(lambda: told(watched.as_store()))
+    assert [hint.job_id for hint in hints] == ["a"]
+
+
+async def test_what_waits_leaves_before_the_end(heard: Feed, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PUBLISH_EVERY_SECONDS", 0.2)
+    heard.tell(Hint(what=What.ENQUEUED, job_id="a"))
+    await eventually(lambda: told(watched.as_store()))
+    heard.tell(Hint(what=What.ENQUEUED, job_id="b"))
+    await heard.stop()
+    assert [hint.job_id for hint in await told(watched.as_store())] == ["a", "b"]
+
+
+def test_each_observer_is_told_what_it_wants() -> None:
+    all_, few = Events(), Events()
+    few.wants_each_job = False
+    several = Several(all_, few)
+    assert several.wants_each_job
+    lease = Lease("a", 1, "t", "k", "q", None, 0, 1, 3, 0, b"{}", None, None, DEFAULT_BACKOFF)
+    told: list[e.Event] = [
+        e.JobStarted(lease),
+        e.JobReported(lease, Progress(percent=1)),
+        e.JobSettled(lease, State.COMPLETED, None, None, 1.0),
+        e.JobSettled(lease, State.FAILED, Ending.ERROR, "no", 1.0),
+        e.WorkerStopped("w", 0),
+    ]
+    for event in told:
+        several.observe(event)
+    kinds: tuple[type[e.Event], ...] = (e.JobStarted, e.JobReported, e.JobSettled, e.WorkerStopped)
+    assert [len(all_.of(kind)) for kind in kinds] == [1, 1, 2, 1]
+    assert [len(few.of(kind)) for kind in kinds] == [0, 0, 1, 1]

@@ -1,0 +1,50 @@
+"""What is said, how loudly, and how often: an outage fills no log, and what somebody wanted is no fault."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from jobyard.domain import events as e
+from jobyard.domain.job import Ending, State
+from jobyard.domain.lease import Lease
+from jobyard.domain.retry import DEFAULT_BACKOFF
+from jobyard.errors import StoreUnavailable
+from jobyard.observability import logs
+from jobyard.observability.logs import LogObserver
+
+
+def test_the_same_trouble_is_said_once_in_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("jobyard.observability.logs.time.monotonic", lambda: now)
+    observer = LogObserver()
+    caplog.set_level(logging.WARNING, "jobyard")
+
+    def errors() -> int:
+        return sum(record.levelno == logging.ERROR for record in caplog.records)
+
+    for doing in ("exchanging jobs", "renewing leases", "saying that it lives") * 10:
+        observer.observe(e.StoreTrouble(doing, StoreUnavailable("it is away"), 1.0))
+    assert errors() == 1
+    observer.observe(e.StoreTrouble("exchanging jobs", StoreUnavailable("it wants a password"), 1.0))
+    assert errors() == 2
+    now += logs.SAY_AGAIN_SECONDS
+    observer.observe(e.StoreTrouble("exchanging jobs", StoreUnavailable("it is away"), 1.0))
+    assert errors() == 3
+    observer.observe(e.StoreBack(12.0))
+    observer.observe(e.StoreTrouble("exchanging jobs", StoreUnavailable("it is away"), 1.0))
+    assert errors() == 4
+
+
+@pytest.mark.parametrize(
+    ("to", "ending", "level"),
+    [(State.FAILED, Ending.ERROR, logging.ERROR), (State.CANCELLED, Ending.CANCELLED, logging.INFO)],
+)
+def test_how_loudly_an_end_is_told(caplog: pytest.LogCaptureFixture, to: State, ending: Ending, level: int) -> None:
+    lease = Lease("a", 1, "t", "k", "q", None, 0, 1, 3, 0, b"{}", None, None, DEFAULT_BACKOFF)
+    caplog.set_level(logging.DEBUG, "jobyard")
+    LogObserver().observe(e.JobSettled(lease, to, ending, "as somebody wished", 1.0))
+    assert [record.levelno for record in caplog.records] == [level]

@@ -1,0 +1,56 @@
+"""The audit log says who changed what, in order, and stays small per entry."""
+
+from __future__ import annotations
+
+from tests.support import Watched
+
+from jobyard.domain.access import OWNER, Principal, Role
+from jobyard.errors import StoreUnavailable
+from jobyard.operations.audit import MAX_DETAILS_BYTES, TRIM_EVERY, Audit
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
+
+
+async def test_entries_are_read_in_the_order_they_were_written() -> None:
+    clock = ManualClock()
+    audit = Audit(MemoryStore(clock))
+    ann = Principal(id="a1", name="ann", role=Role.OPERATOR)
+    first = await audit.record(ann, "queue.pause", "builds", {"group": "acme"})
+    clock.advance(2)
+    second = await audit.record(OWNER, "token.create", "t1")
+    entries = await audit.read()
+    assert [entry.number for entry in entries] == [first, second]
+    assert (entries[0].principal, entries[0].name, entries[0].role) == ("a1", "ann", Role.OPERATOR)
+    assert (entries[0].action, entries[0].target, entries[0].details) == ("queue.pause", "builds", {"group": "acme"})
+    assert entries[1].at - entries[0].at == 2000
+    assert await audit.read(after=first) == entries[1:]
+    assert await audit.read(limit=1) == entries[:1]
+
+
+async def test_an_entry_is_small() -> None:
+    audit = Audit(MemoryStore(ManualClock()))
+    await audit.record(OWNER, "jobs.cancel", "", {"ids": ["x" * 36] * 1000})
+    [entry] = await audit.read()
+    assert entry.details == {"left_out": f"more than {MAX_DETAILS_BYTES} bytes"}
+
+
+async def test_the_newest_entries_are_kept() -> None:
+    store = Watched(MemoryStore(ManualClock()))
+    audit = Audit(store.as_store(), keep=5)
+    written = [await audit.record(OWNER, "queue.pause", str(number)) for number in range(TRIM_EVERY + 20)]
+    entries = await audit.read(limit=1000)
+    assert [entry.number for entry in entries] == written[-len(entries) :]
+    assert 5 <= len(entries) <= 5 + TRIM_EVERY
+    assert store.calls["trim"] == 2, "not with each entry"
+
+
+async def test_an_entry_is_written_although_the_old_ones_cannot_be_removed() -> None:
+    store = Watched(MemoryStore(ManualClock()))
+    audit = Audit(store.as_store(), keep=1)
+    store.failing, store.failing_verbs = StoreUnavailable("it is away"), ("trim",)
+    for number in range(3):
+        await audit.record(OWNER, "queue.pause", str(number))
+    assert [entry.target for entry in await audit.read()] == ["0", "1", "2"]
+    store.failing = None
+    await audit.record(OWNER, "queue.pause", "3")
+    assert [entry.target for entry in await audit.read()] == ["3"]

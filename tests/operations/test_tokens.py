@@ -1,0 +1,176 @@
+"""Tokens are recognised, confined, revoked within a second, and never kept in clear."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support import Watched
+
+from jobyard.domain.access import Permission, Role
+from jobyard.errors import BadOption, StoreUnavailable
+from jobyard.operations.tokens import COLLECTION, REMEMBER_SECONDS, Tokens
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
+
+
+class Seconds:
+    """The process's clock, turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Watched:
+    return Watched(MemoryStore(clock))
+
+
+@pytest.fixture
+def seconds() -> Seconds:
+    return Seconds()
+
+
+@pytest.fixture
+def tokens(store: Watched, seconds: Seconds) -> Tokens:
+    return Tokens(store.as_store(), seconds)
+
+
+async def test_a_token_stands_for_its_principal(tokens: Tokens) -> None:
+    info, text = await tokens.create("ci", "submitter", queues=["builds"], groups=["acme"])
+    principal = await tokens.authenticate(text)
+    assert principal is not None
+    assert (principal.id, principal.name, principal.role) == (info.id, "ci", Role.SUBMITTER)
+    assert principal.reaches("builds", "acme")
+    assert not principal.reaches("builds", None)
+    assert not principal.reaches("other", "acme")
+    assert principal.may(Permission.SUBMIT)
+    assert not principal.may(Permission.OPERATE)
+
+
+async def test_two_of_the_same_name_could_not_be_told_apart(tokens: Tokens) -> None:
+    info, _ = await tokens.create("ci", Role.VIEWER)
+    with pytest.raises(BadOption, match="a token named ci already"):
+        await tokens.create("ci", Role.ADMIN)
+    assert [each.id for each in await tokens.list()] == [info.id]
+    await tokens.revoke(info.id)
+    await tokens.create("ci", Role.ADMIN)
+
+
+async def test_only_a_hash_of_the_secret_is_kept(tokens: Tokens, store: Watched) -> None:
+    info, text = await tokens.create("ci", Role.ADMIN)
+    secret = text.removeprefix(f"jy_{info.id}_")
+    assert len(secret) >= 40
+    record = await store.as_store().fetch(COLLECTION, info.id)
+    assert record is not None
+    assert secret.encode() not in record.data
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda text: "", lambda text: "jy_", lambda text: text[:-1], lambda text: text + "x", lambda text: text.upper(),
+    lambda text: text[:-1] + ("a" if text[-1] != "a" else "b"), lambda text: "jy_000000000000_" + text[16:],
+    lambda text: text + "\n", lambda text: "x" * 100_000, lambda text: "jy_é_" + text[16:],
+])  # fmt: skip
+async def test_what_is_not_the_token_is_not_let_in(tokens: Tokens, spoil) -> None:  # type: ignore[no-untyped-def]
+    _, text = await tokens.create("ci", Role.ADMIN)
+    assert await tokens.authenticate(spoil(text)) is None
+
+
+async def test_a_token_of_another_is_not_this_ones(tokens: Tokens) -> None:
+    one, first = await tokens.create("one", Role.VIEWER)
+    two, second = await tokens.create("two", Role.ADMIN)
+    assert await tokens.authenticate(first.replace(one.id, two.id)) is None
+    assert await tokens.authenticate(second) is not None
+
+
+async def test_a_token_revoked_elsewhere_stops_within_a_second(
+    tokens: Tokens, store: Watched, seconds: Seconds
+) -> None:
+    info, text = await tokens.create("ci", Role.ADMIN)
+    assert await tokens.authenticate(text)
+    assert await Tokens(store.as_store()).revoke(info.id)
+    seconds.now += REMEMBER_SECONDS
+    assert REMEMBER_SECONDS <= 1.0
+    assert await tokens.authenticate(text) is None
+
+
+async def test_a_token_revoked_here_stops_at_once(tokens: Tokens) -> None:
+    info, text = await tokens.create("ci", Role.ADMIN)
+    assert await tokens.authenticate(text)
+    assert await tokens.revoke(info.id)
+    assert await tokens.authenticate(text) is None
+    assert not await tokens.revoke(info.id)
+
+
+async def test_who_was_just_let_in_is_remembered_for_a_second(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
+    info, text = await tokens.create("ci", Role.ADMIN)
+    assert tokens.remembered(text.encode()) is None
+    principal = await tokens.authenticate(text)
+    assert tokens.remembered(text.encode()) == principal
+    assert tokens.remembered(text.encode() + b"x") is None
+    seconds.now += REMEMBER_SECONDS
+    assert tokens.remembered(text.encode()) is None
+    assert await tokens.authenticate(text)
+    assert await tokens.revoke(info.id)
+    assert tokens.remembered(text.encode()) is None
+
+
+async def test_a_token_ends_by_the_stores_clock(tokens: Tokens, clock: ManualClock, seconds: Seconds) -> None:
+    info, text = await tokens.create("ci", Role.ADMIN, expire_seconds=60)
+    assert info.expires_at == info.created_at + 60_000
+    assert await tokens.authenticate(text)
+    clock.advance(60)
+    seconds.now += 60
+    assert await tokens.authenticate(text) is None
+    assert await tokens.list() == []
+
+
+async def test_requests_share_one_look_at_the_store(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
+    _, text = await tokens.create("ci", Role.ADMIN)
+    await asyncio.gather(*(tokens.authenticate(text) for _ in range(100)))
+    await tokens.authenticate(text)
+    assert store.calls["fetch"] == 1
+    seconds.now += REMEMBER_SECONDS
+    await tokens.authenticate(text)
+    assert store.calls["fetch"] == 2
+
+
+async def test_whoever_gives_up_does_not_take_the_others_along(tokens: Tokens) -> None:
+    _, text = await tokens.create("ci", Role.ADMIN)
+    first = asyncio.ensure_future(tokens.authenticate(text))
+    second = asyncio.ensure_future(tokens.authenticate(text))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second is not None
+
+
+async def test_a_store_that_is_away_is_an_error_and_not_a_refusal(tokens: Tokens, store: Watched) -> None:
+    _, text = await tokens.create("ci", Role.ADMIN)
+    store.failing = StoreUnavailable("gone")
+    with pytest.raises(StoreUnavailable):
+        await tokens.authenticate(text)
+    store.failing = None
+    assert await tokens.authenticate(text)
+
+
+async def test_all_are_listed_however_many(tokens: Tokens) -> None:
+    made = [(await tokens.create(f"t{number}", Role.VIEWER))[0].id for number in range(1001)]
+    assert sorted(made) == sorted(info.id for info in await tokens.list())
+
+
+@pytest.mark.parametrize("bad", [
+    {"name": ""}, {"role": "root"}, {"queues": "builds"}, {"queues": [""]}, {"expire_seconds": 0},
+    {"expire_seconds": -1}, {"groups": ["g"] * 1001},
+])  # fmt: skip
+async def test_what_does_not_fit_is_refused(tokens: Tokens, bad: dict[str, object]) -> None:
+    with pytest.raises(BadOption):
+        await tokens.create(**{"name": "x", "role": "viewer", **bad})  # type: ignore[arg-type]
+    assert await tokens.list() == []

@@ -1,0 +1,34 @@
+"""A daemon for a whole file of tests, in the best tier that this machine offers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from jobyard.sandbox.attacks.own import Own, own_daemon
+from jobyard.sandbox.attacks.talk import Talk, talking
+
+SLOTS = (os.cpu_count() or 1) + 1  # one more than there is room for
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Own]:
+    loop, stack = asyncio.new_event_loop(), AsyncExitStack()
+    try:
+        yield loop.run_until_complete(stack.enter_async_context(own_daemon(slots=SLOTS)))
+    finally:
+        loop.run_until_complete(stack.aclose())
+        loop.close()
+
+
+@pytest.fixture
+async def talk(daemon: Own) -> AsyncIterator[Talk]:
+    async with talking(daemon.socket) as made:
+        state = await made.ready()
+        if state.tier is None:
+            pytest.skip(f"no sandbox here: {state.reason}")
+        yield made

@@ -1,0 +1,97 @@
+"""The tier is what the canaries say: a wall that has a hole is no wall, and the reason is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jobyard.sandbox.daemon import canaries, cgroups, languages, tiers
+from jobyard.sandbox.daemon.place import Place
+from jobyard.sandbox.daemon.sandbox import Options, Sandbox
+from jobyard.sandbox.protocol import Fault, Refused, Run, Tier
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="the tiers are tried as root")
+
+
+async def test_without_its_filter_a_tier_is_refused() -> None:
+    groups, why = cgroups.find()
+    if groups is None:
+        pytest.skip(why)
+    place = Place(Tier.A, languages.load(), groups, pool=0, without=["seccomp"])
+    try:
+        await place.open()
+        with pytest.raises(canaries.Escaped, match="make a namespace"):
+            await canaries.release(place)
+    finally:
+        await place.close()
+
+
+async def test_no_tier_is_a_reason_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "find", lambda: (None, "none today"))
+    with pytest.raises(tiers.NoTier) as refusal:
+        await tiers.choose(languages.load(), Tier.A, None)
+    assert "A: no control groups: none today" in str(refusal.value)
+    assert "B: below the least tier asked for, A" in str(refusal.value)
+
+
+async def test_a_daemon_without_a_tier_says_why_and_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "find", lambda: (None, "none today"))
+    sandbox = Sandbox(Options(min_tier=Tier.A))
+    await sandbox.start()
+    try:
+        state = sandbox.state()
+        assert (state.tier, state.languages) == (None, ())
+        assert "none today" in state.reason
+        answer = await sandbox.run(Run(id=3, language="python", source=b"print(1)"))
+        assert isinstance(answer, Refused)
+        assert (answer.fault, answer.id) == (Fault.SANDBOX_UNAVAILABLE, 3)
+        assert "none today" in answer.message
+    finally:
+        await sandbox.stop()
+
+
+async def test_only_languages_that_work_are_offered(tmp_path: Path) -> None:
+    path = tmp_path / "languages.yaml"
+    path.write_text(
+        """
+python:
+  version: [/usr/bin/python3, --version]
+  file: main.py
+  memory: address_space
+  self_test: {source: "print(1)", stdout: "1\\n"}
+wrong:
+  version: [/usr/bin/python3, --version]
+  file: main.py
+  memory: address_space
+  self_test: {source: "print(1)", stdout: "2\\n"}
+absent:
+  version: [/usr/bin/no-such-tool, --version]
+  file: main.x
+  memory: address_space
+  run: [/usr/bin/no-such-tool, main.x]
+  self_test: {source: "", stdout: ""}
+"""
+    )
+    sandbox = Sandbox(Options(min_tier=Tier.C, languages=path, pool=0))
+    await sandbox.start()
+    try:
+        state = sandbox.state()
+        assert [language.name for language in state.languages] == ["python"]
+        assert state.languages[0].version.startswith("Python 3")
+        assert "OK" in state.missing["wrong"]
+        assert "not installed" in state.missing["absent"] or "Python only" in state.missing["absent"]
+        answer = await sandbox.run(Run(id=1, language="wrong", source=b""))
+        assert isinstance(answer, Refused)
+        assert answer.fault is Fault.UNKNOWN_LANGUAGE
+    finally:
+        await sandbox.stop()
+
+
+@pytest.mark.parametrize("text", ["[", "python: {}", "python: {file: main.py, no_such_key: 1}", "- a"])
+def test_a_file_of_languages_that_cannot_be_read_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "languages.yaml"
+    path.write_text(text)
+    with pytest.raises(languages.BadLanguages, match=r"languages\.yaml"):
+        languages.load(path)

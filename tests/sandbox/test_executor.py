@@ -1,0 +1,346 @@
+"""Jobs of kind execute, through a worker and a store: results, verdicts, faults, batches, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.conformance.support import new
+from tests.sandbox.fake import FakeDaemon, daemon
+from tests.support import eventually
+
+from jobyard import Context, Jobyard, State
+from jobyard.domain.job import Job
+from jobyard.errors import BadInput
+from jobyard.executors.by_kind import ByKind
+from jobyard.executors.python.executor import PythonExecutor
+from jobyard.executors.sandbox.bounds import LEAST, MOST, Bounds, check
+from jobyard.executors.sandbox.client import Client
+from jobyard.executors.sandbox.executor import SandboxExecutor
+from jobyard.executors.sandbox.live_output import FOLLOWERS, OUTPUT, Live, Tap, unpack
+from jobyard.executors.sandbox.program import KIND, QUEUE, Order
+from jobyard.executors.sandbox.result import _output, as_json
+from jobyard.observability.logs import LogObserver
+from jobyard.ports.admin_store import Action
+from jobyard.ports.clock import SystemClock
+from jobyard.sandbox.daemon.requests import problem
+from jobyard.sandbox.protocol import File, Limits
+from jobyard.stores.memory import MemoryStore
+from jobyard.worker.worker import Worker
+
+
+class Scene:
+    def __init__(self, yard: Jobyard, worker: Worker, fake: FakeDaemon, executor: SandboxExecutor) -> None:
+        self.yard, self.worker, self.fake, self.executor = yard, worker, fake, executor
+
+    async def submit(self, order: Order | bytes | None, **options: Any) -> str:
+        private = msgspec.json.encode(order) if isinstance(order, Order) else order
+        job = new(kind=KIND, queue=QUEUE, private_payload=private, **options)
+        await self.yard.store.insert([job])
+        return job.id
+
+    async def end(self, order: Order | bytes | None, **options: Any) -> Job:
+        return await self.yard.read.end(await self.submit(order, **options), 10)
+
+
+def order(*lines: str, **given: Any) -> Order:
+    return Order(language="python", source="\n".join(lines), **given)
+
+
+def result(job: Job) -> dict[str, Any]:
+    assert job.state is State.COMPLETED, job.reason
+    assert job.result is not None
+    value: dict[str, Any] = msgspec.json.decode(job.result)
+    return value
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with daemon(tmp_path) as fake, opened(fake) as scene:
+        yield scene
+
+
+@asynccontextmanager
+async def opened(fake: FakeDaemon, patience: float = 2.0) -> AsyncIterator[Scene]:
+    store = MemoryStore(SystemClock())
+    yard = Jobyard(store=store)
+    client = Client(fake.path, patience_seconds=patience)
+    async with yard:
+        await client.start()
+        live = Live(store)
+        executor = SandboxExecutor(client, Bounds(), live)
+        worker = Worker(store, ByKind({KIND: executor}, PythonExecutor(yard.kinds)), LogObserver(), concurrency=4)
+        async with worker:
+            yield Scene(yard, worker, fake, executor)
+        await live.stop()
+        await client.stop()
+
+
+async def test_what_a_result_holds(scene: Scene) -> None:
+    job = await scene.end(order("out hello", "err oops", "exit 3"))
+    found = result(job)
+    assert {name: found[name] for name in ("stdout", "stderr", "exit_code", "verdict", "signal", "tier")} == {
+        "stdout": "hello\n",
+        "stderr": "oops\n",
+        "exit_code": 3,
+        "verdict": "RUNTIME_ERROR",
+        "signal": None,
+        "tier": "A",
+    }
+    assert found["truncated"] == {"stdout": False, "stderr": False}
+    assert 0 <= found["execution_time_ms"] < 1000
+    assert (found["cpu_time_ms"], found["memory_peak_bytes"]) == (1.0, 1 << 20)
+
+
+async def test_limits_that_are_hit_are_results_and_keep_what_was_written(scene: Scene) -> None:
+    slow = result(await scene.end(order("out begun", "sleep 30", limits=Limits(time_seconds=0.05))))
+    assert (slow["verdict"], slow["stdout"], slow["exit_code"]) == ("TIME_LIMIT", "begun\n", 137)
+    loud = result(await scene.end(order("out 0123456789", limits=Limits(output_bytes=4))))
+    assert (loud["verdict"], loud["stdout"]) == ("OUTPUT_LIMIT", "0123")
+    assert loud["truncated"] == {"stdout": True, "stderr": False}
+    dead = result(await scene.end(order("die 11")))
+    assert (dead["verdict"], dead["signal"], dead["exit_code"]) == ("SIGNALED", 11, 139)
+
+
+async def test_bytes_that_are_no_text_are_there_twice(scene: Scene) -> None:
+    found = result(await scene.end(order("bytes 61ff00")))
+    assert (found["stdout"], base64.b64decode(found["stdout_base64"])) == ("a\ufffd\x00", b"a\xff\x00")
+    assert "stderr_base64" not in found
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff", b"\xff\0"])
+def test_what_is_no_text_at_all_is_not_made_longer_than_it_must_be(byte: bytes) -> None:
+    data = byte * (1 << 19)
+    found = _output("stdout", data)
+    assert base64.b64decode(found["stdout_base64"]) == data
+    assert found["stdout"].endswith("…")
+    assert len(as_json(found)) < 1.5 * len(data)
+    assert _output("stdout", b"\x1b[31mred\n" * 1000) == {"stdout": "\x1b[31mred\n" * 1000}
+
+
+async def test_a_cut_is_never_inside_a_character(scene: Scene) -> None:
+    found = result(await scene.end(order("out ééé", limits=Limits(output_bytes=3))))
+    assert (found["stdout"], found["truncated"]["stdout"]) == ("é", True)
+    assert "stdout_base64" not in found
+
+
+async def test_input_arguments_and_files_arrive_and_files_come_back(scene: Scene) -> None:
+    files = (File(name="data/a.txt", data=b"\x00\xff"),)
+    given = order("cat", "args", "files", "keep", inputs=(b"\xff",), args=("a", "b c"), files=files, collect=("o.txt",))
+    found = result(await scene.end(given))
+    assert base64.b64decode(found["stdout_base64"]) == b"\xffa b cdata/a.txt=\x00\xff"
+    assert found["files"] == [{"name": "o.txt", "size": 4, "content": "kept"}]
+
+
+async def test_files_that_do_not_fit_into_a_result_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.executor, "_bounds", Bounds(max_file_bytes=9))
+    found = result(await scene.end(order("keep", collect=("a", "b", "c"))))
+    assert [file["name"] for file in found["files"]] == ["a", "b"]
+    assert found["notes"] == ["c has 4 bytes and is left out: 9 are brought back at most"]
+
+
+async def test_python_kinds_run_on_the_same_worker(scene: Scene) -> None:
+    @scene.yard.job()
+    async def double(ctx: Context, n: int) -> int:
+        return 2 * n
+
+    handle = await double.enqueue(21)
+    assert result(await scene.end(order("out x")))["stdout"] == "x\n"
+    assert await handle.result(5) == 42
+
+
+async def test_a_fault_is_tried_again_and_in_the_end_is_the_reason(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.executors.sandbox.executor.RETRY_SOON_SECONDS", 0.01)
+    job = await scene.end(order("refuse SPAWN_FAILED"))
+    assert (job.state, job.attempt, job.reason) == (State.FAILED, 3, "SPAWN_FAILED: as asked for")
+    assert [error.type for error in job.errors] == ["SPAWN_FAILED"] * 3
+    assert len(scene.fake.runs) == 3
+
+
+async def test_a_daemon_that_dies_in_the_middle_costs_an_attempt_not_the_job(scene: Scene) -> None:
+    job_id = await scene.submit(order("out once", "sleep 0.3"))
+    await eventually(lambda: scene.fake.running)
+    await scene.fake.stop()
+    await scene.fake.start()
+    job = await scene.yard.read.end(job_id, 10)
+    assert result(job)["stdout"] == "once\n"
+    assert (job.attempt, job.errors[0].type) == (2, "SUPERVISOR_LOST")
+
+
+async def test_a_cancelled_job_kills_its_run(scene: Scene) -> None:
+    job_id = await scene.submit(order("sleep 30", limits=Limits(time_seconds=30)))
+    await eventually(lambda: scene.fake.running)
+    await scene.yard.operate.one(Action.CANCEL, job_id, reason="enough")
+    job = await scene.yard.read.end(job_id, 5)
+    assert (job.state, scene.fake.running, scene.fake.cancelled) == (State.CANCELLED, 0, 1)
+
+
+async def test_a_worker_that_stops_hands_the_job_back_and_leaves_no_run(scene: Scene) -> None:
+    job_id = await scene.submit(order("sleep 30", limits=Limits(time_seconds=30)))
+    await eventually(lambda: scene.fake.running)
+    await scene.worker.stop(0)
+    job = await scene.yard.get(job_id)
+    assert (job.state, job.attempt, scene.fake.running) == (State.PENDING, 0, 0)
+
+
+async def test_a_batch_runs_in_order_in_one_slot(scene: Scene) -> None:
+    found = result(await scene.end(order("cat", inputs=(b"a", b"b", b"c"), is_batch=True)))
+    assert [(each["index"], each["stdout"]) for each in found["results"]] == [(0, "a"), (1, "b"), (2, "c")]
+    assert scene.fake.most == 1
+
+
+async def test_what_does_not_compile_is_not_tried_with_every_input(scene: Scene) -> None:
+    found = result(await scene.end(order("compile 1", inputs=(b"a", b"b"), is_batch=True)))
+    assert [each["verdict"] for each in found["results"]] == ["COMPILE_ERROR"] * 2
+    assert found["results"][1]["compile"]["exit_code"] == 1
+    assert len(scene.fake.runs) == 1
+
+
+async def test_a_batch_as_a_whole_has_a_limit_of_its_own(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobyard.executors.sandbox.executor.MAX_BATCH_OUTPUT_BYTES", 5)
+    found = result(await scene.end(order("cat", inputs=(b"abc", b"def"), is_batch=True)))
+    assert [each["stdout"] for each in found["results"]] == ["abc", ""]
+    assert found["results"][1]["truncated"] == {"stdout": True, "stderr": True}
+    assert "left out" in found["results"][1]["notes"][0]
+
+
+@pytest.mark.parametrize(
+    "private", [None, b"{}", b"[", msgspec.json.encode(order("x", limits=Limits(time_seconds=1e9)))]
+)
+async def test_what_cannot_be_run_fails_once_and_shows_nothing_of_it(scene: Scene, private: bytes | None) -> None:
+    job = await scene.end(private)
+    assert (job.state, job.attempt, scene.fake.runs) == (State.FAILED, 1, [])
+
+
+async def test_output_is_passed_on_only_while_somebody_follows(scene: Scene) -> None:
+    store = scene.yard.store
+    lines = ("out early", "sleep 0.4", "out late", "sleep 0.3")
+    alone, followed = await scene.submit(order(*lines)), await scene.submit(order(*lines))
+    await store.put(FOLLOWERS, followed, b"", expire_seconds=10)
+    records = await eventually(lambda: store.fetch_all(OUTPUT))
+    assert [record.key.partition(".")[0] for record in records] == [followed]
+    told = unpack(records[0].data)
+    assert [(chunk.fd, chunk.data) for chunk in told.chunks] == [(1, b"early\n")]
+    await scene.yard.read.end(alone, 5)
+    job = await scene.yard.read.end(followed, 5)
+    assert result(job)["stdout"] == "early\nlate\n"
+
+
+async def test_of_many_that_write_those_who_are_followed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobyard.executors.sandbox.live_output.PAGE", 2)
+    monkeypatch.setattr("jobyard.executors.sandbox.live_output.FEW", 3)
+    store = MemoryStore(SystemClock())
+    await store.open()
+    live = Live(store)
+    for number in range(9):
+        live.open(f"job{number}", 1, 0, 60).feed(1, b"x")
+        await store.put(FOLLOWERS, f"another{number}", b"")
+    for number in (2, 8):
+        await store.put(FOLLOWERS, f"job{number}", b"")
+    await live.run_once()
+    assert [record.key.partition(".")[0] for record in await store.fetch_all(OUTPUT)] == ["job2", "job8"]
+    await live.stop()
+    await store.close()
+
+
+def test_output_is_told_once_in_order_and_in_bounded_pieces() -> None:
+    tap = Tap("job", 1, 0, 60)
+    assert (tap.next(), tap.has_news) == ((), False)
+    tap.feed(1, b"a")
+    tap.feed(1, b"b")
+    tap.feed(2, b"c")
+    assert [(chunk.fd, chunk.data) for chunk in tap.next()] == [(1, b"ab"), (2, b"c")]
+    tap.feed(2, b"d")
+    tap.feed(1, b"e" * 70_000)
+    assert [(chunk.fd, chunk.data[:1]) for chunk in tap.next()] == [(2, b"d"), (1, b"e")]
+    assert sum(len(chunk.data) for chunk in tap.next()) == 70_001 - 65_536
+    assert tap.next() == ()
+
+
+BAD_NAMES = [
+    "",
+    "/etc/passwd",
+    "../x",
+    "a/../b",
+    "a//b",
+    ".",
+    "a/",
+    "a\0b",
+    "a\nb",
+    "x" * 256,
+    "é" * 128,
+    "d/" * 600 + "x",
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_that_are_refused(name: str) -> None:
+    for given in ({"files": (File(name=name, data=b""),)}, {"collect": (name,)}):
+        with pytest.raises(BadInput, match=r"^(files|collect)\.0"):
+            check(order("x", **given), Bounds())
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("a/b", "a"), tuple(map(str, range(40)))])
+def test_names_that_do_not_fit_together(names: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match="files"):
+        check(order("x", files=tuple(File(name=name, data=b"") for name in names)), Bounds())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"limits": Limits(time_seconds=float("nan"))},
+        {"limits": Limits(time_seconds=float("inf"))},
+        {"limits": Limits(time_seconds=0)},
+        {"limits": Limits(cpu_seconds=-1)},
+        {"limits": Limits(memory_mb=0)},
+        {"limits": Limits(memory_mb=3)},
+        {"files": (File(name="main.py", data=b""),)},
+        {"files": (File(name="main.py/x", data=b""),)},
+        {"files": (File(name="a", data=b"x" * ((1 << 20) - 1)),), "limits": Limits(disk_mb=1)},
+        {"files": tuple(File(name=f"d{n}/a", data=b"") for n in range(8)), "limits": Limits(disk_files=16)},
+        {"limits": Limits(memory_mb=10**18)},
+        {"limits": Limits(processes=0)},
+        {"args": ("a\0",)},
+        {"args": ("a",) * 300},
+        {"args": ("a" * 70_000,)},
+        {"inputs": ()},
+        {"inputs": (b"x" * ((1 << 20) + 1),)},
+        {"files": (File(name="a", data=b"x" * ((1 << 20) + 1)),)},
+    ],
+    ids=str,
+)
+def test_what_is_out_of_bounds(given: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        check(order("x", **given), Bounds())
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_what_is_within_bounds_is_taken_by_every_daemon(name: str) -> None:
+    """Else it would be a fault of the platform, tried three times."""
+    assert set(MOST) == set(Bounds.__struct_fields__)
+    widest = Bounds(**MOST)
+    for value in (LEAST[name], widest.most(name)):
+        given: dict[str, Any] = {name: value if name.endswith("_seconds") else int(value)}
+        limits = Limits(**given)
+        check(order("x", limits=limits), widest)
+        assert problem(order("x", limits=limits).run(b"")) == ""
+
+
+def test_an_order_is_above_its_limits() -> None:
+    assert order("x", inputs=(b"",) * 3, limits=Limits(time_seconds=5)).timeout_seconds == 75
+
+
+async def test_nothing_private_is_logged(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    await scene.end(order("out SECRETOUT", "refuse INTERNAL", inputs=(b"SECRETIN",)), max_attempts=1)
+    await asyncio.sleep(0)
+    assert "SECRET" not in caplog.text

@@ -1,0 +1,88 @@
+"""One compilation for all who wait for it; none for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobyard.sandbox.daemon.execution import Ended
+from jobyard.sandbox.daemon.languages import Definition, load
+from jobyard.sandbox.daemon.toolchain import Built, Toolchain
+from jobyard.sandbox.protocol import File, Limits, Run
+
+SOURCE = Run(id=1, language="c", source=b"int main(void) { return 0; }")
+
+
+class Compiler:
+    """Works until it is let go; counts who is at work."""
+
+    def __init__(self) -> None:
+        self.begun = self.at_work = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self, definition: Definition, request: Run, limits: Limits) -> Ended:
+        self.begun += 1
+        self.at_work += 1
+        try:
+            await self.go.wait()
+        finally:
+            await asyncio.sleep(0.01)  # it takes a moment to be gone
+            self.at_work -= 1
+        return Ended(exit_code=0, signal=None, was_told=True, files={0: b"program"})
+
+
+@pytest.fixture
+def compiler() -> Compiler:
+    return Compiler()
+
+
+def building(compiler: Compiler, chain: Toolchain | None = None, run: Run = SOURCE) -> asyncio.Task[Built]:
+    return asyncio.create_task((chain or Toolchain(compiler)).build(load(None)["c"], "12", run))
+
+
+async def test_the_same_source_is_compiled_once(compiler: Compiler) -> None:
+    chain = Toolchain(compiler)
+    tasks = [building(compiler, chain) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    compiler.go.set()
+    built = await asyncio.gather(*tasks, building(compiler, chain))
+    assert compiler.begun == 1
+    assert [each.told.cached for each in built] == [False, True, True, True]
+    other = Run(id=1, language="c", source=SOURCE.source, files=(File(name="a.h", data=b""),))
+    assert not (await building(compiler, chain, other)).told.cached
+
+
+async def test_the_last_who_leaves_ends_it_and_waits_for_its_end(compiler: Compiler) -> None:
+    task = building(compiler)
+    await asyncio.sleep(0.01)
+    assert compiler.at_work == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert compiler.at_work == 0
+
+
+async def test_others_who_wait_keep_it(compiler: Compiler) -> None:
+    chain = Toolchain(compiler)
+    first, second = building(compiler, chain), building(compiler, chain)
+    await asyncio.sleep(0.01)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert compiler.at_work == 1
+    compiler.go.set()
+    assert (await second).program == b"program"
+
+
+async def test_who_comes_while_it_is_being_ended_begins_anew(compiler: Compiler) -> None:
+    chain = Toolchain(compiler)
+    first = building(compiler, chain)
+    await asyncio.sleep(0.01)
+    first.cancel()
+    await asyncio.sleep(0)
+    second = building(compiler, chain)
+    await asyncio.sleep(0.05)
+    compiler.go.set()
+    assert (await second).program == b"program"
+    assert compiler.begun == 2

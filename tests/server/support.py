@@ -1,0 +1,80 @@
+"""A door on a memory store, in this process, with a client that speaks to it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2 as httpx
+import msgspec
+import uvicorn
+from fastapi import FastAPI
+from tests.support import eventually
+
+from jobyard.operations.sandboxes import COLLECTION, SandboxInfo
+from jobyard.operations.sessions import Sessions
+from jobyard.operations.submit import AnyKind
+from jobyard.operations.tokens import Tokens
+from jobyard.ports.store import Store
+from jobyard.sandbox.protocol import Language, Tier
+from jobyard.server.app import create_app
+from jobyard.server.auth import TokenGate
+from jobyard.server.dependencies import Door, Gate, ServerSettings
+from jobyard.server.http_protocol import WireLimits
+from jobyard.server.middleware import Guard
+from jobyard.server.rate_limit import uvicorn_options
+from jobyard.server.route import Routes
+from jobyard.server.routes.health import QuietServer
+
+HERE = "http://jobyard.test"
+
+
+class Scene:
+    """A store, its tokens and a door for some routes."""
+
+    def __init__(
+        self, store: Store, routes: Sequence[Routes], settings: ServerSettings | None = None, gate: Gate | None = None
+    ) -> None:
+        self.store = store
+        self.tokens = Tokens(store)
+        self.gate: Gate = gate or TokenGate(self.tokens, Sessions(store, self.tokens), settings)
+        self.door = Door(store, AnyKind(), self.gate, settings)
+        self.app: FastAPI = create_app(self.door, routes, self.door.life)
+
+    async def token(self, role: str = "admin", **scope: Any) -> str:
+        same = sum(info.role == role for info in await self.tokens.list())
+        return (await self.tokens.create(f"a {role}" + f", number {same + 1}" * (same > 0), role, **scope))[1]
+
+    @asynccontextmanager
+    async def client(self, role: str | None = None, base: str = HERE, **scope: Any) -> AsyncIterator[httpx.AsyncClient]:
+        headers = {"Authorization": f"Bearer {await self.token(role, **scope)}"} if role else {}
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as client:
+            yield client
+
+
+async def tell_of_languages(store: Store, *names: str) -> None:
+    """As a worker with a sandbox does, but for good: a test may take its time."""
+    languages = tuple(Language(name=name, version="1.0") for name in names or ("python",))
+    info = SandboxInfo(worker="w", tier=Tier.A, slots=2, languages=languages)
+    await store.put(COLLECTION, info.worker, msgspec.json.encode(info))
+
+
+@asynccontextmanager
+async def serving(app: Any, limits: WireLimits | None = None) -> AsyncIterator[str]:
+    """A real server on a free port of this machine; answers its address."""
+    options = uvicorn_options(limits or WireLimits())
+    config = uvicorn.Config(Guard(app), host="127.0.0.1", port=0, loop="none", **options)
+    server = QuietServer(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    task = asyncio.ensure_future(server.serve([listener]))
+    try:
+        await eventually(lambda: server.started or task.done())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()

@@ -1,0 +1,166 @@
+"""Tokens at the gate: who is let in, who is told no, and what admins do with tokens and the audit log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.server.support import Scene
+
+from jobyard.server.auth import FAILURES_AT_ONCE
+from jobyard.server.dependencies import ServerSettings
+from jobyard.server.routes import audit, tokens
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene(MemoryStore(ManualClock()), [tokens.ROUTES, audit.ROUTES])
+
+
+async def test_without_a_token_nobody_comes_in(scene: Scene) -> None:
+    async with scene.client() as client:
+        answer = await client.get("/v1/me")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.json()["code"] == "no_token"
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic {}", "Token {}", "{}", "Bearer x{}", "Bearer {}x"])
+async def test_a_wrong_header_is_no_token(scene: Scene, header: str) -> None:
+    text = await scene.token()
+    async with scene.client() as client:
+        answer = await client.get("/v1/me", headers={"Authorization": header.format(text)})
+    assert answer.status_code == 401
+
+
+async def test_a_token_in_the_url_is_no_token(scene: Scene) -> None:
+    text = await scene.token()
+    async with scene.client() as client:
+        for name in ("token", "access_token", "authorization"):
+            assert (await client.get("/v1/me", params={name: text})).status_code == 401
+
+
+async def test_who_one_is(scene: Scene) -> None:
+    async with scene.client("submitter", queues=["builds"]) as client:
+        told = (await client.get("/v1/me")).json()
+    assert told["role"] == "submitter"
+    assert told["permissions"] == ["read", "submit"]
+    assert told["queues"] == ["builds"]
+    assert "csrf_token" not in told
+
+
+@pytest.mark.parametrize("role", ["viewer", "submitter", "operator"])
+async def test_only_admins_see_tokens_and_the_audit_log(scene: Scene, role: str) -> None:
+    async with scene.client(role) as client:
+        for method, path in (
+            ("GET", "/v1/tokens"),
+            ("POST", "/v1/tokens"),
+            ("DELETE", "/v1/tokens/000000000000"),
+            ("GET", "/v1/audit"),
+        ):
+            answer = await client.request(method, path)
+            assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), path
+
+
+async def test_the_life_of_a_token(scene: Scene) -> None:
+    async with scene.client("admin") as client:
+        asked = {"name": "ci", "role": "submitter", "queues": ["builds"], "expire_seconds": 60}
+        made = await client.post("/v1/tokens", json=asked)
+        assert made.status_code == 201
+        text, token_id = made.json()["token"], made.json()["id"]
+        listed = (await client.get("/v1/tokens")).json()["items"]
+        [shown] = [each for each in listed if each["id"] == token_id]
+        assert "token" not in shown
+        assert shown["queues"] == ["builds"]
+        assert shown["expires_at"].endswith("Z")
+
+        as_ci = {"Authorization": f"Bearer {text}"}
+        assert (await client.get("/v1/me", headers=as_ci)).json()["name"] == "ci"
+        assert (await client.delete(f"/v1/tokens/{token_id}")).status_code == 204
+        assert (await client.get("/v1/me", headers=as_ci)).status_code == 401
+        assert (await client.delete(f"/v1/tokens/{token_id}")).json()["code"] == "token_not_found"
+
+        entries = (await client.get("/v1/audit")).json()["items"]
+        assert [(entry["action"], entry["target"]) for entry in entries] == [
+            ("token.create", token_id),
+            ("token.revoke", token_id),
+        ]
+        assert entries[0]["name"] == "a admin"
+        assert entries[0]["details"]["queues"] == ["builds"]
+        assert entries[0]["details"]["expires_at"] == shown["expires_at"]
+
+
+async def test_no_secret_is_ever_logged_or_written_to_the_audit_log(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with scene.client("admin") as client:
+        text = (await client.post("/v1/tokens", json={"name": "ci", "role": "viewer"})).json()["token"]
+        await client.get("/v1/me", headers={"Authorization": f"Bearer {text}"})
+        await client.get("/v1/me", headers={"Authorization": f"Bearer {text}x"})
+        secret = text.split("_", 2)[2]
+        assert secret not in (await client.get("/v1/audit")).text
+    assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("body", [
+    {}, {"name": "x"}, {"name": "x", "role": "root"}, {"name": "", "role": "viewer"},
+    {"name": "x", "role": "viewer", "qeues": []}, {"name": "x", "role": "viewer", "expire_seconds": 0},
+])  # fmt: skip
+async def test_a_token_that_does_not_fit_is_refused(scene: Scene, body: dict[str, object]) -> None:
+    async with scene.client("admin") as client:
+        before = len((await client.get("/v1/tokens")).json()["items"])
+        assert (await client.post("/v1/tokens", json=body)).status_code == 422
+        assert len((await client.get("/v1/tokens")).json()["items"]) == before
+
+
+async def test_an_admin_of_some_queues_cannot_reach_further(scene: Scene) -> None:
+    other, _ = await scene.tokens.create("all of it", "viewer")
+    async with scene.client("admin", queues=["builds"]) as client:
+        for scope in ({}, {"queues": ["mail"]}, {"queues": ["builds", "mail"]}):
+            answer = await client.post("/v1/tokens", json={"name": "x", "role": "admin", **scope})
+            assert (answer.status_code, answer.json()["code"]) == (403, "out_of_scope")
+        made = await client.post("/v1/tokens", json={"name": "x", "role": "admin", "queues": ["builds"]})
+        assert made.status_code == 201
+        assert {each["name"] for each in (await client.get("/v1/tokens")).json()["items"]} == {"x", "a admin"}
+        assert (await client.delete(f"/v1/tokens/{other.id}")).status_code == 404
+        assert (await client.get("/v1/audit")).status_code == 403
+
+
+async def test_the_audit_log_is_read_page_by_page(scene: Scene) -> None:
+    async with scene.client("admin") as client:
+        for number in range(5):
+            await client.post("/v1/tokens", json={"name": f"t{number}", "role": "viewer"})
+        names: list[str] = []
+        path = "/v1/audit?page_size=2"
+        for _ in range(3):
+            answer = await client.get(path)
+            names += [entry["details"]["name"] for entry in answer.json()["items"]]
+            if "next_page_token" not in answer.json():
+                assert "link" not in answer.headers
+                break
+            path = answer.headers["link"].partition(">")[0].removeprefix("<")
+        assert names == [f"t{number}" for number in range(5)]
+        for bad in ("page_size=0", "page_size=1001", "page_token=x", "page_token=-1", "page_token=²", "pagesize=1"):
+            assert (await client.get(f"/v1/audit?{bad}")).status_code == 422, bad
+
+
+async def test_a_token_that_asks_too_often_is_told_when_to_come_back() -> None:
+    settings = ServerSettings(requests_per_second=0.5, request_burst=3)
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES], settings)
+    async with scene.client("viewer") as busy, scene.client("viewer") as other:
+        assert [(await busy.get("/v1/me")).status_code for _ in range(3)] == [200, 200, 200]
+        refused = await busy.get("/v1/me")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+        assert refused.headers["retry-after"] == "2"
+        assert (await other.get("/v1/me")).status_code == 200
+
+
+async def test_wrong_tokens_from_one_address_slow_down_but_good_ones_pass(scene: Scene) -> None:
+    async with scene.client() as guesser, scene.client("viewer") as good:
+        wrong = {"Authorization": "Bearer jy_000000000000_" + "x" * 43}
+        codes = [(await guesser.get("/v1/me", headers=wrong)).status_code for _ in range(int(FAILURES_AT_ONCE) + 1)]
+        assert codes == [401] * int(FAILURES_AT_ONCE) + [429]
+        assert (await good.get("/v1/me")).status_code == 200

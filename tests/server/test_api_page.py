@@ -1,0 +1,52 @@
+"""docs/api.md: its examples are run as they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.house.repository import DOCS, blocks
+from tests.server.scenes import api
+from tests.server.support import serving, tell_of_languages
+
+PAGE = blocks(DOCS / "api.md")
+ANYTHING = "…"
+
+
+def fits(shown: Any, answer: Any) -> bool:
+    """What is shown is a part of the answer."""
+    if isinstance(shown, dict) and isinstance(answer, dict):
+        return all(name in answer and fits(value, answer[name]) for name, value in shown.items())
+    if isinstance(shown, list) and isinstance(answer, list):
+        return len(shown) == len(answer) and all(map(fits, shown, answer))
+    return bool(shown in (ANYTHING, answer))
+
+
+async def test_the_examples_answer_as_shown(tmp_path: Path) -> None:
+    examples = [(block, PAGE[number + 1]) for number, block in enumerate(PAGE) if block.mark == "shell"]
+    assert len(examples) >= 7
+    async with api() as scene, serving(scene.app) as url:
+        await tell_of_languages(scene.store)
+        variables = {"PATH": os.environ["PATH"], "YARD": url, "TOKEN": await scene.token("operator")}
+        for example, shown in examples:
+            process = await asyncio.create_subprocess_exec(
+                *("bash", "-euo", "pipefail", "-c", example.text),
+                cwd=tmp_path,
+                env=variables,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            said, _ = await process.communicate()
+            assert (process.returncode, shown.mark) == (0, "answer"), example.title
+            # Of several answers in a row the last is shown.
+            answer = msgspec.json.decode(b"{" + said.strip().rpartition(b"}{")[2].removeprefix(b"{"))
+            assert fits(msgspec.json.decode(shown.text), answer), f"{example.title}: {answer}"
+
+
+def test_a_part_fits_and_another_does_not() -> None:
+    assert fits({"a": [{"b": ANYTHING}]}, {"a": [{"b": 1, "c": 2}], "d": 3})
+    assert not fits({"a": [{"b": 2}]}, {"a": [{"b": 1}]})
+    assert not fits({"a": []}, {"a": [1]})
+    assert not fits({"a": None}, {})

@@ -1,0 +1,150 @@
+"""A server starts on an address that it can have, for people whom it knows, with jobs that the app can run."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from jobyard import Context, Jobyard
+from jobyard.app.job_factory import make_job
+from jobyard.cli.render.welcome import greeting, sample_job, try_next
+from jobyard.config.sections import ServerSection
+from jobyard.domain.access import Role
+from jobyard.errors import BadInput, ConfigurationError, UnknownKind
+from jobyard.operations.audit import Audit
+from jobyard.operations.tokens import Tokens
+from jobyard.server.auth import TokenGate
+from jobyard.server.bootstrap import Entry, entry
+from jobyard.server.dependencies import OpenGate, ServerSettings
+from jobyard.server.server import listen, settings_of, url_of
+
+SETTINGS = ServerSettings()
+ANY = "0.0.0.0"
+
+
+@pytest.fixture
+async def yard() -> AsyncIterator[Jobyard]:
+    yard = Jobyard("memory://")
+
+    @yard.job(queue="models")
+    async def train(ctx: Context, settings: dict[str, set[int]]) -> None: ...
+
+    @yard.job(queue="mail", max_attempts=7, timeout=20)
+    async def send(ctx: Context, to: str, copies: int, urgent: bool = False) -> None: ...
+
+    async with yard:
+        yield yard
+
+
+@contextmanager
+def listening(host: str = "127.0.0.1") -> Iterator[socket.socket]:
+    with listen(host, 0) as listener:
+        yield listener
+
+
+def test_the_configuration_has_the_defaults_of_the_door() -> None:
+    assert settings_of(ServerSection()) == ServerSettings()
+
+
+def test_a_port_in_use_is_told_with_what_to_do() -> None:
+    with listening() as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=rf"Port {port} of 127.0.0.1 is in use\..*--port"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["no such host", "nowhere.invalid", "203.0.113.1"])
+def test_an_address_that_is_not_ours_is_refused(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"listen on"):
+        listen(host, 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), (ANY, "127.0.0.1")]
+)
+def test_the_address_that_is_shown_can_be_reached(host: str, shown: str) -> None:
+    with listening(host) as listener:
+        url = url_of(listener)
+        assert url == f"http://{shown}:{listener.getsockname()[1]}"
+        socket.create_connection((shown, int(url.rpartition(":")[2]))).close()
+
+
+async def test_on_loopback_the_first_start_makes_a_token(yard: Jobyard) -> None:
+    with listening() as listener:
+        first = await entry(yard.store, listener, SETTINGS, insecure=False)
+        again = await entry(yard.store, listener, SETTINGS, insecure=False)
+    assert isinstance(first.gate, TokenGate)
+    assert first.first_token is not None
+    principal = await Tokens(yard.store).authenticate(first.first_token)
+    assert principal is not None
+    assert principal.role is Role.ADMIN
+    assert (again.first_token, len(await Tokens(yard.store).list())) == (None, 1)
+    [written] = await Audit(yard.store).read()
+    assert (written.action, written.target) == ("token.create", principal.id)
+    assert first.first_token.rpartition("_")[2] not in str(written)
+
+
+async def test_beyond_loopback_never_without_a_token(yard: Jobyard) -> None:
+    with listening(ANY) as listener:
+        with pytest.raises(ConfigurationError, match="jobyard tokens create"):
+            await entry(yard.store, listener, SETTINGS, insecure=False)
+        assert await Tokens(yard.store).list() == []
+        await Tokens(yard.store).create("mine", "viewer")
+        made = await entry(yard.store, listener, SETTINGS, insecure=False)
+        assert (made.is_open, made.first_token) == (False, None)
+        with pytest.raises(ConfigurationError, match="loopback only"):
+            await entry(yard.store, listener, SETTINGS, insecure=True)
+
+
+async def test_open_only_if_asked_and_then_without_a_token(yard: Jobyard) -> None:
+    with listening() as listener:
+        made = await entry(yard.store, listener, SETTINGS, insecure=True)
+    assert isinstance(made.gate, OpenGate)
+    assert (made.is_open, await Tokens(yard.store).list()) == (True, [])
+
+
+def test_jobs_are_made_as_their_handler_declares(yard: Jobyard) -> None:
+    make = make_job(yard, has_app=True)
+    job = make("send", {"to": "a", "copies": 1}, {"priority": 3}, "an-id")
+    assert (job.id, job.queue, job.max_attempts, job.timeout_seconds, job.priority) == ("an-id", "mail", 7, 20, 3)
+    assert make("send", {"to": "a", "copies": 1}, {}).id != make("send", {"to": "a", "copies": 1}, {}).id
+    assert make("send", {"to": "a", "copies": 1}, {"private": {"key": 1}}).private_payload == b'{"key":1}'
+    with pytest.raises(UnknownKind, match="Did you mean"):
+        make("sent", {}, {})
+    for payload in ({"to": 1, "copies": 1}, {"to": "a"}, {"to": "a", "copies": 1, "more": 1}):
+        with pytest.raises(BadInput, match="does not fit send"):
+            make("send", payload, {})
+    kinds = make.kinds()
+    assert kinds is not None
+    assert [(kind.name, kind.queue, kind.parameters) for kind in kinds] == [
+        ("send", "mail", ("to", "copies", "urgent")),
+        ("train", "models", ("settings",)),
+    ]
+
+
+def test_without_an_app_any_kind_is_taken(yard: Jobyard) -> None:
+    make = make_job(yard, has_app=False)
+    assert make.kinds() is None
+    assert make("whatever", {"a": 1}, {}).kind == "whatever"
+    with pytest.raises(BadInput):
+        make("whatever", [], {})
+
+
+def test_what_is_there_to_try_fits_a_handler(yard: Jobyard) -> None:
+    assert sample_job(yard) == {"kind": "send", "payload": {"to": "example", "copies": 1}}
+    assert sample_job(Jobyard("memory://")) == {"kind": "example", "payload": {}}
+    assert all("Bearer $JOBYARD_TOKEN" in line for line in try_next("http://h", yard))
+    assert not any("JOBYARD_TOKEN" in line for line in try_next("http://h", yard, is_open=True))
+
+
+def test_the_token_is_shown_only_when_it_is_new(yard: Jobyard) -> None:
+    first = "\n".join(greeting("http://h", yard, Entry(OpenGate(), False, "jy_secret"), "API only"))
+    own = {"mail": "redis://mail-host"}
+    later = "\n".join(greeting("http://h", yard, Entry(OpenGate(), False, None), "API only", own))
+    assert "\nQueue mail is in redis://mail-host.\n" in later
+    assert "export JOBYARD_TOKEN=jy_secret" in first
+    assert "jy_" not in later
+    assert "jobyard tokens create" in later

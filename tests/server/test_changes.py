@@ -1,0 +1,240 @@
+"""Changes over HTTP: one job, many, dead letters, queues and groups; each is written to the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import httpx2 as httpx
+import msgspec
+import pytest
+from tests.conformance.support import claim_one, settle
+from tests.server.scenes import api, hand_in, ids
+from tests.server.support import Scene, serving
+
+from jobyard.domain.outcome import Failed, Park
+from jobyard.operations.audit import Audit
+from jobyard.ports.schedule_store import WorkerInfo
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with api() as made:
+        yield made
+
+
+async def fail(scene: Scene) -> None:
+    await settle(scene.store, await claim_one(scene.store), Failed(message="no", retry=False))
+
+
+async def written(scene: Scene) -> list[tuple[str, str]]:
+    return [(entry.action, entry.target) for entry in await Audit(scene.store).read()]
+
+
+async def test_the_changes_of_one_job(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        job_id = await hand_in(client, delay_seconds=3600)
+        path = f"/v1/jobs/{job_id}"
+        assert (await client.post(f"{path}/prioritise", json={"priority": 7})).json()["priority"] == 7
+        assert (await client.post(f"{path}/run-now")).json()["state"] == "PENDING"
+        again = await client.post(f"{path}/run-now")
+        assert (again.status_code, again.json()["code"]) == (409, "not_possible")
+        cancelled = await client.post(f"{path}/cancel", json={"reason": "changed my mind"})
+        assert (cancelled.json()["state"], cancelled.json()["reason"]) == ("CANCELLED", "changed my mind")
+        assert (await client.post(f"{path}/retry")).json()["state"] == "PENDING"
+        assert (await client.delete(path)).status_code == 204
+        assert (await client.get(path)).json()["code"] == "job_not_found"
+        assert (await client.delete(path)).status_code == 404
+    assert await written(scene) == [
+        (f"job.{action}", job_id) for action in ("prioritise", "run_now", "cancel", "retry", "delete")
+    ]
+
+
+async def test_a_signal_wakes_a_parked_job(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        job_id = await hand_in(client)
+        await settle(scene.store, await claim_one(scene.store), Park("approved"))
+        path = f"/v1/jobs/{job_id}/signal"
+        assert (await client.post(path, json={"name": "other"})).json() == {"woke": False}
+        assert (await client.post(path, json={"name": "approved", "data": {"by": "Ann"}})).json() == {"woke": True}
+    assert (await claim_one(scene.store)).signal == b'{"by":"Ann"}'
+
+
+async def test_many_by_ids_or_by_the_filter_of_the_list(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        made = [await hand_in(client, queue=queue) for queue in "aaabb"]
+        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [made[0], made[0], "nobody"]})
+        assert answer.json() == {
+            **{"changed": 1, "unchanged": 0, "not_found": 1},
+            **{"changed_ids": [made[0]], "unchanged_ids": [], "not_found_ids": ["nobody"]},
+        }
+        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "filter": {"queue": "a"}})
+        assert answer.json() == {"changed": 2, "unchanged": 1}
+        assert len(await ids(client, state="PENDING")) == 2
+        deleted = 0
+        order = {"action": "delete", "filter": {"state": ["CANCELLED", "PENDING"]}, "limit": 2}
+        for _ in range(10):
+            told = (await client.post("/v1/jobs/actions", json=order)).json()
+            deleted += told["changed"]
+            if "next_page_token" not in told:
+                break
+            order["page_token"] = told["next_page_token"]
+        assert deleted == 5
+        assert await ids(client) == []
+    assert [action for action, _ in await written(scene)][:3] == ["jobs.cancel", "jobs.cancel", "jobs.delete"]
+
+
+@pytest.mark.parametrize("role", ["operator", "submitter"])
+async def test_many_by_ids_step_by_step_each_is_told_once(scene: Scene, role: str) -> None:
+    async with scene.client(role) as client:
+        made = [await hand_in(client) for _ in range(5)]
+        await client.post(f"/v1/jobs/{made[1]}/cancel")
+        order = {"action": "cancel", "ids": [*made, "nobody", "none"], "limit": 3}
+        told: dict[str, list[str]] = {"changed_ids": [], "unchanged_ids": [], "not_found_ids": []}
+        steps = 0
+        while True:
+            steps += 1
+            answer = (await client.post("/v1/jobs/actions", json=order)).json()
+            for name in told:
+                told[name] += answer[name]
+            if "next_page_token" not in answer:
+                break
+            order["page_token"] = answer["next_page_token"]
+        assert steps == 3
+        changed = [made[0], *made[2:]]
+        assert told == {"changed_ids": changed, "unchanged_ids": [made[1]], "not_found_ids": ["nobody", "none"]}
+        assert (await client.post("/v1/jobs/actions", json={**order, "page_token": "YTk5"})).status_code == 422
+
+
+@pytest.mark.parametrize("choice", [{}, {"filter": {}}, {"ids": [], "filter": {"queue": "a"}}])
+async def test_a_bulk_change_without_a_clear_choice_is_refused(scene: Scene, choice: dict[str, object]) -> None:
+    async with scene.client("admin") as client:
+        job_id = await hand_in(client)
+        answer = await client.post("/v1/jobs/actions", json={"action": "delete", **choice})
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["pointer"].startswith("/")
+        assert await ids(client) == [job_id]
+
+
+async def test_many_are_prioritised_only_by_a_priority(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        job_id = await hand_in(client, priority=4)
+        refused = await client.post("/v1/jobs/actions", json={"action": "prioritise", "ids": [job_id]})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/priority")
+        assert (await client.get(f"/v1/jobs/{job_id}")).json()["priority"] == 4
+        order = {"action": "prioritise", "priority": 0, "ids": [job_id]}
+        assert (await client.post("/v1/jobs/actions", json=order)).json()["changed"] == 1
+        assert (await client.get(f"/v1/jobs/{job_id}")).json()["priority"] == 0
+
+
+async def test_dead_letters_are_listed_and_redriven(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        dead = [await hand_in(client, group=group) for group in ("a", "b", "b")]
+        for _ in dead:
+            await fail(scene)
+        cancelled = await hand_in(client)
+        await client.post(f"/v1/jobs/{cancelled}/cancel")
+        assert set(await ids(client, "/v1/dead-letters", page_size=1)) == set(dead)
+        assert len(await ids(client, "/v1/dead-letters", group="b")) == 2
+        assert await ids(client, "/v1/dead-letters", state="CANCELLED") == []
+        path = "/v1/dead-letters/redrive"
+        told = (await client.post(path, json={"ids": [dead[0], cancelled, "nobody"]})).json()
+        assert (told["changed_ids"], told["unchanged_ids"], told["not_found_ids"]) == (
+            [dead[0]],
+            [cancelled],
+            ["nobody"],
+        )
+        assert (await client.post(path, json={"filter": {"group": "b"}})).json() == {"changed": 2, "unchanged": 0}
+        assert await ids(client, "/v1/dead-letters") == []
+        assert set(await ids(client, state="PENDING")) == set(dead)
+
+
+async def test_queues(scene: Scene) -> None:
+    async with scene.client("operator") as client, scene.client("admin") as admin:
+        assert (await client.get("/v1/queues/mail")).json()["code"] == "queue_not_found"
+        made = await client.patch("/v1/queues/mail", json={"max_running": 3})
+        assert made.json()["settings"]["max_running"] == 3
+        assert made.json()["settings"]["keep_completed"] == 100
+        refused = await client.patch("/v1/queues/mail", json={"keep_completed": 0})
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+        changed = await admin.patch("/v1/queues/mail", json={"keep_completed": 7})
+        assert changed.json()["settings"]["keep_completed"] == 7
+        kept = (await client.patch("/v1/queues/mail", json={"max_waiting": 9})).json()["settings"]
+        assert (kept["keep_completed"], kept["max_waiting"], kept["max_running"]) == (7, 9, 3)
+        lifted = (await client.patch("/v1/queues/mail", json={"max_running": None})).json()["settings"]
+        assert (lifted["max_waiting"], lifted["max_running"]) == (9, None)
+        for name in ("keep_completed", "keep_failed", "keep_seconds"):
+            assert (await admin.patch("/v1/queues/mail", json={name: None})).status_code == 422
+        await hand_in(client, queue="mail")
+        assert (await client.post("/v1/queues/mail/pause")).json()["paused"] is True
+        assert (await client.post("/v1/queues/mail/resume")).json()["paused"] is False
+        assert [(queue["name"], queue["waiting"]) for queue in (await client.get("/v1/queues")).json()["items"]] == [
+            ("mail", 1)
+        ]
+        assert (await client.post("/v1/queues/mail/drain")).json() == {"removed": 1}
+        assert (await client.post("/v1/queues/nowhere/drain")).status_code == 404
+    actions = [action for action, _ in await written(scene)]
+    assert actions == ["queue.configure"] * 4 + ["queue.pause", "queue.resume", "queue.drain"]
+
+
+async def test_groups(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        await client.patch("/v1/queues/mail", json={"max_per_group": 10})
+        path = "/v1/queues/mail/groups"
+        assert (await client.put(f"{path}/acme/limit", json={"limit": 2})).status_code == 204
+        assert (await client.post(f"{path}/acme/pause")).status_code == 204
+        for group in ("b", "c", "d", None):
+            await hand_in(client, queue="mail", group=group)
+        [one] = [group for group in (await client.get(path)).json()["items"] if group["name"] == "acme"]
+        assert (one["limit"], one["effective_limit"], one["paused"]) == (2, 2, True)
+        names: list[str | None] = []
+        link: str | None = f"{path}?page_size=1"
+        while link:
+            answer = await client.get(link)
+            names += [group["name"] for group in answer.json()["items"]]
+            link = answer.headers["link"][1:].partition(">")[0] if "link" in answer.headers else None
+        assert names == [None, "acme", "b", "c", "d"]
+        await client.delete(f"{path}/acme/limit")
+        await client.post(f"{path}/acme/resume")
+        assert "acme" not in [group["name"] for group in (await client.get(path)).json()["items"]]
+        assert (await client.put(f"{path}/acme/limit", json={"limit": -1})).status_code == 422
+        assert (await client.put("/v1/queues/nowhere/groups/a/limit", json={"limit": 1})).status_code == 404
+    groups = [each for each in await written(scene) if each[0].startswith("group")]
+    assert groups == [(f"group.{what}", "mail/acme") for what in ("limit", "pause", "unlimit", "resume")]
+
+
+@pytest.mark.parametrize("group", ["org/repository", "/", "a%2Fb", "ä ?#&+;", ".."])
+async def test_any_name_can_stand_in_a_path(scene: Scene, group: str) -> None:
+    async with scene.client("operator") as client, serving(scene.app) as url:
+        await client.patch("/v1/queues/run%2Fners", json={})
+        path = f"{url}/v1/queues/run%2fners/groups/{quote(group, safe='')}/limit".replace("..", "%2E%2E")
+        async with httpx.AsyncClient(headers=client.headers) as other:
+            assert (await other.put(path, json={"limit": 3})).status_code == 204
+        [only] = await scene.store.groups("run/ners")
+        assert (only.name, only.limit) == (group, 3)
+
+
+async def test_kinds_where_no_app_is_loaded(scene: Scene) -> None:
+    async with scene.client("viewer") as client:
+        assert (await client.get("/v1/kinds")).json() == {"items": [], "any_kind": True}
+
+
+async def test_workers_are_listed_and_told_to_be_quiet_or_to_stop(scene: Scene) -> None:
+    worker = WorkerInfo(id="w1", host="here", pid=7, queues=("mail",), concurrency=2)
+    await scene.store.heartbeat(worker, 60)
+    await scene.store.heartbeat(msgspec.structs.replace(worker, id="w2", queues=()), 60)
+    async with (
+        scene.client("operator") as client,
+        scene.client("operator", queues=["mail"]) as confined,
+        scene.client("operator", queues=["other"]) as other,
+    ):
+        [first, second] = (await client.get("/v1/workers")).json()["items"]
+        assert (first["id"], first["queues"], first["concurrency"], first["quiet"]) == ("w1", ["mail"], 2, False)
+        assert second["id"] == "w2"
+        assert [each["id"] for each in (await other.get("/v1/workers")).json()["items"]] == ["w2"]
+        assert (await client.post("/v1/workers/w2/quiet")).status_code == 204
+        assert (await confined.post("/v1/workers/w1/stop")).status_code == 204
+        assert (await confined.post("/v1/workers/w2/stop")).status_code == 403
+        assert (await other.post("/v1/workers/w1/stop")).json()["code"] == "worker_not_found"
+        assert (await client.post("/v1/workers/nobody/stop")).json()["code"] == "worker_not_found"
+    assert await written(scene) == [("worker.quiet", "w2"), ("worker.stop", "w1")]

@@ -1,0 +1,96 @@
+"""The description of the API: complete, and a page that needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from tests.server.scenes import api
+from tests.server.support import Scene
+
+from jobyard.server.routes.api import API
+from jobyard.server.routes.table import all_routes
+
+STATIC = files("jobyard.server") / "static"
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with api() as made:
+        yield made
+
+
+async def described(client: httpx.AsyncClient) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get("/openapi.json")).json()
+    return found
+
+
+async def test_every_route_is_described(scene: Scene) -> None:
+    async with scene.client() as client:
+        document = await described(client)
+    assert document["openapi"] == "3.1.0"
+    told = {(method.upper(), path) for path, here in document["paths"].items() for method in here}
+    assert told == {(route.method, route.path) for routes in API for route in routes.all}
+    operations = [operation for here in document["paths"].values() for operation in here.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    assert [each["operationId"] for each in operations if not each["summary"]] == []
+
+
+async def test_every_reference_leads_somewhere(scene: Scene) -> None:
+    async with scene.client() as client:
+        document = await described(client)
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert named == set(document["components"]["schemas"])
+
+
+async def test_what_comes_in_may_hold_no_unknown_field(scene: Scene) -> None:
+    async with scene.client() as client:
+        document = await described(client)
+    schemas = document["components"]["schemas"]
+    taken = {name for name in schemas if name.endswith(("Request", "Backoff", "Filter"))}
+    assert len(taken) > 10
+    assert [name for name in taken if schemas[name].get("additionalProperties") is not False] == []
+
+
+async def test_the_page_is_made_of_files_of_this_server(scene: Scene) -> None:
+    async with scene.client() as client:
+        page = await client.get("/docs")
+        assert page.headers["content-type"].startswith("text/html")
+        linked = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
+        kinds = {path: (await client.get(path)).headers["content-type"].partition(";")[0] for path in linked}
+    assert kinds == {
+        "/docs/docs.css": "text/css",
+        "/docs/docs.js": "text/javascript",
+        "/openapi.json": "application/json",
+    }
+
+
+@pytest.mark.parametrize("name", ["docs.html", "docs.js", "docs.css"])
+def test_nothing_comes_from_elsewhere_and_nothing_is_inline(name: str) -> None:
+    text = (STATIC / name).read_text("utf-8")
+    assert re.findall(r"(?:https?:)?//[a-z]", text) == []
+    assert re.findall(r"<style|\sstyle=|\son\w+=|<script>|innerHTML|\beval\b|document\.write", text) == []
+
+
+async def test_answers_beside_the_good_one_are_told() -> None:
+    async with api(routes=all_routes()) as scene, scene.client() as client:
+        paths = (await described(client))["paths"]
+        login = await client.post("/login", data={"token": "wrong"}, headers={"Sec-Fetch-Site": "same-origin"})
+        scene.door.draining.set()
+        ready = await client.get("/readyz")
+    told = paths["/readyz"]["get"]["responses"]["503"]["content"]
+    assert (ready.status_code, told) == (
+        503,
+        {"application/json": {"schema": {"$ref": "#/components/schemas/HealthView"}}},
+    )
+    assert set(paths["/health"]["get"]["responses"]) == {"200", "503"}
+    told = paths["/login"]["post"]["responses"]
+    assert set(told) == {"303", "400", "401", "403", "413", "415", "429", "503"}
+    assert (login.status_code, list(told["401"]["content"])) == (401, ["text/html"])
+    assert "409" in paths["/v1/jobs"]["post"]["responses"]

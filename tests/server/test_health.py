@@ -1,0 +1,225 @@
+"""Health: live while the loop turns, ready while it can work, and a reason when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import cast
+
+import httpx2 as httpx
+import pytest
+from tests.server.support import Scene, serving
+from tests.support import Watched, eventually
+
+from jobyard import Context, Jobyard
+from jobyard.config.store_factory import make_store
+from jobyard.errors import StoreUnavailable
+from jobyard.observability.metrics import Metrics
+from jobyard.operations.health import ASK_EVERY_SECONDS, CLAIM_SECONDS, MIGRATIONS_AGAIN_SECONDS, STORE_SECONDS, Health
+from jobyard.ports.clock import SystemClock
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.ports.store import Migration, Store
+from jobyard.server.prometheus import Scrape
+from jobyard.server.routes import health, metrics
+from jobyard.server.routes.health import serving_health
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
+
+
+class Now:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Crew:
+    """A worker, as far as its health goes."""
+
+    def __init__(self, running: int = 0) -> None:
+        self.last_exchange: float | None = None
+        self.running = running
+        self.quiet = False
+
+    def info(self) -> WorkerInfo:
+        return WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=2, running=self.running, quiet=self.quiet)
+
+
+@pytest.fixture
+def store() -> Watched:
+    return Watched(MemoryStore(SystemClock()))
+
+
+async def test_a_server_is_live_and_ready(store: Watched) -> None:
+    scene = Scene(store.as_store(), [health.ROUTES])
+    async with scene.client() as client:
+        assert (await client.get("/livez")).json() == {"status": "ok"}
+        assert (await client.get("/readyz")).json() == {"status": "ok"}
+        told = (await client.get("/readyz?verbose")).json()
+        assert [check["name"] for check in told["checks"]] == ["not_draining", "store", "migrations"]
+        assert all(check["ok"] for check in told["checks"])
+        assert (await client.get("/health")).json()["version"]
+
+
+async def test_draining_turns_it_red(store: Watched) -> None:
+    scene = Scene(store.as_store(), [health.ROUTES])
+    async with scene.client() as client:
+        scene.door.draining.set()
+        answer = await client.get("/readyz")
+        assert (answer.status_code, answer.json()["reason"]) == (503, "It is stopping.")
+        assert (await client.get("/health")).status_code == 503
+        assert (await client.get("/livez")).status_code == 200
+
+
+async def test_a_store_that_is_away_turns_it_red_until_it_is_back(store: Watched) -> None:
+    now = Now()
+    watch = Health(store.as_store(), lambda: False, clock=now)
+    store.failing = StoreUnavailable("secret-host does not answer")
+    told = await watch.ready()
+    assert told.status == "unavailable"
+    assert "store_unavailable" in told.reason
+    assert "secret-host" not in told.reason
+    store.failing = None
+    now.seconds += ASK_EVERY_SECONDS
+    assert (await watch.ready()).status == "ok"
+
+
+async def test_a_store_that_hangs_turns_it_red(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
+    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", 0.05)
+
+    async def hang(collection: str, key: str) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(store, "fetch", hang, raising=False)
+    told = await Health(store.as_store(), lambda: False).ready()
+    assert told.status == "unavailable"
+    assert "does not answer within" in told.reason
+    assert STORE_SECONDS < 10  # probes give up after about so long
+
+
+async def test_a_file_that_was_removed_turns_it_red_and_is_called_by_its_name(tmp_path: Path) -> None:
+    store, now = make_store(f"sqlite:///{tmp_path}/jobs.db"), Now()
+    await store.open()
+    watch = Health(store, lambda: False, clock=now)
+    assert (await watch.ready()).status == "ok"
+    for file in tmp_path.iterdir():
+        file.unlink()
+    now.seconds += MIGRATIONS_AGAIN_SECONDS
+    told = await watch.ready()
+    assert told.reason == "The store does not answer (store_unavailable)."
+    assert [check.name for check in told.checks] == ["not_draining", "store"]
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        await store.queues()
+    await store.close()
+
+
+async def test_missing_migrations_turn_it_red(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
+    async def migrations() -> list[Migration]:
+        return [Migration(1, "kernel", "", True), Migration(2, "more", "", False)]
+
+    monkeypatch.setattr(store, "migrations", migrations, raising=False)
+    told = await Health(store.as_store(), lambda: False).ready()
+    assert told.reason == "1 migrations are not applied: run jobyard migrate."
+
+
+async def test_the_store_is_not_asked_more_than_once_a_second(store: Watched) -> None:
+    now = Now()
+    watch = Health(store.as_store(), lambda: False, clock=now)
+    await asyncio.gather(*(watch.ready() for _ in range(50)))
+    assert store.calls["fetch"] == 1
+    now.seconds += ASK_EVERY_SECONDS
+    await watch.ready()
+    assert store.calls["fetch"] == 2
+
+
+async def test_a_worker_that_does_not_get_through_turns_it_red(store: Watched) -> None:
+    now, crew = Now(), Crew()
+    watch = Health(store.as_store(), lambda: False, crew, now)
+    assert "not asked for jobs yet" in (await watch.ready()).reason
+    crew.last_exchange = now.seconds
+    assert (await watch.ready()).status == "ok"
+    now.seconds += CLAIM_SECONDS + 1
+    assert "has not got through" in (await watch.ready()).reason
+    crew.running = 2  # it has no room, so it does not ask
+    assert (await watch.ready()).status == "ok"
+    crew.running, crew.quiet = 0, True  # it was told not to ask
+    assert (await watch.ready()).status == "ok"
+
+
+async def test_where_workers_belong_to_it_their_silence_turns_it_red() -> None:
+    clock, now = ManualClock(), Now()
+    store = MemoryStore(clock)
+    watch = Health(store, lambda: False, clock=now)
+    assert (await watch.ready()).status == "ok"
+    watch.needs_workers = True
+    now.seconds += ASK_EVERY_SECONDS
+    assert (await watch.ready()).reason == "No worker of this machine has been heard of lately."
+    stranger = WorkerInfo(id="s", host="elsewhere", pid=1, queues=(), concurrency=2)
+    await store.heartbeat(stranger, 12)
+    now.seconds += ASK_EVERY_SECONDS
+    assert (await watch.ready()).status == "unavailable"
+    await store.heartbeat(WorkerInfo(id="w", host=socket.gethostname(), pid=2, queues=(), concurrency=2), 12)
+    now.seconds += ASK_EVERY_SECONDS
+    told = await watch.ready()
+    assert (told.status, told.checks[-1].name) == ("ok", "workers")
+    clock.advance(12)  # it was stopped, or hangs
+    now.seconds += ASK_EVERY_SECONDS
+    assert (await watch.ready()).status == "unavailable"
+
+
+async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:
+    counted = Metrics()
+    yard = Jobyard(f"sqlite:///{tmp_path}/jobs.db", observer=counted)
+
+    @yard.job()
+    async def quick(ctx: Context) -> None: ...
+
+    async with yard:
+        worker = yard.worker()
+        watch = Health(yard.store, lambda: False, worker)
+        async with (
+            serving_health(watch, Scrape(yard.store, counted), "127.0.0.1", 0) as port,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        ):
+            async with worker:
+
+                async def is_ready() -> bool:
+                    return (await client.get("/readyz")).status_code == 200
+
+                await eventually(is_ready)
+                assert (await client.get("/livez")).status_code == 200
+                assert (await client.get("/health")).json()["checks"][-1] == {"name": "claiming", "ok": True}
+                for _ in range(3):
+                    await (await yard.enqueue("quick")).result(10)
+
+                async def is_counted() -> bool:
+                    finished = 'jobyard_jobs_finished_total{kind="quick",queue="default",state="COMPLETED"} 3.0'
+                    return finished in (await client.get("/metrics")).text
+
+                await eventually(is_counted)
+            assert (await client.get("/nothing")).status_code == 404
+
+
+async def test_metrics_are_for_those_who_see_everything(store: Watched) -> None:
+    scene = Scene(store.as_store(), [metrics.ROUTES])
+    async with scene.client() as client:
+        assert (await client.get("/metrics")).status_code == 401
+    async with scene.client("submitter") as client:
+        assert (await client.get("/metrics")).status_code == 403
+    async with scene.client("viewer", queues=["a"]) as client:
+        assert (await client.get("/metrics")).status_code == 403
+    async with scene.client("viewer") as client:
+        answer = await client.get("/metrics")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/plain; version=")
+        assert "jobyard_workers 0.0" in answer.text
+
+
+async def test_over_a_real_connection(store: Watched) -> None:
+    scene = Scene(cast(Store, store), [health.ROUTES])
+    async with serving(scene.app) as url, httpx.AsyncClient(base_url=url) as client:
+        answer = await client.get("/readyz?verbose")
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "no-store"

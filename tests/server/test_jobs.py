@@ -1,0 +1,265 @@
+"""Jobs over HTTP: hand in, list, look, wait, explain."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.conformance.support import claim_one, settle
+from tests.server.scenes import api, hand_in, ids
+from tests.server.support import Scene
+from tests.support import eventually
+
+from jobyard.domain.job import Job, LogLine, Progress, QueueSettings, Step
+from jobyard.domain.outcome import Done, Failed
+from jobyard.ports.job_store import Report
+from jobyard.server.rate_limit import OpenRequests
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with api() as made:
+        yield made
+
+
+async def test_a_job_is_accepted_and_found_where_the_answer_says(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        answer = await client.post("/v1/jobs", json={"kind": "mail", "payload": {"to": "you"}, "queue": "letters"})
+        assert answer.status_code == 202
+        accepted = answer.json()
+        assert accepted == {"id": accepted["id"], "kind": "mail", "queue": "letters", "created": True}
+        assert answer.headers["location"] == f"/v1/jobs/{accepted['id']}"
+        found = await client.get(answer.headers["location"])
+    job = found.json()
+    assert (job["id"], job["state"], job["payload"], job["queue"]) == (
+        accepted["id"],
+        "PENDING",
+        {"to": "you"},
+        "letters",
+    )
+    assert TIME.fullmatch(job["created_at"])
+    assert found.headers["retry-after"] == "1"
+
+
+async def test_what_a_run_told_is_seen(scene: Scene) -> None:
+    store = scene.store
+    async with scene.client("operator") as client:
+        job_id = await hand_in(client, max_attempts=2, backoff={"type": "fixed", "seconds": 0})
+        lease = await claim_one(store)
+        await settle(store, lease, Failed(message="no", type="ValueError", traceback="Traceback …"))
+        lease = await claim_one(store)
+        told = Report(
+            key=lease.key,
+            progress=Progress(percent=50, message="half", data={"done": 1}),
+            lines=(LogLine(message="hello"),),
+            step=Step(name="first", status="passed"),
+        )
+        assert await store.report([told]) == ()
+        await settle(store, lease, Done(b'{"sum": 3}'))
+        job = (await client.get(f"/v1/jobs/{job_id}")).json()
+        [listed] = (await client.get("/v1/jobs")).json()["items"]
+    assert (job["state"], job["result"], job["attempt"]) == ("COMPLETED", {"sum": 3}, 2)
+    [error] = job["errors"]
+    assert (error["attempt"], error["ending"], error["message"], error["type"]) == (1, "error", "no", "ValueError")
+    assert (job["progress"]["percent"], job["progress"]["data"]) == (50, {"done": 1})
+    assert [(line["level"], line["message"]) for line in job["log"]] == [("info", "hello")]
+    assert [(step["name"], step["status"]) for step in job["steps"]] == [("first", "passed")]
+    times = [happening["at"] for happening in job["timeline"]]
+    story = [happening["what"] for happening in job["timeline"] if happening["what"] != "due"]
+    assert story == ["created", "attempt_ended", "started", "finished"]
+    assert times == sorted(times)
+    assert listed["errors"][0]["traceback"] is None
+    assert not {"log", "steps", "timeline"} & set(listed)
+
+
+async def test_the_private_payload_is_not_shown(scene: Scene) -> None:
+    async with scene.client("admin") as client:
+        job_id = await hand_in(client, private_payload={"password": "hush"})
+        assert "hush" not in (await client.get(f"/v1/jobs/{job_id}")).text
+    assert (await claim_one(scene.store)).private_payload == b'{"password":"hush"}'
+
+
+async def test_a_held_unique_key_answers_the_holder(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        first = await hand_in(client, unique={"key": "letter"})
+        answer = await client.post("/v1/jobs", json={"kind": "mail", "unique": {"key": "letter"}})
+    assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
+
+
+async def test_the_same_idempotency_key_answers_the_same_job(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+
+        async def post(key: str, **given: Any) -> Any:
+            return await client.post("/v1/jobs", json={"kind": "mail", **given}, headers={"Idempotency-Key": key})
+
+        first, again, quoted = await post("a"), await post("a"), await post('"a"')
+        other = await post("a", payload={"x": 1})
+        assert [answer.status_code for answer in (first, again, quoted, other)] == [202, 202, 202, 422]
+        assert first.json()["id"] == again.json()["id"] == quoted.json()["id"]
+        assert "idempotency-replayed" not in first.headers
+        assert again.headers["idempotency-replayed"] == "true"
+        assert other.json()["code"] == "idempotency_key_reused"
+        assert len(await ids(client)) == 1
+        assert (await post("x" * 256)).status_code == 422
+
+
+async def test_a_batch_answers_for_each_job(scene: Scene) -> None:
+    await scene.store.configure("small", QueueSettings(max_waiting=1))
+    jobs = [
+        {"kind": "mail"},
+        {"kind": "mail", "queue": "small"},
+        {"kind": "mail", "queue": "small"},
+        {"kind": "mail", "tags": ["by:me"]},
+    ]
+    async with scene.client("operator") as client:
+        answer = await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={"Idempotency-Key": "b"})
+        told = answer.json()
+        assert [item["status"] for item in told["items"]] == [202, 202, 429, 422]
+        assert [item.get("code") for item in told["items"]] == [None, None, "queue_full", "bad_option"]
+        assert (told["accepted"], told["refused"]) == (2, 2)
+        again = (await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={"Idempotency-Key": "b"})).json()
+        assert [item.get("id") for item in again["items"]] == [item.get("id") for item in told["items"]]
+        wrong = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a"}, {"kind": "b", "qeue": "c"}]})
+        assert wrong.json()["errors"][0]["pointer"] == "/jobs/1/qeue"
+        assert len(await ids(client)) == 2
+
+
+async def test_a_list_is_filtered_and_paged(scene: Scene) -> None:
+    async with scene.client("viewer") as viewer, scene.client("operator") as client:
+        made = [
+            await hand_in(client, queue="a", group="acme", tags=["red"], payload={"city": "Zürich"}),
+            await hand_in(client, kind="call", queue="a", group="other"),
+            await hand_in(client, queue="b", tags=["red", "blue"]),
+        ]
+        assert await ids(viewer) == made[::-1]
+        assert await ids(viewer, page_size=1) == made[::-1]
+        assert await ids(viewer, queue="a") == [made[1], made[0]]
+        assert await ids(viewer, group="acme") == [made[0]]
+        assert await ids(viewer, kind="call") == [made[1]]
+        assert await ids(viewer, id=[made[0], made[2], "nobody"], page_size=1) == [made[2], made[0]]
+        assert (await viewer.get("/v1/jobs", params={"id": ["x"] * 101})).status_code == 422
+        assert await ids(viewer, tag="red") == [made[2], made[0]]
+        assert await ids(viewer, text="ZüRICH") == [made[0]]
+        assert await ids(viewer, state=["COMPLETED", "PENDING"]) == made[::-1]
+        assert await ids(viewer, state="COMPLETED") == []
+        when = (await viewer.get(f"/v1/jobs/{made[1]}")).json()["created_at"]
+        later = await ids(viewer, created_after=when)
+        assert set(later) >= {made[1], made[2]}
+        assert made[0] not in await ids(viewer, created_after="2999-01-01T00:00:00Z")
+        assert await ids(viewer, created_before="1999-01-01T00:00:00Z") == []
+        first = await viewer.get("/v1/jobs", params={"page_size": 1, "state": ["PENDING", "RUNNING"]})
+        link = re.fullmatch(r'<(/v1/jobs\?[^>]*)>; rel="next"', first.headers["link"])
+        assert link is not None
+        assert [job["id"] for job in (await viewer.get(link[1])).json()["items"]] == [made[1]]
+
+
+async def test_a_batch_and_its_idempotency_key(scene: Scene) -> None:
+    jobs = [{"kind": "mail", "payload": {"number": number}} for number in range(3)]
+    async with scene.client("operator") as client, scene.client("operator") as other:
+
+        async def post(some: list[Any], who: Any = client) -> Any:
+            return await who.post("/v1/jobs/batch", json={"jobs": some}, headers={"Idempotency-Key": "b"})
+
+        first, again = await post(jobs), await post(jobs)
+        assert "idempotency-replayed" not in first.headers
+        assert again.headers["idempotency-replayed"] == "true"
+        assert [item["id"] for item in again.json()["items"]] == [item["id"] for item in first.json()["items"]]
+        for another in (jobs[:2], [*jobs, {"kind": "more"}], jobs[::-1], [{**job, "queue": "other"} for job in jobs]):
+            answer = await post(another)
+            assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+        assert len(await ids(client)) == 3
+        assert "idempotency-replayed" not in (await post(jobs[:1], other)).headers
+
+
+async def test_the_keys_of_a_batch_and_of_single_jobs_do_not_meet(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        batch = {"jobs": [{"kind": "mail"}]}
+        await client.post("/v1/jobs/batch", json=batch, headers={"Idempotency-Key": "k"})
+        single = await client.post("/v1/jobs", json={"kind": "mail"}, headers={"Idempotency-Key": "k/0"})
+        assert single.json()["created"] is True
+        assert len(await ids(client)) == 2
+
+
+async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(scene: Scene) -> None:
+    async with scene.client("operator", queues=["mail"]) as client:
+        headers = {"Idempotency-Key": "b"}
+        refused = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a"}]}, headers=headers)
+        assert refused.json()["refused"] == 1
+        mended = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a", "queue": "mail"}]}, headers=headers)
+        assert mended.json()["accepted"] == 1
+
+
+async def test_a_long_poll_answers_when_the_job_has_ended(scene: Scene) -> None:
+    async with scene.client("viewer") as viewer, scene.client("operator") as client:
+        job_id = await hand_in(client)
+        early = await viewer.get(f"/v1/jobs/{job_id}", params={"wait": 0.01})
+        assert (early.json()["state"], early.headers["retry-after"]) == ("PENDING", "1")
+        waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
+        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        answer = await asyncio.wait_for(waiting, 10)
+        assert (answer.json()["state"], answer.json()["result"]) == ("COMPLETED", 7)
+        assert "retry-after" not in answer.headers
+
+
+async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for_end, began = scene.store.wait_for_end, asyncio.Event()
+
+    async def watched(job_id: str, timeout_seconds: float) -> Job | None:
+        began.set()
+        return await wait_for_end(job_id, timeout_seconds)
+
+    monkeypatch.setattr(scene.store, "wait_for_end", watched)
+    async with scene.client("operator") as client, scene.client("viewer") as viewer:
+        job_id = await hand_in(client)
+        [info] = [info for info in await scene.tokens.list() if info.role == "viewer"]
+        waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
+        await asyncio.wait_for(began.wait(), 10)
+        await scene.tokens.revoke(info.id)
+        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        assert (await asyncio.wait_for(waiting, 10)).status_code == 401
+
+
+async def test_one_token_does_not_hold_all_the_waits(scene: Scene) -> None:
+    scene.door.open = OpenRequests(2)
+    async with scene.client("operator") as client, scene.client("viewer") as viewer:
+        job_id = await hand_in(client)
+        path = f"/v1/jobs/{job_id}"
+        waiting = [asyncio.ensure_future(client.get(path, params={"wait": 60})) for _ in range(2)]
+        await eventually(lambda: scene.door.open._open.total() == 2)
+        refused = await client.get(path, params={"wait": 60})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (await client.get(path)).status_code == 200
+        assert (await viewer.get(path, params={"wait": 0.01})).status_code == 200
+        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+        assert not scene.door.open._open
+
+
+async def test_a_long_poll_ends_when_the_server_stops(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        job_id = await hand_in(client)
+        waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
+        scene.door.draining.set()
+        answer = await asyncio.wait_for(waiting, 10)
+        assert (answer.json()["state"], answer.headers["retry-after"]) == ("PENDING", "1")
+
+
+async def test_why_a_job_waits(scene: Scene) -> None:
+    await scene.store.configure("default", QueueSettings(max_per_group=1))
+    async with scene.client("operator") as client, scene.client("submitter") as submitter:
+        running = await hand_in(client, group="acme")
+        await claim_one(scene.store)
+        job_id = await hand_in(submitter, group="acme")
+        told = (await client.get(f"/v1/jobs/{job_id}/explain")).json()
+        assert "group_limit_reached" in [cause["code"] for cause in told["causes"]]
+        assert running in told["sentence"]
+        hidden = await submitter.get(f"/v1/jobs/{job_id}/explain")
+        assert "group_limit_reached" in hidden.text
+        assert running not in hidden.text

@@ -1,0 +1,142 @@
+"""Readers that do not keep up are let go, and many streams cost one look at the store."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
+
+import httpx2 as httpx
+import pytest
+from tests.server.sse import Reader, listening
+from tests.server.support import Scene, serving
+from tests.support import Watched, eventually
+
+from jobyard import Context, Jobyard
+from jobyard.domain.job import State
+from jobyard.live_events.event import Hint, What
+from jobyard.ports.clock import SystemClock
+from jobyard.server.dependencies import OpenGate
+from jobyard.server.routes import events
+from jobyard.server.streaming import throttle as ration
+from jobyard.server.streaming.broadcaster import News
+from jobyard.server.streaming.subscriber import MAX_BEHIND_BYTES, Audience, Listener
+from jobyard.server.streaming.throttle import Ration
+from jobyard.stores.memory import MemoryStore
+
+STREAMS = 200
+
+
+def hint(number: int) -> Hint:
+    return Hint(what=What.PROGRESS, job_id=f"j{number}", queue="q", state=State.RUNNING, attempt=1, message="x" * 500)
+
+
+async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ration, "BYTES_PER_SECOND", 1 << 40)  # nothing is cut: each event has to arrive
+    scene = Scene(MemoryStore(SystemClock()), [events.ROUTES], gate=OpenGate())
+    streams = scene.door.streams
+    async with (
+        serving(scene.app) as url,
+        httpx.AsyncClient(base_url=url) as client,
+        listening(client, "/v1/events?type=progress") as reader,
+    ):
+        parts = urlsplit(url)
+        stuck = socket.socket()
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(stuck, (parts.hostname, parts.port))
+        await loop.sock_sendall(stuck, b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: len(streams) == 2)
+        sent = 0
+        while len(streams) == 2:  # fills the buffers of both ends, and then what is kept for it
+            assert sent < 100_000, "it was never let go"
+            await streams._tell([News(hint(number)) for number in range(sent, sent + 100)])
+            sent += 100
+            await asyncio.sleep(0)
+            await eventually(lambda sent=sent: len(reader.events) > sent or reader.is_over)  # type: ignore[misc]
+        assert sent * 500 > MAX_BEHIND_BYTES
+        assert not reader.is_over
+        await streams._tell([News(hint(sent))])
+        await eventually(lambda: reader.first("job.progress", lambda data: data["job_id"] == f"j{sent}"))
+        stuck.close()
+        scene.door.draining.set()
+
+
+async def test_what_is_kept_for_a_reader_is_bounded() -> None:
+    dropped: list[bool] = []
+    listener = Listener(Audience(), "p", lambda: dropped.append(True))
+    for _ in range(1000):
+        listener.offer(b"x" * 1000)
+    assert dropped == [True]
+    assert listener.was_dropped
+    assert not listener._chunks
+    assert await listener.next(1) is None
+
+
+def test_a_flood_is_cut_and_then_sampled() -> None:
+    cutter, text = Ration(0.0), b"x" * 400
+    sent: list[int] = []
+    for tick in range(200):  # ten seconds of 8,000 events each
+        sent.append(len(cutter.cut([text] * 400, streams=1000, now=tick * 0.05)))
+        assert not cutter.settle()
+    share = ration.BYTES_PER_SECOND / 1000
+    assert 0.5 * share * 10 < sum(sent) * 400 < 1.5 * share * 10
+    assert sum(1 for number in sent if number) < 30  # few large pieces
+    assert cutter.cut([], 1000, 11.0) == []
+    assert cutter.settle()
+    assert not cutter.settle()
+    assert len(cutter.cut([text] * 10, 1000, 11.0)) == 10
+
+
+def test_who_is_alone_is_sent_everything() -> None:
+    cutter, text = Ration(0.0), b"x" * 400
+    for tick in range(1, 200):
+        assert len(cutter.cut([text] * 400, streams=1, now=tick * 0.05)) == 400
+    assert not cutter.is_cut
+
+
+def has_ended(reader: Reader) -> bool:
+    """Told as it happened or, after a hint was lost, by a look at the store."""
+    seen = reader.first("snapshot", lambda data: data["job"]["state"] == "COMPLETED")
+    return bool(reader.first("job.completed") or seen)
+
+
+async def test_two_hundred_streams_while_jobs_flow() -> None:
+    store = Watched(MemoryStore(SystemClock()))
+    yard = Jobyard(store=store.as_store())
+    yard.queue("default", keep_completed=10 * STREAMS)
+
+    @yard.job()
+    async def quick(ctx: Context, number: int) -> int:
+        return number
+
+    scene = Scene(store.as_store(), [events.ROUTES], gate=OpenGate())
+    async with yard, serving(scene.app) as url, AsyncExitStack() as stack:
+        handles = [await yard.enqueue("quick", {"number": number}) for number in range(STREAMS)]
+        limits = httpx.Limits(max_connections=None)
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, limits=limits))
+        readers: list[Reader] = []
+        for number, handle in enumerate(handles):
+            path = f"/v1/jobs/{handle.id}/events" if number % 2 else "/v1/events"
+            readers.append(await stack.enter_async_context(listening(client, path)))
+        await eventually(lambda: all(reader.first("snapshot") for reader in readers), timeout=30)
+        store.calls.clear()
+        turns = scene.door.streams
+        assert len(turns) == STREAMS
+        async with yard.worker(concurrency=10):
+            for handle in handles:
+                assert await handle.result(30) is not None
+            await eventually(lambda: all(has_ended(readers[number]) for number in range(1, STREAMS, 2)), timeout=30)
+            await eventually(
+                lambda: all(
+                    readers[number].first("queue.changed", lambda data: data["completed"] == STREAMS)
+                    for number in range(0, STREAMS, 2)
+                ),
+                timeout=30,
+            )
+        # What the store was asked grows with time, not with the number of streams: one tail for all.
+        assert store.calls["fetch_all"] < STREAMS * 5
+        assert store.calls["queues"] < STREAMS
+        scene.door.draining.set()

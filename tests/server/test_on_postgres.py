@@ -1,0 +1,38 @@
+"""What a store cannot hold is not there, and is answered as such: here PostgreSQL, whose text has no NUL."""
+
+from __future__ import annotations
+
+import pytest
+from tests.server.scenes import hand_in
+from tests.server.support import Scene
+from tests.stores.postgres_support import schema, store
+
+from jobyard.server.routes.table import all_routes
+from jobyard.stores.postgres import PostgresStore
+
+__all__ = ["schema", "store"]
+
+ASKED = [
+    ("GET", "/v1/jobs/a%00"),
+    ("GET", "/v1/jobs/%00/explain"),
+    ("GET", "/v1/jobs/%00/events"),
+    ("POST", "/v1/jobs/%00/cancel"),
+    ("POST", "/v1/jobs/%00/retry"),
+    ("DELETE", "/v1/jobs/%00"),
+    ("POST", "/v1/workers/%00/stop"),
+    ("DELETE", "/v1/tokens/%00"),
+    ("GET", "/v1/queues/%00"),
+]
+
+
+@pytest.mark.parametrize("role", ["admin", "submitter"])
+async def test_an_id_that_no_store_can_hold_is_not_found(store: PostgresStore, role: str) -> None:
+    scene = Scene(store, all_routes())
+    async with scene.client(role) as client:
+        await hand_in(client)
+        found = {path: await client.request(method, path) for method, path in ASKED}
+        allowed = {path: answer for path, answer in found.items() if answer.status_code != 403}
+        assert len(allowed) >= (9 if role == "admin" else 4)  # a submitter is shown no queues
+        assert {path: answer.status_code for path, answer in allowed.items()} == dict.fromkeys(allowed, 404)
+        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ["a\0"]})
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/ids/0")

@@ -1,0 +1,51 @@
+"""That a job was handed in is never told after it has begun."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobyard.live_events.event import Hint, What
+from jobyard.server.streaming.ordering import REMEMBERED, Order
+
+E, S, P, C, F, R, X = (
+    What.ENQUEUED,
+    What.STARTED,
+    What.PROGRESS,
+    What.COMPLETED,
+    What.FAILED,
+    What.RETRYING,
+    What.CANCELLED,
+)
+
+
+def told(order: Order, *whats: What, job_id: str = "a") -> list[What]:
+    return [hint.what for hint in order.sorted([Hint(what=what, job_id=job_id) for what in whats])]
+
+
+@pytest.mark.parametrize(
+    ("looks", "shown"),
+    [
+        ([[E, S, C]], [E, S, C]),
+        ([[S, E, C]], [E, S, C]),
+        ([[S, P, C, E]], [E, S, P, C]),
+        ([[S], [E], [C]], [S, C]),
+        ([[S, C], [E]], [S, C]),
+        ([[E], [S], [R], [S], [F], [E], [S]], [E, S, R, S, F, E, S]),
+        ([[E, X], [E], [S]], [E, X, E, S]),
+        ([[E, X, E, S]], [E, X, E, S]),
+    ],
+    ids=str,
+)
+def test_handed_in_comes_first_or_not_at_all(looks: list[list[What]], shown: list[What]) -> None:
+    order = Order()
+    assert [what for look in looks for what in told(order, *look)] == shown
+
+
+def test_jobs_do_not_mix_and_are_forgotten_in_the_end() -> None:
+    order = Order()
+    assert told(order, S, job_id="a") == [S]
+    assert told(order, E, job_id="b") == [E]
+    for number in range(REMEMBERED):
+        told(order, S, job_id=str(number))
+    assert len(order._last) == REMEMBERED
+    assert [hint.what for hint in order.sorted([Hint(what=What.RESYNC)])] == [What.RESYNC]

@@ -1,0 +1,293 @@
+"""What cannot be taken is refused with a problem document that says where and why; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx2 as httpx
+import pytest
+from tests.server.scenes import api, hand_in, ids
+from tests.server.support import Scene
+from tests.support import Watched
+
+from jobyard import Context, Jobyard
+from jobyard.app.job_factory import make_job
+from jobyard.errors import StoreUnavailable
+from jobyard.ports.clock import SystemClock
+from jobyard.server.routes.table import all_routes
+from jobyard.stores.memory import MemoryStore
+
+JSON = {"Content-Type": "application/json"}
+DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+RATHER_DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 200 + b"]" * 200 + b"}}"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with api() as scene, scene.client("admin") as made:
+        yield made
+        assert await ids(made) == [], "nothing is written"
+
+
+def refused(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> None:
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert {"type", "title", "detail"} <= set(problem) | {"type"}
+    assert problem["detail"]
+    if pointer is not None:
+        assert pointer in [error["pointer"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/kind"),
+        ({"kind": "a", "qeue": "b"}, "/qeue"),
+        ({"kind": 1}, "/kind"),
+        ({"kind": ""}, "/kind"),
+        ({"kind": "x" * 201}, "/kind"),
+        ({"kind": "a", "payload": []}, "/payload"),
+        ({"kind": "a", "payload": None}, "/payload"),
+        ({"kind": "a", "priority": "1"}, "/priority"),
+        ({"kind": "a", "priority": True}, "/priority"),
+        ({"kind": "a", "priority": 10**30}, "/priority"),
+        ({"kind": "a", "delay_seconds": -1}, "/delay_seconds"),
+        ({"kind": "a", "run_at": "tomorrow"}, "/run_at"),
+        ({"kind": "a", "run_at": "2026-11-16T03:00:00"}, "/run_at"),
+        ({"kind": "a", "max_attempts": 0}, "/max_attempts"),
+        ({"kind": "a", "timeout_seconds": 0}, "/timeout_seconds"),
+        ({"kind": "a", "backoff": {"type": "wild"}}, "/backoff/type"),
+        ({"kind": "a", "backoff": {"type": "fixed", "seconds": 1, "more": 2}}, "/backoff/more"),
+        ({"kind": "a", "backoff": {"type": "fixed", "seconds": -1}}, "/backoff/seconds"),
+        ({"kind": "a", "backoff": {"type": "delays", "seconds": []}}, "/backoff/seconds"),
+        ({"kind": "a", "unique": {"key": "k", "scope": "sometimes"}}, "/unique/scope"),
+        ({"kind": "a", "tags": ["a", 1]}, "/tags/1"),
+        ({"kind": "a", "tags": ["a"] * 51}, "/tags"),
+    ],
+    ids=str,
+)
+async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient, body: dict[str, Any], pointer: str) -> None:
+    refused(await client.post("/v1/jobs", json=body), 422, "bad_input", pointer)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointers"),
+    [
+        ({"kind": "a\n"}, 422, ["/kind"]),
+        ({"kind": "a", "delay_seconds": 1, "run_at": "2026-11-16T03:00:00Z"}, 422, ["/delay_seconds", "/run_at"]),
+        ({"kind": "a", "unique": {"key": "k", "scope": "period"}}, 422, ["/unique"]),
+        ({"kind": "a", "unique": {"key": "idempotency:x"}}, 422, ["/unique/key"]),
+        ({"kind": "a", "queue": "b\n", "tags": ["c\n"]}, 422, ["/queue", "/tags"]),
+        ({"kind": "a", "tags": ["good", "by:me"]}, 422, ["/tags/1"]),
+        ({"kind": "a", "payload": {"x": "x" * (1 << 20)}}, 413, ["/payload"]),
+        ({"kind": "a", "private_payload": {"x": "x" * (1 << 20)}}, 413, ["/private_payload"]),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+async def test_what_fits_the_shape_and_means_nothing(
+    client: httpx.AsyncClient, body: dict[str, Any], status: int, pointers: list[str]
+) -> None:
+    answer = await client.post("/v1/jobs", json=body)
+    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (status, pointers)
+    [item] = (await client.post("/v1/jobs/batch", json={"jobs": [body]})).json()["items"]
+    assert (item["status"], [error["pointer"] for error in item["errors"]]) == (
+        status,
+        [f"/jobs/0{pointer}" for pointer in pointers],
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "pointer"),
+    [
+        ({"kind": "run_siute", "payload": {"suite": "a"}}, "unknown_kind", "/kind"),
+        ({"kind": "run_suite", "payload": {"suite": 5}}, "bad_input", "/payload/suite"),
+        ({"kind": "run_suite", "payload": {}}, "bad_input", "/payload/suite"),
+        ({"kind": "run_suite", "payload": {"suite": "a", "siute": "b"}}, "bad_input", "/payload/siute"),
+    ],
+    ids=str,
+)
+async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], code: str, pointer: str) -> None:
+    yard = Jobyard("memory://")
+
+    @yard.job()
+    async def run_suite(ctx: Context, suite: str) -> None: ...
+
+    async with api() as scene, scene.client("admin") as client:
+        scene.door.submit = make_job(yard, has_app=True)
+        refused(await client.post("/v1/jobs", json=body), 422, code, pointer)
+        assert await ids(client) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "code"),
+    [
+        (b"", 400, "not_json"),
+        (b'{"kind":', 400, "not_json"),
+        (b'{"kind":"a"} more', 400, "not_json"),
+        (b'{"kind":"\xff\xfe"}', 400, "not_json"),
+        (b'{"kind":"a","payload":{"x":"\xff"}}', 400, "not_json"),
+        (b'{"kind":"\\ud800"}', 400, "not_json"),
+        (b'{"kind":"a","payload":{"x":NaN}}', 400, "not_json"),
+        (b"[]", 422, "bad_input"),
+        (b"null", 422, "bad_input"),
+        (DEEP, 400, "not_json"),
+        (RATHER_DEEP, 422, "payload_not_json"),
+        (b'{"kind":"a","payload":{"x":1e999}}', 422, "bad_input"),
+        (b'{"kind":"a","payload":{"x":' + b"9" * 5000 + b"}}", 422, "bad_input"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_what_is_not_the_json_that_is_wanted(
+    client: httpx.AsyncClient, data: bytes, status: int, code: str
+) -> None:
+    refused(await client.post("/v1/jobs", content=data, headers=JSON), status, code)
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\udfff", "\\ud83d\\ud83d", "\\uD83Dx"])
+async def test_half_a_character_is_called_by_its_name(client: httpx.AsyncClient, half: str) -> None:
+    data = '{"kind":"a","payload":{"x":"' + half + '"}}'
+    answer = await client.post("/v1/jobs", content=data.encode(), headers=JSON)
+    refused(answer, 400, "not_json")
+    assert "surrogate" in answer.json()["detail"]
+
+
+async def test_a_whole_character_of_two_halves_is_taken_for_no_fault(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/jobs", content=b'{"kind":"a","payload":{"x":"\\ud83d\\ude00"},', headers=JSON)
+    assert "surrogate" not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
+async def test_a_number_that_nothing_holds_is_pointed_at_as_far_as_is_known(
+    client: httpx.AsyncClient, number: bytes
+) -> None:
+    data = b'{"kind":"a","payload":{"x":[1,{"y":' + number + b"}]}}"
+    answer = await client.post("/v1/jobs", content=data, headers=JSON)
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/payload"]
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "\u2066a", "a\u2028b", "a\u200f", "a\x00", "a\x85"], ids=ascii)
+async def test_names_do_not_play_with_their_readers(client: httpx.AsyncClient, name: str) -> None:
+    for field in ("kind", "queue", "group"):
+        refused(await client.post("/v1/jobs", json={"kind": "a", field: name}), 422, "bad_input", f"/{field}")
+    refused(await client.patch(f"/v1/queues/{quote(name)}", json={}), 422, "bad_option")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "json", ""])
+async def test_another_content_type(client: httpx.AsyncClient, kind: str) -> None:
+    answer = await client.post("/v1/jobs", content=b'{"kind":"a"}', headers={"Content-Type": kind} if kind else {})
+    refused(answer, 415, "not_json")
+
+
+async def test_a_body_that_is_too_large(client: httpx.AsyncClient) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            yield b"x" * 100_000
+
+    told = await client.post("/v1/jobs", content=b"x" * (3 << 20), headers=JSON)
+    refused(told, 413, "body_too_large")
+    refused(await client.post("/v1/jobs", content=chunks(), headers=JSON), 413, "body_too_large")
+    large = {"kind": "a", "payload": {"x": "x" * (1 << 20)}}
+    refused(await client.post("/v1/jobs", json=large), 413, "payload_too_large")
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer"),
+    [
+        ({"page_size": 0}, "page_size"),
+        ({"page_size": 1001}, "page_size"),
+        ({"page_size": "many"}, "page_size"),
+        ({"state": "DONE"}, "state/0"),
+        ({"created_after": "yesterday"}, "created_after"),
+        ({"created_after": "null"}, "created_after"),
+        ({"created_after": "0.5"}, "created_after"),
+        ({"qeue": "a"}, "qeue"),
+        ({"queue": ["a", "b"]}, "queue"),
+        ({"page_token": "nonsense"}, "page_token"),
+        ({"page_token": "YXh5eg"}, "page_token"),
+        ({"page_token": "é"}, "page_token"),
+    ],
+    ids=str,
+)
+async def test_a_query_that_does_not_fit(client: httpx.AsyncClient, params: dict[str, Any], pointer: str) -> None:
+    answer = await client.get("/v1/jobs", params=params)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize("query", ["text=%ff", "queue=%ed%a0%80", "%ff=1", "&".join(["state=PENDING"] * 1001)])
+async def test_a_query_that_is_no_text(client: httpx.AsyncClient, query: str) -> None:
+    refused(await client.get(f"/v1/jobs?{query}"), 422, "bad_input")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/a%ff", "/v1/queues/%C3%28/groups"])
+async def test_a_path_that_is_no_text(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    refused(answer, 422, "bad_input")
+    assert answer.json()["instance"] == path
+
+
+async def test_a_query_where_none_is_wanted(client: httpx.AsyncClient) -> None:
+    refused(await client.post("/v1/jobs?wait=5", json={"kind": "a"}), 422, "bad_input", "wait")
+    refused(await client.get("/v1/queues?page_size=1"), 422, "bad_input", "page_size")
+    assert (await client.get("/openapi.json?again=1")).status_code == 200
+
+
+async def test_the_instance_is_the_path_as_it_was_sent(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/queues/org%2Frepository")
+    refused(answer, 404, "queue_not_found")
+    assert answer.json()["instance"] == "/v1/queues/org%2Frepository"
+    assert "org/repository" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("headers", [JSON, {}], ids=["as JSON", "as nothing"])
+async def test_a_body_that_may_be_left_out_may_be_empty(headers: dict[str, str]) -> None:
+    async with api() as scene, scene.client("admin") as client:
+        job_id = await hand_in(client)
+        answer = await client.post(f"/v1/jobs/{job_id}/cancel", content=b"", headers=headers)
+        assert answer.json()["state"] == "CANCELLED"
+        refused(await client.post(f"/v1/jobs/{job_id}/prioritise", content=b"", headers=headers), 400, "not_json")
+
+
+async def test_where_nothing_is(client: httpx.AsyncClient) -> None:
+    refused(await client.get("/v1/nothing"), 404, "no_such_page")
+    refused(await client.put("/v1/jobs", json={}), 405, "no_such_method")
+    refused(await client.get("/v1/jobs/nobody"), 404, "job_not_found")
+    refused(await client.get("/v1/jobs/nobody/explain"), 404, "job_not_found")
+
+
+async def test_where_the_store_is_is_not_told_to_somebody_whom_nobody_knows() -> None:
+    store = Watched(MemoryStore(SystemClock()))
+    scene = Scene(store.as_store(), all_routes())
+    bogus = "jy_000000000000_" + "x" * 43
+    async with scene.client() as nobody, scene.client("admin") as admin:
+        assert (await admin.get("/v1/me")).status_code == 200
+        store.failing, store.failing_verbs = StoreUnavailable("redis://secret-host is away"), ("fetch", "queues")
+        own = {"Sec-Fetch-Site": "same-origin"}
+        for answer in (
+            await nobody.get("/v1/queues", headers={"Authorization": f"Bearer {bogus}"}),
+            await nobody.get("/v1/queues", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
+            await nobody.get("/login", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
+            await nobody.post("/login", data={"token": bogus}, headers=own),
+        ):
+            refused(answer, 503, "store_unavailable")
+            assert "secret-host" not in answer.text
+            assert answer.headers["retry-after"] == "1"
+        assert "secret-host" in (await admin.get("/v1/queues")).text, "who is known is told"
+
+
+@pytest.mark.parametrize(("path", "verb"), [("/v1/queues", "queues"), ("/v1/jobs/a", "get")])
+async def test_what_breaks_inside_is_logged_and_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, verb: str
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    async with api() as scene, scene.client("admin") as client:
+        monkeypatch.setattr(scene.store, verb, broken)
+        answer = await client.get(path)
+    refused(answer, 500, "internal")
+    assert "secret" not in answer.text
+    assert "ZeroDivisionError: a secret" in caplog.text

@@ -1,0 +1,202 @@
+"""Who sees what: submitters their own jobs, confined tokens their queues and groups; the rest is not there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from tests.conformance.support import claim_one, settle
+from tests.server.scenes import api, hand_in, ids
+from tests.server.support import Scene
+
+from jobyard.domain.outcome import Failed
+
+# What may be asked of one job: method, what follows its path, body.
+OF_ONE_JOB = [
+    ("GET", "", None),
+    ("GET", "/explain", None),
+    ("POST", "/cancel", {}),
+    ("POST", "/retry", None),
+    ("POST", "/run-now", None),
+    ("POST", "/prioritise", {"priority": 1}),
+    ("POST", "/signal", {"name": "go"}),
+    ("DELETE", "", None),
+]
+OF_ONE_QUEUE = [
+    ("GET", "", None),
+    ("PATCH", "", {}),
+    ("POST", "/pause", None),
+    ("POST", "/resume", None),
+    ("POST", "/drain", None),
+    ("GET", "/groups", None),
+    ("PUT", "/groups/acme/limit", {"limit": 1}),
+    ("DELETE", "/groups/acme/limit", None),
+    ("POST", "/groups/acme/pause", None),
+    ("POST", "/groups/acme/resume", None),
+]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with api() as made:
+        yield made
+
+
+async def test_a_submitter_sees_its_own_jobs_only(scene: Scene) -> None:
+    async with scene.client("submitter") as ann, scene.client("submitter") as ben, scene.client("viewer") as viewer:
+        hers, his = await hand_in(ann, tags=["red"]), await hand_in(ben, tags=["red"])
+        assert await ids(ann) == [hers]
+        assert await ids(ann, tag="red", page_size=1) == [hers]
+        assert await ids(ann, tag="blue") == []
+        assert set(await ids(viewer)) == {hers, his}
+        [shown] = (await ann.get("/v1/jobs")).json()["items"]
+        me = (await viewer.get(f"/v1/jobs/{hers}")).json()["submitted_by"]
+        assert (shown["tags"], shown["submitted_by"]) == (["red"], me)
+        assert me
+        assert (await ann.get("/v1/jobs", params={"tag": f"by:{me}"})).status_code == 422
+        assert (await ann.post(f"/v1/jobs/{hers}/cancel")).json()["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OF_ONE_JOB, ids=str)
+async def test_somebody_elses_job_is_not_there(scene: Scene, method: str, path: str, body: object) -> None:
+    async with scene.client("submitter") as ann, scene.client("submitter") as ben, scene.client("viewer") as viewer:
+        his = await hand_in(ben)
+        before = (await viewer.get(f"/v1/jobs/{his}")).json()
+        answer = await ann.request(method, f"/v1/jobs/{his}{path}", json=body)
+        nobody = await ann.request(method, f"/v1/jobs/nobody{path}", json=body)
+        # The role forbids some of it whatever the job; else it is as if there were no such job.
+        assert answer.status_code == nobody.status_code
+        assert answer.status_code in (403, 404)
+        assert answer.text.replace(his, "nobody") == nobody.text
+        assert (await viewer.get(f"/v1/jobs/{his}")).json() == before
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OF_ONE_JOB, ids=str)
+@pytest.mark.parametrize("scope", [{"queues": ["other"]}, {"groups": ["other"]}], ids=["queues", "groups"])
+async def test_a_job_out_of_scope_is_not_there(
+    scene: Scene, scope: dict[str, Any], method: str, path: str, body: object
+) -> None:
+    async with scene.client("admin") as admin, scene.client("admin", **scope) as confined:
+        job_id = await hand_in(admin, queue="mail", group="acme")
+        answer = await confined.request(method, f"/v1/jobs/{job_id}{path}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
+        assert (await admin.get(f"/v1/jobs/{job_id}")).json()["state"] == "PENDING"
+
+
+async def test_a_list_holds_what_is_in_scope(scene: Scene) -> None:
+    async with (
+        scene.client("operator") as operator,
+        scene.client("viewer", queues=["a"]) as one,
+        scene.client("viewer", queues=["a", "b"], groups=["x", "y"]) as two,
+    ):
+        made = {
+            (queue, group): await hand_in(operator, queue=queue, group=group)
+            for queue in "abc"
+            for group in ("x", "y", "z", None)
+        }
+        assert set(await ids(one)) == {made["a", group] for group in ("x", "y", "z", None)}
+        assert await ids(one, queue="b") == []
+        assert set(await ids(two, page_size=2)) == {made[queue, group] for queue in "ab" for group in "xy"}
+        assert await ids(two, queue="a", group="x") == [made["a", "x"]]
+        assert [queue["name"] for queue in (await two.get("/v1/queues")).json()["items"]] == ["a", "b"]
+        groups = (await two.get("/v1/queues/a/groups")).json()["items"]
+        assert [group["name"] for group in groups] == ["x", "y"]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OF_ONE_QUEUE, ids=str)
+async def test_a_queue_out_of_scope_is_not_there(scene: Scene, method: str, path: str, body: object) -> None:
+    async with scene.client("admin") as admin, scene.client("admin", queues=["other"]) as confined:
+        await hand_in(admin, queue="mail", group="acme")
+        before = (await admin.get("/v1/queues/mail")).json()
+        answer = await confined.request(method, f"/v1/queues/mail{path}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (404, "queue_not_found")
+        assert (await admin.get("/v1/queues/mail")).json() == before
+
+
+async def test_whoever_has_some_groups_cannot_change_the_whole_queue(scene: Scene) -> None:
+    async with scene.client("admin") as admin, scene.client("operator", groups=["acme"]) as confined:
+        await hand_in(admin, queue="mail", group="acme")
+        for method, path in (("PATCH", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/drain")):
+            answer = await confined.request(method, f"/v1/queues/mail{path}", json={} if method == "PATCH" else None)
+            assert answer.status_code == 403
+        assert (await confined.post("/v1/queues/mail/groups/acme/pause")).status_code == 204
+        assert (await confined.post("/v1/queues/mail/groups/other/pause")).json()["code"] == "group_not_found"
+
+
+async def test_nobody_hands_in_beyond_their_scope(scene: Scene) -> None:
+    async with scene.client("submitter", queues=["mail"], groups=["acme"]) as client:
+        assert await hand_in(client, queue="mail", group="acme")
+        for given in ({"queue": "mail"}, {"queue": "other", "group": "acme"}, {"group": "acme"}):
+            answer = await client.post("/v1/jobs", json={"kind": "mail", **given})
+            assert (answer.status_code, answer.json()["code"]) == (403, "out_of_scope")
+        batch = {"jobs": [{"kind": "mail"}, {"kind": "mail", "queue": "mail", "group": "acme"}]}
+        told = (await client.post("/v1/jobs/batch", json=batch)).json()
+        assert [item["status"] for item in told["items"]] == [403, 202]
+        assert len(await ids(client)) == 2
+
+
+UNIQUE = {"kind": "mail", "unique": {"key": "nightly"}, "group": "acme"}
+
+
+@pytest.mark.parametrize(
+    ("role", "scope"), [("submitter", {}), ("operator", {"groups": ["acme"]}), ("submitter", {"queues": ["default"]})]
+)
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "mine"}], ids=["plain", "guarded"])
+async def test_a_held_unique_key_does_not_tell_whose_it_is(
+    scene: Scene, role: str, scope: dict[str, Any], headers: dict[str, str]
+) -> None:
+    async with scene.client("operator") as operator, scene.client(role, **scope) as client:
+        holder = await hand_in(operator, unique={"key": "nightly"}, group="other")
+        for _ in range(2):
+            answer = await client.post("/v1/jobs", json=UNIQUE, headers=headers)
+            assert holder not in answer.text + str(answer.headers)
+        assert (answer.status_code, answer.json()["code"]) == (409, "unique_key_held")
+        assert [error["pointer"] for error in answer.json()["errors"]] == ["/unique/key"]
+        batch = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "x", "group": "acme"}, UNIQUE]})
+        taken, refused = batch.json()["items"]
+        assert (taken["status"], refused["status"], refused["code"]) == (202, 409, "unique_key_held")
+        assert refused["errors"][0]["pointer"] == "/jobs/1/unique/key"
+        assert holder not in answer.text + batch.text + str(answer.headers)
+        assert set(await ids(operator)) == {holder, taken["id"]}
+
+
+async def test_ones_own_unique_key_answers_ones_own_job(scene: Scene) -> None:
+    async with scene.client("submitter") as client:
+        first = await hand_in(client, unique={"key": "nightly"})
+        answer = await client.post("/v1/jobs", json=UNIQUE)
+        assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
+
+
+async def bulk(client: httpx.AsyncClient, **given: object) -> httpx.Response:
+    return await client.post("/v1/jobs/actions", json=given)
+
+
+async def test_a_bulk_change_stays_within_reach(scene: Scene) -> None:
+    async with (
+        scene.client("operator") as operator,
+        scene.client("operator", queues=["a", "c"]) as confined,
+        scene.client("submitter") as submitter,
+    ):
+        made = [await hand_in(operator, queue=queue) for queue in "ab"]
+        own = await hand_in(submitter, queue="b")
+        everything = {"state": ["PENDING"]}
+        assert (await bulk(submitter, action="delete", ids=[own])).status_code == 403
+        told = (await bulk(submitter, action="cancel", ids=[*made, own])).json()
+        assert (told["changed_ids"], told["not_found_ids"]) == ([own], made)
+        assert (await bulk(submitter, action="cancel", filter=everything)).json() == {"changed": 0, "unchanged": 0}
+        assert (await bulk(confined, action="delete", ids=made)).json()["changed_ids"] == [made[0]]
+        assert (await bulk(confined, action="delete", filter=everything)).json() == {"changed": 0, "unchanged": 0}
+        assert await ids(operator, state="PENDING") == [made[1]]
+
+
+async def test_dead_letters_out_of_scope_stay_dead(scene: Scene) -> None:
+    async with scene.client("operator") as operator, scene.client("operator", groups=["a"]) as confined:
+        dead = {group: await hand_in(operator, group=group) for group in "ab"}
+        for _ in dead:
+            await settle(scene.store, await claim_one(scene.store), Failed(message="no", retry=False))
+        assert await ids(confined, "/v1/dead-letters") == [dead["a"]]
+        answer = await confined.post("/v1/dead-letters/redrive", json={"ids": list(dead.values())})
+        assert answer.json()["changed_ids"] == [dead["a"]]
+        assert await ids(operator, "/v1/dead-letters") == [dead["b"]]

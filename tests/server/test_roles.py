@@ -1,0 +1,152 @@
+"""Every role against every route: a table, and a route without a row fails."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import httpx2 as httpx
+import pytest
+from tests.conformance.support import new
+from tests.server.support import Scene, serving, tell_of_languages
+
+from jobyard import server
+from jobyard.domain.access import Role
+from jobyard.ports.clock import SystemClock
+from jobyard.server.route import Route, Routes
+from jobyard.stores.memory import MemoryStore
+
+ANYBODY = frozenset({"nobody", *Role})
+ALL = frozenset(Role)
+WATCHERS = ALL - {Role.SUBMITTER}  # they see more than jobs of their own
+SUBMITTERS = frozenset({Role.SUBMITTER, Role.OPERATOR, Role.ADMIN})
+OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
+ADMINS = frozenset({Role.ADMIN})
+
+
+class Row(NamedTuple):
+    who: frozenset[str]
+    body: Any = None
+
+
+TABLE = {
+    "POST /v1/jobs": Row(SUBMITTERS, {"kind": "a"}),
+    "POST /v1/jobs/batch": Row(SUBMITTERS, {"jobs": [{"kind": "a"}]}),
+    "GET /v1/jobs": Row(ALL),
+    "GET /v1/jobs/{id}": Row(ALL),
+    "GET /v1/jobs/{id}/explain": Row(ALL),
+    "POST /v1/jobs/{id}/cancel": Row(SUBMITTERS),
+    "POST /v1/jobs/{id}/retry": Row(OPERATORS),
+    "POST /v1/jobs/{id}/run-now": Row(OPERATORS),
+    "POST /v1/jobs/{id}/prioritise": Row(OPERATORS, {"priority": 1}),
+    "POST /v1/jobs/{id}/signal": Row(OPERATORS, {"name": "go"}),
+    "DELETE /v1/jobs/{id}": Row(OPERATORS),
+    "POST /v1/jobs/actions": Row(SUBMITTERS, {"action": "cancel", "ids": ["a"]}),
+    "GET /v1/dead-letters": Row(ALL),
+    "POST /v1/dead-letters/redrive": Row(OPERATORS, {"ids": ["a"]}),
+    "GET /v1/queues": Row(WATCHERS),
+    "GET /v1/queues/{queue}": Row(WATCHERS),
+    "PATCH /v1/queues/{queue}": Row(OPERATORS, {}),
+    "POST /v1/queues/{queue}/pause": Row(OPERATORS),
+    "POST /v1/queues/{queue}/resume": Row(OPERATORS),
+    "POST /v1/queues/{queue}/drain": Row(OPERATORS),
+    "GET /v1/queues/{queue}/groups": Row(WATCHERS),
+    "PUT /v1/queues/{queue}/groups/{group}/limit": Row(OPERATORS, {"limit": 1}),
+    "DELETE /v1/queues/{queue}/groups/{group}/limit": Row(OPERATORS),
+    "POST /v1/queues/{queue}/groups/{group}/pause": Row(OPERATORS),
+    "POST /v1/queues/{queue}/groups/{group}/resume": Row(OPERATORS),
+    "GET /v1/schedules": Row(WATCHERS),
+    "POST /v1/schedules": Row(OPERATORS, {"name": "nightly", "expression": "@daily", "kind": "a"}),
+    "GET /v1/schedules/{schedule}": Row(WATCHERS),
+    "PATCH /v1/schedules/{schedule}": Row(OPERATORS, {"expression": "@hourly"}),
+    "DELETE /v1/schedules/{schedule}": Row(OPERATORS),
+    "POST /v1/schedules/{schedule}/pause": Row(OPERATORS),
+    "POST /v1/schedules/{schedule}/resume": Row(OPERATORS),
+    "POST /v1/schedules/{schedule}/run": Row(OPERATORS),
+    "GET /v1/schedules/{schedule}/next": Row(WATCHERS),
+    "GET /v1/schedules/{schedule}/history": Row(WATCHERS),
+    "GET /v1/cron/next": Row(ALL),
+    "GET /v1/workers": Row(WATCHERS),
+    "POST /v1/workers/{id}/quiet": Row(OPERATORS),
+    "POST /v1/workers/{id}/stop": Row(OPERATORS),
+    "GET /v1/kinds": Row(ALL),
+    "POST /execute": Row(SUBMITTERS, {"language": "python", "source_code": "1"}),
+    "POST /execute/batch": Row(SUBMITTERS, {"language": "python", "source_code": "1", "inputs": [""]}),
+    "GET /jobs/{job_id}": Row(ALL),
+    "GET /jobs/{job_id}/output": Row(ALL),
+    "GET /languages": Row(ALL),
+    "GET /v1/events": Row(ALL),
+    "GET /v1/jobs/{id}/events": Row(ALL),
+    "GET /v1/me": Row(ALL),
+    "GET /v1/tokens": Row(ADMINS),
+    "POST /v1/tokens": Row(ADMINS, {"name": "new", "role": "viewer"}),
+    "DELETE /v1/tokens/{token_id}": Row(ADMINS),
+    "GET /v1/audit": Row(ADMINS),
+    "GET /openapi.json": Row(ANYBODY),
+    "GET /docs": Row(ANYBODY),
+    "GET /docs/docs.js": Row(ANYBODY),
+    "GET /docs/docs.css": Row(ANYBODY),
+    "GET /livez": Row(ANYBODY),
+    "GET /readyz": Row(ANYBODY),
+    "GET /health": Row(ANYBODY),
+    "GET /metrics": Row(WATCHERS),  # it counts everybody's jobs
+    "GET /login": Row(ANYBODY),
+    "GET /login.css": Row(ANYBODY),
+}
+# Forms of the browser's login: the token is in the form, or it is refused with 401 or 403 like a missing one.
+FORMS = {"POST /login", "POST /logout"}
+
+
+def every_route() -> dict[str, tuple[Route, Routes]]:
+    """What any module of the door offers, whether or not somebody put it into a list."""
+    found: dict[str, tuple[Route, Routes]] = {}
+    for module in pkgutil.walk_packages(server.__path__, f"{server.__name__}."):
+        for routes in vars(importlib.import_module(module.name)).values():
+            if isinstance(routes, Routes):
+                found.update({f"{route.method} {route.path}": (route, routes) for route in routes.all})
+    return found
+
+
+EVERY = every_route()
+
+
+def test_every_route_has_a_row_and_every_row_a_route() -> None:
+    assert set(EVERY) == set(TABLE) | FORMS
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    store = MemoryStore(SystemClock())
+    await store.open()
+    await tell_of_languages(store)
+    yield Scene(store, list({id(routes): routes for _, routes in EVERY.values()}.values()))
+    await store.close()
+
+
+async def status(client: httpx.AsyncClient, route: Route, path: str, body: Any) -> int:
+    async with client.stream(route.method, path, json=body) as answer:
+        if not route.stays_open or answer.status_code != 200:
+            await answer.aread()
+        return answer.status_code
+
+
+@pytest.mark.parametrize("name", TABLE)
+async def test_who_may_use_it(scene: Scene, name: str) -> None:
+    route, row = EVERY[name][0], TABLE[name]
+    let_in: set[str] = set()
+    async with serving(scene.app) as url:
+        for who in sorted(ANYBODY):
+            headers = {} if who == "nobody" else {"Authorization": f"Bearer {await scene.token(who)}"}
+            [job] = await scene.store.insert([new(queue="mail", group="acme")])
+            names = {"queue": "mail", "group": "acme", "token_id": "x", "worker": "x", "schedule": "x"}
+            path = route.path.format(id=job.id, job_id=job.id, **names)
+            async with httpx.AsyncClient(base_url=url, headers=headers) as client:
+                answered = await status(client, route, path, row.body)
+            if answered == 401:
+                assert who == "nobody"
+            elif answered != 403:
+                assert answered < 500
+                let_in.add(who)
+    assert let_in == row.who

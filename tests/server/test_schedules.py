@@ -1,0 +1,221 @@
+"""Schedules over HTTP: made, seen, changed and removed by those who may; what is wrong is pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2 as httpx
+import msgspec
+import pytest
+from tests.server.scenes import api
+from tests.server.support import Scene
+
+from jobyard.domain.instant import instant
+from jobyard.domain.schedule import TAG, Verdict
+from jobyard.operations.audit import Audit
+from jobyard.operations.schedules import Schedules, definition
+from jobyard.ports.admin_store import Filter
+from jobyard.ports.schedule_store import Tick
+from jobyard.server.pagination import position
+
+NIGHTLY = {
+    "name": "nightly",
+    "expression": "0 2 * * *",
+    "timezone": "Asia/Seoul",
+    "kind": "report",
+    "payload": {"days": 1},
+    "queue": "reports",
+    "group": "acme",
+}
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with api() as made:
+        yield made
+
+
+async def add(client: httpx.AsyncClient, **words: Any) -> dict[str, Any]:
+    answer = await client.post("/v1/schedules", json=NIGHTLY | words)
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_the_life_of_a_schedule(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        answer = await client.post("/v1/schedules", json=NIGHTLY | {"name": "a/b"})
+        assert answer.headers["location"] == "/v1/schedules/a%2Fb"
+        made = answer.json()
+        assert (made["in_words"], made["max_retry"], made["timeout_seconds"]) == ("At 02:00 every day", 3, 300.0)
+        assert (made["origin"], made["is_declared"], made["enabled"]) == ("managed", True, True)
+        assert made["next_at"].endswith("T17:00:00.000Z"), "two in the morning in Seoul"
+        here = answer.headers["location"]
+        assert (await client.get(here)).json() == made
+        changed = (await client.patch(here, json={"expression": "@hourly", "group": None})).json()
+        assert (changed["expression"], changed["group"], changed["kind"]) == ("@hourly", None, "report")
+        assert changed["revision"] > made["revision"]
+        paused = (await client.post(f"{here}/pause")).json()
+        assert (paused["enabled"], paused["next_at"]) == (False, None)
+        assert (await client.get(f"{here}/next")).json()["items"] == []
+        assert (await client.post(f"{here}/resume")).json()["enabled"]
+        coming = (await client.get(f"{here}/next", params={"count": 2})).json()
+        assert instant(coming["items"][1]) - instant(coming["items"][0]) == 3_600_000
+        assert (await client.get(f"{here}/history")).json() == {"items": []}
+        ran = await client.post(f"{here}/run")
+        assert ran.status_code == 202
+        job = (await client.get(ran.headers["location"])).json()
+        assert (job["id"], job["kind"], job["payload"]) == (ran.json()["job_id"], "report", {"days": 1})
+        assert (await client.delete(here)).status_code == 204
+        gone = await client.get(here)
+        assert (gone.status_code, gone.json()["code"]) == (404, "schedule_not_found")
+    actions = [entry.action for entry in await Audit(scene.store).read()]
+    assert actions == [f"schedule.{word}" for word in ("add", "edit", "pause", "resume", "run", "remove")]
+
+
+async def test_what_became_of_its_instants(scene: Scene) -> None:
+    async with scene.client("operator") as client:
+        await add(client)
+        schedule = await Schedules(scene.store).get("nightly")
+        at = await scene.store.now() + 1
+        for number in range(3):
+            await tick(scene, schedule, at + number)
+        first = (await client.get("/v1/schedules/nightly/history", params={"page_size": 2})).json()
+        assert [instant(each["at"]) for each in first["items"]] == [at + 2, at + 1]
+        assert {(each["verdict"], each["state"]) for each in first["items"]} == {("fired", "PENDING")}
+        following = {"page_size": 2, "page_token": first["next_page_token"]}
+        [last] = (await client.get("/v1/schedules/nightly/history", params=following)).json()["items"]
+        assert (instant(last["at"]), last["count"], last["is_pruned"]) == (at, 1, False)
+        jobs = (await scene.store.find(Filter(tag=f"{TAG}nightly"))).jobs
+        assert last["job_id"] in [job.id for job in jobs]
+        wrong = await client.get("/v1/schedules/nightly/history", params={"page_token": "YWFiYw"})
+        assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_page_token")
+
+
+async def tick(scene: Scene, schedule: Any, at: int) -> None:
+    job = msgspec.structs.replace(schedule.job(f"job-{at}", at), unique=None)
+    ticked = Tick(
+        schedule=schedule.name, queue=schedule.queue, revision=schedule.revision, at=at, verdict=Verdict.FIRED, job=job
+    )
+    [decided] = await scene.store.decide([ticked])
+    assert decided.job_id == job.id
+
+
+@pytest.mark.parametrize(
+    ("words", "pointer", "says"),
+    [
+        ({"expression": "61 * * * *"}, "/expression", '"61" is no minute'),
+        ({"expression": "* * * * * *"}, "/expression", "the shortest interval allowed is 10 s"),
+        ({"expression": "0 0 31 2 *"}, "/expression", "never fires"),
+        ({"timezone": "Asia/Soul"}, "/timezone", 'Did you mean "Asia/Seoul"?'),
+        ({"overlap": "queue", "missed": "skip"}, "/missed", "With overlap queue"),
+        ({"payload": [1]}, "/payload", "Expected `object`"),
+        ({"max_retry": -1}, "/max_retry", "Expected `int` >= 0"),
+        ({"timeout_seconds": 0}, "/timeout_seconds", "Expected `float` > 0"),
+        ({"cron": "@daily"}, "/cron", "unknown field"),
+        ({"name": ".."}, "/name", 'A schedule cannot be named "..".'),
+        ({"start_at": "9999-12-31T23:59:59.999Z"}, "/expression", "never fires between its start and its end"),
+        ({"timezone": "localtime"}, "/timezone", "There is no time zone localtime."),
+        ({"missed": "all"}, "/missed", "would keep each other out"),
+        ({"overlap": "never"}, "/overlap", "Invalid enum value"),
+    ],
+)
+async def test_what_is_wrong_is_pointed_at(scene: Scene, words: dict[str, Any], pointer: str, says: str) -> None:
+    async with scene.client("operator") as client:
+        answer = await client.post("/v1/schedules", json=NIGHTLY | words)
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        assert error["pointer"] == pointer
+        assert says in error["detail"]
+        assert (await client.get("/v1/schedules")).json()["items"] == []
+        await add(client)
+        if not words.keys() & {"cron", "name"}:
+            assert (await client.patch("/v1/schedules/nightly", json=words)).status_code == 422
+
+
+async def test_a_name_is_taken_once_and_a_declared_one_is_changed_where_it_is_declared(scene: Scene) -> None:
+    declared = definition({"name": "declared", "expression": "@daily", "kind": "report"})
+    await Schedules(scene.store).declare("file", [declared])
+    async with scene.client("operator") as client:
+        await add(client)
+        again = await client.post("/v1/schedules", json=NIGHTLY)
+        assert (again.status_code, again.json()["code"]) == (409, "not_possible")
+        edited = await client.patch("/v1/schedules/declared", json={"expression": "@hourly"})
+        assert (edited.status_code, "jobyard.yaml" in edited.json()["detail"]) == (409, True)
+        assert (await client.delete("/v1/schedules/declared")).status_code == 409
+        assert not (await client.post("/v1/schedules/declared/pause")).json()["enabled"]
+        assert (await client.post("/v1/schedules/declared/run")).status_code == 202
+
+
+async def test_an_expression_is_explained(scene: Scene) -> None:
+    asked: dict[str, Any] = {"expression": "0 9 * * 1-5", "timezone": "Asia/Seoul", "count": 3}
+    async with scene.client("viewer") as client:
+        found = (await client.get("/v1/cron/next", params=asked)).json()
+        assert found["in_words"] == "At 09:00 on Monday through Friday"
+        assert [each[10:] for each in found["items"]] == ["T00:00:00.000Z"] * 3
+        assert (await client.get("/v1/cron/next", params=asked | {"count": 101})).status_code == 422
+        wrong = await client.get("/v1/cron/next", params=asked | {"timezone": "Mars"})
+        assert [each["pointer"] for each in wrong.json()["errors"]] == ["timezone"]
+        wrong = await client.get("/v1/cron/next", params=asked | {"expression": "soon"})
+        assert [each["pointer"] for each in wrong.json()["errors"]] == ["expression"]
+
+
+async def test_pages_by_name_with_what_may_be_seen(scene: Scene) -> None:
+    async with scene.client("admin") as client:
+        for number in range(7):
+            await add(client, name=f"s{number}", queue="mail" if number % 2 else "reports", kind=f"k{number}")
+    assert await names(scene, "viewer") == [f"s{number}" for number in range(7)]
+    assert await names(scene, "viewer", queues=("mail",)) == ["s1", "s3", "s5"]
+    assert await names(scene, "viewer", groups=("other",)) == []
+    async with scene.client("viewer") as client:
+        [only] = (await client.get("/v1/schedules", params={"kind": "k3"})).json()["items"]
+        assert only["name"] == "s3"
+
+
+async def test_a_page_token_tells_no_name_beyond_reach(scene: Scene) -> None:
+    async with scene.client("admin") as client:
+        for number in range(9):
+            await add(client, name=f"s{number}", queue="mail" if number in (1, 4, 5) else "hidden")
+    schedule_tokens: list[str] = []
+    assert await names(scene, "viewer", queues=("mail",), tokens=schedule_tokens) == ["s1", "s4", "s5"]
+    assert [position(each) for each in schedule_tokens] == ["s4"]
+    assert await names(scene, "viewer") == [f"s{number}" for number in range(9)]
+
+
+async def names(scene: Scene, role: str, tokens: list[str] | None = None, **scope: Any) -> list[str]:
+    found: list[str] = []
+    params = {"page_size": "2"}
+    async with scene.client(role, **scope) as client:
+        while True:
+            page = (await client.get("/v1/schedules", params=params)).json()
+            found += [each["name"] for each in page["items"]]
+            if "next_page_token" not in page:
+                return found
+            params["page_token"] = page["next_page_token"]
+            if tokens is not None:
+                tokens.append(page["next_page_token"])
+
+
+async def test_what_is_out_of_reach_is_not_there(scene: Scene) -> None:
+    async with scene.client("admin") as client:
+        await add(client)
+    scopes: list[tuple[str, dict[str, Any]]] = [
+        ("submitter", {}),
+        ("operator", {"queues": ("mail",)}),
+        ("operator", {"groups": ("other",)}),
+    ]
+    for role, scope in scopes:
+        async with scene.client(role, **scope) as client:
+            refused = 403 if role == "submitter" else 404
+            assert (await client.get("/v1/schedules/nightly")).status_code == refused
+            assert (await client.get("/v1/schedules/nightly/next")).status_code == refused
+            assert (await client.get("/v1/schedules/nightly/history")).status_code == refused
+            assert (await client.post("/v1/schedules/nightly/pause")).status_code == refused
+            assert (await client.post("/v1/schedules/nightly/run")).status_code == refused
+            assert (await client.delete("/v1/schedules/nightly")).status_code == refused
+            assert (await client.post("/v1/schedules", json=NIGHTLY | {"name": "mine"})).status_code == 403
+    async with scene.client("operator", queues=("reports",)) as client:
+        moved = await client.patch("/v1/schedules/nightly", json={"queue": "mail"})
+        assert (moved.status_code, moved.json()["code"]) == (403, "out_of_scope")
+        assert (await client.patch("/v1/schedules/nightly", json={"priority": 3})).json()["priority"] == 3

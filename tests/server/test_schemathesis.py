@@ -1,0 +1,50 @@
+"""Schemathesis against our own description: what we answer is what we say, whatever comes, one by one and in a row."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.server.scenes import api
+from tests.server.support import serving, tell_of_languages
+from tests.support import ROOT
+
+from jobyard.server.auth import TokenGate
+from jobyard.server.dependencies import ServerSettings
+from jobyard.server.rate_limit import Buckets
+from jobyard.server.routes.table import all_routes
+
+# What fits the schema may still be refused: a page token that we never gave, both ids and a filter.
+NOT_TOLD_BY_A_SCHEMA = "positive_data_acceptance"
+UNHURRIED = ServerSettings(requests_per_second=1e9, request_burst=10**9)
+EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "8"
+
+
+async def at_once(job_id: str, timeout_seconds: float) -> None: ...
+
+
+async def test_the_api_is_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with api(UNHURRIED, all_routes()) as scene, serving(scene.app) as url:
+        assert isinstance(scene.gate, TokenGate)
+        scene.gate.failures = Buckets(1e9, 1e9)  # many wrong tokens are part of it
+        await tell_of_languages(scene.store)
+        monkeypatch.setattr(scene.store, "wait_for_end", at_once)  # nobody should wait for jobs that nobody runs
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "schemathesis.cli", "run", f"{url}/openapi.json"),
+            *("--header", f"Authorization: Bearer {await scene.token('admin')}"),
+            *("--exclude-checks", NOT_TOLD_BY_A_SCHEMA),
+            *("--exclude-path-regex", "/(events|output)$"),  # streams have no end
+            *("--max-examples", EXAMPLES, "--seed", "1", "--generation-deterministic"),
+            *("--request-timeout", "30", "--no-color"),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said = (await process.communicate())[0].decode()
+    assert process.returncode == 0, said
+    assert "Stateful" in said

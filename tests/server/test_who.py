@@ -1,0 +1,47 @@
+"""Of every job that came over HTTP, and of every change, it is known who it was."""
+
+from __future__ import annotations
+
+import pytest
+from tests.server.scenes import api, hand_in
+from tests.server.support import Scene
+
+from jobyard.operations.audit import Audit
+from jobyard.server.dependencies import OpenGate
+from jobyard.server.routes.api import API
+from jobyard.server.routes.bulk import NAMED
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
+
+
+@pytest.mark.parametrize("role", ["submitter", "operator", "admin"])
+async def test_a_job_knows_whose_token_handed_it_in(role: str) -> None:
+    async with api() as scene, scene.client(role) as client:
+        [token] = await scene.tokens.list()
+        job_id = await hand_in(client, tags=["red"])
+        shown = (await client.get(f"/v1/jobs/{job_id}")).json()
+        assert (shown["submitted_by"], shown["tags"]) == (token.id, ["red"])
+        batch = {"jobs": [{"kind": "mail"}, {"kind": "mail"}]}
+        for item in (await client.post("/v1/jobs/batch", json=batch)).json()["items"]:
+            assert (await client.get(f"/v1/jobs/{item['id']}")).json()["submitted_by"] == token.id
+
+
+async def test_on_an_open_server_there_is_nobody_to_name() -> None:
+    scene = Scene(MemoryStore(ManualClock()), API, gate=OpenGate())
+    async with scene.client() as client:
+        assert (await client.get(f"/v1/jobs/{await hand_in(client)}")).json()["submitted_by"] is None
+
+
+async def test_a_change_of_many_names_the_first_of_them() -> None:
+    async with api() as scene, scene.client("operator") as client:
+        ids = [await hand_in(client) for _ in range(NAMED + 3)]
+        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ids, "reason": "enough"})
+        assert answer.json()["changed"] == NAMED + 3
+        [entry] = await Audit(scene.store).read()
+        assert entry.action == "jobs.cancel"
+        assert entry.details == {
+            "changed": NAMED + 3,
+            "reason": "enough",
+            "ids": ids[:NAMED],
+            "ids_given": NAMED + 3,
+        }

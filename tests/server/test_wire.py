@@ -1,0 +1,245 @@
+"""On the wire: requests that dawdle or flood are cut off, and others go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import httpx2 as httpx
+import pytest
+from tests.server.support import Scene, serving
+from tests.support import eventually
+
+from jobyard.server.dependencies import OpenGate
+from jobyard.server.http_protocol import FOR_PROBES, WireLimits
+from jobyard.server.routes import events, health, tokens
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
+
+LIMITS = WireLimits(header_seconds=0.3, body_seconds=0.5, max_header_bytes=8192, max_headers=30, max_connections=10)
+ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], gate=OpenGate())
+    async with serving(scene.app, LIMITS) as url:
+        yield url
+        scene.door.draining.set()
+
+
+class Wire:
+    """A connection to write anything on."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, url: str) -> Wire:
+        parts = urlsplit(url)
+        return cls(*await asyncio.open_connection(parts.hostname, parts.port))
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> bytes:
+        """Everything until the server closes."""
+        try:
+            return await asyncio.wait_for(self.reader.read(-1), 10)
+        except ConnectionError:
+            return b""
+        finally:
+            self.writer.close()
+
+    async def status(self) -> int:
+        return int((await self.answer()).split(b" ", 2)[1])
+
+
+async def test_a_head_that_never_ends_is_cut_off(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK)
+    started = time.monotonic()
+    answer = await wire.answer()
+    assert b" 408 " in answer
+    assert b"too_slow" in answer
+    assert 0.2 < time.monotonic() - started < 5
+
+
+async def test_dripping_bytes_do_not_buy_time(server: str) -> None:
+    wire = await Wire.to(server)
+
+    async def drip() -> None:
+        try:
+            for letter in ASK * 100:
+                await wire.say(bytes([letter]))
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            pass
+
+    dripping = asyncio.ensure_future(drip())
+    started = time.monotonic()
+    await wire.answer()
+    assert time.monotonic() - started < 5
+    dripping.cancel()
+
+
+async def test_who_says_nothing_is_let_go(server: str) -> None:
+    wire = await Wire.to(server)
+    assert await wire.answer() == b""
+
+
+async def test_a_body_that_never_ends_is_cut_off(server: str) -> None:
+    wire = await Wire.to(server)
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    await wire.say(head)
+    assert await wire.status() == 408
+
+
+async def test_the_second_request_of_a_connection_has_its_time_too(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK + b"\r\n")
+    assert b" 200 " in await wire.reader.readline()
+    await wire.say(ASK)
+    assert b" 408 " in await wire.answer()
+
+
+async def test_an_idle_connection_is_kept(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK + b"\r\n")
+    assert b" 200 " in await wire.reader.readline()
+    # Longer than a head may take: idle between requests is not slow.
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.header_seconds * 2)
+    await wire.say(ASK + b"Connection: close\r\n\r\n")
+    assert b" 200 " in await wire.answer()
+
+
+@pytest.mark.parametrize("head", [
+    ASK + b"X-Long: " + b"x" * 9000 + b"\r\n\r\n",
+    ASK + b"".join(b"X-%d: y\r\n" % number for number in range(40)) + b"\r\n",
+    ASK + b"X-Endless: " + b"x" * 200_000,
+    b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+], ids=["long", "many", "endless", "path"])  # fmt: skip
+async def test_a_flood_of_headers_is_refused(server: str, head: bytes) -> None:
+    wire = await Wire.to(server)
+    await wire.say(head)
+    answer = await wire.answer()
+    assert answer == b"" or b" 431 " in answer  # a reset may overtake the answer when more was sent than read
+    async with httpx.AsyncClient(base_url=server) as client:
+        assert (await client.get("/v1/me")).status_code == 200
+
+
+async def test_blank_lines_do_not_buy_time(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(ASK + b"\r\n")
+    assert b" 200 " in await wire.reader.readline()
+
+    async def drip() -> None:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(500):
+                await wire.say(b"\r\n")
+                await asyncio.sleep(0.02)
+
+    dripping = asyncio.ensure_future(drip())
+    started = time.monotonic()
+    await wire.answer()
+    assert time.monotonic() - started < 5
+    dripping.cancel()
+
+
+async def test_a_large_body_is_not_taken_for_a_large_head(server: str) -> None:
+    wire = await Wire.to(server)
+    body = b'{"name": "' + b"x" * 20_000 + b'", "role": "viewer"}'
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    await wire.say(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert await wire.status() == 422  # a name of 20,000 letters
+
+
+async def test_a_body_that_came_in_pieces_is_over_when_it_is_over(server: str) -> None:
+    wire = await Wire.to(server)
+    body = b'{"name": "x", "role": "viewer"}'
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    await wire.say(head % len(body) + body[:5])
+    await asyncio.sleep(0.05)
+    await wire.say(body[5:])
+    assert b" 201 " in await wire.reader.readline()
+    with pytest.raises(TimeoutError):  # idle now, for longer than a body may take
+        await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.body_seconds * 2)
+    await wire.say(ASK + b"Connection: close\r\n\r\n")
+    assert b" 200 " in await wire.answer()
+
+
+async def test_blank_lines_do_not_cut_an_answer_off(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b" 200 " in await wire.reader.readline()
+    await wire.reader.readuntil(b"snapshot")
+    await wire.say(b"\r\n")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.header_seconds * 2)
+    assert not wire.reader.at_eof()
+    wire.writer.close()
+
+
+async def test_a_flood_after_the_body_is_refused(server: str) -> None:
+    wire = await Wire.to(server)
+    head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    await wire.say(head + b"\r\n0\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(100)))
+    answer = await wire.answer()
+    assert answer == b"" or b" 431 " in answer
+
+
+@pytest.mark.parametrize("garbage", [b"\x00\xff\xfe\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
+async def test_what_is_not_http_is_told_so(server: str, garbage: bytes) -> None:
+    wire = await Wire.to(server)
+    await wire.say(garbage)
+    assert b" 400 " in await wire.answer()
+
+
+async def test_connections_are_bounded_and_come_back(server: str) -> None:
+    wires = [await Wire.to(server) for _ in range(LIMITS.max_connections)]
+    for wire in wires:
+        await wire.say(ASK + b"\r\n")
+        assert b" 200 " in await wire.reader.readline()
+    one_more, probe = await Wire.to(server), await Wire.to(server)
+    await one_more.say(ASK + b"\r\n")
+    refused = await one_more.answer()
+    assert b" 503 " in refused
+    assert b"retry-after: 1" in refused
+    assert b"too_many_connections" in refused
+    await probe.say(b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b" 200 " in await probe.reader.readline(), "who watches it is still answered"
+    more = [await Wire.to(server) for _ in range(FOR_PROBES)]
+    assert await more[-1].status() == 503
+    for wire in (*more, probe):
+        wire.writer.close()
+    for wire in wires:
+        wire.writer.close()
+
+    async def is_back() -> bool:
+        async with httpx.AsyncClient(base_url=server) as client:
+            return (await client.get("/v1/me")).status_code == 200
+
+    await eventually(is_back)
+
+
+async def test_requests_in_a_row_are_answered_in_order(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say((ASK + b"\r\n") * 5 + ASK + b"Connection: close\r\n\r\n")
+    assert (await wire.answer()).count(b"HTTP/1.1 200 ") == 6
+
+
+async def test_an_answer_does_not_wait_for_acknowledgements(server: str) -> None:
+    """Head and body are two writes: with Nagle's algorithm the second waits about 40 ms for a delayed ACK."""
+    took: list[float] = []
+    async with httpx.AsyncClient(base_url=server) as client:
+        for _ in range(30):
+            started = time.monotonic()
+            await client.get("/v1/me")
+            took.append(time.monotonic() - started)
+    assert sorted(took)[len(took) // 4] < 0.03, took

@@ -1,0 +1,158 @@
+"""A store that is away for a while: nothing is lost, and the worker says what it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import Events, Watched, eventually
+
+from jobyard import Context, Done, Jobyard, Snooze, State
+from jobyard.domain import events as e
+from jobyard.domain.lease import Ended, LeaseKey
+from jobyard.domain.outcome import Outcome
+from jobyard.errors import StoreUnavailable
+from jobyard.ports.executor import Attempt
+from jobyard.ports.job_store import Extended
+from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.worker.lease_renewer import Keeper
+from jobyard.worker.worker import Worker
+
+
+async def test_nothing_is_lost_while_the_store_is_away(yard: Jobyard, watched: Watched, events: Events) -> None:
+    began, gate, runs = asyncio.Event(), asyncio.Event(), 0
+
+    @yard.job()
+    async def work(ctx: Context, n: int) -> int:
+        nonlocal runs
+        runs += 1
+        began.set()
+        await gate.wait()
+        return n
+
+    handles = await yard.enqueue_many(*[work.call(n) for n in range(3)])
+    async with yard.worker(concurrency=2):
+        await eventually(lambda: runs == 2)
+        watched.failing = StoreUnavailable("gone for now")
+        gate.set()
+        await eventually(lambda: len(events.of(e.StoreTrouble)) >= 4)
+        watched.failing = None
+        assert [await handle.result(10) for handle in handles] == [0, 1, 2]
+    assert runs == 3
+    [back] = events.of(e.StoreBack)
+    assert back.away_seconds > 0
+    assert events.of(e.SettlementRefused) == []
+    naps = [event.retry_in_seconds for event in events.of(e.StoreTrouble) if event.doing == "exchanging jobs"]
+    assert all(0 < nap <= 5 for nap in naps)
+
+
+async def test_tries_ever_less_often(yard: Jobyard, watched: Watched, events: Events) -> None:
+    async with yard.worker():
+        await eventually(lambda: watched.calls["exchange"] >= 2)
+        watched.failing, watched.failing_verbs = OSError("away"), ("exchange",)
+        began = time.monotonic()
+        await eventually(lambda: time.monotonic() - began > 2.5)
+        naps = [event.retry_in_seconds for event in events.of(e.StoreTrouble)]
+        watched.failing = None
+        await eventually(lambda: events.of(e.StoreBack))
+    assert 3 <= len(naps) <= 14, naps
+    assert naps[0] <= 0.05
+    assert max(naps) > 0.2
+
+
+async def test_stop_does_not_wait_for_ever_for_a_store_that_stays_away(
+    yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.worker.worker.GIVE_UP_SECONDS", 0.3)
+    began = asyncio.Event()
+
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    handle = await work.enqueue()
+    worker = yard.worker(lease_seconds=0.6)
+    await worker.start()
+    await eventually(began.is_set)
+    watched.failing = StoreUnavailable("gone for good")
+    async with asyncio.timeout(8):
+        await worker.stop(0)
+    watched.failing = None
+    # Its lease runs out, and the job runs elsewhere.
+    await eventually(yard.store.reclaim)
+    assert (await handle.job()).state is State.PENDING
+
+
+async def test_an_executor_that_talks_nonsense_does_not_keep_its_slot(yard: Jobyard, events: Events) -> None:
+    @yard.job()
+    async def work(ctx: Context, nonsense: bool) -> None: ...
+
+    class Executor:
+        async def perform(self, attempt: Attempt) -> Outcome:
+            soon: Any = "soon"
+            return Snooze(soon) if b"true" in attempt.lease.payload else Done()
+
+    bad, good = await work.enqueue(True), await work.enqueue(False)
+    async with Worker(yard.store, Executor(), events, concurrency=1):
+        await good.result(10)
+    job = await bad.job()
+    assert (job.state, job.errors[0].type) == (State.FAILED, "BadOutcome")
+
+
+async def test_an_outcome_that_no_store_can_hold_does_not_hold_up_the_others(tmp_path: Path, events: Events) -> None:
+    class Poison:
+        """An executor of somebody else's, with a result that is not bytes for one kind."""
+
+        async def perform(self, attempt: Attempt) -> Outcome:
+            return Done({"not": "bytes"}) if attempt.lease.kind == "bad" else Done(b"1")  # type: ignore[arg-type]
+
+    yard = Jobyard(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+    @yard.job()
+    async def bad(ctx: Context) -> None: ...
+
+    @yard.job()
+    async def good(ctx: Context) -> int:
+        return 1
+
+    async with yard:
+        first, *others = await yard.enqueue_many(bad.call(), good.call(), good.call())
+        async with Worker(yard.store, Poison(), events, concurrency=3):
+            for handle in others:
+                await yard.read.end(handle.id, 10)
+            ended = await yard.read.end(first.id, 10)
+        assert ended.state is State.FAILED
+        assert "could not be stored" in str(ended.reason)
+        assert [(await handle.job()).state for handle in others] == [State.COMPLETED, State.COMPLETED]
+
+
+async def test_after_a_slow_store_leases_are_renewed_before_any_is_cleared(
+    yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that stalls stalls everybody; whoever wakes first must not take the others for dead."""
+    verbs: list[str] = []
+    worker = yard.worker(lease_seconds=0.03)
+    keeper = Keeper(worker, yard.store, 0.03, asyncio.get_running_loop())
+
+    async def slow_extend(*_: object, **__: object) -> Extended:
+        verbs.append("extend")
+        await asyncio.sleep(0.02)
+        return Extended()
+
+    async def reclaim(*_: object) -> list[Ended]:
+        verbs.append("reclaim")
+        return []
+
+    monkeypatch.setattr(worker, "held", lambda: [LeaseKey("one", 1, "token")])
+    monkeypatch.setattr(worker, "info", lambda: WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1))
+    monkeypatch.setattr(watched, "extend", slow_extend, raising=False)
+    monkeypatch.setattr(watched, "reclaim", reclaim, raising=False)
+    await keeper.run_once(yard.store)
+    assert verbs == ["extend"]
+    monkeypatch.setattr(worker, "held", list)
+    await keeper.run_once(yard.store)
+    assert verbs == ["extend", "reclaim"]
