@@ -1,7 +1,7 @@
-"""Every error jobyard raises, with a stable code; the first line of a docstring says when it is raised.
+"""Every exception that jobyard raises. Each has a stable `code`; the docstring says when it is raised.
 
 JobyardError
-├── BadInput ............. refused before anything is written
+├── BadInput ............. rejected before anything is written
 │   ├── PayloadNotJson
 │   ├── PayloadTooLarge
 │   ├── UnknownKind
@@ -16,12 +16,12 @@ JobyardError
 ├── NotPossible
 ├── LeaseLost
 ├── ResultNotReady
-├── JobEndedBadly
+├── JobNotCompleted
 │   ├── JobFailed
 │   ├── JobTimedOut
-│   └── JobWasCancelled
-├── NotLetIn
-├── NotAllowed
+│   └── JobCancelled
+├── Unauthorized
+├── Forbidden
 ├── TooManyRequests
 └── StoreError
     ├── NotADatabase
@@ -40,146 +40,171 @@ from typing import ClassVar
 
 
 class JobyardError(Exception):
-    """Anything jobyard itself has to say; catch this to catch all of them."""
+    """Base class of all jobyard exceptions."""
 
     code: ClassVar[str] = "error"
 
 
 class BadInput(JobyardError, ValueError):
-    """What was handed in cannot be taken; nothing was written."""
+    """The input is invalid; nothing was written."""
 
     code = "bad_input"
 
 
 class PayloadNotJson(BadInput):
-    """A payload, result or progress value that JSON cannot hold."""
+    """A payload, result or progress value cannot be encoded as JSON."""
 
     code = "payload_not_json"
 
 
 class PayloadTooLarge(BadInput):
-    """A payload, result or progress value over the size cap."""
+    """A payload, result or progress value exceeds the size limit."""
 
     code = "payload_too_large"
 
 
 class UnknownKind(BadInput):
-    """A job kind that no handler was declared for."""
+    """No handler is declared for this kind of job."""
 
     code = "unknown_kind"
 
 
 class BadOption(BadInput):
-    """An option outside its range: a negative delay, an absurd limit, an empty name."""
+    """An option is invalid: a negative delay, a limit out of range, an empty name."""
 
     code = "bad_option"
-    word = ""  # the option's name, where it is known
+
+    def __init__(self, message: str, *, option: str = "") -> None:
+        super().__init__(message)
+        self.option = option  # the name of the invalid option, empty when several conflict
+
+
+def duplicate_job_id(job_id: str) -> BadInput:
+    return BadInput(f"Cannot insert job {job_id}: a job with this id exists. Give each job an id of its own.")
 
 
 class QueueFull(BadInput):
-    """The queue or the group already holds its maximum of waiting jobs (back-pressure)."""
+    """The queue or the group already holds its maximum number of waiting jobs (back-pressure)."""
 
     code = "queue_full"
 
+    @classmethod
+    def over(cls, limit: int, queue: str, group: str | None = None) -> QueueFull:
+        """The limit is `max_waiting` of the queue or, with a group, its `max_waiting_per_group`.
+
+        >>> print(QueueFull.over(10, "mail"))
+        Cannot insert into queue "mail": at most 10 jobs may wait there. Retry later, or raise max_waiting.
+        """
+        where = f'queue "{queue}"' if group is None else f'group "{group}" of queue "{queue}"'
+        setting = "max_waiting" if group is None else "max_waiting_per_group"
+        jobs = "job" if limit == 1 else "jobs"
+        return cls(
+            f"Cannot insert into {where}: at most {limit} {jobs} may wait there. Retry later, or raise {setting}."
+        )
+
 
 class IdempotencyKeyReused(BadInput):
-    """The same Idempotency-Key came with another request before."""
+    """The Idempotency-Key was already used with a different request."""
 
     code = "idempotency_key_reused"
 
 
 class ConfigurationError(JobyardError):
-    """A setting that cannot be used as it is."""
+    """A setting is invalid."""
 
     code = "configuration"
 
 
 class UnknownStore(ConfigurationError):
-    """A store URL whose scheme or shape is not known."""
+    """The store URL has an unknown scheme or is malformed."""
 
     code = "unknown_store"
 
 
 class JobNotFound(JobyardError, LookupError):
-    """No job with that id: never inserted, deleted, or removed by retention."""
+    """No job has this id: it never existed, was deleted, or was removed by retention."""
 
     code = "job_not_found"
 
+    @classmethod
+    def of(cls, job_id: str) -> JobNotFound:
+        return cls(f"Job {job_id} not found: it never existed, was deleted, or was removed by retention.")
+
 
 class WorkerNotFound(JobyardError, LookupError):
-    """No live worker with that id: stopped, dead, or never there."""
+    """No live worker has this id: it stopped, died, or never existed."""
 
     code = "worker_not_found"
 
 
 class NotFound(JobyardError, LookupError):
-    """A server has nothing by that name: a token, a group, a page."""
+    """The server has no such resource: a token, a group, a schedule."""
 
     code = "not_found"
 
 
 class NotPossible(JobyardError):
-    """The job's state does not allow that change, or this store cannot do it."""
+    """The state of the job does not allow this change, or the store does not support it."""
 
     code = "not_possible"
 
 
 class LeaseLost(JobyardError):
-    """The attempt no longer holds its lease; what it reports is refused."""
+    """The attempt no longer holds its lease; its reports and results are rejected."""
 
     code = "lease_lost"
 
 
 class ResultNotReady(JobyardError, TimeoutError):
-    """The job did not end within the time the caller was willing to wait."""
+    """The job did not end within the timeout of the caller."""
 
     code = "result_not_ready"
 
 
-class JobEndedBadly(JobyardError):
+class JobNotCompleted(JobyardError):
     """The awaited job ended without a result."""
 
     code = "job_ended_badly"
 
 
-class JobFailed(JobEndedBadly):
-    """The awaited job used up its attempts, or was quarantined."""
+class JobFailed(JobNotCompleted):
+    """The awaited job failed all its attempts, or was quarantined."""
 
     code = "job_failed"
 
 
-class JobTimedOut(JobEndedBadly):
-    """The awaited job's last attempt ran out of time."""
+class JobTimedOut(JobNotCompleted):
+    """The last attempt of the awaited job timed out."""
 
     code = "job_timed_out"
 
 
-class JobWasCancelled(JobEndedBadly):
+class JobCancelled(JobNotCompleted):
     """The awaited job was cancelled."""
 
     code = "job_was_cancelled"
 
 
-class NotLetIn(JobyardError):
-    """A server does not know who asks: no token, or one that is wrong, revoked or expired."""
+class Unauthorized(JobyardError):
+    """The request has no token, or the token is wrong, revoked or expired."""
 
     code = "no_token"
 
 
-class NotAllowed(JobyardError):
-    """The token's role, queues or groups do not allow that."""
+class Forbidden(JobyardError):
+    """The role, queues or groups of the token do not allow this request."""
 
     code = "not_allowed"
 
 
 class TooManyRequests(JobyardError):
-    """The token, or the address, asks a server too often."""
+    """The token or the address exceeded the rate limit of the server."""
 
     code = "too_many_requests"
 
 
 class StoreError(JobyardError):
-    """The store could not do what was asked."""
+    """The store could not carry out the command."""
 
     code = "store"
 
@@ -197,31 +222,31 @@ class NewerSchema(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The store, or the folder it lives in, cannot be written."""
+    """The store, or its folder, is read-only."""
 
     code = "store_read_only"
 
 
 class StoreFull(StoreError):
-    """There is no room left on the store's disk; nothing was half-written."""
+    """The disk of the store is full; nothing was partly written."""
 
     code = "store_full"
 
 
 class StoreUnavailable(StoreError):
-    """The store does not answer: locked too long, gone, closed or cut off."""
+    """The store does not respond: locked too long, unreachable or closed."""
 
     code = "store_unavailable"
 
 
 class ServerUnavailable(StoreUnavailable):
-    """The server does not answer, or not as a jobyard server does."""
+    """The server does not respond, or does not respond as a jobyard server."""
 
     code = "server_unavailable"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A closing hint for an unknown word, empty when nothing is near.
+    """A suggestion for an unknown word; empty when nothing is similar.
 
     >>> did_you_mean("prioritty", ["priority", "group"])
     ' Did you mean "priority"?'

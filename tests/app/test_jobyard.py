@@ -18,10 +18,10 @@ from jobyard import BlockingContext, Context, Filter, Fixed, Jobyard, State, Uni
 from jobyard.errors import (
     BadInput,
     BadOption,
+    JobCancelled,
     JobFailed,
     JobNotFound,
     JobTimedOut,
-    JobWasCancelled,
     NotPossible,
     QueueFull,
     ResultNotReady,
@@ -320,7 +320,7 @@ async def test_how_handles_say_that_it_ended_badly(yard: Jobyard) -> None:
             await failing.result(10)
         with pytest.raises(JobTimedOut, match="longer than"):
             await timing.result(10)
-    with pytest.raises(JobWasCancelled, match="no longer wanted"):
+    with pytest.raises(JobCancelled, match="no longer wanted"):
         await cancelled.result(10)
     with pytest.raises(NotPossible, match="CANCELLED"):
         await cancelled.cancel()

@@ -10,7 +10,7 @@ from tests.servers.proxy import Mode, Proxy
 from tests.support import eventually
 
 from jobyard.client import Client, CloudEvent
-from jobyard.errors import JobNotFound, NotLetIn
+from jobyard.errors import JobNotFound, Unauthorized
 
 
 async def listen(client: Client, heard: list[CloudEvent]) -> None:
@@ -51,5 +51,5 @@ async def test_a_refusal_ends_it(here: Site, client: Client) -> None:
     with pytest.raises(JobNotFound):
         await anext(aiter(client.job_events("nothing")))
     async with Client(here.url) as nobody:
-        with pytest.raises(NotLetIn):
+        with pytest.raises(Unauthorized):
             await anext(aiter(nobody.events()))

@@ -18,15 +18,15 @@ from jobyard.client.errors import CLASSES, refusal
 from jobyard.client.transport import pause
 from jobyard.errors import (
     ConfigurationError,
+    Forbidden,
     JobyardError,
-    NotAllowed,
     NotFound,
-    NotLetIn,
     PayloadTooLarge,
     QueueFull,
     ServerUnavailable,
     StoreUnavailable,
     TooManyRequests,
+    Unauthorized,
 )
 from jobyard.server.dependencies import ServerSettings
 from jobyard.server.problems import from_error
@@ -50,16 +50,16 @@ def test_codes_are_told_apart() -> None:
 
 async def test_nobody_and_somebody_who_may_not(here: Site) -> None:
     async with Client(here.url) as nobody:
-        with pytest.raises(NotLetIn, match=r"nobody in without a token\. Set JOBYARD_TOKEN"):
+        with pytest.raises(Unauthorized, match=r"nobody in without a token\. Set JOBYARD_TOKEN"):
             await nobody.me()
     async with Client(here.url, "jy_000000000000_wrongwrongwrongwrongwrong") as wrong:
-        with pytest.raises(NotLetIn, match=r"does not know this token: it is wrong, revoked or expired"):
+        with pytest.raises(Unauthorized, match=r"does not know this token: it is wrong, revoked or expired"):
             await wrong.me()
     async with here.client("viewer") as viewer:
-        with pytest.raises(NotAllowed, match="viewer"):
+        with pytest.raises(Forbidden, match="viewer"):
             await viewer.enqueue("send")
     async with here.client("operator", queues=["mail"]) as confined:
-        with pytest.raises(NotAllowed):
+        with pytest.raises(Forbidden):
             await confined.enqueue("send", queue="other")
 
 

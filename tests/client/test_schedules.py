@@ -13,7 +13,7 @@ from tests.client.support import Site
 from tests.client.test_command_line import Far, far
 
 from jobyard.client import BlockingClient, Client
-from jobyard.errors import BadInput, BadOption, NotAllowed, NotFound, NotPossible
+from jobyard.errors import BadInput, BadOption, Forbidden, NotFound, NotPossible
 
 __all__ = ["far", "shop"]
 
@@ -58,7 +58,7 @@ async def test_refusals_are_those_of_the_store_itself(here: Site, client: Client
     with pytest.raises(NotFound, match="There is no schedule other"):
         await client.schedule("other")
     async with here.client("viewer") as viewer:
-        with pytest.raises(NotAllowed):
+        with pytest.raises(Forbidden):
             await viewer.pause_schedule("nightly")
 
 

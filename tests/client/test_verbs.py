@@ -15,9 +15,9 @@ from jobyard.domain.job import State, Unique, UniqueScope
 from jobyard.errors import (
     BadInput,
     BadOption,
+    JobCancelled,
     JobFailed,
     JobNotFound,
-    JobWasCancelled,
     NotFound,
     NotPossible,
     PayloadNotJson,
@@ -89,7 +89,7 @@ async def test_a_bad_end_is_the_same_error_as_in_this_process(here: Site, client
         with pytest.raises(JobFailed, match="no way"):
             await failing.result(10)
     await waiting.cancel("not needed")
-    with pytest.raises(JobWasCancelled, match="not needed"):
+    with pytest.raises(JobCancelled, match="not needed"):
         await waiting.result(10)
 
 

@@ -272,7 +272,7 @@ async def test_what_cannot_be_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(BadOption, match=reason) as caught:
         await schedules.add(report(**words))
-    assert caught.value.word == word
+    assert caught.value.option == word
     assert await told(store) == []
     if word != "name" and words.get("expression", "") is not None:
         await schedules.add(report())

@@ -34,7 +34,7 @@ class Handle(Generic[R_co]):
         self.created = created
 
     async def result(self, timeout: float | None = None) -> R_co:
-        """The handler's result; raises JobFailed, JobTimedOut, JobWasCancelled or, after the time, ResultNotReady."""
+        """The handler's result; raises JobFailed, JobTimedOut, JobCancelled or, after the time, ResultNotReady."""
         data = await self._yard.read.result(self.id, timeout)
         typed: R_co = self._kind.decode_result(data)
         return typed

@@ -33,8 +33,8 @@ CLASSES: dict[str, type[JobyardError]] = _every(JobyardError) | {
 # For codes that a newer server may have.
 BY_STATUS: dict[int, type[JobyardError]] = {
     400: errors.BadInput,
-    401: errors.NotLetIn,
-    403: errors.NotAllowed,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
     404: errors.NotFound,
     409: errors.NotPossible,
     413: errors.PayloadTooLarge,
@@ -47,7 +47,7 @@ BY_STATUS: dict[int, type[JobyardError]] = {
 def class_of(code: str, status: int) -> type[JobyardError]:
     """
     >>> class_of("queue_full", 429).__name__, class_of("something_new", 403).__name__
-    ('QueueFull', 'NotAllowed')
+    ('QueueFull', 'Forbidden')
     """
     return CLASSES.get(code) or BY_STATUS.get(status, JobyardError)
 

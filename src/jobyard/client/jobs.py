@@ -59,7 +59,7 @@ class RemoteJob:
         return await self._verbs.job(self.id)
 
     async def result(self, timeout: float | None = None) -> Any:
-        """The handler's result; raises JobFailed, JobTimedOut, JobWasCancelled or, after the time, ResultNotReady."""
+        """The handler's result; raises JobFailed, JobTimedOut, JobCancelled or, after the time, ResultNotReady."""
         return await self._verbs.result(self.id, timeout)
 
     async def cancel(self, reason: str = "") -> None:

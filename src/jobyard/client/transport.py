@@ -18,7 +18,7 @@ from jobyard.client.address import TOKEN, checked_url, found_token
 from jobyard.client.errors import refusal
 from jobyard.client.tracing import trace_headers
 from jobyard.domain.instant import Instant
-from jobyard.errors import ConfigurationError, JobyardError, NotLetIn, QueueFull, ServerUnavailable
+from jobyard.errors import ConfigurationError, JobyardError, QueueFull, ServerUnavailable, Unauthorized
 
 try:
     import httpx2
@@ -178,11 +178,11 @@ class Transport:
     def _refusal(self, status: int, content: bytes) -> JobyardError:
         """In the words of whoever calls: of headers they know nothing."""
         wrong = refusal(status, content, self.url)
-        if not isinstance(wrong, NotLetIn):
+        if not isinstance(wrong, Unauthorized):
             return wrong
         if self._token is None:
-            return NotLetIn(f"{self.url} lets nobody in without a token. Set {TOKEN}, or give the client one.")
-        return NotLetIn(f"{self.url} does not know this token: it is wrong, revoked or expired. Is {TOKEN} right?")
+            return Unauthorized(f"{self.url} lets nobody in without a token. Set {TOKEN}, or give the client one.")
+        return Unauthorized(f"{self.url} does not know this token: it is wrong, revoked or expired. Is {TOKEN} right?")
 
     def _unavailable(self, error: Exception) -> ServerUnavailable:
         why = str(error) or type(error).__name__

@@ -45,7 +45,7 @@ class Operate:
             return
         job = await self._store.get(job_id)
         if job is None:
-            raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+            raise JobNotFound.of(job_id)
         raise NotPossible(await self.why_not(action, job))
 
     async def why_not(self, action: Action, job: Job) -> str:

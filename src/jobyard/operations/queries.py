@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from jobyard.domain.explain import Explanation, explain
 from jobyard.domain.job import Job, State
-from jobyard.errors import JobEndedBadly, JobFailed, JobNotFound, JobTimedOut, JobWasCancelled, ResultNotReady
+from jobyard.errors import JobCancelled, JobFailed, JobNotCompleted, JobNotFound, JobTimedOut, ResultNotReady
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.store import Store
 
@@ -23,7 +23,7 @@ class Read:
     async def job(self, job_id: str) -> Job:
         job = await self._store.get(job_id)
         if job is None:
-            raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+            raise JobNotFound.of(job_id)
         return job
 
     async def explain(self, job_id: str) -> Explanation:
@@ -68,8 +68,8 @@ class Read:
         raise ENDS[job.state](f"Job {job_id} ({job.kind}) is {job.state}: {job.reason}")
 
 
-ENDS: dict[State, type[JobEndedBadly]] = {
+ENDS: dict[State, type[JobNotCompleted]] = {
     State.FAILED: JobFailed,
     State.TIMEOUT: JobTimedOut,
-    State.CANCELLED: JobWasCancelled,
+    State.CANCELLED: JobCancelled,
 }

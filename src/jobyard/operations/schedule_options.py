@@ -48,7 +48,7 @@ def checked(words: Mapping[str, Any]) -> dict[str, Any]:
         try:
             fields[word] = _WORDS[word](value)
         except BadOption as error:
-            error.word = word
+            error.option = word
             raise
     return fields
 
@@ -87,9 +87,7 @@ def check_policies(schedule: Schedule) -> None:
 
 
 def _refused(word: str, message: str) -> BadOption:
-    error = BadOption(message)
-    error.word = word
-    return error
+    return BadOption(message, option=word)
 
 
 def _name(value: Any) -> str:

@@ -33,7 +33,7 @@ def sees(principal: Principal, job: Job) -> bool:
 
 
 def gone(job_id: str) -> JobNotFound:
-    return JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+    return JobNotFound.of(job_id)
 
 
 def asked_id(ask: Ask) -> str:

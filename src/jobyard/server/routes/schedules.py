@@ -326,5 +326,5 @@ def checked(
 
 def told(error: BadOption, base: str = "/") -> HttpError:
     """The same refusal, with a pointer to what it is about."""
-    found = (FieldError(base + error.word, str(error)),) if error.word else ()
+    found = (FieldError(base + error.option, str(error)),) if error.option else ()
     return HttpError(status_of(error), error.code, str(error), errors=found)

@@ -44,5 +44,5 @@ class Desk:
     def _require(self, job_id: str) -> Entry:
         entry = self._shelf.get(job_id)
         if entry is None:
-            raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+            raise JobNotFound.of(job_id)
         return entry

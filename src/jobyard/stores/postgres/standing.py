@@ -18,7 +18,7 @@ NAMED_AT_MOST = 10
 
 
 def not_found(job_id: str) -> JobNotFound:
-    return JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+    return JobNotFound.of(job_id)
 
 
 async def workers(connection: Connection, statements: Statements, now: Instant | None) -> list[WorkerInfo]:

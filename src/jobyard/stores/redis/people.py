@@ -48,7 +48,7 @@ SETTINGS = ("max_running", "max_per_group", "max_waiting", "max_waiting_per_grou
 
 
 def missing(job_id: str) -> JobNotFound:
-    return JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+    return JobNotFound.of(job_id)
 
 
 async def get(server: Server, job_id: str) -> Job | None:

@@ -154,7 +154,7 @@ def run_now(tx: Transaction, place: Place) -> bool:
 def signal(tx: Transaction, job_id: str, name: str, data: bytes) -> bool:
     place = place_of(tx, job_id)
     if place is None:
-        raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+        raise JobNotFound.of(job_id)
     if place.state.is_final:
         raise NotPossible(f"Job {job_id} is {place.state}; a signal cannot reach it.")
     if place.waiting_for == name:

@@ -51,7 +51,7 @@ def get(connection: Connection, job_id: str) -> Job | None:
 def end_of(connection: Connection, job_id: str) -> tuple[bool, Job | None]:
     job = get(connection, job_id)
     if job is None:
-        raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+        raise JobNotFound.of(job_id)
     return job.state.is_final, job
 
 
@@ -228,7 +228,7 @@ def workers(connection: Connection, now: Instant) -> list[WorkerInfo]:
 def standing(connection: Connection, job_id: str, now: Instant) -> Standing:
     job = get(connection, job_id)
     if job is None:
-        raise JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+        raise JobNotFound.of(job_id)
     row = QueueRow.load(connection.execute(LOAD_QUEUE, (job.queue,)).fetchone())
     name = job.group or ""
     found = connection.execute(LOAD_GROUP, (job.queue, name)).fetchone()

@@ -198,7 +198,7 @@ class Watch:
         found = self._connection.execute(ENDS, (as_list(list(ids)),)).fetchall() if ids else []
         for job_id, exists in found:
             answer = get(self._connection, job_id) if exists else None
-            gone = JobNotFound(f"There is no job {job_id}: never inserted, deleted, or removed by retention.")
+            gone = JobNotFound.of(job_id)
             with self._lock:
                 sleepers = [sleeper for sleeper, awaited in self._ends.items() if awaited == job_id]
             for sleeper in sleepers:
