@@ -1,4 +1,4 @@
-"""Named SQL statements, one file per area: `-- name: load_queue`, a comment with parameters and result, the statement."""
+"""Named SQL statements, one file per area: `-- name: load_queue`, a comment on parameters and result, the SQL."""
 
 from __future__ import annotations
 
