@@ -1,1 +1,1 @@
-"""What several stores need: waiters, polling, tick rules, rows."""
+"""Building blocks that several stores use: waiters, polling, tick rules, row codecs, named SQL, limits."""

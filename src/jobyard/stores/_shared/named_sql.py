@@ -1,4 +1,7 @@
-"""Named SQL statements, one file per area: `-- name: load_queue`, a comment on parameters and result, the SQL."""
+"""Named SQL statements, in one file per area.
+
+A statement begins with `-- name: load_queue`, then a comment with its parameters and result, then its text.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,29 @@ from importlib import resources
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
-def statements(text: str) -> dict[str, str]:
-    """
-    >>> statements("-- name: load_queue\\n-- in: name. out: the row.\\nSELECT * FROM q WHERE name = ?\\n")
+def parse(text: str) -> dict[str, str]:
+    """Split a file into its statements, without comments.
+
+    >>> parse("-- name: load_queue\\n-- :name -> the row\\nSELECT * FROM q WHERE name = ?\\n")
     {'load_queue': 'SELECT * FROM q WHERE name = ?'}
     """
     _, *parts = _NAME.split(text)
     found: dict[str, str] = {}
     for name, body in zip(parts[::2], parts[1::2], strict=True):
         if name in found:
-            raise ValueError(f"Two statements are named {name}.")
+            raise ValueError(f"Duplicate statement name: {name}.")
         found[name] = "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
     return found
 
 
 @cache
 def load(package: str) -> dict[str, str]:
-    """All statements of the .sql files in a package, by name."""
+    """Read the statements of all .sql files in a package, by name."""
     found: dict[str, str] = {}
     for item in sorted(resources.files(package).iterdir(), key=lambda item: item.name):
         if item.name.endswith(".sql"):
-            more = statements(item.read_text("utf-8"))
-            if more.keys() & found.keys():
-                raise ValueError(f"{item.name} names statements again: {', '.join(more.keys() & found.keys())}.")
+            more = parse(item.read_text("utf-8"))
+            if duplicates := more.keys() & found.keys():
+                raise ValueError(f"Duplicate statement names in {item.name}: {', '.join(sorted(duplicates))}.")
             found |= more
     return found

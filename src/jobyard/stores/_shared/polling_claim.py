@@ -1,4 +1,4 @@
-"""Waiting for something to claim, the plain way: look, sleep until there may be work, look again."""
+"""Waiting claim by polling: exchange, wait for work, exchange again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from jobyard.ports.job_store import Exchange
 
-# Even without a word from the store a patient exchange looks again after this long.
-LOOK_AGAIN_SECONDS = 1.0
+# A waiting exchange polls this often even without a notification, so that a lost one delays a job by at most this.
+POLL_SECONDS = 1.0
 
 
 async def claim_by_polling(
@@ -17,11 +17,11 @@ async def claim_by_polling(
     wait_for_work: Callable[[float], Awaitable[bool]],
     until: asyncio.Future[None],
 ) -> Exchange:
-    """Exchange; if that gave nothing, once more when there may be work, unless `until` is done before."""
+    """Exchange; if nothing was claimed, exchange once more when there may be work, unless `until` is done first."""
     answer = await exchange()
     if answer.leases or until.done():
         return answer
-    waiting = asyncio.ensure_future(wait_for_work(LOOK_AGAIN_SECONDS))
+    waiting = asyncio.ensure_future(wait_for_work(POLL_SECONDS))
     either: list[asyncio.Future[Any]] = [waiting, until]
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

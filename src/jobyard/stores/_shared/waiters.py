@@ -1,46 +1,41 @@
-"""Wakes whoever waits, on whichever thread's event loop, when something changes."""
+"""Registry of futures that wait for a change, on any thread's event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
-from typing import Protocol, runtime_checkable
-
-
-@runtime_checkable
-class TurnedByHand(Protocol):
-    """A clock that says when it is turned; real time passing means nothing to it."""
-
-    def subscribe(self, callback: Callable[[], None], /) -> object: ...
 
 
 class Waiters:
     def __init__(self) -> None:
         self._lock = Lock()
-        self._listeners: set[asyncio.Future[None]] = set()
+        self._futures: set[asyncio.Future[None]] = set()
 
-    def listen(self) -> asyncio.Future[None]:
-        """Done at the next ring; taken while the store is locked, so that no ring falls in between."""
-        listener: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with self._lock:
-            self._listeners.add(listener)
-        return listener
+    def add(self) -> asyncio.Future[None]:
+        """Return a future that the next `wake_all` resolves.
 
-    def forget(self, listener: asyncio.Future[None]) -> None:
+        Add it before checking the condition, or while the store is locked: a change in between would be missed.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._lock:
-            self._listeners.discard(listener)
+            self._futures.add(future)
+        return future
+
+    def discard(self, future: asyncio.Future[None]) -> None:
+        with self._lock:
+            self._futures.discard(future)
 
     def wake_all(self) -> None:
+        """Resolve all futures, each on its own event loop. May be called from any thread."""
         with self._lock:
-            listeners, self._listeners = self._listeners, set()
-        for listener in listeners:
-            # A loop that closed meanwhile has nobody left to wake.
+            futures, self._futures = self._futures, set()
+        for future in futures:
+            # An event loop that has closed has no waiters left.
             with suppress(RuntimeError):
-                listener.get_loop().call_soon_threadsafe(_wake, listener)
+                future.get_loop().call_soon_threadsafe(_resolve, future)
 
 
-def _wake(listener: asyncio.Future[None]) -> None:
-    if not listener.done():
-        listener.set_result(None)
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

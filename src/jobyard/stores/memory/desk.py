@@ -9,7 +9,8 @@ from threading import RLock
 from jobyard.domain.instant import Instant
 from jobyard.errors import JobNotFound
 from jobyard.ports.clock import Clock
-from jobyard.stores._shared.waiters import TurnedByHand, Waiters
+from jobyard.stores._shared.clock import AdjustableClock
+from jobyard.stores._shared.waiters import Waiters
 from jobyard.stores.memory.entry import Entry
 from jobyard.stores.memory.shelf import Shelf
 
@@ -22,7 +23,7 @@ class Desk:
         self._bell = Waiters()
         self._revision = 0
         self._cancels_asked = 0
-        if isinstance(clock, TurnedByHand):
+        if isinstance(clock, AdjustableClock):
             clock.subscribe(self._bell.wake_all)
 
     @contextmanager

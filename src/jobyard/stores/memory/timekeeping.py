@@ -10,7 +10,7 @@ import msgspec
 from jobyard.domain.instant import Instant, after
 from jobyard.ports.clock import Clock
 from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
-from jobyard.stores._shared.tick_rules import Deciding
+from jobyard.stores._shared.tick_rules import TickBatch
 from jobyard.stores.memory.desk import Desk
 from jobyard.stores.memory.entrance import enter, lacks_room
 
@@ -53,12 +53,12 @@ class TimekeepingVerbs(Desk):
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         with self._changing() as now:
-            call = Deciding(
+            call = TickBatch(
                 self._armed,
                 lambda job: self._shelf.keys.holder(job, now),
                 lambda queue, group, more: lacks_room(self._shelf, queue, group, more) is not None,
             )
-            answers = [call.judge(tick) for tick in ticks]
+            answers = [call.decide(tick) for tick in ticks]
             enter(self._shelf, call.jobs, now)
             for tick, decided in zip(ticks, answers, strict=True):
                 if decided.decision is Decision.MADE:

@@ -45,7 +45,7 @@ class WaitingVerbs(HotPathVerbs):
                 if remaining <= 0:
                     return False
                 due_at = self._shelf.next_due_at()
-                rung = self._bell.listen()
+                rung = self._bell.add()
             nap = remaining if due_at is None else min(remaining, (due_at - now) / 1000)
             await self._nap(rung, nap)
 
@@ -60,11 +60,11 @@ class WaitingVerbs(HotPathVerbs):
                 remaining = deadline - loop.time()
                 if remaining <= 0:
                     return None
-                rung = self._bell.listen()
+                rung = self._bell.add()
             await self._nap(rung, remaining)
 
     async def _nap(self, rung: asyncio.Future[None], seconds: float) -> None:
         try:
             await asyncio.wait([rung], timeout=max(seconds, SHORTEST_NAP_SECONDS))
         finally:
-            self._bell.forget(rung)
+            self._bell.discard(rung)

@@ -14,7 +14,7 @@ from jobyard.domain.job import Job
 from jobyard.errors import NotPossible, StoreUnavailable
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Migration
-from jobyard.stores._shared.waiters import TurnedByHand
+from jobyard.stores._shared.clock import AdjustableClock
 from jobyard.stores.postgres.address import without_secrets
 from jobyard.stores.postgres.ending import Asker
 from jobyard.stores.postgres.housekeeping import Broom
@@ -84,9 +84,9 @@ class Parts:
         self.crier.tell(ENDS)
 
 
-def turned_by_hand(clock: object) -> TurnedByHand | None:
+def turned_by_hand(clock: object) -> AdjustableClock | None:
     """The clock if a test turns it: then real time passing means nothing."""
-    return clock if isinstance(clock, TurnedByHand) else None
+    return clock if isinstance(clock, AdjustableClock) else None
 
 
 class Desk:

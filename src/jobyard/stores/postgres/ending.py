@@ -122,7 +122,7 @@ class Asker:
         loop = asyncio.get_running_loop()
         asked_at, stale, nap = 0.0, False, ASK_EVERY_SECONDS
         while self._ends.awaited:
-            rung = self._ends.bell.listen()
+            rung = self._ends.bell.add()
             try:
                 new, self._new = self._new, set()
                 self._poke.clear()
@@ -135,7 +135,7 @@ class Asker:
                 woken = await self._sleep(rung, ASK_EVERY_SECONDS if stale else nap)
                 stale = stale or woken or not self._poke.is_set()
             finally:
-                self._ends.bell.forget(rung)
+                self._ends.bell.discard(rung)
 
     async def _sleep(self, rung: asyncio.Future[None], seconds: float) -> bool:
         """Whether ends were told of; also over when somebody new comes."""

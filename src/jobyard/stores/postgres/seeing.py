@@ -8,7 +8,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, Step
-from jobyard.stores._shared.rows import Extras, job_of
+from jobyard.stores._shared.job_rows import JobExtras, job_from_row
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.statements import Statements
 
@@ -18,10 +18,10 @@ EVERYTHING = ["error", "log", "progress", "step"]
 IN_A_LIST = ["error", "progress"]
 
 
-NO_EXTRAS = Extras()
+NO_EXTRAS = JobExtras()
 
 
-def add(extras: Extras, what: str, at: Instant, finished_at: Instant | None, data: bytes, *, whole: bool) -> None:
+def add(extras: JobExtras, what: str, at: Instant, finished_at: Instant | None, data: bytes, *, whole: bool) -> None:
     replace = msgspec.structs.replace
     if what == "error":
         error = replace(msgspec.json.decode(data, type=AttemptError), at=at)
@@ -40,9 +40,9 @@ async def see(
 ) -> dict[str, Job]:
     """Those of the jobs that exist."""
     rows = await connection.fetch(statements["see_job"], now, list(ids))
-    extras: dict[int, Extras] = {row[0]: Extras() for row in rows if row[-1] & HAS_EXTRAS}
+    extras: dict[int, JobExtras] = {row[0]: JobExtras() for row in rows if row[-1] & HAS_EXTRAS}
     if extras:
         kinds = EVERYTHING if whole else IN_A_LIST
         for sequence, *item in await connection.fetch(statements["list_extras"], list(extras), kinds):
             add(extras[sequence], *item, whole=whole)
-    return {row[1]: job_of(row, extras.get(row[0], NO_EXTRAS)) for row in rows}
+    return {row[1]: job_from_row(row, extras.get(row[0], NO_EXTRAS)) for row in rows}

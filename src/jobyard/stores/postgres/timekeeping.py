@@ -11,7 +11,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.schedule import Verdict
 from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
-from jobyard.stores._shared.rows import ticks_of
+from jobyard.stores._shared.job_rows import ticks_from_rows
 from jobyard.stores.postgres.columns import columns, milliseconds
 from jobyard.stores.postgres.desk import Desk
 from jobyard.stores.postgres.standing import workers
@@ -45,7 +45,7 @@ class TimekeepingVerbs(Desk):
         return answers
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
-        return ticks_of(schedule, await self._rows("list_ticks", schedule, before, limit))
+        return ticks_from_rows(schedule, await self._rows("list_ticks", schedule, before, limit))
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         if seconds <= 0:

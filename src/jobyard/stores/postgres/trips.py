@@ -13,7 +13,7 @@ from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.domain.state import Settlement, Transition
 from jobyard.ports.job_store import Exchange
-from jobyard.stores._shared.rows import decode_backoff
+from jobyard.stores._shared.job_rows import decode_backoff
 from jobyard.stores.postgres.columns import milliseconds
 
 # Columns of the answer.

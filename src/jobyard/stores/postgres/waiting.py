@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jobyard.domain.job import Job
 from jobyard.domain.state import Settlement
 from jobyard.ports.job_store import Exchange
-from jobyard.stores._shared.polling_claim import LOOK_AGAIN_SECONDS
+from jobyard.stores._shared.polling_claim import POLL_SECONDS
 from jobyard.stores.postgres.desk import Parts
 from jobyard.stores.postgres.hot_path import HotPathVerbs
 from jobyard.stores.postgres.ordering import Order
@@ -56,10 +56,10 @@ class WaitingVerbs(HotPathVerbs):
         if until is None or settlements:
             return await self._exchange_now(worker, settlements, queues, wanted, lease_seconds)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + LOOK_AGAIN_SECONDS
+        deadline = loop.time() + POLL_SECONDS
         looks = Looks(await self._listening(), LISTENER_LOOKS_SECONDS)
         while True:
-            rung = self._family.work.listen()
+            rung = self._family.work.add()
             try:
                 answer = await self._exchange_now(worker, (), queues, wanted, lease_seconds)
                 remaining = deadline - loop.time()
@@ -70,7 +70,7 @@ class WaitingVerbs(HotPathVerbs):
                 if given is not None or until.done():
                     return given or answer
             finally:
-                self._family.work.forget(rung)
+                self._family.work.discard(rung)
 
     async def _stand_by(
         self, order: Order, rung: asyncio.Future[None], until: asyncio.Future[None], seconds: float
@@ -95,7 +95,7 @@ class WaitingVerbs(HotPathVerbs):
         parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
         looks = Looks(parts, LISTENER_LOOKS_SECONDS)
         while True:
-            rung = self._family.work.listen()
+            rung = self._family.work.add()
             try:
                 [(found, cancels, due)] = await self._rows("has_work", self._now(), list(queues))
                 # Only a cancel that is new since the sleep began: one that takes its time must not keep all awake.
@@ -111,7 +111,7 @@ class WaitingVerbs(HotPathVerbs):
                     nap = min(nap, due / 1000)
                 await asyncio.wait([rung], timeout=max(nap, SHORTEST_NAP_SECONDS))
             finally:
-                self._family.work.forget(rung)
+                self._family.work.discard(rung)
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
         parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
@@ -145,5 +145,5 @@ class WaitingVerbs(HotPathVerbs):
 
     def _until_due(self, answer: Exchange) -> float:
         if answer.next_due_at is None or self._by_hand is not None:
-            return LOOK_AGAIN_SECONDS
+            return POLL_SECONDS
         return max(SHORTEST_NAP_SECONDS, (answer.next_due_at - answer.now) / 1000)

@@ -12,7 +12,7 @@ from jobyard.domain.outcome import Release
 from jobyard.domain.state import Settlement, judge
 from jobyard.errors import StoreError, StoreUnavailable
 from jobyard.ports.job_store import Exchange
-from jobyard.stores._shared.polling_claim import LOOK_AGAIN_SECONDS
+from jobyard.stores._shared.polling_claim import POLL_SECONDS
 from jobyard.stores.redis.ear import LOOK
 from jobyard.stores.redis.exchange import (
     ASK_AGAIN_SECONDS,
@@ -83,7 +83,7 @@ class Order:
         if answer.leases or answer.cancelled:
             # One that gives nothing stands; one that tells of cancels should not keep them to itself.
             return answer if answer.leases else await self._withdrawn() or answer
-        nap = LOOK_AGAIN_SECONDS
+        nap = POLL_SECONDS
         if answer.next_due_at is not None:
             nap = min(nap, (answer.next_due_at - answer.now) / 1000)
         told: Any = LOOK if until.done() else await self._listen(until, max(nap, SHORTEST_NAP_SECONDS))
@@ -92,7 +92,7 @@ class Order:
         filled = await self._withdrawn()
         if filled is not None:
             return filled
-        should_look = told == LOOK or nap < LOOK_AGAIN_SECONDS
+        should_look = told == LOOK or nap < POLL_SECONDS
         return await self._once_more() if should_look and not until.done() else answer
 
     async def _listen(self, until: asyncio.Future[None], seconds: float) -> Any:

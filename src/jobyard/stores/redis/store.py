@@ -19,10 +19,10 @@ from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
 from jobyard.ports.record_store import LogEntry, Record
 from jobyard.ports.schedule_store import Armed, Decided, Tick, TickInfo, WorkerInfo
 from jobyard.ports.store import Finding, Migration, Store
-from jobyard.stores._shared.polling_claim import LOOK_AGAIN_SECONDS
+from jobyard.stores._shared.clock import AdjustableClock
+from jobyard.stores._shared.polling_claim import POLL_SECONDS
 from jobyard.stores.redis import exchange, insert, people, records, timekeeping, waiting
 from jobyard.stores.redis.address import read
-from jobyard.stores.redis.clock import TurnedByHand
 from jobyard.stores.redis.examine import findings, migrations, prepare
 from jobyard.stores.redis.ordering import Order
 from jobyard.stores.redis.server import Server
@@ -54,7 +54,7 @@ class RedisStore:
                 await self.close()
             raise
         clock = self._server.clock
-        if self._unsubscribe is None and isinstance(clock, TurnedByHand):
+        if self._unsubscribe is None and isinstance(clock, AdjustableClock):
             self._unsubscribe = clock.subscribe(self._clock_turned)
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class RedisStore:
         answer = await now()
         if answer.leases or until.done():
             return answer
-        asked = partial(waiting.wait_for_work, self._server, queues, LOOK_AGAIN_SECONDS, lambda: self._cancels_asked)
+        asked = partial(waiting.wait_for_work, self._server, queues, POLL_SECONDS, lambda: self._cancels_asked)
         return await now() if await asked(until) else answer
 
     async def settle(self, settlement: Settlement, transaction: Any) -> None:

@@ -9,7 +9,7 @@ from jobyard.domain.admission import share
 from jobyard.domain.instant import after
 from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF
-from jobyard.stores._shared.rows import decode_backoff
+from jobyard.stores._shared.job_rows import decode_backoff
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import GroupRow, QueueRow, Transaction, new_token
 

@@ -14,7 +14,7 @@ from jobyard.domain.job import AttemptError, Job, LogLine, Progress, State, Step
 from jobyard.errors import BadInput, JobNotFound
 from jobyard.ports.admin_store import CLOCK_SET_BACK, Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.stores._shared.rows import Extras, job_of
+from jobyard.stores._shared.job_rows import JobExtras, job_from_row
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import QueueRow
 
@@ -56,12 +56,12 @@ def end_of(connection: Connection, job_id: str) -> tuple[bool, Job | None]:
 
 
 def seen(connection: Connection, row: tuple[Any, ...], *, whole: bool) -> Job:
-    return job_of(row, extras_of(connection.execute(LIST_EXTRA, (row[0],)), whole))
+    return job_from_row(row, extras_of(connection.execute(LIST_EXTRA, (row[0],)), whole))
 
 
-def extras_of(rows: sqlite3.Cursor, whole: bool) -> Extras:
+def extras_of(rows: sqlite3.Cursor, whole: bool) -> JobExtras:
     """A list of jobs shows them without the long parts."""
-    extras = Extras()
+    extras = JobExtras()
     for what, _, data in rows:
         if what == "error":
             error = msgspec.json.decode(data, type=AttemptError)

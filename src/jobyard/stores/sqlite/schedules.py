@@ -9,8 +9,8 @@ from functools import partial
 from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import NewJob
 from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo
-from jobyard.stores._shared.rows import ticks_of
-from jobyard.stores._shared.tick_rules import Deciding
+from jobyard.stores._shared.job_rows import ticks_from_rows
+from jobyard.stores._shared.tick_rules import TickBatch
 from jobyard.stores.sqlite.insert import insert, key_holder
 from jobyard.stores.sqlite.statements import as_list, sql
 from jobyard.stores.sqlite.transaction import Transaction
@@ -37,19 +37,19 @@ def armed(connection: sqlite3.Connection, limit: int, after: str | None) -> list
 
 def ticks(connection: sqlite3.Connection, schedule: str, limit: int, before: Instant | None) -> list[TickInfo]:
     rows = connection.execute(LIST_TICKS, (schedule, FOREVER + 1 if before is None else before, limit))
-    return ticks_of(schedule, rows)
+    return ticks_from_rows(schedule, rows)
 
 
 def decide(tx: Transaction, ticks: Sequence[Tick]) -> list[Decided]:
     names = list({tick.schedule for tick in ticks})
     rows = tx.bare_cursor.execute(LOAD_ARMED, (as_list(names),)).fetchall()
-    call = Deciding({row[0]: Armed(*row) for row in rows}, partial(_holder, tx), partial(_is_full, tx))
-    answers = [call.judge(tick) for tick in ticks]
+    call = TickBatch({row[0]: Armed(*row) for row in rows}, partial(_holder, tx), partial(_is_full, tx))
+    answers = [call.decide(tick) for tick in ticks]
     if call.jobs:
         insert(tx, call.jobs)
     _record(tx, ticks, answers)
-    tx.bare_cursor.executemany(SAVE_DECIDED, [(until, name) for name, until in call.until.items()])
-    tx.bare_cursor.executemany(TRIM_TICKS, [(name, KEPT_TICKS - 1) for name in call.until])
+    tx.bare_cursor.executemany(SAVE_DECIDED, [(until, name) for name, until in call.decided_until.items()])
+    tx.bare_cursor.executemany(TRIM_TICKS, [(name, KEPT_TICKS - 1) for name in call.decided_until])
     return answers
 
 

@@ -1,4 +1,4 @@
-"""Rows that the SQL stores have alike, as what they stand for."""
+"""Codecs for the rows that the SQL stores have in common."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jobyard.domain.schedule import Verdict
 from jobyard.ports.schedule_store import TickInfo
 
 
-class Extras:
-    """What hangs on a job."""
+class JobExtras:
+    """The rows that belong to a job beside its own: progress, errors, log lines, steps."""
 
     __slots__ = ("errors", "log", "progress", "steps")
 
@@ -26,8 +26,8 @@ class Extras:
         self.steps: list[Step] = []
 
 
-def job_of(row: Sequence[Any], extras: Extras) -> Job:
-    """The columns of `see_job`, in its order."""
+def job_from_row(row: Sequence[Any], extras: JobExtras) -> Job:
+    """Decode a row of the statement `see_job`."""
     (sequence, job_id, kind, queue, group, priority, payload, most, used, deaths, timeout, backoff) = row[:12]
     (run_at, created_at, unique_key, tags, waiting_for) = row[12:17]
     (attempt, started_at, worker, external_id, cancel) = row[17:22]
@@ -71,8 +71,8 @@ def decode_backoff(data: bytes | None) -> Backoff:
     return DEFAULT_BACKOFF if data is None else msgspec.json.decode(data, type=Backoff)
 
 
-def ticks_of(schedule: str, rows: Iterable[Sequence[Any]]) -> list[TickInfo]:
-    """The columns of `list_ticks`, in its order."""
+def ticks_from_rows(schedule: str, rows: Iterable[Sequence[Any]]) -> list[TickInfo]:
+    """Decode rows of the statement `list_ticks`."""
     return [
         TickInfo(
             schedule=schedule,
