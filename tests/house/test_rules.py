@@ -47,11 +47,24 @@ def test_no_file_is_long() -> None:
     assert {name: lines for name, lines in sizes.items() if lines > MOST_LINES} == {}
 
 
-def test_every_statement_has_a_header_and_is_used() -> None:
+def test_every_statement_file_has_a_header() -> None:
+    """The form of before; goes with the last such file."""
     statements = {path.stem: path.read_text("utf-8") for path in SQL.glob("*.sql")}
     assert [name for name, text in statements.items() if not text.startswith("-- ")] == []
     code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src/jobyard/stores/sqlite").glob("*.py"))
     assert set(re.findall(r'\bsql\("(\w+)"\)', code)) == set(statements)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_every_named_statement_has_a_comment_and_is_used(store: str) -> None:
+    folder = ROOT / "src/jobyard/stores" / store
+    code = "\n".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    statements: dict[str, str] = {}
+    for path in (folder / "sql").glob("*.sql"):
+        _, *parts = re.split(r"^-- name: (\w+)\n", path.read_text("utf-8"), flags=re.MULTILINE)
+        statements |= zip(parts[::2], parts[1::2], strict=True)
+    assert [name for name, text in statements.items() if not text.startswith("-- ")] == []
+    assert [name for name in statements if f'"{name}"' not in code] == []
 
 
 def test_one_version() -> None:
