@@ -23,9 +23,9 @@ from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.errors import StoreUnavailable
 from jobyard.live_events import publisher as module
-from jobyard.live_events.event import COLLECTION, LISTENERS, NOTICE_SECONDS, Hint, What, unpack
-from jobyard.live_events.publisher import MOST_HINTS, Feed
-from jobyard.observability.composite import Several
+from jobyard.live_events.event import COLLECTION, LISTENERS, NOTICE_SECONDS, LiveEvent, LiveEventType, unpack
+from jobyard.live_events.publisher import MAX_PENDING_EVENTS, LiveEventPublisher
+from jobyard.observability.composite import CompositeObserver
 from jobyard.ports.store import Store
 
 ELSEWHERE = """
@@ -48,7 +48,7 @@ asyncio.run(main())
 """
 
 
-async def told(store: Store) -> list[Hint]:
+async def told(store: Store) -> list[LiveEvent]:
     return [hint for record in await store.fetch_all(COLLECTION) for hint in unpack(record.data)]
 
 
@@ -61,11 +61,11 @@ async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.fixture
-async def heard(watched: Watched) -> AsyncIterator[Feed]:
+async def heard(watched: Watched) -> AsyncIterator[LiveEventPublisher]:
     """A feed to which somebody listens."""
     store = watched.as_store()
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
-    feed = Feed(store, "source")
+    feed = LiveEventPublisher(store, "source")
     await feed.start()
     await eventually(lambda: feed.is_heard)
     yield feed
@@ -99,9 +99,9 @@ async def test_progress_in_one_process_is_soon_seen_in_another(tmp_path: Path) -
                 assert process.poll() is None
                 hints = await told(yard.store)
                 for hint in hints:
-                    if hint.what is What.PROGRESS:
+                    if hint.type is LiveEventType.PROGRESS:
                         late.setdefault(hint.percent or 0.0, time.time() - hint.data["at"])
-                return any(hint.what is What.COMPLETED for hint in hints)
+                return any(hint.type is LiveEventType.COMPLETED for hint in hints)
 
             await eventually(ended, 30)
     assert len(late) >= 10
@@ -132,15 +132,17 @@ async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
             await eventually(lambda: second_ended(yard, second.id))
         hints = await told(store)
     of_first = [hint for hint in hints if hint.job_id == first.id]
-    assert [hint.what for hint in of_first] == [
-        *(What.STARTED, What.PROGRESS, What.RETRYING),
-        *(What.STARTED, What.PROGRESS, What.COMPLETED),
+    assert [hint.type for hint in of_first] == [
+        *(LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.RETRYING),
+        *(LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.COMPLETED),
     ]
     assert [hint.attempt for hint in of_first] == [1, 1, 1, 2, 2, 2]
     assert {(hint.kind, hint.queue, hint.group) for hint in of_first} == {("shaky", "default", "g")}
     assert (of_first[1].percent, of_first[1].message, of_first[1].data) == (50, "half", {"rows": 1})
     assert (of_first[2].state, of_first[2].reason) == (State.PENDING, "no")
-    assert [(hint.what, hint.reason) for hint in hints if hint.job_id == second.id][1:] == [(What.CANCELLED, "enough")]
+    assert [(hint.type, hint.reason) for hint in hints if hint.job_id == second.id][1:] == [
+        (LiveEventType.CANCELLED, "enough")
+    ]
     assert all(before - 100 <= hint.at <= before + 60_000 for hint in hints)
 
 
@@ -169,12 +171,12 @@ async def test_nothing_is_written_while_nobody_listens(watched: Watched) -> None
 
 
 async def test_what_happens_right_after_somebody_begins_to_listen_is_told(watched: Watched) -> None:
-    store, feed = watched.as_store(), Feed(watched.as_store(), "source")
+    store, feed = watched.as_store(), LiveEventPublisher(watched.as_store(), "source")
     await feed.start()
     for turn in range(3):
         await eventually(lambda: feed.wants_each_job)  # its last look is too long ago to be relied on
         await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
-        feed.tell(Hint(what=What.ENQUEUED, job_id=f"job {turn}"))
+        feed.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id=f"job {turn}"))
         await eventually(lambda turn=turn: last_told(store, f"job {turn}"), 0.5)  # type: ignore[misc]
         await store.remove(LISTENERS, "me")
         await eventually(lambda: not feed.is_heard)
@@ -188,7 +190,7 @@ async def last_told(store: Store, job_id: str) -> bool:
 async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, feed = watched.as_store(), Feed(watched.as_store(), "source")
+    store, feed = watched.as_store(), LiveEventPublisher(watched.as_store(), "source")
     fetch_all, asked, go_on = watched.fetch_all, asyncio.Event(), asyncio.Event()
 
     async def slow(*words: Any) -> Any:
@@ -204,71 +206,73 @@ async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
     began = time.monotonic()
     await eventually(lambda: time.monotonic() > began + NOTICE_SECONDS)
-    feed.tell(Hint(what=What.ENQUEUED, job_id="a"))
+    feed.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
     monkeypatch.setattr(watched, "fetch_all", fetch_all, raising=False)
     go_on.set()
     await eventually(lambda: last_told(store, "a"), 0.5)
     await feed.stop()
 
 
-async def test_it_falls_silent_when_the_last_listener_goes(heard: Feed, watched: Watched) -> None:
+async def test_it_falls_silent_when_the_last_listener_goes(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
-    heard.tell(Hint(what=What.ENQUEUED, job_id="a"))
+    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
     await eventually(lambda: told(store))
     await store.remove(LISTENERS, "me")
     await eventually(lambda: not heard.is_heard)
     puts = watched.calls["put"]
-    heard.tell(Hint(what=What.ENQUEUED, job_id="b"))
+    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="b"))
     await heard.stop()
     assert watched.calls["put"] == puts
 
 
-async def test_hints_of_one_moment_leave_together_and_the_latest_progress_counts(heard: Feed, watched: Watched) -> None:
+async def test_hints_of_one_moment_leave_together_and_the_latest_progress_counts(
+    heard: LiveEventPublisher, watched: Watched
+) -> None:
     store = watched.as_store()
     for percent in range(50):
-        heard.tell(Hint(what=What.PROGRESS, job_id="a", percent=percent))
-        heard.tell(Hint(what=What.PROGRESS, job_id="b", percent=percent))
+        heard.tell(LiveEvent(type=LiveEventType.PROGRESS, job_id="a", percent=percent))
+        heard.tell(LiveEvent(type=LiveEventType.PROGRESS, job_id="b", percent=percent))
     hints = await eventually(lambda: told(store))
     assert [(hint.job_id, hint.percent) for hint in hints] == [("a", 49), ("b", 49)]
     assert all(hint.at for hint in hints)
     assert len(await store.fetch_all(COLLECTION)) == 1
 
 
-async def test_what_is_too_much_is_dropped_and_said(heard: Feed, watched: Watched) -> None:
+async def test_what_is_too_much_is_dropped_and_said(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
-    for number in range(3 * MOST_HINTS):
-        heard.tell(Hint(what=What.STARTED, job_id=str(number)))
+    for number in range(3 * MAX_PENDING_EVENTS):
+        heard.tell(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
     wanted_when_full = heard.wants_each_job
     hints = await eventually(lambda: told(store))
-    assert [hint.what for hint in hints] == [What.STARTED] * MOST_HINTS + [What.RESYNC]
+    assert [hint.type for hint in hints] == [LiveEventType.STARTED] * MAX_PENDING_EVENTS + [LiveEventType.RESYNC]
     assert (wanted_when_full, heard.wants_each_job) == (False, True)
     # Another flood right after it: what was dropped is said later, though nothing more is told.
-    for number in range(3 * MOST_HINTS):
-        heard.tell(Hint(what=What.STARTED, job_id=str(number)))
+    for number in range(3 * MAX_PENDING_EVENTS):
+        heard.tell(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
 
     async def resyncs() -> bool:
-        return [hint.what for hint in await told(store)].count(What.RESYNC) == 2
+        return [hint.type for hint in await told(store)].count(LiveEventType.RESYNC) == 2
 
     await eventually(resyncs)
 
 
-async def test_a_store_that_is_away_stops_nobody(heard: Feed, watched: Watched) -> None:
+async def test_a_store_that_is_away_stops_nobody(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
     watched.failing, watched.failing_verbs = StoreUnavailable("away"), ("put", "fetch_all")
-    heard.tell(Hint(what=What.ENQUEUED, job_id="lost"))
+    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="lost"))
     puts = watched.calls["put"]
     await eventually(lambda: watched.calls["put"] > puts)
     watched.failing = None
 
     async def is_said() -> bool:
         hints = await told(store)
-        return [hint.what for hint in hints] == [What.RESYNC]
+        return [hint.type for hint in hints] == [LiveEventType.RESYNC]
 
     await eventually(is_said)
 
 
-async def test_other_threads_may_tell(heard: Feed, watched: Watched) -> None:
-    hint = Hint(what=What.ENQUEUED, job_id="a")
+async def test_other_threads_may_tell(heard: LiveEventPublisher, watched: Watched) -> None:
+    hint = LiveEvent(type=LiveEventType.ENQUEUED, job_id="a")
     thread = threading.Thread(target=heard.tell, args=(hint,))
     thread.start()
     await asyncio.to_thread(thread.join)
@@ -276,11 +280,13 @@ async def test_other_threads_may_tell(heard: Feed, watched: Watched) -> None:
     assert [hint.job_id for hint in hints] == ["a"]
 
 
-async def test_what_waits_leaves_before_the_end(heard: Feed, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_leaves_before_the_end(
+    heard: LiveEventPublisher, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "PUBLISH_EVERY_SECONDS", 0.2)
-    heard.tell(Hint(what=What.ENQUEUED, job_id="a"))
+    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
     await eventually(lambda: told(watched.as_store()))
-    heard.tell(Hint(what=What.ENQUEUED, job_id="b"))
+    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="b"))
     await heard.stop()
     assert [hint.job_id for hint in await told(watched.as_store())] == ["a", "b"]
 
@@ -288,7 +294,7 @@ async def test_what_waits_leaves_before_the_end(heard: Feed, watched: Watched, m
 def test_each_observer_is_told_what_it_wants() -> None:
     all_, few = Events(), Events()
     few.wants_each_job = False
-    several = Several(all_, few)
+    several = CompositeObserver(all_, few)
     assert several.wants_each_job
     lease = Lease("a", 1, "t", "k", "q", None, 0, 1, 3, 0, b"{}", None, None, DEFAULT_BACKOFF)
     told: list[e.Event] = [

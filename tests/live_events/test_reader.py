@@ -10,9 +10,9 @@ from tests.conformance.stores import STORES
 
 from jobyard import Context, Jobyard
 from jobyard.domain.job import NewJob, Progress, State
-from jobyard.live_events.event import COLLECTION, LISTENER_SECONDS, LISTENERS, Hint, What, hint_key, pack
-from jobyard.live_events.poller import JobWatch, QueueWatch, hint_of
-from jobyard.live_events.reader import OVERLAP_MILLISECONDS, SAY_AGAIN_SECONDS, Tail
+from jobyard.live_events.event import COLLECTION, LISTENER_SECONDS, LISTENERS, LiveEvent, LiveEventType, event_key, pack
+from jobyard.live_events.poller import JobPoller, QueuePoller, live_event_of
+from jobyard.live_events.reader import ANNOUNCE_EVERY_SECONDS, OVERLAP_MILLISECONDS, LiveEventReader
 from jobyard.ports.admin_store import Action
 from jobyard.ports.job_store import Report
 from jobyard.ports.store import Store
@@ -33,17 +33,17 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClo
 
 
 async def publish(store: Store, source: str, number: int, *jobs: str, late: int = 0) -> None:
-    hints = tuple(Hint(what=What.STARTED, job_id=job) for job in jobs)
-    await store.put(COLLECTION, hint_key(await store.now() - late, source, number), pack(hints), expire_seconds=15)
+    hints = tuple(LiveEvent(type=LiveEventType.STARTED, job_id=job) for job in jobs)
+    await store.put(COLLECTION, event_key(await store.now() - late, source, number), pack(hints), expire_seconds=15)
 
 
-def ids(hints: list[Hint]) -> list[str]:
+def ids(hints: list[LiveEvent]) -> list[str]:
     return [hint.job_id for hint in hints]
 
 
 async def test_each_hint_is_read_once(store: Store, clock: ManualClock) -> None:
     await publish(store, "w", 0, "before")
-    tail = Tail(store, "t")
+    tail = LiveEventReader(store, "t")
     await tail.begin()
     assert await tail.look() == []
     await publish(store, "w", 1, "a", "b")
@@ -56,7 +56,7 @@ async def test_each_hint_is_read_once(store: Store, clock: ManualClock) -> None:
 
 
 async def test_what_comes_a_little_late_is_read_too(store: Store, clock: ManualClock) -> None:
-    tail = Tail(store, "t")
+    tail = LiveEventReader(store, "t")
     await tail.begin()
     clock.advance(10)
     await publish(store, "w1", 1, "in time")
@@ -67,7 +67,7 @@ async def test_what_comes_a_little_late_is_read_too(store: Store, clock: ManualC
 
 
 async def test_a_flood_is_read_to_its_end(store: Store) -> None:
-    tail = Tail(store, "t")
+    tail = LiveEventReader(store, "t")
     await tail.begin()
     for number in range(1200):
         await publish(store, "w", number, str(number))
@@ -77,12 +77,12 @@ async def test_a_flood_is_read_to_its_end(store: Store) -> None:
 
 async def test_workers_are_told_that_somebody_listens(store: Store, clock: ManualClock) -> None:
     now = 0.0
-    tail = Tail(store, "t", lambda: now)
+    tail = LiveEventReader(store, "t", lambda: now)
     await tail.begin()
     for _ in range(10):
-        now += SAY_AGAIN_SECONDS
-        clock.advance(SAY_AGAIN_SECONDS)
-        await tail.say_that_somebody_listens()
+        now += ANNOUNCE_EVERY_SECONDS
+        clock.advance(ANNOUNCE_EVERY_SECONDS)
+        await tail.announce()
         assert await store.fetch(LISTENERS, "t") is not None
     clock.advance(LISTENER_SECONDS)
     assert await store.fetch(LISTENERS, "t") is None  # also when the server was killed
@@ -91,8 +91,8 @@ async def test_workers_are_told_that_somebody_listens(store: Store, clock: Manua
     assert await store.fetch(LISTENERS, "t") is None
 
 
-async def job(store: Store, job_id: str) -> JobWatch:
-    watch = JobWatch(store)
+async def job(store: Store, job_id: str) -> JobPoller:
+    watch = JobPoller(store)
     found = await store.get(job_id)
     assert found is not None
     watch.add(found)
@@ -104,10 +104,10 @@ async def test_a_watched_job_tells_each_change_once(store: Store) -> None:
     watch = await job(store, "j")
     assert await watch.look(["j"]) == []
     [lease] = (await store.exchange("w", [], ["default"], 1, 10)).leases
-    assert [hint.what for hint in await watch.look(["j"])] == [What.STARTED]
+    assert [hint.type for hint in await watch.look(["j"])] == [LiveEventType.STARTED]
     await store.report([Report(key=lease.key, progress=Progress(percent=10, message="m", data=[1]))])
     [told] = await watch.look(["j"])
-    assert (told.what, told.percent, told.message, told.data) == (What.PROGRESS, 10, "m", [1])
+    assert (told.type, told.percent, told.message, told.data) == (LiveEventType.PROGRESS, 10, "m", [1])
     assert await watch.look(["j"]) == []
 
 
@@ -115,16 +115,16 @@ async def test_a_hint_that_is_older_than_what_is_known_is_no_news(store: Store) 
     await store.insert([NewJob(id="j", kind="k")])
     watch = await job(store, "j")
     await store.exchange("w", [], ["default"], 1, 10)
-    started = hint_of(await _get(store, "j"))
+    started = live_event_of(await _get(store, "j"))
     assert await watch.look(["j"]) != []
     assert not watch.is_news(started)
-    progress = Hint(what=What.PROGRESS, job_id="j", state=State.RUNNING, attempt=1, percent=5)
+    progress = LiveEvent(type=LiveEventType.PROGRESS, job_id="j", state=State.RUNNING, attempt=1, percent=5)
     assert watch.is_news(progress)
     assert not watch.is_news(progress)
-    done = Hint(what=What.COMPLETED, job_id="j", state=State.COMPLETED, attempt=1)
+    done = LiveEvent(type=LiveEventType.COMPLETED, job_id="j", state=State.COMPLETED, attempt=1)
     assert watch.is_news(done)
     assert not watch.is_news(progress)
-    assert watch.is_news(Hint(what=What.STARTED, job_id="another", state=State.RUNNING, attempt=1))
+    assert watch.is_news(LiveEvent(type=LiveEventType.STARTED, job_id="another", state=State.RUNNING, attempt=1))
 
 
 async def _get(store: Store, job_id: str):  # type: ignore[no-untyped-def]
@@ -142,7 +142,7 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
 
     async with yard:
         failing, cancelled, deleted = [(await yard.enqueue("bad")).id for _ in range(3)]
-        watch = JobWatch(yard.store)
+        watch = JobPoller(yard.store)
         for job_id in (failing, cancelled, deleted):
             watch.add(await yard.get(job_id))
         await yard.operate.one(Action.CANCEL, cancelled, reason="enough")
@@ -150,10 +150,10 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
         async with yard.worker():
             await yard.read.end(failing, 10)
         told = {hint.job_id: hint for hint in await watch.look(list(watch.ids))}
-        assert told[failing].what is What.FAILED
-        assert told[cancelled].what is What.CANCELLED
+        assert told[failing].type is LiveEventType.FAILED
+        assert told[cancelled].type is LiveEventType.CANCELLED
         assert told[cancelled].reason == "enough"
-        assert told[deleted].what is What.RESYNC
+        assert told[deleted].type is LiveEventType.RESYNC
         assert await watch.look(list(watch.ids)) == []
         for job_id in (failing, cancelled, deleted):
             watch.remove(job_id)
@@ -161,7 +161,7 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
 
 
 async def test_queues_tell_what_changed(store: Store) -> None:
-    watch = QueueWatch(store)
+    watch = QueuePoller(store)
     await store.insert([NewJob(id="a", kind="k", queue="one"), NewJob(id="b", kind="k", queue="two")])
     assert [info.name for info in await watch.look()] == ["one", "two"]
     assert await watch.look() == []

@@ -12,7 +12,7 @@ from jobyard.domain.events import JobStarted
 from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobFailed, StoreUnavailable
 from jobyard.observability.metrics import MAX_KINDS, MAX_QUEUES, OTHER, Metrics, gauges
-from jobyard.observability.wait_times import MOST_AT_ONCE, Waits
+from jobyard.observability.wait_times import MOST_AT_ONCE, WaitTimeSampler
 from jobyard.ports.admin_store import QueueAges, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.memory import MemoryStore
@@ -89,7 +89,7 @@ def test_ages_are_those_of_the_oldest() -> None:
 async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
     metrics, clock = Metrics(), ManualClock()
     store = Watched(MemoryStore(clock))
-    waits = Waits(metrics)
+    waits = WaitTimeSampler(metrics)
     await waits.start(store.as_store())
     await eventually(lambda: waits.wants_each_job)
     await store.insert([new(id="a", kind="now"), new(id="b", kind="later", delay_seconds=60)])
@@ -113,7 +113,7 @@ async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
 
 async def test_a_store_that_is_away_does_not_end_the_sample() -> None:
     metrics, store = Metrics(), Watched(MemoryStore(ManualClock()))
-    waits = Waits(metrics)
+    waits = WaitTimeSampler(metrics)
     await waits.start(store.as_store())
     store.failing, store.failing_verbs = StoreUnavailable("away"), ("find",)
     for tries in (1, 2):

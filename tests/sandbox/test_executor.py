@@ -18,7 +18,7 @@ from tests.support import eventually
 from jobyard import Context, Jobyard, State
 from jobyard.domain.job import Job
 from jobyard.errors import BadInput
-from jobyard.executors.by_kind import ByKind
+from jobyard.executors.by_kind import ExecutorByKind
 from jobyard.executors.python.executor import PythonExecutor
 from jobyard.executors.sandbox.bounds import LEAST, MOST, Bounds, check
 from jobyard.executors.sandbox.client import Client
@@ -75,7 +75,9 @@ async def opened(fake: FakeDaemon, patience: float = 2.0) -> AsyncIterator[Scene
         await client.start()
         live = Live(store)
         executor = SandboxExecutor(client, Bounds(), live)
-        worker = Worker(store, ByKind({KIND: executor}, PythonExecutor(yard.kinds)), LogObserver(), concurrency=4)
+        worker = Worker(
+            store, ExecutorByKind({KIND: executor}, PythonExecutor(yard.kinds)), LogObserver(), concurrency=4
+        )
         async with worker:
             yield Scene(yard, worker, fake, executor)
         await live.stop()

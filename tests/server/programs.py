@@ -11,9 +11,9 @@ from tests.sandbox.fake import FakeDaemon, daemon
 from tests.server.scenes import api
 from tests.server.support import Scene, tell_of_languages
 
-from jobyard.executors.by_kind import ByKind
+from jobyard.executors.by_kind import ExecutorByKind
 from jobyard.executors.python.executor import PythonExecutor
-from jobyard.executors.python.kinds import Kinds
+from jobyard.executors.python.handlers import HandlerRegistry
 from jobyard.executors.sandbox.client import Client
 from jobyard.executors.sandbox.executor import SandboxExecutor
 from jobyard.executors.sandbox.live_output import Live
@@ -37,7 +37,7 @@ async def running(scene: Scene, folder: Path) -> AsyncIterator[FakeDaemon]:
     async with daemon(folder) as fake:
         client, live = Client(fake.path), Live(scene.store)
         await client.start()
-        executor = ByKind({KIND: SandboxExecutor(client, live=live)}, PythonExecutor(Kinds()))
+        executor = ExecutorByKind({KIND: SandboxExecutor(client, live=live)}, PythonExecutor(HandlerRegistry()))
         async with Worker(scene.store, executor, LogObserver(), concurrency=4):
             yield fake
         await live.stop()

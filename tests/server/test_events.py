@@ -18,7 +18,7 @@ from jobyard import Context, Jobyard
 from jobyard.domain.job import NewJob, State
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.errors import StoreUnavailable
-from jobyard.live_events.event import COLLECTION, KEPT_SECONDS, LISTENERS, Hint, What, hint_key, pack
+from jobyard.live_events.event import COLLECTION, KEPT_SECONDS, LISTENERS, LiveEvent, LiveEventType, event_key, pack
 from jobyard.ports.admin_store import Action
 from jobyard.ports.clock import SystemClock
 from jobyard.server.rate_limit import OpenRequests
@@ -70,15 +70,15 @@ async def client(scene: Scene, url: str, role: str = "viewer", **scope: Any) -> 
     return httpx.AsyncClient(base_url=url, headers=headers)
 
 
-async def publish(scene: Scene, *hints: Hint) -> None:
+async def publish(scene: Scene, *hints: LiveEvent) -> None:
     """As a worker does it."""
-    key = hint_key(await scene.store.now(), "w1", next(_counter))
+    key = event_key(await scene.store.now(), "w1", next(_counter))
     await scene.store.put(COLLECTION, key, pack(hints), expire_seconds=KEPT_SECONDS)
 
 
-def progress(job_id: str, percent: float, **more: Any) -> Hint:
+def progress(job_id: str, percent: float, **more: Any) -> LiveEvent:
     told = {"kind": "slow", "queue": "default", "state": State.RUNNING, "attempt": 1, **more}
-    return Hint(what=What.PROGRESS, job_id=job_id, percent=percent, **told)
+    return LiveEvent(type=LiveEventType.PROGRESS, job_id=job_id, percent=percent, **told)
 
 
 async def test_a_job_is_shown_then_followed_to_its_end(scene: Scene, server: str, yard: Jobyard) -> None:
@@ -115,10 +115,10 @@ async def test_who_watches_the_whole_hears_of_jobs_that_others_watch(scene: Scen
             running: dict[str, Any] = {"job_id": handle.id, "queue": "default", "state": State.RUNNING, "attempt": 1}
             await publish(
                 scene,
-                Hint(what=What.STARTED, **running),
+                LiveEvent(type=LiveEventType.STARTED, **running),
                 progress(handle.id, 10),
                 progress("another", 1),
-                Hint(what=What.RESYNC),
+                LiveEvent(type=LiveEventType.RESYNC),
             )
             for reader in (whole, one):
                 await eventually(lambda reader=reader: reader.first("resync"))  # type: ignore[misc]
@@ -179,7 +179,7 @@ async def test_the_whole_yard_shows_its_queues_and_newest_jobs(scene: Scene, ser
 async def test_filters(scene: Scene, server: str, query: str, passes: bool) -> None:
     async with await client(scene, server) as http, listening(http, f"/v1/events{query}") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        await publish(scene, progress("j1", 1, group="g"), Hint(what=What.RESYNC))
+        await publish(scene, progress("j1", 1, group="g"), LiveEvent(type=LiveEventType.RESYNC))
         await eventually(lambda: reader.first("resync"))
         assert (reader.first("job.progress") is not None) is passes
 

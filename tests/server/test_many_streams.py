@@ -15,7 +15,7 @@ from tests.support import Watched, eventually
 
 from jobyard import Context, Jobyard
 from jobyard.domain.job import State
-from jobyard.live_events.event import Hint, What
+from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.ports.clock import SystemClock
 from jobyard.server.dependencies import OpenGate
 from jobyard.server.routes import events
@@ -28,8 +28,10 @@ from jobyard.stores.memory import MemoryStore
 STREAMS = 200
 
 
-def hint(number: int) -> Hint:
-    return Hint(what=What.PROGRESS, job_id=f"j{number}", queue="q", state=State.RUNNING, attempt=1, message="x" * 500)
+def hint(number: int) -> LiveEvent:
+    return LiveEvent(
+        type=LiveEventType.PROGRESS, job_id=f"j{number}", queue="q", state=State.RUNNING, attempt=1, message="x" * 500
+    )
 
 
 async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from jobyard.live_events.event import Hint, What
+from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.server.streaming.ordering import REMEMBERED, Order
 
 E, S, P, C, F, R, X = (
-    What.ENQUEUED,
-    What.STARTED,
-    What.PROGRESS,
-    What.COMPLETED,
-    What.FAILED,
-    What.RETRYING,
-    What.CANCELLED,
+    LiveEventType.ENQUEUED,
+    LiveEventType.STARTED,
+    LiveEventType.PROGRESS,
+    LiveEventType.COMPLETED,
+    LiveEventType.FAILED,
+    LiveEventType.RETRYING,
+    LiveEventType.CANCELLED,
 )
 
 
-def told(order: Order, *whats: What, job_id: str = "a") -> list[What]:
-    return [hint.what for hint in order.sorted([Hint(what=what, job_id=job_id) for what in whats])]
+def told(order: Order, *whats: LiveEventType, job_id: str = "a") -> list[LiveEventType]:
+    return [hint.type for hint in order.sorted([LiveEvent(type=what, job_id=job_id) for what in whats])]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def told(order: Order, *whats: What, job_id: str = "a") -> list[What]:
     ],
     ids=str,
 )
-def test_handed_in_comes_first_or_not_at_all(looks: list[list[What]], shown: list[What]) -> None:
+def test_handed_in_comes_first_or_not_at_all(looks: list[list[LiveEventType]], shown: list[LiveEventType]) -> None:
     order = Order()
     assert [what for look in looks for what in told(order, *look)] == shown
 
@@ -48,4 +48,4 @@ def test_jobs_do_not_mix_and_are_forgotten_in_the_end() -> None:
     for number in range(REMEMBERED):
         told(order, S, job_id=str(number))
     assert len(order._last) == REMEMBERED
-    assert [hint.what for hint in order.sorted([Hint(what=What.RESYNC)])] == [What.RESYNC]
+    assert [hint.type for hint in order.sorted([LiveEvent(type=LiveEventType.RESYNC)])] == [LiveEventType.RESYNC]

@@ -63,7 +63,7 @@ async def test_effects_and_completion_come_together(yard: Jobyard, shop: Shop, e
     [settled] = events.of(e.JobSettled)
     assert settled.to is State.COMPLETED
     assert events.of(e.SettlementRefused) == []
-    assert events.of(e.LeaseLost) == []
+    assert events.of(e.JobLeaseLost) == []
 
 
 async def test_a_rollback_takes_the_completion_back(yard: Jobyard, shop: Shop) -> None:

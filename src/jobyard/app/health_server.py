@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from jobyard.app.jobyard import Jobyard
 from jobyard.errors import ConfigurationError
-from jobyard.observability.composite import Several
+from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.metrics import Metrics
-from jobyard.observability.wait_times import Waits
+from jobyard.observability.wait_times import WaitTimeSampler
 from jobyard.operations.health import Health
 from jobyard.server.prometheus import Scrape
 from jobyard.server.routes.health import serving_health
@@ -24,8 +24,8 @@ class WorkerHealth:
         self._host = host
         self._port = port
         self._metrics = Metrics()
-        self._waits = Waits(self._metrics)
-        yard.observer = Several(yard.observer, self._metrics, self._waits)
+        self._waits = WaitTimeSampler(self._metrics)
+        yard.observer = CompositeObserver(yard.observer, self._metrics, self._waits)
 
     @asynccontextmanager
     async def serving(self, worker: Worker | None, is_stopping: Callable[[], bool]) -> AsyncIterator[None]:

@@ -21,10 +21,10 @@ from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadOption, NotPossible
 from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.executors.python.executor import PythonExecutor
-from jobyard.executors.python.kinds import Kind, Kinds
+from jobyard.executors.python.handlers import Handler, HandlerRegistry
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
-from jobyard.live_events.publisher import Feed
-from jobyard.observability.composite import Several
+from jobyard.live_events.publisher import LiveEventPublisher
+from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
 from jobyard.operations import job_options as options
 from jobyard.operations.commands import Operate
@@ -69,7 +69,7 @@ class Jobyard:
         self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
         self.observer: Observer = observer or LogObserver()
-        self.kinds = Kinds()
+        self.kinds = HandlerRegistry()
         self.definitions: dict[str, Definition[Any, Any, Any]] = {}
         self.crons: dict[str, Schedule] = {}  # declared schedules, by name
         self._queues: dict[str, dict[str, Any]] = {}
@@ -292,7 +292,7 @@ class Jobyard:
         options.positive("lease_seconds", lease_seconds)
         options.seconds("shutdown_timeout", shutdown_timeout)
         name = name or worker_name()
-        feed = Feed(self.store, name)
+        feed = LiveEventPublisher(self.store, name)
         executor: Executor = PythonExecutor(self.kinds, self.max_payload_bytes)
         companions: list[Companion] = [feed]
         if self.sandbox is not None:
@@ -302,7 +302,7 @@ class Jobyard:
         return Worker(
             self.store,
             executor if self._tracing is None else self._tracing.executor(executor, self.store),
-            Several(feed, self.observer),
+            CompositeObserver(feed, self.observer),
             queues=[options.name("queue", queue) for queue in queues],
             concurrency=concurrency,
             lease_seconds=lease_seconds,
@@ -387,7 +387,7 @@ class Declare:
     def __call__(self, function: Callable[..., Any]) -> Definition[Any, Any, Any]:
         chosen, retry_after = declared(self._words)
         name = options.name("kind", self._name or function.__name__)
-        kind = Kind(name, function, retry_after, transactional=self._transactional)
+        kind = Handler(name, function, retry_after, transactional=self._transactional)
         self._yard.kinds.add(kind)
         definition: Definition[Any, Any, Any] = Definition(self._yard, kind, chosen, function)
         definition.says_max_attempts = self._words["max_attempts"] is not None

@@ -20,7 +20,7 @@ from jobyard.app.jobyard import Jobyard
 from jobyard.app.process_manager import STEADY_SECONDS, wait_seconds
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError, JobyardError
-from jobyard.executors.by_kind import ByKind
+from jobyard.executors.by_kind import ExecutorByKind
 from jobyard.executors.sandbox.client import STARTING, Client, RunRefused
 from jobyard.executors.sandbox.executor import SandboxExecutor
 from jobyard.executors.sandbox.live_output import Live
@@ -186,7 +186,7 @@ class Sandbox:
 
     def beside(self, executor: Executor) -> Executor:
         """Programs go to the sandbox, everything else where it went."""
-        return ByKind({KIND: SandboxExecutor(self.client, self._section.bounds, self._live)}, executor)
+        return ExecutorByKind({KIND: SandboxExecutor(self.client, self._section.bounds, self._live)}, executor)
 
     async def start(self) -> None:
         if self.daemon is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from jobyard.domain.ids import new_id
 from jobyard.domain.job import Job, NewJob, Unique
 from jobyard.domain.retry import DEFAULT_BACKOFF
-from jobyard.executors.python.kinds import Kind
+from jobyard.executors.python.handlers import Handler
 from jobyard.executors.python.payload import to_json
 from jobyard.operations.job_options import BackoffLike, Options, with_options
 from jobyard.ports.admin_store import Action
@@ -27,7 +27,7 @@ C = TypeVar("C")
 class Handle(Generic[R_co]):
     """An enqueued job. `created` is False when a unique key was held: `id` is then the holder's."""
 
-    def __init__(self, yard: Jobyard, job_id: str, kind: Kind, *, created: bool) -> None:
+    def __init__(self, yard: Jobyard, job_id: str, kind: Handler, *, created: bool) -> None:
         self._yard = yard
         self._kind = kind
         self.id = job_id
@@ -58,7 +58,7 @@ class Call(Generic[R_co]):
 
     __slots__ = ("kind", "new_job", "transaction")
 
-    def __init__(self, kind: Kind, new_job: NewJob, transaction: Any) -> None:
+    def __init__(self, kind: Handler, new_job: NewJob, transaction: Any) -> None:
         self.kind = kind
         self.new_job = new_job
         self.transaction = transaction
@@ -67,7 +67,7 @@ class Call(Generic[R_co]):
 class Enqueue(Generic[P, R]):
     """A kind of job with its options."""
 
-    def __init__(self, yard: Jobyard, kind: Kind, options: Options) -> None:
+    def __init__(self, yard: Jobyard, kind: Handler, options: Options) -> None:
         self._yard = yard
         self.kind = kind
         self.defaults = options
@@ -90,7 +90,9 @@ class Enqueue(Generic[P, R]):
 class Definition(Enqueue[P, R], Generic[C, P, R]):
     """What `@yard.job` makes of a function."""
 
-    def __init__(self, yard: Jobyard, kind: Kind, options: Options, function: Callable[Concatenate[C, P], Any]) -> None:
+    def __init__(
+        self, yard: Jobyard, kind: Handler, options: Options, function: Callable[Concatenate[C, P], Any]
+    ) -> None:
         super().__init__(yard, kind, options)
         self._function = function
         self.says_max_attempts = False  # else a configuration may

@@ -20,7 +20,7 @@ from jobyard.cli.declared_schedules import declare_schedules, require_shared
 from jobyard.cli.session import Session
 from jobyard.config.sections import ServerSection
 from jobyard.config.store_url import shown
-from jobyard.observability.composite import Several
+from jobyard.observability.composite import CompositeObserver
 from jobyard.operations.schedules import Schedules
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
             parts.append(crew.supervisor)
             running.append(asyncio.ensure_future(crew.supervisor.run()))
         if crew is not None and crew.has_scheduler:
-            scheduling = Scheduling(yard, Several(yard.observer, server.door.scrape.metrics))
+            scheduling = Scheduling(yard, CompositeObserver(yard.observer, server.door.scrape.metrics))
             parts.append(scheduling)
             running.append(asyncio.ensure_future(scheduling.run()))
             turns = scheduling.is_turning

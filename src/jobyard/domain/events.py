@@ -40,7 +40,7 @@ class SettlementRefused(msgspec.Struct, frozen=True):
     to: State
 
 
-class LeaseLost(msgspec.Struct, frozen=True):
+class JobLeaseLost(msgspec.Struct, frozen=True):
     lease: Lease
 
 
@@ -124,7 +124,7 @@ Event: TypeAlias = (
     | JobReported
     | JobSettled
     | SettlementRefused
-    | LeaseLost
+    | JobLeaseLost
     | LeasesExpired
     | StoreTrouble
     | StoreBack

@@ -8,7 +8,7 @@ from jobyard.domain.outcome import Outcome
 from jobyard.ports.executor import Attempt, Executor
 
 
-class ByKind:
+class ExecutorByKind:
     def __init__(self, kinds: Mapping[str, Executor], rest: Executor) -> None:
         self._kinds = kinds
         self._rest = rest

@@ -10,7 +10,7 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 
-# Batches of hints are records here, for a short while: the key is what orders them, see `hint_key`.
+# Batches of hints are records here, for a short while: the key is what orders them, see `event_key`.
 COLLECTION = "jobyard.events"
 KEPT_SECONDS = 15.0
 # Somebody listens as long as there is a record here; whoever listens keeps one alive.
@@ -20,7 +20,7 @@ LISTENER_SECONDS = 10.0
 NOTICE_SECONDS = 0.1
 
 
-class What(StrEnum):
+class LiveEventType(StrEnum):
     ENQUEUED = "enqueued"
     STARTED = "started"
     PROGRESS = "progress"
@@ -31,10 +31,10 @@ class What(StrEnum):
     RESYNC = "resync"  # hints were dropped: look at the store anew
 
 
-class Hint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename={"type": "what"}):
     """One thing that happened. A RESYNC has no job."""
 
-    what: What
+    type: LiveEventType
     at: Instant = 0
     job_id: str = ""
     kind: str = ""
@@ -49,13 +49,13 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[Hint, ...]).decode
+_decode = msgspec.json.Decoder(tuple[LiveEvent, ...]).decode
 
 
-def hint_key(now: Instant, source: str, counter: int) -> str:
+def event_key(now: Instant, source: str, counter: int) -> str:
     """By the store's time first, so that whoever reads by key reads what is new.
 
-    >>> hint_key(1_700_000_000_000, "w1", 7)
+    >>> event_key(1_700_000_000_000, "w1", 7)
     '001700000000000.w1.000000007'
     """
     return f"{now:015d}.{source}.{counter:09d}"
@@ -64,15 +64,15 @@ def hint_key(now: Instant, source: str, counter: int) -> str:
 def keys_since(instant: Instant) -> str:
     """A key before all of that instant and later.
 
-    >>> keys_since(1_700_000_000_000) < hint_key(1_700_000_000_000, "a", 0)
+    >>> keys_since(1_700_000_000_000) < event_key(1_700_000_000_000, "a", 0)
     True
     """
     return f"{max(0, instant):015d}"
 
 
-def pack(hints: tuple[Hint, ...]) -> bytes:
+def pack(hints: tuple[LiveEvent, ...]) -> bytes:
     return _encode(hints)
 
 
-def unpack(data: bytes) -> tuple[Hint, ...]:
+def unpack(data: bytes) -> tuple[LiveEvent, ...]:
     return _decode(data)

@@ -8,16 +8,16 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from jobyard.domain.job import Job, State
-from jobyard.live_events.event import Hint, What
+from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.ports.store import Store
 
 AT_ONCE = 200
 _ENDS = {
-    State.COMPLETED: What.COMPLETED,
-    State.FAILED: What.FAILED,
-    State.TIMEOUT: What.FAILED,
-    State.CANCELLED: What.CANCELLED,
+    State.COMPLETED: LiveEventType.COMPLETED,
+    State.FAILED: LiveEventType.FAILED,
+    State.TIMEOUT: LiveEventType.FAILED,
+    State.CANCELLED: LiveEventType.CANCELLED,
 }
 
 
@@ -28,7 +28,7 @@ class _Mark(msgspec.Struct):
     progress: tuple[float | None, str | None]
 
 
-class JobWatch:
+class JobPoller:
     """The jobs that somebody watches one by one."""
 
     def __init__(self, store: Store) -> None:
@@ -51,22 +51,22 @@ class JobWatch:
     def ids(self) -> Collection[str]:
         return self._watchers.keys()
 
-    def is_news(self, hint: Hint) -> bool:
+    def is_news(self, hint: LiveEvent) -> bool:
         """Whether a hint says more of a watched job than is known; remembers it."""
         mark = self._marks.get(hint.job_id)
         if mark is None or hint.state is None:
             return True
         place = _place(hint.state, hint.attempt)
-        progress = (hint.percent, hint.message) if hint.what is What.PROGRESS else mark.progress
+        progress = (hint.percent, hint.message) if hint.type is LiveEventType.PROGRESS else mark.progress
         if place < mark.place or (place == mark.place and progress == mark.progress):
             return False
         mark.place, mark.progress = place, progress
         return True
 
-    async def look(self, ids: Collection[str]) -> list[Hint]:
+    async def look(self, ids: Collection[str]) -> list[LiveEvent]:
         """What changed since the last look, or since the last hint."""
         wanted = [job_id for job_id in ids if job_id in self._watchers]
-        found: list[Hint] = []
+        found: list[LiveEvent] = []
         for start in range(0, len(wanted), AT_ONCE):
             some = wanted[start : start + AT_ONCE]
             jobs = await jobs_by_id(self._store, some)
@@ -74,20 +74,20 @@ class JobWatch:
                 found += self._compare(job_id, jobs.get(job_id))
         return found
 
-    def _compare(self, job_id: str, job: Job | None) -> list[Hint]:
+    def _compare(self, job_id: str, job: Job | None) -> list[LiveEvent]:
         before = self._marks.get(job_id)
         if before is None:
             return []  # nobody watches it any more, or it is known to be gone
         if job is None:
             del self._marks[job_id]
-            return [Hint(what=What.RESYNC, job_id=job_id)]
+            return [LiveEvent(type=LiveEventType.RESYNC, job_id=job_id)]
         now = _mark(job)
         self._marks[job_id] = now
-        found: list[Hint] = []
+        found: list[LiveEvent] = []
         if now.place != before.place:
-            found.append(hint_of(job))
+            found.append(live_event_of(job))
         if now.progress != before.progress and job.progress is not None:
-            progress = hint_of(job, What.PROGRESS)
+            progress = live_event_of(job, LiveEventType.PROGRESS)
             found = [progress, *found] if job.state.is_final else [*found, progress]
         return found
 
@@ -104,7 +104,7 @@ async def jobs_by_id(store: Store, ids: Sequence[str]) -> dict[str, Job]:
             return found
 
 
-class QueueWatch:
+class QueuePoller:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, QueueInfo] = {}
@@ -117,12 +117,12 @@ class QueueWatch:
         return changed
 
 
-def hint_of(job: Job, what: What | None = None) -> Hint:
+def live_event_of(job: Job, what: LiveEventType | None = None) -> LiveEvent:
     """What a job's present state says."""
     at = job.finished_at or job.started_at or job.created_at
-    told = job.progress if what is What.PROGRESS else None
-    return Hint(
-        what=what or _what(job),
+    told = job.progress if what is LiveEventType.PROGRESS else None
+    return LiveEvent(
+        type=what or _what(job),
         at=at if told is None else told.at,
         job_id=job.id,
         kind=job.kind,
@@ -137,11 +137,11 @@ def hint_of(job: Job, what: What | None = None) -> Hint:
     )
 
 
-def _what(job: Job) -> What:
+def _what(job: Job) -> LiveEventType:
     if job.state is State.RUNNING:
-        return What.STARTED
+        return LiveEventType.STARTED
     if job.state is State.PENDING:
-        return What.RETRYING if job.attempt else What.ENQUEUED
+        return LiveEventType.RETRYING if job.attempt else LiveEventType.ENQUEUED
     return _ENDS[job.state]
 
 

@@ -13,8 +13,17 @@ import msgspec
 
 from jobyard.domain import events as e
 from jobyard.domain.instant import Instant
-from jobyard.live_events.event import COLLECTION, KEPT_SECONDS, LISTENERS, NOTICE_SECONDS, Hint, What, hint_key, pack
-from jobyard.live_events.translate import hints_of
+from jobyard.live_events.event import (
+    COLLECTION,
+    KEPT_SECONDS,
+    LISTENERS,
+    NOTICE_SECONDS,
+    LiveEvent,
+    LiveEventType,
+    event_key,
+    pack,
+)
+from jobyard.live_events.translate import live_events_of
 from jobyard.ports.store import Store
 
 log = logging.getLogger("jobyard.feed")
@@ -25,13 +34,13 @@ MEASURE_EVERY_SECONDS = 30.0
 # The first hint leaves at once; those that come within this time after it leave together.
 PUBLISH_EVERY_SECONDS = 0.025
 # Hints that wait to leave: 4,000 a second. More than that nobody follows, and the queue must not wait for them.
-MOST_HINTS = 100
+MAX_PENDING_EVENTS = 100
 # A reader that is told so looks at the store anew, which costs more than a hint.
 RESYNC_EVERY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 
 
-class Feed:
+class LiveEventPublisher:
     """An observer that passes on what it is told; `tell` is for those who have a hint of their own.
 
     Nobody listens: one look per second; ten while there is something to tell, which is kept until the look is answered.
@@ -42,7 +51,7 @@ class Feed:
     def __init__(self, store: Store, source: str) -> None:
         self._store = store
         self._source = source
-        self._waiting: dict[object, Hint] = {}
+        self._waiting: dict[object, LiveEvent] = {}
         self._lock = threading.Lock()
         self._is_heard = False
         self._looked_at = 0.0  # when the last look began that was answered
@@ -89,7 +98,7 @@ class Feed:
     @property
     def wants_each_job(self) -> bool:
         # When nothing more fits, the worker is spared the making of events, too.
-        return (self._is_heard or self._is_in_doubt()) and len(self._waiting) < MOST_HINTS
+        return (self._is_heard or self._is_in_doubt()) and len(self._waiting) < MAX_PENDING_EVENTS
 
     def _is_in_doubt(self) -> bool:
         """Nobody listened at the last look, and that was too long ago."""
@@ -99,10 +108,10 @@ class Feed:
 
     def observe(self, event: e.Event) -> None:
         if self._is_heard or self._is_in_doubt():
-            for hint in hints_of(event, self._now()):
+            for hint in live_events_of(event, self._now()):
                 self.tell(hint)
 
-    def tell(self, hint: Hint) -> None:
+    def tell(self, hint: LiveEvent) -> None:
         """From any thread; a hint without a time gets the present one."""
         if not self._is_heard and not self._is_in_doubt():
             return
@@ -110,11 +119,11 @@ class Feed:
             hint = msgspec.structs.replace(hint, at=self._now())
         with self._lock:
             # Of two progress reports that would leave together the later one says it all.
-            key: object = (hint.job_id, hint.attempt) if hint.what is What.PROGRESS else object()
+            key: object = (hint.job_id, hint.attempt) if hint.type is LiveEventType.PROGRESS else object()
             self._waiting.pop(key, None)
-            if len(self._waiting) < MOST_HINTS:
+            if len(self._waiting) < MAX_PENDING_EVENTS:
                 self._waiting[key] = hint
-            self._dropped = self._dropped or len(self._waiting) >= MOST_HINTS
+            self._dropped = self._dropped or len(self._waiting) >= MAX_PENDING_EVENTS
             self._told_at = time.monotonic()
             wake = self._wake if self._is_heard else self._ask
         if threading.get_ident() == self._thread:
@@ -171,17 +180,17 @@ class Feed:
         batch = self._take(now)
         if batch:
             self._last_key, self._count = max(now, self._last_key), self._count + 1
-            key = hint_key(self._last_key, self._source, self._count)
+            key = event_key(self._last_key, self._source, self._count)
             await self._store.put(COLLECTION, key, pack(batch), expire_seconds=KEPT_SECONDS)
 
-    def _take(self, now: Instant) -> tuple[Hint, ...]:
+    def _take(self, now: Instant) -> tuple[LiveEvent, ...]:
         with self._lock:
             batch = tuple(self._waiting.values())
             self._waiting.clear()
             if self._dropped and time.monotonic() - self._resynced_at >= RESYNC_EVERY_SECONDS:
                 self._dropped = False
                 self._resynced_at = time.monotonic()
-                batch = (*batch, Hint(what=What.RESYNC, at=now))
+                batch = (*batch, LiveEvent(type=LiveEventType.RESYNC, at=now))
         return batch
 
     @contextlib.contextmanager

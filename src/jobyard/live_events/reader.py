@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 
 from jobyard.domain.instant import Instant
-from jobyard.live_events.event import COLLECTION, LISTENER_SECONDS, LISTENERS, Hint, keys_since, unpack
+from jobyard.live_events.event import COLLECTION, LISTENER_SECONDS, LISTENERS, LiveEvent, keys_since, unpack
 from jobyard.ports.store import Store
 
 PAGE = 500
 # Whoever writes stamps with its own idea of the store's time, and may be so much late.
 OVERLAP_MILLISECONDS = 500
 # Said so often that one try may fail.
-SAY_AGAIN_SECONDS = LISTENER_SECONDS / 3
+ANNOUNCE_EVERY_SECONDS = LISTENER_SECONDS / 3
 
 
-class Tail:
+class LiveEventReader:
     def __init__(self, store: Store, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._name = name
@@ -29,16 +29,16 @@ class Tail:
         """What was told before this moment is not read."""
         self._newest = await self._store.now()
         self._seen = {record.key for record in await self._store.fetch_all(COLLECTION, 10_000, self._from())}
-        await self.say_that_somebody_listens()
+        await self.announce()
 
-    async def say_that_somebody_listens(self) -> None:
-        if self._said_at is None or self._clock() - self._said_at >= SAY_AGAIN_SECONDS:
+    async def announce(self) -> None:
+        if self._said_at is None or self._clock() - self._said_at >= ANNOUNCE_EVERY_SECONDS:
             await self._store.put(LISTENERS, self._name, b"{}", expire_seconds=LISTENER_SECONDS)
             self._said_at = self._clock()
 
-    async def look(self) -> list[Hint]:
+    async def look(self) -> list[LiveEvent]:
         """What was told since the last look, in order of the store's time as far as it came in order."""
-        found: list[Hint] = []
+        found: list[LiveEvent] = []
         after = self._from()
         while True:
             records = await self._store.fetch_all(COLLECTION, PAGE, after)

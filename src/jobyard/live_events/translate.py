@@ -11,27 +11,27 @@ from jobyard.domain import events as e
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import Ended, Lease
-from jobyard.live_events.event import Hint, What
+from jobyard.live_events.event import LiveEvent, LiveEventType
 
 # A hint is small: who wants all of it asks the store.
 MOST_DATA_BYTES = 4096
 MOST_LETTERS = 500
 ENDS = {
-    State.COMPLETED: What.COMPLETED,
-    State.FAILED: What.FAILED,
-    State.TIMEOUT: What.FAILED,
-    State.CANCELLED: What.CANCELLED,
-    State.PENDING: What.RETRYING,
+    State.COMPLETED: LiveEventType.COMPLETED,
+    State.FAILED: LiveEventType.FAILED,
+    State.TIMEOUT: LiveEventType.FAILED,
+    State.CANCELLED: LiveEventType.CANCELLED,
+    State.PENDING: LiveEventType.RETRYING,
 }
 
 
-def hints_of(event: e.Event, now: Instant) -> Iterator[Hint]:
+def live_events_of(event: e.Event, now: Instant) -> Iterator[LiveEvent]:
     match event:
         case e.JobStarted(lease):
-            yield _hint(What.STARTED, lease, now, State.RUNNING)
+            yield _hint(LiveEventType.STARTED, lease, now, State.RUNNING)
         case e.JobReported(lease, progress):
             yield _hint(
-                What.PROGRESS,
+                LiveEventType.PROGRESS,
                 lease,
                 now,
                 State.RUNNING,
@@ -46,9 +46,9 @@ def hints_of(event: e.Event, now: Instant) -> Iterator[Hint]:
                 yield _lost(one, now)
 
 
-def _hint(what: What, lease: Lease, now: Instant, state: State, **more: Any) -> Hint:
-    return Hint(
-        what=what,
+def _hint(what: LiveEventType, lease: Lease, now: Instant, state: State, **more: Any) -> LiveEvent:
+    return LiveEvent(
+        type=what,
         at=now,
         job_id=lease.job_id,
         kind=lease.kind,
@@ -60,12 +60,12 @@ def _hint(what: What, lease: Lease, now: Instant, state: State, **more: Any) -> 
     )
 
 
-def _lost(ended: Ended, now: Instant) -> Hint:
+def _lost(ended: Ended, now: Instant) -> LiveEvent:
     """Whether a lost job runs again or was to be cancelled is not known here; that it was put away is."""
     error = ended.error
     is_put_away = error.ending is Ending.QUARANTINED
-    return Hint(
-        what=What.FAILED if is_put_away else What.RETRYING,
+    return LiveEvent(
+        type=LiveEventType.FAILED if is_put_away else LiveEventType.RETRYING,
         at=now,
         job_id=ended.job_id,
         queue=ended.queue,

@@ -6,7 +6,7 @@ from jobyard.domain import events as e
 from jobyard.ports.observer import Observer
 
 
-class Several:
+class CompositeObserver:
     """Each is told what it wants, in the given order."""
 
     def __init__(self, *observers: Observer) -> None:

@@ -41,7 +41,7 @@ class LogObserver:
                 self._settled(event)
             case e.SettlementRefused(lease, to):
                 _about(lease, logging.WARNING, "%s %s: %s refused, the lease was lost", to)
-            case e.LeaseLost(lease):
+            case e.JobLeaseLost(lease):
                 _about(lease, logging.WARNING, "%s %s: lease lost, stopping the run")
             case e.LeasesExpired(worker, ended):
                 jobs = ", ".join(lease.job_id for lease in ended[:3]) + (", …" if len(ended) > 3 else "")

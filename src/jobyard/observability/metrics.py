@@ -98,7 +98,7 @@ class Metrics:
                 self._child(self._started, lease.queue, lease.kind).inc()
             case e.JobSettled():
                 self._settled(event)
-            case e.LeaseLost(lease):
+            case e.JobLeaseLost(lease):
                 self._child(self._lost, lease.queue, lease.kind).inc()
             case e.StoreTrouble():
                 self._trouble.inc()

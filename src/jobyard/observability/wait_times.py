@@ -19,7 +19,7 @@ GATHER_SECONDS = 0.01
 REST_SECONDS = 0.24
 
 
-class Waits:
+class WaitTimeSampler:
     """An observer. A lease does not say since when its job was due, and asking for each would cost: some are asked for.
 
     Where few jobs start it is all of them.

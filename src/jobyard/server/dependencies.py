@@ -12,9 +12,9 @@ import msgspec
 from jobyard.domain.access import OWNER, Principal
 from jobyard.domain.job import Job, NewJob, State
 from jobyard.executors.sandbox.bounds import Bounds
-from jobyard.live_events.event import Hint, What
-from jobyard.live_events.poller import hint_of
-from jobyard.live_events.publisher import Feed
+from jobyard.live_events.event import LiveEvent, LiveEventType
+from jobyard.live_events.poller import live_event_of
+from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.metrics import Metrics
 from jobyard.operations.audit import KEEP, Audit
 from jobyard.operations.commands import Operate
@@ -70,7 +70,7 @@ class Door:
         self.health = Health(store, self.draining.is_set)
         self.scrape = Scrape(store, Metrics())
         self.streams = Streams(store, self.draining, getattr(gate, "holds", None))
-        self.feed = Feed(store, self.streams.name)
+        self.feed = LiveEventPublisher(store, self.streams.name)
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
@@ -85,15 +85,15 @@ class Door:
         """A job was stored through this door: count it, and tell whoever listens."""
         self.scrape.metrics.enqueued(job.queue, job.kind)
         if self.feed.wants_each_job:
-            what, state = What.ENQUEUED, State.PENDING
-            told = Hint(what=what, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)
+            what, state = LiveEventType.ENQUEUED, State.PENDING
+            told = LiveEvent(type=what, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)
             self.feed.tell(told)
 
     def changed(self, job: Job) -> None:
         """Somebody ended or revived a job that no worker holds: tell whoever listens, for no worker will."""
         if self.feed.wants_each_job and job.state is not State.RUNNING:
-            self.feed.tell(hint_of(job))
+            self.feed.tell(live_event_of(job))
 
     def changed_many(self) -> None:
         """Too many to be told one by one: whoever listens looks anew."""
-        self.feed.tell(Hint(what=What.RESYNC))
+        self.feed.tell(LiveEvent(type=LiveEventType.RESYNC))

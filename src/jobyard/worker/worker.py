@@ -393,7 +393,7 @@ class Worker:
         run = self._runs.get(key)
         # A lease that is gone is also how a committed completion looks; what the handler does after it is its affair.
         if run is not None and not run.is_promised:
-            self.observe(e.LeaseLost(run.lease))
+            self.observe(e.JobLeaseLost(run.lease))
             run.lose()
 
     def _stop_run(self, key: LeaseKey, reason: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from jobyard.app.jobyard import Jobyard
 from jobyard.errors import JobyardError
-from jobyard.executors.python.kinds import Kind
+from jobyard.executors.python.handlers import Handler
 from jobyard.server.bootstrap import Entry
 
 VARIABLE = "JOBYARD_TOKEN"
@@ -70,7 +70,7 @@ def sample_job(yard: Jobyard) -> dict[str, Any]:
     return {"kind": "example", "payload": {}}
 
 
-def sample(kind: Kind) -> dict[str, Any] | None:
+def sample(kind: Handler) -> dict[str, Any] | None:
     """A payload made of the types of the parameters that have no default; None when that does not work."""
     try:
         hints = typing.get_type_hints(kind.function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ MAX_REPORT_BYTES = 64 << 10
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class Facts:
+class BaseContext:
     """What both kinds of context know."""
 
     def __init__(self, attempt: Attempt, transactional: bool = False) -> None:
@@ -58,11 +58,8 @@ class Facts:
         if not self._transactional:
             raise NotPossible(f"Declare {self.kind} with @yard.job(transactional=True) to complete in a transaction.")
 
-    def transaction(self) -> NoReturn:
-        raise NotPossible("ctx.transaction() is reserved: effects and completion in one database transaction.")
 
-
-class Context(Facts):
+class Context(BaseContext):
     """For async handlers."""
 
     async def progress(self, percent: float, message: str = "", data: Any = None) -> None:
@@ -100,7 +97,7 @@ class Context(Facts):
         return Step(name=name, status=status, attempt=self.attempt, data=data)
 
 
-class BlockingContext(Facts):
+class BlockingContext(BaseContext):
     """For handlers that are plain functions: the same, without await."""
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, transactional: bool = False) -> None:

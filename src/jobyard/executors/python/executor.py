@@ -15,9 +15,9 @@ from jobyard.domain.job import LogLine
 from jobyard.domain.outcome import Done, Failed, Outcome, Park, Snooze
 from jobyard.errors import BadInput, LeaseLost, PayloadNotJson, PayloadTooLarge, UnknownKind
 from jobyard.executors.python.context import BlockingContext, Context
-from jobyard.executors.python.kinds import OUTCOMES, Kind, Kinds
+from jobyard.executors.python.handlers import OUTCOMES, Handler, HandlerRegistry
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text, to_json
-from jobyard.executors.python.threads import Threads
+from jobyard.executors.python.thread_pool import HandlerThreadPool
 from jobyard.ports.executor import Attempt
 
 log = logging.getLogger("jobyard.executor")
@@ -32,10 +32,10 @@ class Interrupted(BaseException):
 
 
 class PythonExecutor:
-    def __init__(self, kinds: Kinds, max_result_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+    def __init__(self, kinds: HandlerRegistry, max_result_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         self._kinds = kinds
         self._max_result_bytes = max_result_bytes
-        self._threads = Threads()
+        self._threads = HandlerThreadPool()
 
     async def perform(self, attempt: Attempt) -> Outcome:
         lease = attempt.lease
@@ -58,7 +58,7 @@ class PythonExecutor:
             return failed(error, kind, lease.attempt)
         return self._outcome(kind, value)
 
-    async def _in_thread(self, kind: Kind, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
+    async def _in_thread(self, kind: Handler, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
         context = BlockingContext(attempt, asyncio.get_running_loop(), kind.transactional)
         call = self._threads.start(functools.partial(kind.call, context, arguments))
         try:
@@ -70,7 +70,7 @@ class PythonExecutor:
                 call.future.exception()
             raise
 
-    def _outcome(self, kind: Kind, value: Any) -> Outcome:
+    def _outcome(self, kind: Handler, value: Any) -> Outcome:
         if value is None:
             return DONE
         if isinstance(value, OUTCOMES):
@@ -93,7 +93,7 @@ async def hand_back(attempt: Attempt, error: UnknownKind) -> Outcome:
     return Snooze(UNKNOWN_KIND_SECONDS)
 
 
-def checked(outcome: Any, kind: Kind) -> Outcome:
+def checked(outcome: Any, kind: Handler) -> Outcome:
     """An outcome that a handler made by hand; one that no store could take must not get that far."""
     try:
         fit: Outcome = msgspec.convert(msgspec.structs.asdict(outcome), type(outcome))
@@ -118,7 +118,7 @@ def describe(error: BaseException) -> str:
         return type(error).__name__
 
 
-def failed(error: BaseException, kind: Kind, attempt: int) -> Failed:
+def failed(error: BaseException, kind: Handler, attempt: int) -> Failed:
     trace = text("".join(traceback.format_exception(error)))
     return Failed(
         message=text(describe(error))[:2000],
@@ -128,7 +128,7 @@ def failed(error: BaseException, kind: Kind, attempt: int) -> Failed:
     )
 
 
-def own_backoff(kind: Kind, attempt: int) -> float | None:
+def own_backoff(kind: Handler, attempt: int) -> float | None:
     """The handler's own back-off; one that fails itself must not hide the handler's error."""
     if kind.retry_after is None:
         return None

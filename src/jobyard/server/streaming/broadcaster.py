@@ -15,9 +15,9 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.errors import StoreError
-from jobyard.live_events.event import NOTICE_SECONDS, Hint, What
-from jobyard.live_events.poller import AT_ONCE, JobWatch, QueueWatch, jobs_by_id
-from jobyard.live_events.reader import Tail
+from jobyard.live_events.event import NOTICE_SECONDS, LiveEvent, LiveEventType
+from jobyard.live_events.poller import AT_ONCE, JobPoller, QueuePoller, jobs_by_id
+from jobyard.live_events.reader import LiveEventReader
 from jobyard.ports.admin_store import QueueInfo
 from jobyard.ports.store import Store
 from jobyard.server.streaming.encoding import hint_message, queue_message
@@ -40,14 +40,14 @@ _number = attrgetter("number")
 class News(NamedTuple):
     """Who watches one job has seen how far it is, and hears what is new to it; others hear what they are told."""
 
-    hint: Hint
+    hint: LiveEvent
     is_told: bool = True  # by somebody; else it was seen by a look at a job that is watched
     is_new: bool = True  # to those who watch that job
 
 
 class Told(NamedTuple):
     number: int
-    hint: Hint
+    hint: LiveEvent
     text: bytes
 
 
@@ -65,9 +65,9 @@ class Streams:
         self._store = store
         self._draining = draining
         self._holds = holds
-        self._tail = Tail(store, self.name)
-        self._jobs = JobWatch(store)
-        self._queues = QueueWatch(store)
+        self._tail = LiveEventReader(store, self.name)
+        self._jobs = JobPoller(store)
+        self._queues = QueuePoller(store)
         self._order = Order()
         self._audiences: dict[Audience, set[Listener]] = {}
         self._owners: OrderedDict[str, str | None] = OrderedDict()
@@ -149,8 +149,8 @@ class Streams:
             if self._is_away:
                 await self._begin()
                 self._is_away = False
-                await self._tell([News(Hint(what=What.RESYNC))])
-            await self._tail.say_that_somebody_listens()
+                await self._tell([News(LiveEvent(type=LiveEventType.RESYNC))])
+            await self._tail.announce()
             is_time = _loop_time() >= self._around_at
             told = self._order.sorted(await self._tail.look())
             news = [News(hint, is_new=self._jobs.is_news(hint)) for hint in told]
@@ -218,15 +218,15 @@ class Streams:
         ration = self._rations.setdefault(audience, Ration(now))
         kept = ration.cut(parts, streams, now)
         if ration.settle():
-            kept.append(hint_message(self.next_id(), self.source, Hint(what=What.RESYNC), self._now))
+            kept.append(hint_message(self.next_id(), self.source, LiveEvent(type=LiveEventType.RESYNC), self._now))
         return kept
 
-    def _is_for(self, audience: Audience, hint: Hint) -> bool:
+    def _is_for(self, audience: Audience, hint: LiveEvent) -> bool:
         if not audience.wants(hint):
             return False
         return audience.own_tag is None or not hint.job_id or self._owners.get(hint.job_id) == audience.own_tag
 
-    async def _learn_owners(self, hints: Sequence[Hint]) -> None:
+    async def _learn_owners(self, hints: Sequence[LiveEvent]) -> None:
         """A hint does not say whose job it is; the job does."""
         unknown = list({hint.job_id for hint in hints if hint.job_id and hint.job_id not in self._owners})
         for start in range(0, len(unknown), AT_ONCE):

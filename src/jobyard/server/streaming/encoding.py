@@ -9,7 +9,7 @@ import msgspec
 from jobyard.api.convert import queue_view
 from jobyard.api.schemas.events import QUEUE_CHANGED, RESYNC, CloudEvent, JobNews, ProgressNews, job_event_type
 from jobyard.domain.instant import Instant, rfc3339
-from jobyard.live_events.event import Hint, What
+from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.ports.admin_store import QueueInfo
 
 RETRY = b"retry: 2000\n\n"
@@ -25,12 +25,12 @@ def message(number: int, source: str, kind: str, at: Instant, data: Any = None, 
     return b"id: %d\ndata: %s\n\n" % (number, _encode(event))
 
 
-def hint_message(number: int, source: str, hint: Hint, now: Instant) -> bytes:
+def hint_message(number: int, source: str, hint: LiveEvent, now: Instant) -> bytes:
     at = hint.at or now
-    if hint.what is What.RESYNC:
+    if hint.type is LiveEventType.RESYNC:
         return message(number, source, RESYNC, at, subject=hint.job_id)
     progress = None
-    if hint.what is What.PROGRESS:
+    if hint.type is LiveEventType.PROGRESS:
         progress = ProgressNews(percent=hint.percent, message=hint.message or "", data=hint.data)
     news = JobNews(
         job_id=hint.job_id,
@@ -42,7 +42,7 @@ def hint_message(number: int, source: str, hint: Hint, now: Instant) -> bytes:
         reason=hint.reason,
         progress=progress,
     )
-    return message(number, source, job_event_type(hint.what), at, news, hint.job_id)
+    return message(number, source, job_event_type(hint.type), at, news, hint.job_id)
 
 
 def queue_message(number: int, source: str, info: QueueInfo, now: Instant) -> bytes:

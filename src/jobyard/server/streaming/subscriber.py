@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobyard.live_events.event import Hint, What
+from jobyard.live_events.event import LiveEvent, LiveEventType
 
 # What one reader may be behind before it is let go.
 MAX_BEHIND_BYTES = 256 * 1024
@@ -26,15 +26,15 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
     groups: frozenset[str] = frozenset()
     own_tag: str | None = None  # of all jobs sees only those that carry it
 
-    def wants(self, hint: Hint) -> bool:
-        if hint.what is What.RESYNC:
+    def wants(self, hint: LiveEvent) -> bool:
+        if hint.type is LiveEventType.RESYNC:
             return hint.job_id in ("", self.job_id)
         return (
             (self.job_id is None or hint.job_id == self.job_id)
             and (self.queue is None or hint.queue == self.queue)
             and (self.group is None or hint.group == self.group)
             and (self.kind is None or hint.kind == self.kind)
-            and (not self.types or hint.what in self.types)
+            and (not self.types or hint.type in self.types)
             and (not self.queues or hint.queue in self.queues)
             and (not self.groups or hint.group in self.groups)
         )

@@ -14,7 +14,7 @@ from typing import Any
 IDLE_SECONDS = 10.0
 
 
-class Call:
+class ThreadCall:
     """One call on its way through a thread."""
 
     def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
@@ -59,16 +59,16 @@ class Call:
             self.future.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
 
 
-class Threads:
+class HandlerThreadPool:
     """As many daemon threads as calls are under way; the standard pool would join a stuck one at exit."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[ThreadCall] = queue.SimpleQueue()
         self._idle = 0
         self._lock = threading.Lock()
 
-    def start(self, function: Callable[[], Any]) -> Call:
-        call = Call(function, asyncio.get_running_loop())
+    def start(self, function: Callable[[], Any]) -> ThreadCall:
+        call = ThreadCall(function, asyncio.get_running_loop())
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1

@@ -1,4 +1,4 @@
-"""Kinds of job: which function handles them, and what shape their payload has."""
+"""Handlers: the functions that run jobs, by kind, and the payload type of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 OUTCOMES = (Done, Failed, Snooze, Cancel, Handoff, Park)
 
 
-class Kind:
+class Handler:
     """A handler: its name, its function, and a payload type made from its signature."""
 
     def __init__(
@@ -89,19 +89,19 @@ class Kind:
             ) from error
 
 
-class Kinds:
+class HandlerRegistry:
     """The kinds that one application knows."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, Handler] = {}
 
-    def add(self, kind: Kind) -> None:
+    def add(self, kind: Handler) -> None:
         known = self._kinds.get(kind.name)
         if known is not None and known.function is not kind.function:
             raise BadOption(f"Two handlers are named {kind.name}; give one of them name=….")
         self._kinds[kind.name] = kind
 
-    def get(self, name: str) -> Kind:
+    def get(self, name: str) -> Handler:
         kind = self._kinds.get(name)
         if kind is None:
             raise UnknownKind(f"No handler is declared for kind {name}.{did_you_mean(name, self._kinds)}")
