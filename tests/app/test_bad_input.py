@@ -123,7 +123,7 @@ async def test_payload_that_does_not_fit(yard: Jobyard) -> None:
         (lambda: typed.enqueue(1, words=[2]), "Expected `str`, got `int`"),
         (lambda: typed.enqueue(1, word=[]), "unknown field `word`"),
         (lambda: typed.enqueue(1, [], 3), "takes 2 arguments, not 3"),
-        (lambda: typed.enqueue(1, number=1), "got number twice"),
+        (lambda: typed.enqueue(1, number=1), "got multiple values for number"),
         (lambda: yard.enqueue("typed", [1]), "Expected `object`, got `array`"),
     ]
     for call, cause in calls:

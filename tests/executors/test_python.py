@@ -31,14 +31,14 @@ async def test(yard: Jobyard) -> AsyncIterator[Isolated]:
         assert await test.store.audit() == []
 
 
-async def outcome_of(yard: Jobyard, answer: Any, **declared: Any) -> Job:
-    """What becomes of a job whose handler answers, or raises, this."""
+async def run_job(yard: Jobyard, value: Any, **declared: Any) -> Job:
+    """Run a job whose handler returns, or raises, the value."""
 
     @yard.job(name=f"kind-{len(yard.definitions)}", **declared)
     async def handler(ctx: Context) -> Any:
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        if isinstance(value, BaseException):
+            raise value
+        return value
 
     handle = await handler.enqueue()
     await drain(yard)
@@ -46,15 +46,15 @@ async def outcome_of(yard: Jobyard, answer: Any, **declared: Any) -> Job:
 
 
 async def test_result(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, {"a": [1, 2.5, "x", None, True]})
+    job = await run_job(yard, {"a": [1, 2.5, "x", None, True]})
     assert (job.state, job.attempt) == (State.COMPLETED, 1)
     assert bytes(job.result or b"") == b'{"a":[1,2.5,"x",null,true]}'
-    assert bytes((await outcome_of(yard, None)).result or b"") == b"null"
-    assert bytes((await outcome_of(yard, Done(b'"made by hand"'))).result or b"") == b'"made by hand"'
+    assert bytes((await run_job(yard, None)).result or b"") == b"null"
+    assert bytes((await run_job(yard, Done(b'"made by hand"'))).result or b"") == b'"made by hand"'
 
 
-async def test_raise_is_tried_again_with_the_traceback_recorded(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, ValueError("broken"), max_attempts=2, backoff=30)
+async def test_an_exception_is_retried_and_its_traceback_recorded(yard: Jobyard, test: Isolated) -> None:
+    job = await run_job(yard, ValueError("broken"), max_attempts=2, backoff=30)
     [error] = job.errors
     assert (job.state, job.attempt, error.ending) == (State.PENDING, 1, Ending.ERROR)
     assert (error.message, error.type, error.worker, error.attempt) == ("broken", "ValueError", "testing", 1)
@@ -68,40 +68,40 @@ async def test_raise_is_tried_again_with_the_traceback_recorded(yard: Jobyard, t
     assert (job.state, job.attempt, job.reason, len(job.errors)) == (State.FAILED, 2, "broken", 2)
 
 
-async def test_failed_by_hand(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, Failed(message="give up", retry=False))
+async def test_a_returned_failed_outcome(yard: Jobyard, test: Isolated) -> None:
+    job = await run_job(yard, Failed(message="give up", retry=False))
     assert (job.state, job.attempt, job.reason) == (State.FAILED, 1, "give up")
-    job = await outcome_of(yard, Failed(message="later", retry_after_seconds=99))
+    job = await run_job(yard, Failed(message="later", retry_after_seconds=99))
     assert (job.state, job.run_at) == (State.PENDING, test.clock.now() + 99_000)
 
 
-async def test_custom_back_off(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, ValueError("no"), backoff=lambda failures: failures * 7.0, max_attempts=3)
+async def test_backoff_function(yard: Jobyard, test: Isolated) -> None:
+    job = await run_job(yard, ValueError("no"), backoff=lambda failures: failures * 7.0, max_attempts=3)
     assert job.run_at == test.clock.now() + 7_000
     test.clock.advance(7)
     [job] = await drain(yard)
     assert job.run_at == test.clock.now() + 14_000
 
 
-async def test_a_back_off_that_fails_itself_does_not_hide_the_error(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, ValueError("no"), backoff=lambda failures: failures / 0)
+async def test_a_failing_backoff_function_does_not_hide_the_error(yard: Jobyard, test: Isolated) -> None:
+    job = await run_job(yard, ValueError("no"), backoff=lambda failures: failures / 0)
     assert (job.state, job.errors[0].message) == (State.PENDING, "no")
 
 
 async def test_snooze_is_not_counted(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, Snooze(60), max_attempts=1)
+    job = await run_job(yard, Snooze(60), max_attempts=1)
     assert (job.state, job.attempt, job.errors, job.run_at) == (State.PENDING, 0, (), test.clock.now() + 60_000)
     test.clock.advance(60)
     assert len(await drain(yard)) == 1
 
 
 async def test_cancel(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, Cancel("not needed"))
+    job = await run_job(yard, Cancel("not needed"))
     assert (job.state, job.reason) == (State.CANCELLED, "not needed")
 
 
 async def test_handoff_keeps_the_slot(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, Handoff("pod-7"))
+    job = await run_job(yard, Handoff("pod-7"))
     assert (job.state, job.external_id) == (State.RUNNING, "pod-7")
     test.clock.advance(86_400 * 365 * 20)
     assert await test.store.reclaim() == []
@@ -125,13 +125,13 @@ async def test_park_waits_for_its_signal(yard: Jobyard, test: Isolated) -> None:
 
 
 async def test_park_with_a_time(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, Park("answer", 30))
+    job = await run_job(yard, Park("answer", 30))
     assert job.run_at == test.clock.now() + 30_000
 
 
 @pytest.mark.parametrize("value", [object(), {"a": float("nan")}, {1, object()}, "\udcff", "x" * 20_000])
-async def test_a_result_that_json_cannot_hold_ends_the_job(yard: Jobyard, test: Isolated, value: Any) -> None:
-    job = await outcome_of(yard, value)
+async def test_a_result_that_is_not_json_fails_the_job(yard: Jobyard, test: Isolated, value: Any) -> None:
+    job = await run_job(yard, value)
     assert (job.state, job.attempt, job.result) == (State.FAILED, 1, None)
     assert job.reason is not None
     assert job.reason.startswith("The result of kind-0 ")
@@ -142,12 +142,12 @@ async def test_nan_is_found_inside_dataclasses(yard: Jobyard, test: Isolated) ->
     class Measure:
         value: float | None
 
-    assert "holds inf" in str((await outcome_of(yard, [Measure(float("inf"))])).reason)
-    assert (await outcome_of(yard, [Measure(None)])).state is State.COMPLETED
+    assert "holds inf" in str((await run_job(yard, [Measure(float("inf"))])).reason)
+    assert (await run_job(yard, [Measure(None)])).state is State.COMPLETED
 
 
 anything: Any = {"a": 1}
-MISFITS = [
+INVALID_OUTCOMES = [
     Done(anything),
     Done(b"no json"),
     Snooze(anything),
@@ -162,43 +162,47 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize("value", MISFITS)
-async def test_an_outcome_that_no_store_could_take_ends_the_job(yard: Jobyard, test: Isolated, value: Any) -> None:
-    job = await outcome_of(yard, value)
+@pytest.mark.parametrize("value", INVALID_OUTCOMES)
+async def test_an_invalid_outcome_fails_the_job(yard: Jobyard, test: Isolated, value: Any) -> None:
+    job = await run_job(yard, value)
     assert (job.state, job.errors[0].type) == (State.FAILED, "BadOutcome")
-    assert f"returned a {type(value).__name__} that does not fit" in job.errors[0].message
 
 
-class Unspeakable(Exception):
+class ErrorWithoutText(Exception):
     def __str__(self) -> str:
         raise RuntimeError("not even this")
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(SystemExit(3), "3"), (ValueError("caf\udce9"), "caf?"), (KeyError(), "KeyError"), (Unspeakable(), "Unspeakable")],
+    [
+        (SystemExit(3), "3"),
+        (ValueError("caf\udce9"), "caf?"),
+        (KeyError(), "KeyError"),
+        (ErrorWithoutText(), "ErrorWithoutText"),
+    ],
 )
 async def test_errors_of_every_kind_are_recorded(
     yard: Jobyard, test: Isolated, error: BaseException, message: str
 ) -> None:
-    job = await outcome_of(yard, error)
+    job = await run_job(yard, error)
     assert (job.state, job.errors[0].message) == (State.PENDING, message)
 
 
 async def test_a_handler_that_cancels_itself_has_failed(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, asyncio.CancelledError())
-    assert (job.state, job.errors[0].message) == (State.PENDING, "the handler was cancelled from inside")
+    job = await run_job(yard, asyncio.CancelledError())
+    assert (job.state, job.errors[0].type) == (State.PENDING, "CancelledError")
 
 
 async def test_long_messages_and_tracebacks_are_cut(yard: Jobyard, test: Isolated) -> None:
-    job = await outcome_of(yard, ValueError("x" * 50_000))
+    job = await run_job(yard, ValueError("x" * 50_000))
     error = job.errors[0]
     assert error.traceback is not None
     assert (len(error.message), len(error.traceback)) == (2000, 16_001)
 
 
-async def test_a_kind_that_this_worker_does_not_know_is_handed_back(yard: Jobyard, test: Isolated) -> None:
-    """Another worker may know it, or this one after its next deployment: no attempt is burnt."""
+async def test_a_job_of_an_unknown_kind_goes_back_to_the_queue(yard: Jobyard, test: Isolated) -> None:
+    """Another worker may know it, or this one after its next deployment: no attempt is counted."""
 
     @yard.job(name="send_mail")
     async def send(ctx: Context) -> None: ...
@@ -208,11 +212,11 @@ async def test_a_kind_that_this_worker_does_not_know_is_handed_back(yard: Jobyar
     assert (job.state, job.attempt, job.errors) == (State.PENDING, 0, ())
     assert job.run_at > test.clock.now()
     seen = await yard.get("1")
-    assert "No handler is declared for kind send_mial. Did you mean" in seen.log[0].message
+    assert "Did you mean" in seen.log[0].message
 
 
 @pytest.mark.parametrize("payload", [b'{"a":"x"}', b"{}", b'{"a":1,"b":2}', b"[1]", b"no json", b"[" * 5000])
-async def test_wrong_payload_is_not_tried_again(yard: Jobyard, test: Isolated, payload: bytes) -> None:
+async def test_an_invalid_payload_is_not_retried(yard: Jobyard, test: Isolated, payload: bytes) -> None:
     @yard.job()
     async def work(ctx: Context, a: int) -> None:
         raise AssertionError("never called")
@@ -268,18 +272,20 @@ async def all_done(yard: Jobyard) -> bool:
     return queue.completed == 20
 
 
-async def test_what_a_handler_reports_is_checked(yard: Jobyard, test: Isolated) -> None:
+async def test_reports_are_validated(yard: Jobyard, test: Isolated) -> None:
     box = {"a": 1}
 
     @yard.job()
     async def work(ctx: Context) -> None:
         for percent in (-1, 101, float("nan"), 10**400, "5"):
-            with pytest.raises(BadOption, match="percentage"):
+            with pytest.raises(BadOption) as caught:
                 await ctx.progress(percent)  # type: ignore[arg-type]
+            assert caught.value.option == "percent"
         with pytest.raises(PayloadNotJson, match="progress data"):
             await ctx.progress(1, data=object())
-        with pytest.raises(BadOption, match="log level"):
+        with pytest.raises(BadOption) as caught:
             await ctx.log("x", "loud")
+        assert caught.value.option == "level"
         with pytest.raises(PayloadNotJson, match="step s"):
             async with ctx.step("s", object()):
                 pass
@@ -295,7 +301,7 @@ async def test_what_a_handler_reports_is_checked(yard: Jobyard, test: Isolated) 
     assert (seen.progress.data, seen.progress.message, seen.log[0].message) == ({"a": 1}, "caf?", "caf?")
 
 
-def test_declarations_that_cannot_work() -> None:
+def test_invalid_declarations() -> None:
     yard = Jobyard("memory://")
     with pytest.raises(BadOption, match="first parameter"):
         nothing: Any = lambda: None  # noqa: E731

@@ -1,1 +1,1 @@
-"""What carries out jobs: Python handlers first."""
+"""Executors: how an attempt is run."""

@@ -1,4 +1,4 @@
-"""One worker, several executors: each kind of job goes to its own, the rest to one."""
+"""An executor that routes each attempt to the executor of its kind."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from jobyard.ports.executor import Attempt, Executor
 
 
 class ExecutorByKind:
-    def __init__(self, kinds: Mapping[str, Executor], rest: Executor) -> None:
-        self._kinds = kinds
-        self._rest = rest
+    """Kinds without an executor of their own go to `default`."""
+
+    def __init__(self, executors: Mapping[str, Executor], default: Executor) -> None:
+        self._executors = executors
+        self._default = default
 
     async def perform(self, attempt: Attempt) -> Outcome:
-        return await self._kinds.get(attempt.lease.kind, self._rest).perform(attempt)
+        return await self._executors.get(attempt.lease.kind, self._default).perform(attempt)

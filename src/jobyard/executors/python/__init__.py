@@ -1,1 +1,1 @@
-"""Python functions as handlers: async ones on the loop, others in threads."""
+"""Executor for Python functions: async ones on the event loop, others in threads."""

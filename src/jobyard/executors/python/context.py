@@ -1,4 +1,4 @@
-"""What a handler is given: who it is, and a way to tell how far it got."""
+"""The context that a handler receives: the job's identity, progress, log, steps and completion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class BaseContext:
-    """What both kinds of context know."""
+    """Attributes that both contexts share."""
 
     def __init__(self, attempt: Attempt, transactional: bool = False) -> None:
         self._attempt = attempt
@@ -34,12 +34,12 @@ class BaseContext:
 
     @property
     def cancelled(self) -> bool:
-        """The attempt should end: cancelled, out of time, lease lost, or the worker stops."""
+        """Whether the attempt should end: cancelled, timed out, lease lost, or the worker is stopping."""
         return self._attempt.is_stopping
 
     @property
     def signalled(self) -> bool:
-        """Whether a signal woke this job from its Park: False in a first run and after a deadline."""
+        """Whether a signal woke this job from its Park; False in the first run and after the park's deadline."""
         return self._attempt.lease.signal is not None
 
     @property
@@ -56,24 +56,26 @@ class BaseContext:
 
     def _require_transactional(self) -> None:
         if not self._transactional:
-            raise NotPossible(f"Declare {self.kind} with @yard.job(transactional=True) to complete in a transaction.")
+            raise NotPossible(
+                f"Cannot complete {self.kind} in a transaction. Declare it with @yard.job(transactional=True)."
+            )
 
 
 class Context(BaseContext):
-    """For async handlers."""
+    """The context of async handlers."""
 
     async def progress(self, percent: float, message: str = "", data: Any = None) -> None:
-        """Say how far the job is: 0 to 100, a line for people, any JSON for programs."""
-        await self._attempt.report(progress=checked_progress(percent, message, data))
+        """Report progress: a percentage from 0 to 100, a line of text, and any JSON data."""
+        await self._attempt.report(progress=validated_progress(percent, message, data))
 
     async def log(self, message: str, level: str = "info") -> None:
         """Add a line to the job's log."""
-        await self._attempt.report(lines=(checked_line(message, level),))
+        await self._attempt.report(lines=(validated_line(message, level),))
 
     async def complete(self, result: Any = None, *, transaction: Any) -> None:
-        """Complete the job inside your own database transaction: your changes and its end together, or neither.
+        """Complete the job inside your own database transaction, so that both are committed or neither is.
 
-        Call it last, then commit; what the handler returns after that is not used.
+        Call it last, then commit; the handler's return value is ignored.
         """
         self._require_transactional()
         data = to_json(result, f"result of {self.kind}", MAX_PAYLOAD_BYTES)
@@ -83,7 +85,7 @@ class Context(BaseContext):
     async def step(self, name: str, data: Any = None) -> AsyncIterator[None]:
         """Record a named step: running, then passed, or failed if the block raises."""
         name = text(name)
-        data = plain(data, f"data of step {name}")
+        data = as_json_data(data, f"data of step {name}")
         await self._attempt.report(step=self._step(name, "running", data))
         try:
             yield
@@ -98,7 +100,7 @@ class Context(BaseContext):
 
 
 class BlockingContext(BaseContext):
-    """For handlers that are plain functions: the same, without await."""
+    """The context of handlers that are plain functions: the same methods, without await."""
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, transactional: bool = False) -> None:
         super().__init__(attempt, transactional)
@@ -121,32 +123,32 @@ class BlockingContext(BaseContext):
         try:
             yield
         except BaseException as error:
-            leaving = step.__aexit__(type(error), error, error.__traceback__)
-            asyncio.run_coroutine_threadsafe(_quietly(leaving, error), self._loop).result()
+            exiting = step.__aexit__(type(error), error, error.__traceback__)
+            asyncio.run_coroutine_threadsafe(_without_reraising(exiting, error), self._loop).result()
             raise
         asyncio.run_coroutine_threadsafe(step.__aexit__(None, None, None), self._loop).result()
 
 
-async def _quietly(leaving: Any, error: BaseException) -> None:
+async def _without_reraising(exiting: Any, error: BaseException) -> None:
     try:
-        await leaving
-    except BaseException as same:
-        if same is not error:
+        await exiting
+    except BaseException as raised:
+        if raised is not error:
             raise
 
 
-def checked_progress(percent: float, message: str, data: Any) -> Progress:
+def validated_progress(percent: float, message: str, data: Any) -> Progress:
     if not (isinstance(percent, int | float) and 0 <= percent <= 100):
-        raise BadOption(f"Progress is a percentage from 0 to 100, not {percent!r}.")
-    return Progress(percent=percent, message=text(message)[:1000], data=plain(data, "progress data"))
+        raise BadOption(f"Cannot report progress {percent!r}: pass a percentage from 0 to 100.", option="percent")
+    return Progress(percent=percent, message=text(message)[:1000], data=as_json_data(data, "progress data"))
 
 
-def checked_line(message: str, level: str) -> LogLine:
+def validated_line(message: str, level: str) -> LogLine:
     if level not in LEVELS:
-        raise BadOption(f"A log level is one of {', '.join(LEVELS)}, not {level!r}.")
+        raise BadOption(f"Cannot log at level {level!r}: use one of {', '.join(LEVELS)}.", option="level")
     return LogLine(message=text(message)[:10_000], level=level)
 
 
-def plain(data: Any, what: str) -> Any:
-    """The data as JSON gives it back, so that it is the same in every store and no longer the handler's to change."""
+def as_json_data(data: Any, what: str) -> Any:
+    """A copy of the data as JSON decodes it: the same in every store, and safe from later changes by the handler."""
     return None if data is None else msgspec.json.decode(to_json(data, what, MAX_REPORT_BYTES))

@@ -1,4 +1,4 @@
-"""Run one attempt of a Python handler and say how it went."""
+"""Executor that runs one attempt of a Python handler and returns its outcome."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ from jobyard.ports.executor import Attempt
 log = logging.getLogger("jobyard.executor")
 
 MAX_TRACEBACK = 16_000
-# How long a job rests after a worker that does not know its kind handed it back.
+# A job whose kind is unknown here is due again after this long, so that it does not bounce between workers.
 UNKNOWN_KIND_SECONDS = 10.0
 
 
 class Interrupted(BaseException):
-    """Raised inside a blocking handler that should stop; not an Exception, so that handlers do not swallow it."""
+    """Raised inside a blocking handler to stop it; not an Exception, so that handlers do not swallow it."""
 
 
 class PythonExecutor:
-    def __init__(self, kinds: HandlerRegistry, max_result_bytes: int = MAX_PAYLOAD_BYTES) -> None:
-        self._kinds = kinds
+    def __init__(self, handlers: HandlerRegistry, max_result_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._handlers = handlers
         self._max_result_bytes = max_result_bytes
         self._threads = HandlerThreadPool()
 
     async def perform(self, attempt: Attempt) -> Outcome:
         lease = attempt.lease
         try:
-            kind = self._kinds.get(lease.kind)
-            arguments = kind.decode(lease.payload)
+            handler = self._handlers.get(lease.kind)
+            arguments = handler.decode(lease.payload)
         except UnknownKind as error:
-            return await hand_back(attempt, error)
+            return await snooze_unknown_kind(attempt, error)
         except BadInput as error:
             return Failed(message=str(error), type="BadInput", retry=False)
         try:
-            if kind.is_async:
-                value = await kind.call(Context(attempt, kind.transactional), arguments)
+            if handler.is_async:
+                value = await handler.call(Context(attempt, handler.transactional), arguments)
             else:
-                value = await self._in_thread(kind, attempt, arguments)
+                value = await self._in_thread(handler, attempt, arguments)
         except LeaseLost:
             raise
         except (Exception, SystemExit) as error:
-            # sys.exit() in a handler ends its attempt, not the worker with everybody else's.
-            return failed(error, kind, lease.attempt)
-        return self._outcome(kind, value)
+            # sys.exit() in a handler ends this attempt only, not the worker and its other jobs.
+            return failed(error, handler, lease.attempt)
+        return self._outcome(handler, value)
 
-    async def _in_thread(self, kind: Handler, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
-        context = BlockingContext(attempt, asyncio.get_running_loop(), kind.transactional)
-        call = self._threads.start(functools.partial(kind.call, context, arguments))
+    async def _in_thread(self, handler: Handler, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
+        context = BlockingContext(attempt, asyncio.get_running_loop(), handler.transactional)
+        call = self._threads.start(functools.partial(handler.call, context, arguments))
         try:
             return await asyncio.shield(call.future)
         except asyncio.CancelledError:
@@ -70,45 +70,47 @@ class PythonExecutor:
                 call.future.exception()
             raise
 
-    def _outcome(self, kind: Handler, value: Any) -> Outcome:
+    def _outcome(self, handler: Handler, value: Any) -> Outcome:
         if value is None:
             return DONE
         if isinstance(value, OUTCOMES):
-            return checked(value, kind)
+            return validated(value, handler)
         try:
-            return Done(to_json(value, f"result of {kind.name}", self._max_result_bytes))
+            return Done(to_json(value, f"result of {handler.name}", self._max_result_bytes))
         except (PayloadNotJson, PayloadTooLarge) as error:
-            # Running it again would give the same; what it did is done.
+            # Another attempt would return the same value, and the handler's effects have happened.
             return Failed(message=str(error), type=type(error).__name__, retry=False)
 
 
 DONE = Done()
 
 
-async def hand_back(attempt: Attempt, error: UnknownKind) -> Outcome:
-    """Another worker may know this kind, or this one after its next deployment: no attempt is burnt on the question."""
+async def snooze_unknown_kind(attempt: Attempt, error: UnknownKind) -> Outcome:
+    """Snooze a job of an unknown kind: another worker may know it, or this one after its next deployment."""
     lease = attempt.lease
-    log.warning("%s; job %s is handed back for %g s", str(error).rstrip("."), lease.job_id, UNKNOWN_KIND_SECONDS)
-    await attempt.report(lines=(LogLine(message=f"handed back by a worker: {error}", level="warning"),))
+    log.warning(
+        "%s; job %s goes back to the queue for %g s", str(error).rstrip("."), lease.job_id, UNKNOWN_KIND_SECONDS
+    )
+    await attempt.report(lines=(LogLine(message=f"returned to the queue by a worker: {error}", level="warning"),))
     return Snooze(UNKNOWN_KIND_SECONDS)
 
 
-def checked(outcome: Any, kind: Handler) -> Outcome:
-    """An outcome that a handler made by hand; one that no store could take must not get that far."""
+def validated(outcome: Any, handler: Handler) -> Outcome:
+    """Validate an outcome that a handler returned, so that no store receives one it cannot hold."""
     try:
-        fit: Outcome = msgspec.convert(msgspec.structs.asdict(outcome), type(outcome))
-        if isinstance(fit, Done):
-            msgspec.json.decode(fit.result)
-        elif isinstance(fit, Snooze | Park) and not 0 <= (fit.seconds or 0) < math.inf:
-            raise ValueError(f"{fit.seconds} seconds")
-        if isinstance(fit, Park) and not fit.signal:
+        valid: Outcome = msgspec.convert(msgspec.structs.asdict(outcome), type(outcome))
+        if isinstance(valid, Done):
+            msgspec.json.decode(valid.result)
+        elif isinstance(valid, Snooze | Park) and not 0 <= (valid.seconds or 0) < math.inf:
+            raise ValueError(f"{valid.seconds} seconds")
+        if isinstance(valid, Park) and not valid.signal:
             raise ValueError("a signal without a name")
-        msgspec.json.encode(fit)
+        msgspec.json.encode(valid)
     except (ValueError, TypeError, RecursionError) as error:
-        hint = " Done takes JSON as bytes; return a plain value instead." if isinstance(outcome, Done) else ""
-        message = f"{kind.name} returned a {type(outcome).__name__} that does not fit: {text(str(error))}.{hint}"
+        advice = " Done takes JSON as bytes; return a plain value instead." if isinstance(outcome, Done) else ""
+        message = f"{handler.name} returned a {type(outcome).__name__} that is invalid: {text(str(error))}.{advice}"
         return Failed(message=message, type="BadOutcome", retry=False)
-    return fit
+    return valid
 
 
 def describe(error: BaseException) -> str:
@@ -118,22 +120,22 @@ def describe(error: BaseException) -> str:
         return type(error).__name__
 
 
-def failed(error: BaseException, kind: Handler, attempt: int) -> Failed:
+def failed(error: BaseException, handler: Handler, attempt: int) -> Failed:
     trace = text("".join(traceback.format_exception(error)))
     return Failed(
         message=text(describe(error))[:2000],
         type=type(error).__qualname__,
         traceback=trace if len(trace) <= MAX_TRACEBACK else "…" + trace[-MAX_TRACEBACK:],
-        retry_after_seconds=own_backoff(kind, attempt),
+        retry_after_seconds=handler_delay(handler, attempt),
     )
 
 
-def own_backoff(kind: Handler, attempt: int) -> float | None:
-    """The handler's own back-off; one that fails itself must not hide the handler's error."""
-    if kind.retry_after is None:
+def handler_delay(handler: Handler, attempt: int) -> float | None:
+    """The delay from the handler's backoff function, or None (the job's backoff) if it has none or that raises."""
+    if handler.retry_after is None:
         return None
     try:
-        return max(0.0, float(kind.retry_after(attempt)))
+        return max(0.0, float(handler.retry_after(attempt)))
     except Exception:
-        log.exception("the back-off of %s failed; the job's own is used", kind.name)
+        log.exception("the backoff function of %s failed; the job's backoff applies", handler.name)
         return None

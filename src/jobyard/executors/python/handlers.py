@@ -13,12 +13,12 @@ from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
 from jobyard.errors import BadInput, BadOption, UnknownKind, did_you_mean
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 
-# What a handler may answer in place of a result.
+# A handler may return one of these instead of a result.
 OUTCOMES = (Done, Failed, Snooze, Cancel, Handoff, Park)
 
 
 class Handler:
-    """A handler: its name, its function, and a payload type made from its signature."""
+    """A handler: its name (the kind), its function, and a payload type made from its signature."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class Handler:
         self.name = name
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
-        self.transactional = transactional  # it completes its jobs in transactions of its own
-        self.retry_after = retry_after  # a back-off of the handler's own: seconds after so many failures
+        self.transactional = transactional  # completes its jobs in its own transactions
+        self.retry_after = retry_after  # backoff function: failures so far to seconds
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters:
             raise BadOption(f"Handler {name} must take the Context as its first parameter.")
-        unfit = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        if unfit:
-            raise BadOption(f"Handler {name} takes {', '.join(unfit)}: a payload needs named parameters.")
+        variadic = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if variadic:
+            raise BadOption(f"Handler {name} cannot take {', '.join(variadic)}: a payload needs named parameters.")
         hints = _hints(function)
         self.names = tuple(p.name for p in parameters[1:])
         self._positional = tuple(p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY)
@@ -46,18 +46,18 @@ class Handler:
         self._decode_result = _result_decoder(hints.get("return", Any))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The call's arguments by name, as a payload holds them."""
+        """The payload of a call: its arguments by name."""
         if len(args) > len(self._positional):
             raise BadInput(f"{self.name} takes {len(self._positional)} arguments, not {len(args)}.")
         payload = dict(zip(self._positional, args, strict=False))
         for name in kwargs:
             if name in payload:
-                raise BadInput(f"{self.name} got {name} twice.")
+                raise BadInput(f"{self.name} got multiple values for {name}.")
         payload.update(kwargs)
         return payload
 
     def encode(self, payload: Any, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
-        """JSON that this handler can read back; anything else is refused here, not when it runs."""
+        """Encode a payload as JSON, and reject one that this handler cannot decode."""
         data = to_json(payload, f"payload of {self.name}", max_bytes)
         self.decode(data)
         return data
@@ -68,13 +68,13 @@ class Handler:
         except msgspec.ValidationError as error:
             raise BadInput(f"The payload does not fit {self.name}({', '.join(self.names)}): {error}.") from error
         except RecursionError as error:
-            raise BadInput(f"The payload of {self.name} is nested too deep; pass something flatter.") from error
+            raise BadInput(f"The payload of {self.name} is nested too deeply. Pass a flatter value.") from error
         except msgspec.DecodeError as error:
             raise BadInput(f"The payload of {self.name} is not JSON: {error}.") from error
         return values
 
     def call(self, context: Any, values: tuple[Any, ...]) -> Any:
-        """Call the function with what `decode` gave."""
+        """Call the function with the values from `decode`."""
         split = len(self._positional)
         if split == len(values):
             return self.function(context, *values)
@@ -90,38 +90,38 @@ class Handler:
 
 
 class HandlerRegistry:
-    """The kinds that one application knows."""
+    """The handlers of one application, by kind."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, Handler] = {}
+        self._handlers: dict[str, Handler] = {}
 
-    def add(self, kind: Handler) -> None:
-        known = self._kinds.get(kind.name)
-        if known is not None and known.function is not kind.function:
-            raise BadOption(f"Two handlers are named {kind.name}; give one of them name=….")
-        self._kinds[kind.name] = kind
+    def add(self, handler: Handler) -> None:
+        known = self._handlers.get(handler.name)
+        if known is not None and known.function is not handler.function:
+            raise BadOption(f"Two handlers are named {handler.name}. Give one of them another name=….")
+        self._handlers[handler.name] = handler
 
     def get(self, name: str) -> Handler:
-        kind = self._kinds.get(name)
-        if kind is None:
-            raise UnknownKind(f"No handler is declared for kind {name}.{did_you_mean(name, self._kinds)}")
-        return kind
+        handler = self._handlers.get(name)
+        if handler is None:
+            raise UnknownKind(f"No handler is declared for kind {name}.{did_you_mean(name, self._handlers)}")
+        return handler
 
     def transactional(self) -> list[str]:
-        return [name for name in self if self._kinds[name].transactional]
+        return [name for name in self if self._handlers[name].transactional]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._kinds
+        return name in self._handlers
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._kinds))
+        return iter(sorted(self._handlers))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function)
     except (NameError, TypeError):
-        # Names that exist only for the type checker: the payload is then taken as it comes.
+        # Names that exist only for the type checker: the payload's types are not checked then.
         return {}
 
 
@@ -133,16 +133,16 @@ def _decoder(name: str, parameters: list[inspect.Parameter], hints: dict[str, An
             if p.default is not p.empty:
                 field += (msgspec.field(default_factory=_always(p.default)),)
             fields.append(field)
-        shape = msgspec.defstruct(
+        payload_type = msgspec.defstruct(
             name.title().replace(".", ""), fields, kw_only=True, forbid_unknown_fields=True, gc=False
         )
-        decoder = msgspec.json.Decoder(shape)
+        decoder = msgspec.json.Decoder(payload_type)
         return lambda data: msgspec.structs.astuple(decoder.decode(data))
 
     try:
         return build(hints)
     except TypeError:
-        # A parameter of a type that JSON has no word for: only the names are checked.
+        # A parameter of a type that JSON cannot express: only the names are checked.
         return build({})
 
 
@@ -151,9 +151,9 @@ def _always(value: Any) -> Callable[[], Any]:
 
 
 def _result_decoder(hint: Any) -> Callable[[bytes], Any]:
-    # What a run may say besides a result is no part of the result's type.
-    said = [part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint]) if part not in OUTCOMES]
-    hint = Union[tuple(said)] if said else Any  # noqa: UP007
+    # Outcomes in the return annotation are not part of the result's type.
+    results = [part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint]) if part not in OUTCOMES]
+    hint = Union[tuple(results)] if results else Any  # noqa: UP007
     try:
         return msgspec.json.Decoder(hint if hint is not None else type(None)).decode
     except TypeError:

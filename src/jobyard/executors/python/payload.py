@@ -1,4 +1,4 @@
-"""JSON in, JSON out: payloads, results and progress data, with clear errors."""
+"""JSON encoding of payloads, results and progress data, with clear errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import msgspec
 from jobyard.errors import PayloadNotJson, PayloadTooLarge
 
 MAX_PAYLOAD_BYTES = 1 << 20
-# Deeper values are mistakes, and trouble for every tool that reads them recursively.
+# Deeper values are usually mistakes, and break every tool that reads them recursively.
 MAX_DEPTH = 100
-CURE = "Pass text, finite numbers, booleans, None, lists and objects of these, nested not too deep."
-# How the encoder writes NaN and infinity: as values, and as keys of objects.
-NOT_FINITE_SIGNS = (b"null", b'"nan"', b'"inf"', b'"-inf"')
+ADVICE = "Pass text, finite numbers, booleans, None, lists and objects of these, not nested too deeply."
+# How msgspec writes NaN and infinity: as values, and as keys of objects.
+NOT_FINITE_MARKERS = (b"null", b'"nan"', b'"inf"', b'"-inf"')
 _encoder = msgspec.json.Encoder()
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
-    """
+    """Encode a value, or raise PayloadNotJson or PayloadTooLarge.
+
     >>> to_json({"a": [1, 2]}, "payload")
     b'{"a":[1,2]}'
     >>> to_json(float("nan"), "result")
@@ -33,24 +34,24 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
     """
     try:
         data = _encoder.encode(value)
-        if b"n" in data and any(sign in data for sign in NOT_FINITE_SIGNS):
-            refuse_not_finite(value, what)
+        if b"n" in data and any(marker in data for marker in NOT_FINITE_MARKERS):
+            reject_not_finite(value, what)
     except PayloadNotJson:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise PayloadNotJson(f"The {what} cannot be written as JSON: {text(str(error))}. {CURE}") from error
+        raise PayloadNotJson(f"The {what} cannot be written as JSON: {text(str(error))}. {ADVICE}") from error
     if len(data) > 2 * MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(data) > MAX_DEPTH:
-        raise PayloadNotJson(f"The {what} is nested more than {MAX_DEPTH} deep.")
+        raise PayloadNotJson(f"The {what} is nested more than {MAX_DEPTH} levels deep. Pass a flatter value.")
     if len(data) > max_bytes:
         raise PayloadTooLarge(
-            f"The {what} is {len(data):,} bytes of JSON; at most {max_bytes:,} are taken. "
+            f"The {what} is {len(data):,} bytes of JSON; the limit is {max_bytes:,}. "
             "Store large data elsewhere and pass a reference."
         )
     return data
 
 
 def depth(data: bytes) -> int:
-    """How deep a JSON document is nested.
+    """The nesting depth of a JSON document.
 
     >>> depth(b'{"a":[1,[2]]}'), depth(rb'"[[\\"["')
     (3, 0)
@@ -62,22 +63,22 @@ def depth(data: bytes) -> int:
     return deepest
 
 
-def refuse_not_finite(value: Any, what: str) -> None:
-    """The encoder writes NaN and infinity as null or text; losing a value silently is worse than refusing it."""
+def reject_not_finite(value: Any, what: str) -> None:
+    """Raise PayloadNotJson for NaN and infinity, which msgspec would silently write as null or text."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise PayloadNotJson(f"The {what} holds {value}, which JSON cannot hold. {CURE}")
+        raise PayloadNotJson(f"The {what} holds {value}, which JSON cannot hold. {ADVICE}")
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
         value = msgspec.to_builtins(value)
     if isinstance(value, dict):
         for item in (*value, *value.values()):
-            refuse_not_finite(item, what)
+            reject_not_finite(item, what)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            refuse_not_finite(item, what)
+            reject_not_finite(item, what)
 
 
 def text(value: str) -> str:
-    """Text that every store can hold: a lone surrogate, as from an undecodable file name, becomes a question mark.
+    """Text that every store can hold: a lone surrogate (from an undecodable file name, say) becomes a question mark.
 
     >>> text("caf\\udce9")
     'caf?'

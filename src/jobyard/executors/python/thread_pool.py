@@ -1,4 +1,4 @@
-"""Threads for handlers that block: reused, and never in the way of the process's end."""
+"""Thread pool for blocking handlers; its threads are reused and never delay the end of the process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-# A thread with nothing to do for this long ends.
+# An idle thread ends after this long.
 IDLE_SECONDS = 10.0
 
 
 class ThreadCall:
-    """One call on its way through a thread."""
+    """A call that runs in a thread, with a future for its result."""
 
     def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.run = copy_context().run
@@ -30,37 +30,37 @@ class ThreadCall:
             with self._lock:
                 self.thread = threading.get_ident()
             try:
-                answer = self.run(self.function)
+                result = self.run(self.function)
             finally:
                 with self._lock:
                     self.thread = None
         except BaseException as error:
-            self._tell(self._fail, error)
+            self._resolve(self._fail, error)
         else:
-            self._tell(self._succeed, answer)
+            self._resolve(self._succeed, result)
 
     def interrupt(self, error: type[BaseException]) -> None:
-        """Raise inside the thread at its next Python instruction; code blocked in C notices when it returns."""
+        """Raise inside the thread at its next Python instruction; code blocked in C sees it when it returns."""
         with self._lock:
             if self.thread is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(error))
 
-    def _tell(self, how: Callable[[Any], None], what: Any) -> None:
+    def _resolve(self, method: Callable[[Any], None], value: Any) -> None:
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(how, what)
+            self.loop.call_soon_threadsafe(method, value)
 
-    def _succeed(self, answer: Any) -> None:
+    def _succeed(self, result: Any) -> None:
         if not self.future.done():
-            self.future.set_result(answer)
+            self.future.set_result(result)
 
     def _fail(self, error: BaseException) -> None:
         if not self.future.done():
-            # A StopIteration cannot travel through a future.
+            # A future refuses StopIteration.
             self.future.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
 
 
 class HandlerThreadPool:
-    """As many daemon threads as calls are under way; the standard pool would join a stuck one at exit."""
+    """One daemon thread per running call; concurrent.futures would join a stuck thread at exit."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[ThreadCall] = queue.SimpleQueue()
@@ -86,7 +86,7 @@ class HandlerThreadPool:
                     if self._idle > 0:
                         self._idle -= 1
                         return
-                continue  # a call has just been promised to this thread
+                continue  # `start` has just counted on this thread for a call
             call.perform()
             with self._lock:
                 self._idle += 1
