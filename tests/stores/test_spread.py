@@ -160,7 +160,7 @@ async def test_lists_are_merged_by_when_jobs_were_created(scene: Scene, limit: i
 async def test_a_store_that_looked_at_enough_goes_on_with_the_next_page(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobyard.stores.memory.people.ROWS_PER_FIND", 3)
+    monkeypatch.setattr("jobyard.stores.memory.jobs.MAX_ROWS_PER_PAGE", 3)
     wanted = await insert(scene.store, new(queue="mail", kind="rare"))
     await insert(scene.store, *(new(queue="mail") for _ in range(10)))
     scene.clock.advance(1)

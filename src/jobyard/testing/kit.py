@@ -184,9 +184,10 @@ class InlineStore(MemoryStore):
         self._yard = yard
         self._manual = clock
         self._unfinished: set[str] = set()
+        self._only_insert, self.insert = self.insert, self._insert_and_run
 
-    async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
-        answers = await super().insert(jobs, transaction)
+    async def _insert_and_run(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
+        answers = await self._only_insert(jobs, transaction)
         self._unfinished.update(answer.id for answer in answers if answer.created)
         crew = Crew(self._yard)
         await crew.run_due()

@@ -13,7 +13,7 @@ from jobyard.testing.clock import ManualClock
 
 # How many rows each store looks at per call.
 ROWS = (
-    "jobyard.stores.memory.people.ROWS_PER_FIND",
+    "jobyard.stores.memory.jobs.MAX_ROWS_PER_PAGE",
     "jobyard.stores.sqlite.people.LOOKED_AT_MOST",
     "jobyard.stores.redis.people.LOOKED_PER_TRIP",
     "jobyard.stores.redis.people.LOOKED_AT_MOST",
@@ -21,7 +21,7 @@ ROWS = (
 )
 # How much payload each store reads per call when it looks for a text.
 SEARCHES = (
-    "jobyard.stores.memory.people.BYTES_PER_FIND",
+    "jobyard.stores.memory.jobs.MAX_BYTES_PER_PAGE",
     "jobyard.stores.sqlite.people.SEARCHED_AT_MOST",
     "jobyard.stores.redis.people.SEARCHED_PER_TRIP",
     "jobyard.stores.postgres.finding.SEARCHED_BYTES",

@@ -1,4 +1,4 @@
-"""The readable reference store: every rule of the port in plain Python, nothing kept on disk."""
+"""Memory store: the readable reference implementation of the port. Nothing is kept on disk."""
 
 from jobyard.stores.memory.store import MemoryStore
 

@@ -1,48 +1,56 @@
-"""What a transition does to a running job."""
+"""Settle: apply a transition to a running job."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import AttemptError, State
-from jobyard.domain.state import Transition
-from jobyard.stores.memory.entry import Entry
-from jobyard.stores.memory.shelf import Shelf
+from jobyard.domain.state import Settlement, Transition
+from jobyard.errors import NotPossible
+from jobyard.stores.memory.job_table import JobTable
+from jobyard.stores.memory.stored_job import StoredJob
 
 
-def apply(shelf: Shelf, entry: Entry, transition: Transition, now: Instant) -> AttemptError | None:
-    """Apply it as it is; answers the error it left, with its time."""
+class MemorySettle:
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        raise NotPossible("Cannot settle in a transaction: the memory store has none. Return the result instead.")
+
+
+def apply(table: JobTable, stored: StoredJob, transition: Transition, now: Instant) -> AttemptError | None:
+    """Apply the transition; return its error, stamped with the time."""
     if transition.to is State.RUNNING:
-        _hand_off(entry, transition)
+        _hand_off(stored, transition)
         return None
-    entry.used += transition.counted
-    entry.deaths += transition.died
+    stored.used += transition.counted
+    stored.deaths += transition.died
     error = None
     if transition.error is not None:
         error = msgspec.structs.replace(transition.error, at=now)
-        entry.errors.append(error)
+        stored.errors.append(error)
     if transition.to is not State.PENDING:
-        entry.result = transition.result
-        entry.reason = transition.reason
-        shelf.finish(entry, transition.to, now)
+        stored.result = transition.result
+        stored.reason = transition.reason
+        table.finish(stored, transition.to, now)
     elif transition.signal is not None:
-        _park(shelf, entry, transition.signal, transition.park_seconds, now)
+        _park(table, stored, transition.signal, transition.park_seconds, now)
     else:
-        shelf.wait(entry, after(now, transition.delay_seconds), now)
+        table.wait(stored, after(now, transition.delay_seconds), now)
     return error
 
 
-def _hand_off(entry: Entry, transition: Transition) -> None:
-    """It keeps its slot and its token; the attempt is counted when it ends."""
-    assert entry.hold is not None
-    entry.hold.expires_at = FOREVER
-    entry.external_id = transition.external_id
+def _hand_off(stored: StoredJob, transition: Transition) -> None:
+    """Keep the slot and the token without an expiry; the attempt counts when it ends."""
+    assert stored.lease is not None
+    stored.lease.expires_at = FOREVER
+    stored.external_id = transition.external_id
 
 
-def _park(shelf: Shelf, entry: Entry, signal: str, seconds: float | None, now: Instant) -> None:
-    entry.signal = entry.remembered.pop(signal, None)
-    if entry.signal is not None:
-        shelf.wait(entry, now, now)
+def _park(table: JobTable, stored: StoredJob, signal: str, seconds: float | None, now: Instant) -> None:
+    stored.signal = stored.early_signals.pop(signal, None)
+    if stored.signal is not None:
+        table.wait(stored, now, now)
     else:
-        shelf.wait(entry, FOREVER if seconds is None else after(now, seconds), now, waiting_for=signal)
+        table.wait(stored, FOREVER if seconds is None else after(now, seconds), now, waiting_for=signal)

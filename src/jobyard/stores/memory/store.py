@@ -1,35 +1,100 @@
-"""The memory store, put together from its verbs."""
+"""Memory store: composition of its parts, and lifecycle."""
 
 from __future__ import annotations
 
 from jobyard.ports.clock import Clock
-from jobyard.ports.store import Finding, Level, Migration, Store
-from jobyard.stores.memory.people import PeopleVerbs
-from jobyard.stores.memory.records import RecordVerbs
-from jobyard.stores.memory.waiting import WaitingVerbs
+from jobyard.ports.store import Finding, Migration, Store
+from jobyard.stores.memory.audit import disagreements
+from jobyard.stores.memory.claim import MemoryClaim
+from jobyard.stores.memory.connection import MemoryConnection
+from jobyard.stores.memory.diagnostics import findings
+from jobyard.stores.memory.insert import MemoryInsert
+from jobyard.stores.memory.jobs import MemoryJobs
+from jobyard.stores.memory.leases import MemoryLeases
+from jobyard.stores.memory.notifier import MemoryNotifier
+from jobyard.stores.memory.queues import MemoryQueues
+from jobyard.stores.memory.records import MemoryRecords
+from jobyard.stores.memory.schedules import MemorySchedules
+from jobyard.stores.memory.settle import MemorySettle
 
 
-class MemoryStore(WaitingVerbs, PeopleVerbs, RecordVerbs):
-    """Everything is lost with the process; otherwise it keeps every promise of the port."""
+class MemoryStore:
+    """A store for tests and examples: it implements the whole port, and its data ends with the process.
+
+    Each verb of the port is bound to the part that implements it.
+    """
 
     has_transactions = False
     is_remote = False
 
     def __init__(self, clock: Clock, url: str = "memory://") -> None:
-        super().__init__(clock)
         self.url = url
+        self._connection = connection = MemoryConnection(clock)
+
+        notifier = MemoryNotifier(connection)
+        self.wait_for_work = notifier.wait_for_work
+        self.wait_for_end = notifier.wait_for_end
+
+        self.insert = MemoryInsert(connection).insert
+        self.exchange = MemoryClaim(connection, notifier).exchange
+        self.settle = MemorySettle().settle
+
+        leases = MemoryLeases(connection)
+        self.extend = leases.extend
+        self.report = leases.report
+        self.reclaim = leases.reclaim
+        self.adopt = leases.adopt
+        self.signal = leases.signal
+
+        jobs = MemoryJobs(connection)
+        self.get = jobs.get
+        self.find = jobs.find
+        self.change = jobs.change
+        self.prune = jobs.prune
+
+        schedules = MemorySchedules(connection)
+        self.now = schedules.now
+        self.arm = schedules.arm
+        self.disarm = schedules.disarm
+        self.armed = schedules.armed
+        self.decide = schedules.decide
+        self.ticks = schedules.ticks
+        self.heartbeat = schedules.heartbeat
+        self.workers = schedules.workers
+
+        queues = MemoryQueues(connection, schedules)
+        self.configure = queues.configure
+        self.set_paused = queues.set_paused
+        self.set_limit = queues.set_limit
+        self.queues = queues.queues
+        self.groups = queues.groups
+        self.ages = queues.ages
+        self.standing = queues.standing
+
+        records = MemoryRecords(connection)
+        self.put = records.put
+        self.fetch = records.fetch
+        self.fetch_all = records.fetch_all
+        self.remove = records.remove
+        self.append = records.append
+        self.read = records.read
+        self.trim = records.trim
 
     async def open(self) -> None:
-        """There is nothing to connect to."""
+        """Do nothing: there is nothing to connect to."""
 
     async def close(self) -> None:
-        """There is nothing to let go of; what is stored lives as long as the object."""
+        """Do nothing: the data lives as long as the object."""
 
     async def diagnose(self) -> list[Finding]:
-        return [Finding(Level.WARN, "memory", "nothing is kept when the process ends", "use it in tests only")]
+        return findings()
 
     async def migrations(self) -> list[Migration]:
         return []
+
+    async def audit(self) -> list[str]:
+        with self._connection.locked() as now:
+            return disagreements(self._connection.jobs, now)
 
     def for_event_loop(self) -> Store:
         return self

@@ -1,4 +1,4 @@
-"""Unique keys: who holds which, within which scope."""
+"""Unique keys: which job holds which key, and for how long."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from jobyard.domain.job import NewJob, UniqueScope
 
 
 @dataclass(slots=True, frozen=True)
-class Holder:
+class KeyHolder:
     job_id: str
     scope: UniqueScope
     until: Instant
 
 
-class Keys:
+class UniqueKeys:
     def __init__(self) -> None:
-        self._holders: dict[tuple[str, str], Holder] = {}
+        self._holders: dict[tuple[str, str], KeyHolder] = {}
 
     def holder(self, job: NewJob, now: Instant) -> str | None:
-        """The id of the job that holds this job's key, itself included."""
+        """Return the id of the job that holds this job's key, which may be the job itself."""
         if job.unique is None:
             return None
         holder = self._holders.get((job.queue, job.unique.key))
@@ -35,10 +35,10 @@ class Keys:
         until = FOREVER
         if unique.scope is UniqueScope.PERIOD:
             until = after(now, unique.period_seconds or 0.0)
-        self._holders[job.queue, unique.key] = Holder(job.id, unique.scope, until)
+        self._holders[job.queue, unique.key] = KeyHolder(job.id, unique.scope, until)
 
     def release(self, job: NewJob) -> None:
-        """The job ended or is gone: only the scope ACTIVE ends with it."""
+        """Release the key of a job that ended or was deleted, if its scope is ACTIVE."""
         if job.unique is None or job.unique.scope is not UniqueScope.ACTIVE:
             return
         holder = self._holders.get((job.queue, job.unique.key))

@@ -1,4 +1,4 @@
-"""Queues and groups in line: who stands where, and the counts that move with every job."""
+"""Queue lines: the order of groups and queues for admission, and their counts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from jobyard.domain.admission import Group, Queue
 from jobyard.domain.job import QueueSettings, State
-from jobyard.stores.memory.entry import Entry
+from jobyard.stores.memory.stored_job import StoredJob
 
 
 @dataclass(slots=True)
 class GroupLine:
     group: Group
-    places: list[tuple[int, int]] = field(default_factory=list)  # due jobs as (-priority, sequence), sorted
+    positions: list[tuple[int, int]] = field(default_factory=list)  # due jobs as (-priority, sequence), sorted
     delayed: int = 0
 
     @property
@@ -45,8 +45,8 @@ class QueueLine:
             self.queue.groups[name] = self.groups[name].group
         return self.groups[name]
 
-    def forget_if_idle(self, name: str | None) -> None:
-        # A claim walks along all groups, so those without work, limit or pause must not pile up.
+    def drop_if_idle(self, name: str | None) -> None:
+        # A claim visits every group, so groups without jobs, limit or pause would make it ever slower.
         if name in self.groups and self.groups[name].is_idle:
             del self.groups[name], self.queue.groups[name]
 
@@ -59,8 +59,8 @@ class QueueLine:
         return self.completed if state is State.COMPLETED else self.failed
 
 
-class Lines:
-    """Every queue's line, and the one counter that all turns come from."""
+class QueueLines:
+    """The lines of all queues, and the counter that numbers their turns."""
 
     def __init__(self) -> None:
         self._queues: dict[str, QueueLine] = {}
@@ -73,53 +73,53 @@ class Lines:
         return self._queues.get(name)
 
     def of(self, name: str) -> QueueLine:
-        """The queue's line; an unknown queue begins with default settings."""
+        """Return the line of the queue, created with default settings if it is unknown."""
         if name not in self._queues:
             self._queues[name] = QueueLine(Queue(name))
         return self._queues[name]
 
-    def fresh_turn(self) -> int:
+    def next_turn(self) -> int:
         self._turn += 1
         return self._turn
 
-    def arrive(self, entry: Entry) -> None:
-        """A due job joins; its group, and its queue, join the end of their lines if they had none."""
-        line = self.of(entry.new.queue)
-        group = line.group(entry.new.group)
+    def arrive(self, stored: StoredJob) -> None:
+        """Add a due job; a group or queue that had none joins the end of its line."""
+        line = self.of(stored.new.queue)
+        group = line.group(stored.new.group)
         if group.group.due == 0:
-            group.group.turn = self.fresh_turn()
+            group.group.turn = self.next_turn()
         if line.due == 0:
-            line.queue.turn = self.fresh_turn()
-        insort(group.places, entry.place)
+            line.queue.turn = self.next_turn()
+        insort(group.positions, stored.position)
         group.group.due += 1
         line.due += 1
 
-    def leave(self, entry: Entry) -> None:
-        line = self.of(entry.new.queue)
-        group = line.group(entry.new.group)
-        del group.places[bisect_left(group.places, entry.place)]
+    def leave(self, stored: StoredJob) -> None:
+        line = self.of(stored.new.queue)
+        group = line.group(stored.new.group)
+        del group.positions[bisect_left(group.positions, stored.position)]
         group.group.due -= 1
         line.due -= 1
 
-    def move(self, entry: Entry, priority: int) -> None:
-        """Another place within the group; the group's own place in line stays."""
-        places = self.of(entry.new.queue).group(entry.new.group).places
-        del places[bisect_left(places, entry.place)]
-        entry.priority = priority
-        insort(places, entry.place)
+    def reprioritise(self, stored: StoredJob, priority: int) -> None:
+        """Move the job within its group; the position of the group in line does not change."""
+        positions = self.of(stored.new.queue).group(stored.new.group).positions
+        del positions[bisect_left(positions, stored.position)]
+        stored.priority = priority
+        insort(positions, stored.position)
 
-    def count_delayed(self, entry: Entry, by: int) -> None:
-        line = self.of(entry.new.queue)
+    def count_delayed(self, stored: StoredJob, by: int) -> None:
+        line = self.of(stored.new.queue)
         line.delayed += by
-        line.group(entry.new.group).delayed += by
+        line.group(stored.new.group).delayed += by
 
-    def count_running(self, entry: Entry, by: int) -> None:
-        line = self.of(entry.new.queue)
+    def count_running(self, stored: StoredJob, by: int) -> None:
+        line = self.of(stored.new.queue)
         line.queue.running += by
-        line.group(entry.new.group).group.running += by
+        line.group(stored.new.group).group.running += by
 
-    def to_the_end(self, entry: Entry) -> None:
-        """After each grant the group goes to the end of its line, and the queue to the end of the queues'."""
-        line = self.of(entry.new.queue)
-        line.group(entry.new.group).group.turn = self.fresh_turn()
-        line.queue.turn = self.fresh_turn()
+    def move_to_end(self, stored: StoredJob) -> None:
+        """Move the group to the end of its queue's line, and the queue to the end of all, after each claimed job."""
+        line = self.of(stored.new.queue)
+        line.group(stored.new.group).group.turn = self.next_turn()
+        line.queue.turn = self.next_turn()

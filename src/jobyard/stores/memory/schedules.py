@@ -1,4 +1,4 @@
-"""The verbs of the clock: due instants, each decided once, and workers that are alive."""
+"""Schedules: armed revisions, ticks that are decided once, worker heartbeats."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from itertools import islice
 import msgspec
 
 from jobyard.domain.instant import Instant, after
-from jobyard.ports.clock import Clock
 from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
 from jobyard.stores._shared.tick_rules import TickBatch
-from jobyard.stores.memory.desk import Desk
-from jobyard.stores.memory.entrance import enter, lacks_room
+from jobyard.stores.memory.connection import MemoryConnection
+from jobyard.stores.memory.insert import exceeded_limit, insert_jobs
 
 
-class TimekeepingVerbs(Desk):
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+class MemorySchedules:
+    def __init__(self, connection: MemoryConnection) -> None:
+        self._connection = connection
         self._armed: dict[str, Armed] = {}
         self._ticks: dict[str, list[TickInfo]] = {}  # of each schedule, oldest first
-        self._beats: dict[str, tuple[Instant, WorkerInfo]] = {}
+        self._heartbeats: dict[str, tuple[Instant, WorkerInfo]] = {}
 
     async def now(self) -> Instant:
-        return self._clock.now()
+        return self._connection.clock.now()
 
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
-        with self._looking() as now:
+        with self._connection.locked() as now:
             present = self._armed.get(schedule)
             if present is None:
                 self._armed[schedule] = Armed(schedule, revision, now if since is None else since)
@@ -38,7 +37,7 @@ class TimekeepingVerbs(Desk):
             return True
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
-        with self._looking():
+        with self._connection.locked():
             present = self._armed.get(schedule)
             if present is None or (revision is not None and present.revision > revision):
                 return False
@@ -47,30 +46,31 @@ class TimekeepingVerbs(Desk):
             return True
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
-        with self._looking():
+        with self._connection.locked():
             names = sorted(name for name in self._armed if after is None or name > after)
             return [self._armed[name] for name in names[:limit]]
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
-        with self._changing() as now:
-            call = TickBatch(
+        with self._connection.changing() as now:
+            jobs = self._connection.jobs
+            batch = TickBatch(
                 self._armed,
-                lambda job: self._shelf.keys.holder(job, now),
-                lambda queue, group, more: lacks_room(self._shelf, queue, group, more) is not None,
+                lambda job: jobs.unique_keys.holder(job, now),
+                lambda queue, group, added: exceeded_limit(jobs, queue, group, added) is not None,
             )
-            answers = [call.decide(tick) for tick in ticks]
-            enter(self._shelf, call.jobs, now)
+            answers = [batch.decide(tick) for tick in ticks]
+            insert_jobs(jobs, batch.jobs, now)
             for tick, decided in zip(ticks, answers, strict=True):
                 if decided.decision is Decision.MADE:
-                    self._remember(tick, decided, now)
+                    self._record(tick, decided, now)
             return answers
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
-        with self._looking():
+        with self._connection.locked():
             newest_first = reversed(self._ticks.get(schedule, []))
             return list(islice((tick for tick in newest_first if before is None or tick.at < before), limit))
 
-    def _remember(self, tick: Tick, decided: Decided, now: Instant) -> None:
+    def _record(self, tick: Tick, decided: Decided, now: Instant) -> None:
         assert decided.verdict is not None
         kept = self._ticks.setdefault(tick.schedule, [])
         kept.append(
@@ -88,15 +88,15 @@ class TimekeepingVerbs(Desk):
         self._armed[tick.schedule] = Armed(tick.schedule, tick.revision, tick.at)
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
-        with self._looking() as now:
+        with self._connection.locked() as now:
             if seconds <= 0:
-                self._beats.pop(worker.id, None)
+                self._heartbeats.pop(worker.id, None)
             else:
-                self._beats[worker.id] = (after(now, seconds), msgspec.structs.replace(worker, seen_at=now))
+                self._heartbeats[worker.id] = (after(now, seconds), msgspec.structs.replace(worker, seen_at=now))
 
     async def workers(self) -> list[WorkerInfo]:
-        with self._looking() as now:
-            return self._live_workers(now)
+        with self._connection.locked() as now:
+            return self.live_workers(now)
 
-    def _live_workers(self, now: Instant) -> list[WorkerInfo]:
-        return [worker for _, (until, worker) in sorted(self._beats.items()) if now < until]
+    def live_workers(self, now: Instant) -> list[WorkerInfo]:
+        return [worker for _, (until, worker) in sorted(self._heartbeats.items()) if now < until]
