@@ -16,22 +16,31 @@ import msgspec
 
 from bench.contender import Outcome
 from bench.yard.starting import PROGRAM, Times
-from jobyard.sandbox.attacks.leftovers import descendants
-from jobyard.sandbox.attacks.own import DidNotStart, own_daemon
-from jobyard.sandbox.attacks.talk import talking
-from jobyard.sandbox.protocol import Finished, Frames, FromDaemon, Output, Run, State, Verdict, frame
+from jobyard.sandbox.attacks.connection import connect
+from jobyard.sandbox.attacks.leaks import descendants
+from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed, private_daemon
+from jobyard.sandbox.protocol import (
+    DaemonMessage,
+    FrameDecoder,
+    Output,
+    RunFinished,
+    RunRequest,
+    RunVerdict,
+    SandboxState,
+    encode_frame,
+)
 
 PAUSE_SECONDS = 0.015  # the pool is full again: what is measured is a run, not its refilling
 WARM_UP = 20
-_decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaemon)
+_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 
 async def best_tier() -> str:
     """What this machine offers, for the heading."""
     try:
-        async with own_daemon() as own, talking(own.socket) as talk:
-            state = await talk.ready()
-    except DidNotStart as error:
+        async with private_daemon() as own, connect(own.socket) as connection:
+            state = await connection.ready()
+    except DaemonStartFailed as error:
         return str(error)
     return f"tier {state.tier}" if state.tier else f"refused: {state.reason}"
 
@@ -42,11 +51,11 @@ class Line:
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(os.fspath(path))
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._ready: list[bytes] = []
         self.state = self._ready_state()
 
-    def next(self) -> FromDaemon:
+    def next(self) -> DaemonMessage:
         while not self._ready:
             data = self._socket.recv(1 << 16)
             assert data, "the daemon closed the connection"
@@ -58,31 +67,34 @@ class Line:
         began = time.perf_counter()
         self._socket.sendall(request)
         first = 0.0
-        while not isinstance(answer := self.next(), Finished):
+        while not isinstance(answer := self.next(), RunFinished):
             assert isinstance(answer, Output), answer
             first = first or time.perf_counter() - began
         ended = time.perf_counter() - began
-        assert (answer.verdict, answer.stdout) == (Verdict.OK, b"1\n"), answer
+        assert (answer.verdict, answer.stdout) == (RunVerdict.OK, b"1\n"), answer
         return first, ended
 
     def run_all(self, runs: int, at_once: int) -> None:
         """So many, with so many always on their way; whoever counts them takes next to nothing of the machine."""
-        requests = (frame(Run(id=number, language="python", source=PROGRAM.encode())) for number in range(1, runs + 1))
+        requests = (
+            encode_frame(RunRequest(id=number, language="python", source=PROGRAM.encode()))
+            for number in range(1, runs + 1)
+        )
         for request in itertools.islice(requests, at_once):
             self._socket.sendall(request)
         for _ in range(runs):
             answer = self.next()
-            assert isinstance(answer, Finished), answer
-            assert (answer.verdict, answer.stdout) == (Verdict.OK, b"1\n"), answer
+            assert isinstance(answer, RunFinished), answer
+            assert (answer.verdict, answer.stdout) == (RunVerdict.OK, b"1\n"), answer
             if request := next(requests, b""):
                 self._socket.sendall(request)
 
     def close(self) -> None:
         self._socket.close()
 
-    def _ready_state(self) -> State:
+    def _ready_state(self) -> SandboxState:
         state = self.next()
-        assert isinstance(state, State), state
+        assert isinstance(state, SandboxState), state
         assert state.tier is not None, state.reason
         return state
 
@@ -91,7 +103,7 @@ class Line:
 def line(*, pool: int | None = None, slots: int | None = None) -> Iterator[tuple[Line, int]]:
     """A daemon of its own and a line to it; its process number."""
     loop = asyncio.new_event_loop()
-    daemon = own_daemon(pool=pool, slots=slots)
+    daemon = private_daemon(pool=pool, slots=slots)
     own = loop.run_until_complete(daemon.__aenter__())
     try:
         loop.run_until_complete(_until_ready(own.socket))
@@ -104,12 +116,12 @@ def line(*, pool: int | None = None, slots: int | None = None) -> Iterator[tuple
 
 
 async def _until_ready(path: Path) -> None:
-    async with talking(path) as talk:
-        await talk.ready()
+    async with connect(path) as connection:
+        await connection.ready()
 
 
 def start(runs: int, *, pool: int | None) -> Outcome:
-    request = frame(Run(id=1, language="python", source=PROGRAM.encode(), stream=True))
+    request = encode_frame(RunRequest(id=1, language="python", source=PROGRAM.encode(), stream=True))
     times = Times()
     with line(pool=pool) as (daemon, pid):
         for _ in range(WARM_UP):

@@ -15,45 +15,45 @@ import httpx2 as httpx
 import msgspec
 import pytest
 from tests.conformance.support import new
-from tests.sandbox.fake import daemon
+from tests.sandbox.fake_daemon import daemon
 from tests.story.up import alive
 from tests.support import eventually
 
 from jobyard import Context, Jobyard
 from jobyard.app import sandbox
 from jobyard.app.health_server import WorkerHealth
-from jobyard.app.sandbox import Sandbox, daemon_command, daemon_environment, give_sandbox, sweep
+from jobyard.app.sandbox import WorkerSandbox, daemon_command, daemon_environment, enable_sandbox, sweep
 from jobyard.cli.sandbox_findings import of_one, of_sandboxes
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError
-from jobyard.executors.sandbox.program import KIND, QUEUE, Order
+from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.operations.health import Health
 from jobyard.operations.sandboxes import Sandboxes, SandboxInfo, tell, told
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Level
-from jobyard.sandbox.protocol import State, Tier
+from jobyard.sandbox.protocol import SandboxState, Tier
 from jobyard.stores.memory import MemoryStore
 
 
 @pytest.fixture
 async def yard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Jobyard]:
-    monkeypatch.setattr(sandbox, "DAEMON", "tests.sandbox.fake")
+    monkeypatch.setattr(sandbox, "DAEMON", "tests.sandbox.fake_daemon")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     yard = Jobyard("memory://")
-    give_sandbox(yard, SandboxSection(enabled=True))
+    enable_sandbox(yard, SandboxSection(enabled=True))
     async with yard:
         yield yard
 
 
-def made(yard: Jobyard) -> Sandbox:
+def made(yard: Jobyard) -> WorkerSandbox:
     assert yard.sandbox is not None
     assert yard.sandbox.made is not None
     return yard.sandbox.made
 
 
 async def output(yard: Jobyard, *lines: str) -> str:
-    private = msgspec.json.encode(Order(language="python", source="\n".join(lines)))
+    private = msgspec.json.encode(Program(language="python", source="\n".join(lines)))
     job = new(kind=KIND, queue=QUEUE, private_payload=private)
     await yard.store.insert([job])
     found: str = msgspec.json.decode(await yard.read.result(job.id, 20))["stdout"]
@@ -120,7 +120,7 @@ async def test_an_interpreter_that_cannot_be_started_is_told_too(
 async def test_programs_are_taken_while_a_daemon_starts_anew(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
     async with daemon(tmp_path) as fake, yard:
-        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+        enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
         async with yard.worker():
             await eventually(lambda: Sandboxes(yard.store).tier_of("python"))
             await fake.stop()
@@ -138,8 +138,8 @@ async def away(yard: Jobyard) -> bool:
 
 async def test_a_sandbox_that_refuses_is_red_and_says_why(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
-    async with daemon(tmp_path, state=State(reason="no namespaces here")) as fake, yard:
-        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+    async with daemon(tmp_path, state=SandboxState(reason="no namespaces here")) as fake, yard:
+        enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
         async with yard.worker():
             await eventually(lambda: made(yard).client.state)
             check = made(yard).check()
@@ -153,15 +153,15 @@ async def test_the_readiness_of_its_worker_says_why(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
-    async with daemon(tmp_path, state=State(reason="no namespaces here")) as fake, yard:
-        give_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
+    async with daemon(tmp_path, state=SandboxState(reason="no namespaces here")) as fake, yard:
+        enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
         health = WorkerHealth(yard, "127.0.0.1", port)
         worker = yard.worker()
         async with health.serving(worker, lambda: False), worker, httpx.AsyncClient() as client:
             await eventually(lambda: made(yard).client.state)
             answer = await client.get(f"http://127.0.0.1:{port}/readyz")
             assert (answer.status_code, "no namespaces here" in answer.json()["reason"]) == (503, True)
-            fake.tell(State(tier=Tier.B, slots=2))
+            fake.tell(SandboxState(tier=Tier.B, slots=2))
             await eventually(lambda: made(yard).check().ok)
             assert (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
 
@@ -186,7 +186,7 @@ async def test_runs_are_kept_for_an_hour_unless_somebody_says_otherwise(yard: Jo
     assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (3600, 1)
     other = Jobyard("memory://")
     other.queue(QUEUE, keep_seconds=7200)
-    give_sandbox(other, SandboxSection(enabled=True), concurrency=8)
+    enable_sandbox(other, SandboxSection(enabled=True), concurrency=8)
     async with other:
         [queue] = [info for info in await other.queues() if info.name == QUEUE]
     # Nobody fills all slots of a worker alone, where nothing else is said.
@@ -200,7 +200,7 @@ def test_a_kind_of_that_name_is_refused() -> None:
     async def execute(ctx: Context) -> None: ...
 
     with pytest.raises(ConfigurationError, match="kind execute"):
-        give_sandbox(yard, SandboxSection(enabled=True))
+        enable_sandbox(yard, SandboxSection(enabled=True))
 
 
 def test_the_daemon_is_told_what_the_configuration_says_and_no_secret() -> None:

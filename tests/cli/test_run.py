@@ -24,7 +24,7 @@ __all__ = ["shop"]
 @pytest.fixture(scope="module")
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("fake") / "sandbox.sock"
-    words = [sys.executable, "-m", "tests.sandbox.fake", "--socket", str(path)]
+    words = [sys.executable, "-m", "tests.sandbox.fake_daemon", "--socket", str(path)]
     with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 20
         while not path.exists():
@@ -103,7 +103,7 @@ def test_what_could_not_be_run_has_an_exit_code_of_its_own(shop: Shop, socket: s
 
 def test_without_a_socket_a_daemon_is_started_for_the_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(sandbox, "DAEMON", "tests.sandbox.fake")
+    monkeypatch.setattr(sandbox, "DAEMON", "tests.sandbox.fake_daemon")
     result = run(shop, "", "program.py")
     assert (result.exit_code, result.stdout) == (0, "hello\n"), result.stderr
     monkeypatch.setattr(sandbox, "DAEMON", "tests.no_such_module")

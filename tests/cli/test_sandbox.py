@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.sandbox.attacking import settings
-from tests.sandbox.machine import offers
+from tests.sandbox.attack_runs import settings
+from tests.sandbox.machine_tiers import offers
 from tests.support import ROOT
 
 from jobyard.cli import cli
-from jobyard.sandbox.attacks.own import own_daemon
+from jobyard.sandbox.attacks.private_daemon import private_daemon
 
 needs_a_sandbox = pytest.mark.skipif(
     not any(offers(setting) for setting in settings() if not setting.as_ordinary and not setting.without),
@@ -34,7 +34,7 @@ def run(*words: str) -> Result:
 def fake(tmp_path: Path) -> Iterator[Path]:
     """A daemon that runs nothing: whatever it answers is not what an attack expects."""
     socket = tmp_path / "fake.sock"
-    words = [sys.executable, "-m", "tests.sandbox.fake", "--socket", str(socket)]
+    words = [sys.executable, "-m", "tests.sandbox.fake_daemon", "--socket", str(socket)]
     with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 20
         while not socket.exists() and time.monotonic() < deadline:
@@ -89,7 +89,7 @@ def test_the_configured_daemon_is_asked(fake: Path, tmp_path: Path, monkeypatch:
 
 
 def test_a_daemon_that_cannot_be_started_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(inspect.unwrap(own_daemon).__kwdefaults__, "command", ("/no/such/python",))
+    monkeypatch.setitem(inspect.unwrap(private_daemon).__kwdefaults__, "command", ("/no/such/python",))
     answer = run("status")
     assert answer.exit_code == 1
     assert "the sandbox daemon cannot be started: No such file or directory: /no/such/python" in answer.output

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.client.support import Site
-from tests.sandbox.fake import daemon
+from tests.sandbox.fake_daemon import daemon
 from tests.support import eventually
 
-from jobyard.app.sandbox import give_sandbox
+from jobyard.app.sandbox import enable_sandbox
 from jobyard.client import BlockingClient, Client, ExecuteBatchRequest, ExecuteRequest
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import BadInput, JobNotFound, StoreUnavailable
@@ -22,7 +22,7 @@ from jobyard.operations.sandboxes import Sandboxes
 async def sandboxed(here: Site, tmp_path: Path) -> AsyncIterator[Site]:
     """A worker with a sandbox beside the server."""
     async with daemon(tmp_path) as fake:
-        give_sandbox(here.yard, SandboxSection(enabled=True, socket=fake.path))
+        enable_sandbox(here.yard, SandboxSection(enabled=True, socket=fake.path))
         async with here.yard.worker():
             await eventually(lambda: Sandboxes(here.yard.store).tier_of("python"))
             yield here

@@ -9,25 +9,25 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from jobyard.sandbox.attacks.own import Own, own_daemon
-from jobyard.sandbox.attacks.talk import Talk, talking
+from jobyard.sandbox.attacks.connection import DaemonConnection, connect
+from jobyard.sandbox.attacks.private_daemon import PrivateDaemon, private_daemon
 
 SLOTS = (os.cpu_count() or 1) + 1  # one more than there is room for
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Own]:
+def daemon() -> Iterator[PrivateDaemon]:
     loop, stack = asyncio.new_event_loop(), AsyncExitStack()
     try:
-        yield loop.run_until_complete(stack.enter_async_context(own_daemon(slots=SLOTS)))
+        yield loop.run_until_complete(stack.enter_async_context(private_daemon(slots=SLOTS)))
     finally:
         loop.run_until_complete(stack.aclose())
         loop.close()
 
 
 @pytest.fixture
-async def talk(daemon: Own) -> AsyncIterator[Talk]:
-    async with talking(daemon.socket) as made:
+async def connection(daemon: PrivateDaemon) -> AsyncIterator[DaemonConnection]:
+    async with connect(daemon.socket) as made:
         state = await made.ready()
         if state.tier is None:
             pytest.skip(f"no sandbox here: {state.reason}")

@@ -7,8 +7,8 @@ import base64
 import pytest
 
 from jobyard.executors.sandbox.result import run_result
-from jobyard.sandbox.attacks.talk import Talk
-from jobyard.sandbox.protocol import Finished, Limits, Run, Verdict
+from jobyard.sandbox.attacks.connection import DaemonConnection
+from jobyard.sandbox.protocol import Limits, RunFinished, RunRequest, RunVerdict
 
 MEGABYTE = 1 << 20
 TOUCH = """\
@@ -24,46 +24,46 @@ for number in range(1, 1025):
 ROUNDS = 8
 
 
-async def run(talk: Talk, source: str, limits: Limits, *args: str) -> Finished:
-    answer = await talk.run(Run(id=0, language="python", source=source.encode(), limits=limits, args=args))
-    assert isinstance(answer, Finished), answer
+async def run(connection: DaemonConnection, source: str, limits: Limits, *args: str) -> RunFinished:
+    answer = await connection.run(RunRequest(id=0, language="python", source=source.encode(), limits=limits, args=args))
+    assert isinstance(answer, RunFinished), answer
     return answer
 
 
-def needs_groups(seen: Finished) -> None:
+def needs_groups(seen: RunFinished) -> None:
     if seen.memory_source != "cgroup":
         pytest.skip(f"no control group of its own in tier {seen.tier}: memory is held by address space here")
 
 
 @pytest.mark.parametrize("limit", [32, 64, 128, 256])
-async def test_memory_ends_within_a_megabyte_of_its_limit(limit: int, talk: Talk) -> None:
-    seen = await run(talk, TOUCH, Limits(memory_mb=limit), "1000")
+async def test_memory_ends_within_a_megabyte_of_its_limit(limit: int, connection: DaemonConnection) -> None:
+    seen = await run(connection, TOUCH, Limits(memory_mb=limit), "1000")
     needs_groups(seen)
-    assert seen.verdict is Verdict.MEMORY_LIMIT
+    assert seen.verdict is RunVerdict.MEMORY_LIMIT
     assert seen.memory_peak_bytes is not None
     assert limit * MEGABYTE - MEGABYTE <= seen.memory_peak_bytes <= limit * MEGABYTE
     # What the interpreter itself takes for a program counts too, and is about one.
     assert limit - 4 <= int(seen.stdout.split()[-1]) < limit
 
 
-async def test_memory_is_told_as_it_was_used(talk: Talk) -> None:
-    nothing = await run(talk, "pass", Limits())
+async def test_memory_is_told_as_it_was_used(connection: DaemonConnection) -> None:
+    nothing = await run(connection, "pass", Limits())
     needs_groups(nothing)
-    fifty = await run(talk, TOUCH, Limits(), "50")
+    fifty = await run(connection, TOUCH, Limits(), "50")
     assert nothing.memory_peak_bytes is not None
     assert fifty.memory_peak_bytes is not None
-    assert fifty.verdict is Verdict.OK
+    assert fifty.verdict is RunVerdict.OK
     assert abs(fifty.memory_peak_bytes - nothing.memory_peak_bytes - 50 * MEGABYTE) < 2 * MEGABYTE
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3])
 @pytest.mark.parametrize("source", ["import time\ntime.sleep(60)", "while True:\n    pass"], ids=["asleep", "busy"])
-async def test_the_wall_limit_is_met_to_5_ms(source: str, seconds: float, talk: Talk) -> None:
+async def test_the_wall_limit_is_met_to_5_ms(source: str, seconds: float, connection: DaemonConnection) -> None:
     """By the best of some: others are at work on the machine, too."""
     over = []
     for _ in range(ROUNDS):
-        seen = await run(talk, source, Limits(time_seconds=seconds))
-        assert seen.verdict is Verdict.TIME_LIMIT
+        seen = await run(connection, source, Limits(time_seconds=seconds))
+        assert seen.verdict is RunVerdict.TIME_LIMIT
         over.append(seen.execution_time_ms - seconds * 1000)
         if 0 <= over[-1] <= 5:
             break
@@ -71,38 +71,38 @@ async def test_the_wall_limit_is_met_to_5_ms(source: str, seconds: float, talk: 
     assert min(over) <= 5, over
 
 
-async def test_processor_time_is_a_limit_of_its_own(talk: Talk) -> None:
-    seen = await run(talk, "while True:\n    pass", Limits(time_seconds=5, cpu_seconds=0.2))
-    assert seen.verdict is Verdict.CPU_LIMIT
+async def test_processor_time_is_a_limit_of_its_own(connection: DaemonConnection) -> None:
+    seen = await run(connection, "while True:\n    pass", Limits(time_seconds=5, cpu_seconds=0.2))
+    assert seen.verdict is RunVerdict.CPU_LIMIT
     assert seen.cpu_time_ms is not None
     assert 200 <= seen.cpu_time_ms < 400
 
 
-async def test_sleeping_costs_no_processor_time(talk: Talk) -> None:
-    seen = await run(talk, "import time\ntime.sleep(0.4)", Limits(time_seconds=2, cpu_seconds=0.2))
-    assert seen.verdict is Verdict.OK
+async def test_sleeping_costs_no_processor_time(connection: DaemonConnection) -> None:
+    seen = await run(connection, "import time\ntime.sleep(0.4)", Limits(time_seconds=2, cpu_seconds=0.2))
+    assert seen.verdict is RunVerdict.OK
     assert seen.execution_time_ms >= 400
     assert seen.cpu_time_ms is None or seen.cpu_time_ms < 100
 
 
 @pytest.mark.parametrize("count", [1, 999, 1000, 1001, 65_536, 65_537, 200_000])
 @pytest.mark.parametrize("fd", [1, 2])
-async def test_output_is_cut_at_the_byte(count: int, fd: int, talk: Talk) -> None:
+async def test_output_is_cut_at_the_byte(count: int, fd: int, connection: DaemonConnection) -> None:
     source = (
         f"import os\ndata = bytes(i % 101 for i in range({count}))\nwhile data:\n    data = data[os.write({fd}, data):]"
     )
     for limit in (1000, 65_536):
-        seen = await run(talk, source, Limits(output_bytes=limit))
+        seen = await run(connection, source, Limits(output_bytes=limit))
         told = seen.stdout if fd == 1 else seen.stderr
         is_cut = seen.stdout_truncated if fd == 1 else seen.stderr_truncated
         assert told == bytes(i % 101 for i in range(min(count, limit)))
         assert is_cut == (count > limit)
-        assert (seen.verdict is Verdict.OUTPUT_LIMIT) == (count > limit)
+        assert (seen.verdict is RunVerdict.OUTPUT_LIMIT) == (count > limit)
 
 
 @pytest.mark.parametrize("character", ["a", "é", "€", "😀"])
 @pytest.mark.parametrize("limit", [1000, 1001, 1002, 1003])
-async def test_no_character_is_cut_in_two(character: str, limit: int, talk: Talk) -> None:
+async def test_no_character_is_cut_in_two(character: str, limit: int, connection: DaemonConnection) -> None:
     """Written byte by byte and in one piece; what comes after the cut is not told, and the text form is whole."""
     size = len(character.encode())
     for step in (1, 100_000):
@@ -111,7 +111,7 @@ async def test_no_character_is_cut_in_two(character: str, limit: int, talk: Talk
             f"while data:\n    data = data[os.write(1, data[:{step}]):]\n"
             "for _ in range(100):\n    os.write(1, b'later')"
         )
-        seen = await run(talk, source, Limits(output_bytes=limit))
+        seen = await run(connection, source, Limits(output_bytes=limit))
         told = run_result(seen)
         whole = (character * 600 + "later" * 100).encode()[:limit].decode(errors="ignore")
         assert told["stdout"] == whole
@@ -120,7 +120,7 @@ async def test_no_character_is_cut_in_two(character: str, limit: int, talk: Talk
         assert limit - size < len(seen.stdout) <= limit
 
 
-async def test_bytes_that_are_no_text_are_kept(talk: Talk) -> None:
-    seen = await run(talk, "import os\nos.write(1, bytes(range(256)))", Limits())
+async def test_bytes_that_are_no_text_are_kept(connection: DaemonConnection) -> None:
+    seen = await run(connection, "import os\nos.write(1, bytes(range(256)))", Limits())
     assert seen.stdout == bytes(range(256))
     assert base64.b64decode(run_result(seen)["stdout_base64"]) == bytes(range(256))

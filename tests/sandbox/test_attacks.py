@@ -8,14 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.sandbox.attacking import Playing, Setting, settings
-from tests.sandbox.machine import offers
+from tests.sandbox.attack_runs import Playing, Setting, settings
+from tests.sandbox.machine_tiers import offers
 from tests.support import python
 
-from jobyard.sandbox.attacks.__main__ import Played
+from jobyard.sandbox.attacks.__main__ import SelftestReport
 from jobyard.sandbox.attacks.attack import Attack, Layer
 from jobyard.sandbox.attacks.catalogue import ATTACKS
-from jobyard.sandbox.attacks.play import chosen
+from jobyard.sandbox.attacks.runner import select
 from jobyard.sandbox.protocol import Tier
 
 
@@ -45,7 +45,7 @@ def test_the_list_is_whole() -> None:
     numbers = [attack.number for attack in ATTACKS]
     assert len(set(numbers)) == len(numbers)
     assert set(range(1, 71)) <= set(numbers)
-    items = chosen([])
+    items = select([])
     assert len({item.number for item in items}) == len(items)
 
 
@@ -68,7 +68,7 @@ def test_tier_b_without_groups_does_without_no_layer() -> None:
         answer = python(
             "-m", "jobyard.sandbox.attacks", "--tier", "B", "--without", layer, "--only", "49", cwd=Path("/")
         )
-        played = msgspec.json.decode(answer.stdout, type=Played)
+        played = msgspec.json.decode(answer.stdout, type=SelftestReport)
         assert played.reports == [], layer
         assert played.refusal.startswith("B: ")
 

@@ -7,45 +7,45 @@ from pathlib import Path
 
 import pytest
 
-from jobyard.sandbox.daemon import canaries, cgroups, languages, tiers
-from jobyard.sandbox.daemon.place import Place
-from jobyard.sandbox.daemon.sandbox import Options, Sandbox
-from jobyard.sandbox.protocol import Fault, Refused, Run, Tier
+from jobyard.sandbox.daemon import canaries, cgroup_discovery, languages, tiers
+from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
+from jobyard.sandbox.daemon.tier_runtime import TierRuntime
+from jobyard.sandbox.protocol import Fault, RunRejected, RunRequest, Tier
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="the tiers are tried as root")
 
 
 async def test_without_its_filter_a_tier_is_refused() -> None:
-    groups, why = cgroups.find()
+    groups, why = cgroup_discovery.find()
     if groups is None:
         pytest.skip(why)
-    place = Place(Tier.A, languages.load(), groups, pool=0, without=["seccomp"])
+    runtime = TierRuntime(Tier.A, languages.load(), groups, pool=0, without=["seccomp"])
     try:
-        await place.open()
-        with pytest.raises(canaries.Escaped, match="make a namespace"):
-            await canaries.release(place)
+        await runtime.open()
+        with pytest.raises(canaries.CanaryEscaped, match="make a namespace"):
+            await canaries.release(runtime)
     finally:
-        await place.close()
+        await runtime.close()
 
 
 async def test_no_tier_is_a_reason_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "find", lambda: (None, "none today"))
-    with pytest.raises(tiers.NoTier) as refusal:
+    monkeypatch.setattr(cgroup_discovery, "find", lambda: (None, "none today"))
+    with pytest.raises(tiers.TierUnavailable) as refusal:
         await tiers.choose(languages.load(), Tier.A, None)
     assert "A: no control groups: none today" in str(refusal.value)
     assert "B: below the least tier asked for, A" in str(refusal.value)
 
 
 async def test_a_daemon_without_a_tier_says_why_and_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "find", lambda: (None, "none today"))
-    sandbox = Sandbox(Options(min_tier=Tier.A))
+    monkeypatch.setattr(cgroup_discovery, "find", lambda: (None, "none today"))
+    sandbox = SandboxDaemon(DaemonOptions(min_tier=Tier.A))
     await sandbox.start()
     try:
         state = sandbox.state()
         assert (state.tier, state.languages) == (None, ())
         assert "none today" in state.reason
-        answer = await sandbox.run(Run(id=3, language="python", source=b"print(1)"))
-        assert isinstance(answer, Refused)
+        answer = await sandbox.run(RunRequest(id=3, language="python", source=b"print(1)"))
+        assert isinstance(answer, RunRejected)
         assert (answer.fault, answer.id) == (Fault.SANDBOX_UNAVAILABLE, 3)
         assert "none today" in answer.message
     finally:
@@ -74,7 +74,7 @@ absent:
   self_test: {source: "", stdout: ""}
 """
     )
-    sandbox = Sandbox(Options(min_tier=Tier.C, languages=path, pool=0))
+    sandbox = SandboxDaemon(DaemonOptions(min_tier=Tier.C, languages=path, pool=0))
     await sandbox.start()
     try:
         state = sandbox.state()
@@ -82,8 +82,8 @@ absent:
         assert state.languages[0].version.startswith("Python 3")
         assert "OK" in state.missing["wrong"]
         assert "not installed" in state.missing["absent"] or "Python only" in state.missing["absent"]
-        answer = await sandbox.run(Run(id=1, language="wrong", source=b""))
-        assert isinstance(answer, Refused)
+        answer = await sandbox.run(RunRequest(id=1, language="wrong", source=b""))
+        assert isinstance(answer, RunRejected)
         assert answer.fault is Fault.UNKNOWN_LANGUAGE
     finally:
         await sandbox.stop()

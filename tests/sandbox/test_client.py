@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.fake import FakeDaemon, daemon
+from tests.sandbox.fake_daemon import FakeDaemon, daemon
 from tests.support import eventually
 
-from jobyard.executors.sandbox.client import STARTING, Client, RunRefused
-from jobyard.sandbox.protocol import Fault, Limits, Run, State, Tier, Verdict, frame
+from jobyard.executors.sandbox.client import STARTING, SandboxClient, SandboxFault
+from jobyard.sandbox.protocol import Fault, Limits, RunRequest, RunVerdict, SandboxState, Tier, encode_frame
 
 
-def program(*lines: str, **given: Any) -> Run:
-    return Run(id=0, language="python", source="\n".join(lines).encode(), **given)
+def program(*lines: str, **given: Any) -> RunRequest:
+    return RunRequest(id=0, language="python", source="\n".join(lines).encode(), **given)
 
 
 @asynccontextmanager
-async def connected(path: str, patience: float = 5.0) -> AsyncIterator[Client]:
-    client = Client(path, patience_seconds=patience)
+async def connected(path: str, patience: float = 5.0) -> AsyncIterator[SandboxClient]:
+    client = SandboxClient(path, patience_seconds=patience)
     await client.start()
     try:
         yield client
@@ -39,7 +39,7 @@ async def fake(tmp_path: Path) -> AsyncIterator[FakeDaemon]:
 async def test_a_run_is_answered(fake: FakeDaemon) -> None:
     async with connected(fake.path) as client:
         finished = await client.run(program("out hello", "cat", stdin=b"input"))
-        assert (finished.verdict, finished.exit_code, finished.stdout) == (Verdict.OK, 0, b"hello\ninput")
+        assert (finished.verdict, finished.exit_code, finished.stdout) == (RunVerdict.OK, 0, b"hello\ninput")
         assert (await client.known()).tier is Tier.A
 
 
@@ -65,7 +65,7 @@ async def test_output_comes_while_it_runs(fake: FakeDaemon) -> None:
 
 async def test_a_fault_of_the_platform_is_no_result(fake: FakeDaemon) -> None:
     async with connected(fake.path) as client:
-        with pytest.raises(RunRefused) as refused:
+        with pytest.raises(SandboxFault) as refused:
             await client.run(program("refuse SPAWN_FAILED"))
         assert (refused.value.fault, refused.value.message) == (Fault.SPAWN_FAILED, "as asked for")
 
@@ -88,7 +88,7 @@ async def test_whoever_waits_is_told_that_the_daemon_is_gone_and_the_next_run_go
         run = asyncio.ensure_future(client.run(program("sleep 30", limits=Limits(time_seconds=30))))
         await eventually(lambda: fake.running)
         await fake.stop()
-        with pytest.raises(RunRefused) as lost:
+        with pytest.raises(SandboxFault) as lost:
             await run
         assert lost.value.fault is Fault.SUPERVISOR_LOST
         waiting = asyncio.ensure_future(client.run(program("out again")))
@@ -100,23 +100,26 @@ async def test_whoever_waits_is_told_that_the_daemon_is_gone_and_the_next_run_go
 
 async def test_a_daemon_that_never_comes_is_unavailable(tmp_path: Path) -> None:
     async with connected(str(tmp_path / "none.sock"), patience=0.2) as client:
-        with pytest.raises(RunRefused, match="SANDBOX_UNAVAILABLE: Nobody answers at its socket"):
+        with pytest.raises(SandboxFault, match="SANDBOX_UNAVAILABLE: Nobody answers at its socket"):
             await client.run(program("out x"))
 
 
 async def test_one_that_refuses_says_why_at_once(tmp_path: Path) -> None:
-    async with daemon(tmp_path, state=State(reason="no namespaces here")) as fake, connected(fake.path) as client:
-        with pytest.raises(RunRefused, match="SANDBOX_UNAVAILABLE: no namespaces here"):
+    async with (
+        daemon(tmp_path, state=SandboxState(reason="no namespaces here")) as fake,
+        connected(fake.path) as client,
+    ):
+        with pytest.raises(SandboxFault, match="SANDBOX_UNAVAILABLE: no namespaces here"):
             await client.run(program("out x"))
         assert fake.runs == []
 
 
 async def test_one_that_starts_is_waited_for(tmp_path: Path) -> None:
-    async with daemon(tmp_path, state=State(reason=STARTING)) as fake, connected(fake.path) as client:
+    async with daemon(tmp_path, state=SandboxState(reason=STARTING)) as fake, connected(fake.path) as client:
         run = asyncio.ensure_future(client.run(program("out x")))
         await asyncio.sleep(0.1)
         assert fake.runs == []
-        fake.tell(State(tier=Tier.B, slots=1))
+        fake.tell(SandboxState(tier=Tier.B, slots=1))
         assert (await run).stdout == b"x\n"
 
 
@@ -126,7 +129,7 @@ async def test_it_can_be_asked_how_it_is(fake: FakeDaemon) -> None:
         assert [language.name for language in (await client.ask()).languages] == ["python", "c"]
 
 
-@pytest.mark.parametrize("said", [b"\xff" * 40, frame(State(version=99)), b"\x00\x00\x00\x02\xc1\xc1"])
+@pytest.mark.parametrize("said", [b"\xff" * 40, encode_frame(SandboxState(version=99)), b"\x00\x00\x00\x02\xc1\xc1"])
 async def test_a_stranger_at_the_socket_breaks_nothing(tmp_path: Path, said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
@@ -135,7 +138,7 @@ async def test_a_stranger_at_the_socket_breaks_nothing(tmp_path: Path, said: byt
 
     server = await asyncio.start_unix_server(serve, tmp_path / "sandbox.sock")
     async with connected(str(tmp_path / "sandbox.sock"), patience=0.3) as client:
-        with pytest.raises(RunRefused, match="SANDBOX_UNAVAILABLE"):
+        with pytest.raises(SandboxFault, match="SANDBOX_UNAVAILABLE"):
             await client.run(program("out x"))
         assert "does not speak as this worker does" in client.reason
     server.close()

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.conformance.support import new
-from tests.sandbox.fake import FakeDaemon, daemon
+from tests.sandbox.fake_daemon import FakeDaemon, daemon
 from tests.support import eventually
 
 from jobyard import Context, Jobyard, State
@@ -20,16 +20,16 @@ from jobyard.domain.job import Job
 from jobyard.errors import BadInput
 from jobyard.executors.by_kind import ExecutorByKind
 from jobyard.executors.python.executor import PythonExecutor
-from jobyard.executors.sandbox.bounds import LEAST, MOST, Bounds, check
-from jobyard.executors.sandbox.client import Client
+from jobyard.executors.sandbox.bounds import MAXIMUMS, MINIMUMS, Bounds, check
+from jobyard.executors.sandbox.client import SandboxClient
 from jobyard.executors.sandbox.executor import SandboxExecutor
-from jobyard.executors.sandbox.live_output import FOLLOWERS, OUTPUT, Live, Tap, unpack
-from jobyard.executors.sandbox.program import KIND, QUEUE, Order
+from jobyard.executors.sandbox.live_output import FOLLOWERS, OUTPUT, LiveOutput, OutputBuffer, unpack
+from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.executors.sandbox.result import _output, as_json
 from jobyard.observability.logs import LogObserver
 from jobyard.ports.admin_store import Action
 from jobyard.ports.clock import SystemClock
-from jobyard.sandbox.daemon.requests import problem
+from jobyard.sandbox.daemon.validation import problem
 from jobyard.sandbox.protocol import File, Limits
 from jobyard.stores.memory import MemoryStore
 from jobyard.worker.worker import Worker
@@ -39,18 +39,18 @@ class Scene:
     def __init__(self, yard: Jobyard, worker: Worker, fake: FakeDaemon, executor: SandboxExecutor) -> None:
         self.yard, self.worker, self.fake, self.executor = yard, worker, fake, executor
 
-    async def submit(self, order: Order | bytes | None, **options: Any) -> str:
-        private = msgspec.json.encode(order) if isinstance(order, Order) else order
+    async def submit(self, program: Program | bytes | None, **options: Any) -> str:
+        private = msgspec.json.encode(program) if isinstance(program, Program) else program
         job = new(kind=KIND, queue=QUEUE, private_payload=private, **options)
         await self.yard.store.insert([job])
         return job.id
 
-    async def end(self, order: Order | bytes | None, **options: Any) -> Job:
-        return await self.yard.read.end(await self.submit(order, **options), 10)
+    async def end(self, program: Program | bytes | None, **options: Any) -> Job:
+        return await self.yard.read.end(await self.submit(program, **options), 10)
 
 
-def order(*lines: str, **given: Any) -> Order:
-    return Order(language="python", source="\n".join(lines), **given)
+def program(*lines: str, **given: Any) -> Program:
+    return Program(language="python", source="\n".join(lines), **given)
 
 
 def result(job: Job) -> dict[str, Any]:
@@ -70,10 +70,10 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 async def opened(fake: FakeDaemon, patience: float = 2.0) -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     yard = Jobyard(store=store)
-    client = Client(fake.path, patience_seconds=patience)
+    client = SandboxClient(fake.path, patience_seconds=patience)
     async with yard:
         await client.start()
-        live = Live(store)
+        live = LiveOutput(store)
         executor = SandboxExecutor(client, Bounds(), live)
         worker = Worker(
             store, ExecutorByKind({KIND: executor}, PythonExecutor(yard.kinds)), LogObserver(), concurrency=4
@@ -85,7 +85,7 @@ async def opened(fake: FakeDaemon, patience: float = 2.0) -> AsyncIterator[Scene
 
 
 async def test_what_a_result_holds(scene: Scene) -> None:
-    job = await scene.end(order("out hello", "err oops", "exit 3"))
+    job = await scene.end(program("out hello", "err oops", "exit 3"))
     found = result(job)
     assert {name: found[name] for name in ("stdout", "stderr", "exit_code", "verdict", "signal", "tier")} == {
         "stdout": "hello\n",
@@ -101,17 +101,17 @@ async def test_what_a_result_holds(scene: Scene) -> None:
 
 
 async def test_limits_that_are_hit_are_results_and_keep_what_was_written(scene: Scene) -> None:
-    slow = result(await scene.end(order("out begun", "sleep 30", limits=Limits(time_seconds=0.05))))
+    slow = result(await scene.end(program("out begun", "sleep 30", limits=Limits(time_seconds=0.05))))
     assert (slow["verdict"], slow["stdout"], slow["exit_code"]) == ("TIME_LIMIT", "begun\n", 137)
-    loud = result(await scene.end(order("out 0123456789", limits=Limits(output_bytes=4))))
+    loud = result(await scene.end(program("out 0123456789", limits=Limits(output_bytes=4))))
     assert (loud["verdict"], loud["stdout"]) == ("OUTPUT_LIMIT", "0123")
     assert loud["truncated"] == {"stdout": True, "stderr": False}
-    dead = result(await scene.end(order("die 11")))
+    dead = result(await scene.end(program("die 11")))
     assert (dead["verdict"], dead["signal"], dead["exit_code"]) == ("SIGNALED", 11, 139)
 
 
 async def test_bytes_that_are_no_text_are_there_twice(scene: Scene) -> None:
-    found = result(await scene.end(order("bytes 61ff00")))
+    found = result(await scene.end(program("bytes 61ff00")))
     assert (found["stdout"], base64.b64decode(found["stdout_base64"])) == ("a\ufffd\x00", b"a\xff\x00")
     assert "stderr_base64" not in found
 
@@ -127,14 +127,16 @@ def test_what_is_no_text_at_all_is_not_made_longer_than_it_must_be(byte: bytes) 
 
 
 async def test_a_cut_is_never_inside_a_character(scene: Scene) -> None:
-    found = result(await scene.end(order("out ééé", limits=Limits(output_bytes=3))))
+    found = result(await scene.end(program("out ééé", limits=Limits(output_bytes=3))))
     assert (found["stdout"], found["truncated"]["stdout"]) == ("é", True)
     assert "stdout_base64" not in found
 
 
 async def test_input_arguments_and_files_arrive_and_files_come_back(scene: Scene) -> None:
     files = (File(name="data/a.txt", data=b"\x00\xff"),)
-    given = order("cat", "args", "files", "keep", inputs=(b"\xff",), args=("a", "b c"), files=files, collect=("o.txt",))
+    given = program(
+        "cat", "args", "files", "keep", inputs=(b"\xff",), args=("a", "b c"), files=files, collect=("o.txt",)
+    )
     found = result(await scene.end(given))
     assert base64.b64decode(found["stdout_base64"]) == b"\xffa b cdata/a.txt=\x00\xff"
     assert found["files"] == [{"name": "o.txt", "size": 4, "content": "kept"}]
@@ -142,7 +144,7 @@ async def test_input_arguments_and_files_arrive_and_files_come_back(scene: Scene
 
 async def test_files_that_do_not_fit_into_a_result_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scene.executor, "_bounds", Bounds(max_file_bytes=9))
-    found = result(await scene.end(order("keep", collect=("a", "b", "c"))))
+    found = result(await scene.end(program("keep", collect=("a", "b", "c"))))
     assert [file["name"] for file in found["files"]] == ["a", "b"]
     assert found["notes"] == ["c has 4 bytes and is left out: 9 are brought back at most"]
 
@@ -153,7 +155,7 @@ async def test_python_kinds_run_on_the_same_worker(scene: Scene) -> None:
         return 2 * n
 
     handle = await double.enqueue(21)
-    assert result(await scene.end(order("out x")))["stdout"] == "x\n"
+    assert result(await scene.end(program("out x")))["stdout"] == "x\n"
     assert await handle.result(5) == 42
 
 
@@ -161,14 +163,14 @@ async def test_a_fault_is_tried_again_and_in_the_end_is_the_reason(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.executor.RETRY_SOON_SECONDS", 0.01)
-    job = await scene.end(order("refuse SPAWN_FAILED"))
+    job = await scene.end(program("refuse SPAWN_FAILED"))
     assert (job.state, job.attempt, job.reason) == (State.FAILED, 3, "SPAWN_FAILED: as asked for")
     assert [error.type for error in job.errors] == ["SPAWN_FAILED"] * 3
     assert len(scene.fake.runs) == 3
 
 
 async def test_a_daemon_that_dies_in_the_middle_costs_an_attempt_not_the_job(scene: Scene) -> None:
-    job_id = await scene.submit(order("out once", "sleep 0.3"))
+    job_id = await scene.submit(program("out once", "sleep 0.3"))
     await eventually(lambda: scene.fake.running)
     await scene.fake.stop()
     await scene.fake.start()
@@ -178,7 +180,7 @@ async def test_a_daemon_that_dies_in_the_middle_costs_an_attempt_not_the_job(sce
 
 
 async def test_a_cancelled_job_kills_its_run(scene: Scene) -> None:
-    job_id = await scene.submit(order("sleep 30", limits=Limits(time_seconds=30)))
+    job_id = await scene.submit(program("sleep 30", limits=Limits(time_seconds=30)))
     await eventually(lambda: scene.fake.running)
     await scene.yard.operate.one(Action.CANCEL, job_id, reason="enough")
     job = await scene.yard.read.end(job_id, 5)
@@ -186,7 +188,7 @@ async def test_a_cancelled_job_kills_its_run(scene: Scene) -> None:
 
 
 async def test_a_worker_that_stops_hands_the_job_back_and_leaves_no_run(scene: Scene) -> None:
-    job_id = await scene.submit(order("sleep 30", limits=Limits(time_seconds=30)))
+    job_id = await scene.submit(program("sleep 30", limits=Limits(time_seconds=30)))
     await eventually(lambda: scene.fake.running)
     await scene.worker.stop(0)
     job = await scene.yard.get(job_id)
@@ -194,13 +196,13 @@ async def test_a_worker_that_stops_hands_the_job_back_and_leaves_no_run(scene: S
 
 
 async def test_a_batch_runs_in_order_in_one_slot(scene: Scene) -> None:
-    found = result(await scene.end(order("cat", inputs=(b"a", b"b", b"c"), is_batch=True)))
+    found = result(await scene.end(program("cat", inputs=(b"a", b"b", b"c"), is_batch=True)))
     assert [(each["index"], each["stdout"]) for each in found["results"]] == [(0, "a"), (1, "b"), (2, "c")]
     assert scene.fake.most == 1
 
 
 async def test_what_does_not_compile_is_not_tried_with_every_input(scene: Scene) -> None:
-    found = result(await scene.end(order("compile 1", inputs=(b"a", b"b"), is_batch=True)))
+    found = result(await scene.end(program("compile 1", inputs=(b"a", b"b"), is_batch=True)))
     assert [each["verdict"] for each in found["results"]] == ["COMPILE_ERROR"] * 2
     assert found["results"][1]["compile"]["exit_code"] == 1
     assert len(scene.fake.runs) == 1
@@ -208,14 +210,14 @@ async def test_what_does_not_compile_is_not_tried_with_every_input(scene: Scene)
 
 async def test_a_batch_as_a_whole_has_a_limit_of_its_own(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.executor.MAX_BATCH_OUTPUT_BYTES", 5)
-    found = result(await scene.end(order("cat", inputs=(b"abc", b"def"), is_batch=True)))
+    found = result(await scene.end(program("cat", inputs=(b"abc", b"def"), is_batch=True)))
     assert [each["stdout"] for each in found["results"]] == ["abc", ""]
     assert found["results"][1]["truncated"] == {"stdout": True, "stderr": True}
     assert "left out" in found["results"][1]["notes"][0]
 
 
 @pytest.mark.parametrize(
-    "private", [None, b"{}", b"[", msgspec.json.encode(order("x", limits=Limits(time_seconds=1e9)))]
+    "private", [None, b"{}", b"[", msgspec.json.encode(program("x", limits=Limits(time_seconds=1e9)))]
 )
 async def test_what_cannot_be_run_fails_once_and_shows_nothing_of_it(scene: Scene, private: bytes | None) -> None:
     job = await scene.end(private)
@@ -225,7 +227,7 @@ async def test_what_cannot_be_run_fails_once_and_shows_nothing_of_it(scene: Scen
 async def test_output_is_passed_on_only_while_somebody_follows(scene: Scene) -> None:
     store = scene.yard.store
     lines = ("out early", "sleep 0.4", "out late", "sleep 0.3")
-    alone, followed = await scene.submit(order(*lines)), await scene.submit(order(*lines))
+    alone, followed = await scene.submit(program(*lines)), await scene.submit(program(*lines))
     await store.put(FOLLOWERS, followed, b"", expire_seconds=10)
     records = await eventually(lambda: store.fetch_all(OUTPUT))
     assert [record.key.partition(".")[0] for record in records] == [followed]
@@ -241,7 +243,7 @@ async def test_of_many_that_write_those_who_are_followed_are_found(monkeypatch: 
     monkeypatch.setattr("jobyard.executors.sandbox.live_output.FEW", 3)
     store = MemoryStore(SystemClock())
     await store.open()
-    live = Live(store)
+    live = LiveOutput(store)
     for number in range(9):
         live.open(f"job{number}", 1, 0, 60).feed(1, b"x")
         await store.put(FOLLOWERS, f"another{number}", b"")
@@ -254,7 +256,7 @@ async def test_of_many_that_write_those_who_are_followed_are_found(monkeypatch: 
 
 
 def test_output_is_told_once_in_order_and_in_bounded_pieces() -> None:
-    tap = Tap("job", 1, 0, 60)
+    tap = OutputBuffer("job", 1, 0, 60)
     assert (tap.next(), tap.has_news) == ((), False)
     tap.feed(1, b"a")
     tap.feed(1, b"b")
@@ -287,13 +289,13 @@ BAD_NAMES = [
 def test_names_that_are_refused(name: str) -> None:
     for given in ({"files": (File(name=name, data=b""),)}, {"collect": (name,)}):
         with pytest.raises(BadInput, match=r"^(files|collect)\.0"):
-            check(order("x", **given), Bounds())
+            check(program("x", **given), Bounds())
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("a/b", "a"), tuple(map(str, range(40)))])
 def test_names_that_do_not_fit_together(names: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="files"):
-        check(order("x", files=tuple(File(name=name, data=b"") for name in names)), Bounds())
+        check(program("x", files=tuple(File(name=name, data=b"") for name in names)), Bounds())
 
 
 @pytest.mark.parametrize(
@@ -322,27 +324,27 @@ def test_names_that_do_not_fit_together(names: tuple[str, ...]) -> None:
 )
 def test_what_is_out_of_bounds(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
-        check(order("x", **given), Bounds())
+        check(program("x", **given), Bounds())
 
 
-@pytest.mark.parametrize("name", LEAST)
+@pytest.mark.parametrize("name", MINIMUMS)
 def test_what_is_within_bounds_is_taken_by_every_daemon(name: str) -> None:
     """Else it would be a fault of the platform, tried three times."""
-    assert set(MOST) == set(Bounds.__struct_fields__)
-    widest = Bounds(**MOST)
-    for value in (LEAST[name], widest.most(name)):
+    assert set(MAXIMUMS) == set(Bounds.__struct_fields__)
+    widest = Bounds(**MAXIMUMS)
+    for value in (MINIMUMS[name], widest.most(name)):
         given: dict[str, Any] = {name: value if name.endswith("_seconds") else int(value)}
         limits = Limits(**given)
-        check(order("x", limits=limits), widest)
-        assert problem(order("x", limits=limits).run(b"")) == ""
+        check(program("x", limits=limits), widest)
+        assert problem(program("x", limits=limits).run(b"")) == ""
 
 
 def test_an_order_is_above_its_limits() -> None:
-    assert order("x", inputs=(b"",) * 3, limits=Limits(time_seconds=5)).timeout_seconds == 75
+    assert program("x", inputs=(b"",) * 3, limits=Limits(time_seconds=5)).timeout_seconds == 75
 
 
 async def test_nothing_private_is_logged(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    await scene.end(order("out SECRETOUT", "refuse INTERNAL", inputs=(b"SECRETIN",)), max_attempts=1)
+    await scene.end(program("out SECRETOUT", "refuse INTERNAL", inputs=(b"SECRETIN",)), max_attempts=1)
     await asyncio.sleep(0)
     assert "SECRET" not in caplog.text

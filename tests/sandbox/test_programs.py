@@ -6,44 +6,44 @@ from pathlib import Path
 
 import pytest
 
-from jobyard.sandbox.attacks.talk import Talk
-from jobyard.sandbox.protocol import Fault, File, Finished, Limits, Output, Refused, Run, Tier, Verdict
+from jobyard.sandbox.attacks.connection import DaemonConnection
+from jobyard.sandbox.protocol import Fault, File, Limits, Output, RunFinished, RunRejected, RunRequest, RunVerdict, Tier
 
 SLOW = Limits(time_seconds=20.0, memory_mb=256)
 
 
-async def run(talk: Talk, source: str, language: str = "python", **rest: object) -> Finished:
+async def run(connection: DaemonConnection, source: str, language: str = "python", **rest: object) -> RunFinished:
     options = {"limits": SLOW, **rest}
-    answer = await talk.run(Run(id=0, language=language, source=source.encode(), **options))  # type: ignore[arg-type]
-    assert isinstance(answer, Finished), answer
+    answer = await connection.run(RunRequest(id=0, language=language, source=source.encode(), **options))  # type: ignore[arg-type]
+    assert isinstance(answer, RunFinished), answer
     return answer
 
 
-async def needs(talk: Talk, language: str) -> None:
-    state = await talk.ask()
+async def needs(connection: DaemonConnection, language: str) -> None:
+    state = await connection.fetch_state()
     if language not in {known.name for known in state.languages}:
         pytest.skip(f"no {language} here: {state.missing.get(language, 'not known')}")
 
 
-async def test_a_program_is_the_main_module_with_its_arguments(talk: Talk) -> None:
-    seen = await run(talk, "import sys\nprint(__name__, __file__, sys.argv[1:])", args=("a b", "-c"))
+async def test_a_program_is_the_main_module_with_its_arguments(connection: DaemonConnection) -> None:
+    seen = await run(connection, "import sys\nprint(__name__, __file__, sys.argv[1:])", args=("a b", "-c"))
     assert seen.stdout == b"__main__ /box/main.py ['a b', '-c']\n"
-    assert (seen.verdict, seen.exit_code, seen.stderr) == (Verdict.OK, 0, b"")
+    assert (seen.verdict, seen.exit_code, seen.stderr) == (RunVerdict.OK, 0, b"")
 
 
-async def test_an_error_is_told_with_frames_of_the_program_only(talk: Talk) -> None:
-    seen = await run(talk, "def f():\n    return 1 / 0\nf()\n")
+async def test_an_error_is_told_with_frames_of_the_program_only(connection: DaemonConnection) -> None:
+    seen = await run(connection, "def f():\n    return 1 / 0\nf()\n")
     lines = seen.stderr.decode().splitlines()
     assert [line for line in lines if "File" in line] == [
         '  File "/box/main.py", line 3, in <module>',
         '  File "/box/main.py", line 2, in f',
     ]
     assert lines[-1] == "ZeroDivisionError: division by zero"
-    assert (seen.verdict, seen.exit_code) == (Verdict.RUNTIME_ERROR, 1)
+    assert (seen.verdict, seen.exit_code) == (RunVerdict.RUNTIME_ERROR, 1)
 
 
-async def test_source_that_cannot_be_compiled_is_a_program_that_failed(talk: Talk) -> None:
-    seen = await run(talk, "print('a'\n")
+async def test_source_that_cannot_be_compiled_is_a_program_that_failed(connection: DaemonConnection) -> None:
+    seen = await run(connection, "print('a'\n")
     assert seen.exit_code == 1
     assert b"SyntaxError" in seen.stderr
     assert b"main.py" in seen.stderr
@@ -60,12 +60,14 @@ async def test_source_that_cannot_be_compiled_is_a_program_that_failed(talk: Tal
         ("import os; os._exit(5)", 5, b""),
     ],
 )
-async def test_a_program_says_its_exit_code(talk: Talk, source: str, code: int, stderr: bytes) -> None:
-    seen = await run(talk, source)
+async def test_a_program_says_its_exit_code(
+    connection: DaemonConnection, source: str, code: int, stderr: bytes
+) -> None:
+    seen = await run(connection, source)
     assert (seen.exit_code, seen.signal, seen.stderr) == (code, None, stderr)
 
 
-async def test_the_end_is_that_of_an_interpreter(talk: Talk) -> None:
+async def test_the_end_is_that_of_an_interpreter(connection: DaemonConnection) -> None:
     """Threads are waited for, exit functions run, names go, and what was left open is written."""
     source = """
 import atexit, threading, time
@@ -77,64 +79,66 @@ threading.Thread(target=lambda: (time.sleep(0.05), print("thread"))).start()
 print("main", end="")
 print()
 """
-    assert (await run(talk, source)).stdout == b"main\nthread\nat exit\ngone\n"
+    assert (await run(connection, source)).stdout == b"main\nthread\nat exit\ngone\n"
 
 
-async def test_an_error_of_an_exit_hook_does_not_hide_the_first(talk: Talk) -> None:
-    seen = await run(talk, "import sys\nsys.excepthook = lambda *error: print('mine', error[0].__name__)\n1 / 0")
+async def test_an_error_of_an_exit_hook_does_not_hide_the_first(connection: DaemonConnection) -> None:
+    seen = await run(connection, "import sys\nsys.excepthook = lambda *error: print('mine', error[0].__name__)\n1 / 0")
     assert (seen.stdout, seen.exit_code) == (b"mine ZeroDivisionError\n", 1)
 
 
-async def test_members_differ(talk: Talk) -> None:
+async def test_members_differ(connection: DaemonConnection) -> None:
     source = "import random, uuid, os\nprint(random.random(), uuid.uuid4(), os.urandom(4).hex())"
-    first, second = (await run(talk, source)).stdout.split(), (await run(talk, source)).stdout.split()
+    first, second = (await run(connection, source)).stdout.split(), (await run(connection, source)).stdout.split()
     assert all(one != other for one, other in zip(first, second, strict=True))
 
 
-async def test_input_is_read_to_its_end(talk: Talk) -> None:
-    seen = await run(talk, "import sys\nprint(input(), len(sys.stdin.read()))", stdin=b"first\n" + b"x" * 300_000)
+async def test_input_is_read_to_its_end(connection: DaemonConnection) -> None:
+    seen = await run(connection, "import sys\nprint(input(), len(sys.stdin.read()))", stdin=b"first\n" + b"x" * 300_000)
     assert seen.stdout == b"first 300000\n"
 
 
-async def test_output_is_told_while_it_comes_and_again_in_the_end(talk: Talk) -> None:
+async def test_output_is_told_while_it_comes_and_again_in_the_end(connection: DaemonConnection) -> None:
     heard: list[Output] = []
-    request = Run(id=0, language="python", source=b"import sys\nprint('a')\nprint('b', file=sys.stderr)", stream=True)
-    seen = await talk.run(request, heard.append)
-    assert isinstance(seen, Finished)
+    request = RunRequest(
+        id=0, language="python", source=b"import sys\nprint('a')\nprint('b', file=sys.stderr)", stream=True
+    )
+    seen = await connection.run(request, heard.append)
+    assert isinstance(seen, RunFinished)
     assert b"".join(output.data for output in heard if output.fd == 1) == seen.stdout == b"a\n"
     assert b"".join(output.data for output in heard if output.fd == 2) == seen.stderr == b"b\n"
 
 
-async def test_what_was_printed_before_the_time_was_up_is_kept(talk: Talk) -> None:
-    seen = await run(talk, "print('kept')\nwhile True: pass", limits=Limits(time_seconds=0.5))
-    assert (seen.verdict, seen.stdout, seen.exit_code, seen.signal) == (Verdict.TIME_LIMIT, b"kept\n", 137, 9)
+async def test_what_was_printed_before_the_time_was_up_is_kept(connection: DaemonConnection) -> None:
+    seen = await run(connection, "print('kept')\nwhile True: pass", limits=Limits(time_seconds=0.5))
+    assert (seen.verdict, seen.stdout, seen.exit_code, seen.signal) == (RunVerdict.TIME_LIMIT, b"kept\n", 137, 9)
 
 
-async def test_the_processors_time_has_a_limit_of_its_own(talk: Talk) -> None:
-    seen = await run(talk, "while True: pass", limits=Limits(time_seconds=20.0, cpu_seconds=0.2))
-    assert seen.verdict is Verdict.CPU_LIMIT
+async def test_the_processors_time_has_a_limit_of_its_own(connection: DaemonConnection) -> None:
+    seen = await run(connection, "while True: pass", limits=Limits(time_seconds=20.0, cpu_seconds=0.2))
+    assert seen.verdict is RunVerdict.CPU_LIMIT
     assert seen.cpu_time_ms is not None
     assert 200 <= seen.cpu_time_ms < 400
 
 
-async def test_files_go_in_and_out(talk: Talk) -> None:
-    await needs_folder(talk)
+async def test_files_go_in_and_out(connection: DaemonConnection) -> None:
+    await needs_folder(connection)
     source = "data = open('in/a.txt').read()\nopen('out.txt', 'w').write(data * 2)\nprint(open('/tmp/out.txt').read())"
     files = (File(name="in/a.txt", data=b"ab"),)
-    seen = await run(talk, source, files=files, collect=("out.txt", "none.txt", "in"))
+    seen = await run(connection, source, files=files, collect=("out.txt", "none.txt", "in"))
     assert seen.stdout == b"abab\n"
     assert seen.files == (File(name="out.txt", data=b"abab"),)
     assert seen.notes == ("none.txt: No such file or directory", "in: not a regular file")
 
 
-async def needs_folder(talk: Talk) -> None:
-    answer = await talk.run(Run(id=0, language="python", source=b"", files=(File(name="a", data=b""),)))
-    if isinstance(answer, Refused) and answer.fault is Fault.SANDBOX_UNAVAILABLE:
+async def needs_folder(connection: DaemonConnection) -> None:
+    answer = await connection.run(RunRequest(id=0, language="python", source=b"", files=(File(name="a", data=b""),)))
+    if isinstance(answer, RunRejected) and answer.fault is Fault.SANDBOX_UNAVAILABLE:
         pytest.skip(answer.message)
 
 
-async def test_links_and_pipes_are_not_brought(talk: Talk) -> None:
-    await needs_folder(talk)
+async def test_links_and_pipes_are_not_brought(connection: DaemonConnection) -> None:
+    await needs_folder(connection)
     source = """
 import os
 os.symlink("/etc/passwd", "link")
@@ -145,40 +149,44 @@ os.symlink("folder", "way")
 open("none", "w").write("secret"); os.chmod("none", 0)
 """
     names = ("link", "root/etc/passwd", "way/in", "folder/in", "/etc/passwd", "../box/folder/in", "a\0b")
-    seen = await run(talk, source, collect=names)
+    seen = await run(connection, source, collect=names)
     assert seen.files == (File(name="folder/in", data=b"x"),)
     assert len(seen.notes) == len(names) - 1
 
 
-async def test_bash_has_the_tools_of_the_machine(talk: Talk) -> None:
-    await needs(talk, "bash")
+async def test_bash_has_the_tools_of_the_machine(connection: DaemonConnection) -> None:
+    await needs(connection, "bash")
     seen = await run(
-        talk, 'read name; echo "hello $name" | tr a-z A-Z; echo "$1"; exit 3', "bash", stdin=b"you\n", args=("-x",)
+        connection,
+        'read name; echo "hello $name" | tr a-z A-Z; echo "$1"; exit 3',
+        "bash",
+        stdin=b"you\n",
+        args=("-x",),
     )
     assert (seen.stdout, seen.exit_code) == (b"HELLO YOU\n-x\n", 3)
 
 
-async def test_javascript_is_the_main_module(talk: Talk) -> None:
-    await needs(talk, "javascript")
+async def test_javascript_is_the_main_module(connection: DaemonConnection) -> None:
+    await needs(connection, "javascript")
     source = "console.log(require.main === module, process.argv.slice(2), __filename); process.exitCode = 4"
-    seen = await run(talk, source, "javascript", args=("a",))
+    seen = await run(connection, source, "javascript", args=("a",))
     assert (seen.stdout, seen.exit_code) == (b"true [ 'a' ] /box/main.js\n", 4)
 
 
-async def test_an_error_of_javascript_is_told(talk: Talk) -> None:
-    await needs(talk, "javascript")
-    seen = await run(talk, "null.x", "javascript")
-    assert seen.verdict is Verdict.RUNTIME_ERROR
+async def test_an_error_of_javascript_is_told(connection: DaemonConnection) -> None:
+    await needs(connection, "javascript")
+    seen = await run(connection, "null.x", "javascript")
+    assert seen.verdict is RunVerdict.RUNTIME_ERROR
     assert b"/box/main.js:1" in seen.stderr
 
 
-async def test_c_is_compiled_once(talk: Talk) -> None:
-    await needs(talk, "c")
+async def test_c_is_compiled_once(connection: DaemonConnection) -> None:
+    await needs(connection, "c")
     source = '#include <stdio.h>\n#include "n.h"\nint main(int c, char **v) { printf("%d %s\\n", N, v[1]); return c; }'
     files = (File(name="n.h", data=b"#define N 41\n"),)
-    first = await run(talk, source, "c", files=files, args=("x",))
-    second = await run(talk, source, "c", files=files, args=("y",))
-    other = await run(talk, source, "c", files=(File(name="n.h", data=b"#define N 42\n"),), args=("x",))
+    first = await run(connection, source, "c", files=files, args=("x",))
+    second = await run(connection, source, "c", files=files, args=("y",))
+    other = await run(connection, source, "c", files=(File(name="n.h", data=b"#define N 42\n"),), args=("x",))
     assert first.compiled is not None
     assert second.compiled is not None
     assert other.compiled is not None
@@ -186,24 +194,24 @@ async def test_c_is_compiled_once(talk: Talk) -> None:
     assert [first.compiled.cached, second.compiled.cached, other.compiled.cached] == [False, True, False]
 
 
-async def test_what_the_compiler_refuses_is_no_run(talk: Talk) -> None:
-    await needs(talk, "cpp")
-    seen = await run(talk, "int main() { return x; }", "cpp")
-    assert seen.verdict is Verdict.COMPILE_ERROR
+async def test_what_the_compiler_refuses_is_no_run(connection: DaemonConnection) -> None:
+    await needs(connection, "cpp")
+    seen = await run(connection, "int main() { return x; }", "cpp")
+    assert seen.verdict is RunVerdict.COMPILE_ERROR
     assert seen.compiled is not None
     assert b"'x' was not declared" in seen.compiled.stderr.replace(b"\xe2\x80\x98", b"'").replace(b"\xe2\x80\x99", b"'")
     assert (seen.stdout, seen.stderr) == (b"", b"")
 
 
-async def test_a_language_that_nobody_knows_is_refused(talk: Talk) -> None:
-    answer = await talk.run(Run(id=0, language="cobol", source=b""))
-    assert isinstance(answer, Refused)
+async def test_a_language_that_nobody_knows_is_refused(connection: DaemonConnection) -> None:
+    answer = await connection.run(RunRequest(id=0, language="cobol", source=b""))
+    assert isinstance(answer, RunRejected)
     assert answer.fault is Fault.UNKNOWN_LANGUAGE
 
 
-async def test_what_is_installed_is_offered(talk: Talk) -> None:
+async def test_what_is_installed_is_offered(connection: DaemonConnection) -> None:
     """Elsewhere a language that is not offered is passed over: here a broken one is seen."""
-    state = await talk.ask()
+    state = await connection.fetch_state()
     tools = {"python": "python3", "bash": "bash", "javascript": "node", "c": "gcc", "cpp": "g++"}
     installed = {name for name, tool in tools.items() if Path("/usr/bin", tool).exists()}
     if state.tier is Tier.A:

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from jobyard.sandbox.daemon.execution import Ended
-from jobyard.sandbox.daemon.languages import Definition, load
-from jobyard.sandbox.daemon.toolchain import Built, Toolchain
-from jobyard.sandbox.protocol import File, Limits, Run
+from jobyard.sandbox.daemon.languages import LanguageDefinition, load
+from jobyard.sandbox.daemon.program_run import CompletedRun
+from jobyard.sandbox.daemon.toolchain import BuildResult, Toolchain
+from jobyard.sandbox.protocol import File, Limits, RunRequest
 
-SOURCE = Run(id=1, language="c", source=b"int main(void) { return 0; }")
+SOURCE = RunRequest(id=1, language="c", source=b"int main(void) { return 0; }")
 
 
 class Compiler:
@@ -21,7 +21,7 @@ class Compiler:
         self.begun = self.at_work = 0
         self.go = asyncio.Event()
 
-    async def __call__(self, definition: Definition, request: Run, limits: Limits) -> Ended:
+    async def __call__(self, definition: LanguageDefinition, request: RunRequest, limits: Limits) -> CompletedRun:
         self.begun += 1
         self.at_work += 1
         try:
@@ -29,7 +29,7 @@ class Compiler:
         finally:
             await asyncio.sleep(0.01)  # it takes a moment to be gone
             self.at_work -= 1
-        return Ended(exit_code=0, signal=None, was_told=True, files={0: b"program"})
+        return CompletedRun(exit_code=0, signal=None, was_told=True, files={0: b"program"})
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def compiler() -> Compiler:
     return Compiler()
 
 
-def building(compiler: Compiler, chain: Toolchain | None = None, run: Run = SOURCE) -> asyncio.Task[Built]:
+def building(compiler: Compiler, chain: Toolchain | None = None, run: RunRequest = SOURCE) -> asyncio.Task[BuildResult]:
     return asyncio.create_task((chain or Toolchain(compiler)).build(load(None)["c"], "12", run))
 
 
@@ -49,7 +49,7 @@ async def test_the_same_source_is_compiled_once(compiler: Compiler) -> None:
     built = await asyncio.gather(*tasks, building(compiler, chain))
     assert compiler.begun == 1
     assert [each.told.cached for each in built] == [False, True, True, True]
-    other = Run(id=1, language="c", source=SOURCE.source, files=(File(name="a.h", data=b""),))
+    other = RunRequest(id=1, language="c", source=SOURCE.source, files=(File(name="a.h", data=b""),))
     assert not (await building(compiler, chain, other)).told.cached
 
 

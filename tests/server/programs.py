@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.sandbox.fake import FakeDaemon, daemon
+from tests.sandbox.fake_daemon import FakeDaemon, daemon
 from tests.server.scenes import api
 from tests.server.support import Scene, tell_of_languages
 
 from jobyard.executors.by_kind import ExecutorByKind
 from jobyard.executors.python.executor import PythonExecutor
 from jobyard.executors.python.handlers import HandlerRegistry
-from jobyard.executors.sandbox.client import Client
+from jobyard.executors.sandbox.client import SandboxClient
 from jobyard.executors.sandbox.executor import SandboxExecutor
-from jobyard.executors.sandbox.live_output import Live
+from jobyard.executors.sandbox.live_output import LiveOutput
 from jobyard.executors.sandbox.program import KIND
 from jobyard.observability.logs import LogObserver
 from jobyard.server.routes.table import all_routes
@@ -35,7 +35,7 @@ async def programs() -> AsyncIterator[Scene]:
 async def running(scene: Scene, folder: Path) -> AsyncIterator[FakeDaemon]:
     """A worker with a sandbox."""
     async with daemon(folder) as fake:
-        client, live = Client(fake.path), Live(scene.store)
+        client, live = SandboxClient(fake.path), LiveOutput(scene.store)
         await client.start()
         executor = ExecutorByKind({KIND: SandboxExecutor(client, live=live)}, PythonExecutor(HandlerRegistry()))
         async with Worker(scene.store, executor, LogObserver(), concurrency=4):

@@ -41,7 +41,7 @@ from jobyard.worker.identity import worker_name
 from jobyard.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from jobyard.app.sandbox import SandboxPlan
+    from jobyard.app.sandbox import SandboxFactory
     from jobyard.observability.tracing import Tracing
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class Jobyard:
         """`name` is the application's, by which its schedules are told apart from those of others."""
         self.name = name
         self.clock = clock  # the store's, if one was given
-        self.sandbox: SandboxPlan | None = None  # workers also run programs that people hand in
+        self.sandbox: SandboxFactory | None = None  # workers also run programs that people hand in
         self._tracing: Tracing | None = None
         self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes

@@ -21,14 +21,14 @@ from jobyard.app.process_manager import STEADY_SECONDS, wait_seconds
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError, JobyardError
 from jobyard.executors.by_kind import ExecutorByKind
-from jobyard.executors.sandbox.client import STARTING, Client, RunRefused
+from jobyard.executors.sandbox.client import STARTING, SandboxClient, SandboxFault
 from jobyard.executors.sandbox.executor import SandboxExecutor
-from jobyard.executors.sandbox.live_output import Live
+from jobyard.executors.sandbox.live_output import LiveOutput
 from jobyard.executors.sandbox.program import KEEP_SECONDS, KIND, QUEUE
 from jobyard.operations.sandboxes import TELL_EVERY_SECONDS, info_of, tell
 from jobyard.ports.executor import Executor
 from jobyard.ports.record_store import RecordStore
-from jobyard.sandbox.protocol import State
+from jobyard.sandbox.protocol import SandboxState
 
 log = logging.getLogger("jobyard.sandbox")
 
@@ -60,7 +60,7 @@ def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in KEPT_VARIABLES if name in environment}
 
 
-class Daemon:
+class DaemonProcess:
     """A process that is kept running. It ends when its standard input does: with us, however we go."""
 
     def __init__(self, section: SandboxSection, slots: int) -> None:
@@ -171,16 +171,16 @@ def sweep(folder: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-class Sandbox:
+class WorkerSandbox:
     """A companion of a worker: there before its first claim, gone after its last settlement."""
 
     def __init__(self, section: SandboxSection, records: RecordStore, worker: str, concurrency: int) -> None:
         self._section = section
         self._records = records
         self._worker = worker
-        self.daemon = None if section.socket else Daemon(section, concurrency)
-        self.client = Client(section.socket or "")
-        self._live = Live(records)
+        self.daemon = None if section.socket else DaemonProcess(section, concurrency)
+        self.client = SandboxClient(section.socket or "")
+        self._live = LiveOutput(records)
         self._telling: asyncio.Task[None] | None = None
         self._well_at = -RESTART_SECONDS  # when it last could run programs
 
@@ -238,7 +238,7 @@ class Sandbox:
 
     async def _say(self) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(RunRefused):
+        with contextlib.suppress(SandboxFault):
             if self.client.state is not None:
                 await self.client.ask()
         state = self.client.state
@@ -253,14 +253,14 @@ class Sandbox:
             log.debug("what the sandbox can do could not be told", exc_info=True)
 
 
-def what_it_is(state: State) -> object:
+def what_it_is(state: SandboxState) -> object:
     """What is worth telling anew; nothing while it starts."""
     if state.tier is None and state.reason.startswith(STARTING):
         return None
     return state.tier, state.reason, state.languages, tuple(state.missing)
 
 
-def announce(state: State) -> None:
+def announce(state: SandboxState) -> None:
     if state.tier is None:
         log.warning("programs are not run here: %s", state.reason)
         return
@@ -271,23 +271,23 @@ def announce(state: State) -> None:
         log.warning("%s is not offered: %s", name, reason)
 
 
-class SandboxPlan:
+class SandboxFactory:
     """What `yard.sandbox` holds: how each worker of this process gets its sandbox."""
 
     def __init__(self, section: SandboxSection) -> None:
         self.section = section
-        self.made: Sandbox | None = None  # the latest
+        self.made: WorkerSandbox | None = None  # the latest
 
-    def make(self, records: RecordStore, worker: str, concurrency: int) -> Sandbox:
-        self.made = Sandbox(self.section, records, worker, concurrency)
+    def make(self, records: RecordStore, worker: str, concurrency: int) -> WorkerSandbox:
+        self.made = WorkerSandbox(self.section, records, worker, concurrency)
         return self.made
 
 
-def give_sandbox(yard: Jobyard, section: SandboxSection, concurrency: int = 2) -> None:
+def enable_sandbox(yard: Jobyard, section: SandboxSection, concurrency: int = 2) -> None:
     """From now on the yard's workers, each with so many slots, run programs, too."""
     if KIND in yard.kinds:
         raise ConfigurationError(f"The app has a kind {KIND}, which is the sandbox's own: rename it, or disable that.")
-    yard.sandbox = SandboxPlan(section)
+    yard.sandbox = SandboxFactory(section)
     suggest_queue(yard, section.slots or concurrency)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from jobyard.config.sections import SandboxSection
-from jobyard.executors.sandbox.client import Client, RunRefused
+from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
 from jobyard.operations.sandboxes import SandboxInfo, info_of, told
 from jobyard.ports.record_store import RecordStore
 from jobyard.ports.store import Finding, Level
@@ -28,11 +28,11 @@ async def of_sandboxes(records: RecordStore, section: SandboxSection) -> AsyncIt
 
 
 async def _asked(path: str) -> SandboxInfo:
-    client = Client(path, patience_seconds=ANSWER_SECONDS)
+    client = SandboxClient(path, patience_seconds=ANSWER_SECONDS)
     await client.start()
     try:
         return info_of("", "", await client.known(), "")
-    except RunRefused as refused:
+    except SandboxFault as refused:
         return info_of("", "", client.state, refused.message)
     finally:
         await client.stop()

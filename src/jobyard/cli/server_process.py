@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.process_manager import SLACK_SECONDS, Supervisor
-from jobyard.app.sandbox import give_sandbox
+from jobyard.app.sandbox import enable_sandbox
 from jobyard.app.scheduling import Scheduling
 from jobyard.app.tracing import make_tracing
 from jobyard.cli.commands.worker import require_packages, run_loop
@@ -54,7 +54,7 @@ class Part(Protocol):
 def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew | None = None) -> None:
     yard = session.yard()
     if crew is not None and crew.has_sandbox:
-        give_sandbox(yard, session.configuration.sandbox, crew.options["concurrency"])
+        enable_sandbox(yard, session.configuration.sandbox, crew.options["concurrency"])
     session.set_up_logs("info", everything=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     require_packages("The server")

@@ -14,7 +14,7 @@ from jobyard.config.store_url import yes_or_no
 from jobyard.domain.instant import instant, rfc3339
 from jobyard.domain.schedule import Missed, Overlap
 from jobyard.errors import BadOption, did_you_mean
-from jobyard.executors.sandbox.bounds import MOST
+from jobyard.executors.sandbox.bounds import MAXIMUMS
 from jobyard.operations import job_options as options
 from jobyard.sandbox.protocol import Tier
 
@@ -135,7 +135,7 @@ def _positive(name: str, value: Any) -> float:
 
 
 def _run_seconds(name: str, value: Any) -> float:
-    most = MOST["max_time_seconds"]
+    most = MAXIMUMS["max_time_seconds"]
     if not _positive(name, value) <= most:
         raise BadOption(f"{name} must be at most {most} seconds, not {value!r}.")
     return float(value)
@@ -222,7 +222,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "pool": whole(0, MAX_CONCURRENCY),
         "allow_users": Key(_users, names),
         "max_time_seconds": Key(_run_seconds, number),
-        **{name: whole(1, most) for name, most in MOST.items() if name != "max_time_seconds"},
+        **{name: whole(1, most) for name, most in MAXIMUMS.items() if name != "max_time_seconds"},
     },
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
     "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},

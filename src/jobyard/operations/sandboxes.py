@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from jobyard.ports.record_store import RecordStore
-from jobyard.sandbox.protocol import Language, State, Tier
+from jobyard.sandbox.protocol import Language, SandboxState, Tier
 
 COLLECTION = "jobyard.sandboxes"
 TELL_EVERY_SECONDS = 10.0
@@ -30,7 +30,7 @@ class SandboxInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     missing: dict[str, str] = {}
 
 
-def info_of(worker: str, host: str, state: State | None, reason: str, details: str = "") -> SandboxInfo:
+def info_of(worker: str, host: str, state: SandboxState | None, reason: str, details: str = "") -> SandboxInfo:
     if state is None:
         return SandboxInfo(worker=worker, host=host, reason=reason, details=details)
     return SandboxInfo(

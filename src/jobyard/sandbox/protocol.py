@@ -13,7 +13,7 @@ MAX_FRAME_BYTES: Final = 64 << 20
 _LENGTH = struct.Struct("!I")
 
 
-class Verdict(enum.StrEnum):
+class RunVerdict(enum.StrEnum):
     """How the program's own run ended; each of them is a completed job."""
 
     OK = "OK"
@@ -65,7 +65,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 # What the client says
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     id: int  # the client's own; answers carry it
     language: str
     source: bytes
@@ -77,11 +77,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     collect: tuple[str, ...] = ()  # files to bring back: names below the program's folder
 
 
-class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     id: int
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
+class StateRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     """How is it? Answered by State."""
 
     id: int
@@ -97,7 +97,7 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     pool: int = 0  # members kept warm
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
+class SandboxState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     """Said once to everybody who connects (id 0), and whenever asked."""
 
     id: int = 0
@@ -119,7 +119,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, tag="output"):
     data: bytes
 
 
-class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+class CompileResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     stdout: bytes
     stderr: bytes
@@ -127,9 +127,9 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     id: int
-    verdict: Verdict
+    verdict: RunVerdict
     exit_code: int  # 128 + the signal when one ended it
     signal: int | None
     stdout: bytes
@@ -142,33 +142,33 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     memory_source: str  # "cgroup", "rusage" or "none"
     setup_ms: float  # until a member could take the code
     tier: Tier
-    compiled: Compiled | None = None
+    compiled: CompileResult | None = None
     files: tuple[File, ...] = ()
     notes: tuple[str, ...] = ()  # what was asked for and left out, and why
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+class RunRejected(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     id: int
     fault: Fault
     message: str
 
 
-FromClient = Run | Cancel | Ask
-FromDaemon = State | Output | Finished | Refused
+ClientMessage = RunRequest | CancelRequest | StateRequest
+DaemonMessage = SandboxState | Output | RunFinished | RunRejected
 
 _encoder = msgspec.msgpack.Encoder()
 
 
-def frame(message: FromClient | FromDaemon) -> bytes:
+def encode_frame(message: ClientMessage | DaemonMessage) -> bytes:
     data = _encoder.encode(message)
     return _LENGTH.pack(len(data)) + data
 
 
-class TooLong(Exception):
+class ProtocolError(Exception):
     """The other side does not speak this language."""
 
 
-class Frames:
+class FrameDecoder:
     """Cuts what arrives into frames."""
 
     def __init__(self, most: int = MAX_FRAME_BYTES) -> None:
@@ -181,7 +181,7 @@ class Frames:
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             if length > self._most:
-                raise TooLong(f"a frame of {length} bytes; {self._most} are allowed")
+                raise ProtocolError(f"a frame of {length} bytes; {self._most} are allowed")
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break

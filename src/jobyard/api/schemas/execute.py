@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from jobyard.api.schemas.jobs import Incoming, Name
-from jobyard.sandbox.protocol import Limits, Tier, Verdict
+from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 USUAL = Limits()
 
@@ -85,7 +85,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int  # 128 and the signal, when one ended it
     execution_time_ms: float
     signal: int | None
-    verdict: Verdict
+    verdict: RunVerdict
     cpu_time_ms: float | None
     memory_peak_bytes: int | None
     memory_source: str

@@ -15,16 +15,16 @@ import click
 import msgspec
 
 from jobyard.api.schemas.execute import ExecuteRequest, FileRequest, LimitsRequest
-from jobyard.app.sandbox import Daemon
+from jobyard.app.sandbox import DaemonProcess
 from jobyard.cli.render.output import visible
 from jobyard.cli.session import Session, server_yard, verb
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import BadInput, ConfigurationError, JobFailed, JobyardError
-from jobyard.executors.sandbox.bounds import check, file_name
-from jobyard.executors.sandbox.client import Client, RunRefused
-from jobyard.executors.sandbox.program import Order
+from jobyard.executors.sandbox.bounds import check, file_name_problem
+from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
+from jobyard.executors.sandbox.program import Program
 from jobyard.executors.sandbox.result import run_result
-from jobyard.sandbox.protocol import Fault, File, Finished, Limits, Verdict
+from jobyard.sandbox.protocol import Fault, File, Limits, RunFinished, RunVerdict
 
 EXTENSIONS = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".sh": "bash", ".bash": "bash",
@@ -75,7 +75,7 @@ async def run(
     show = quiet if session.as_json else write
     signals = heard()
     try:
-        order = Order(
+        order = Program(
             language=language or language_of(file),
             source=text_of(file),
             inputs=(standard_input(),),
@@ -88,17 +88,23 @@ async def run(
             result = await run_far(session, order, show)
         else:
             result = await run_here(session.configuration.sandbox, order, show)
-    except (RunRefused, JobyardError) as error:
+    except (SandboxFault, JobyardError) as error:
         session.note(f"jobyard: not run: {error}")
         raise click.exceptions.Exit(NOT_RUN) from error
     except asyncio.CancelledError:
         session.note("jobyard: interrupted; the program was ended")
         raise click.exceptions.Exit(128 + signals[0] if signals else NOT_RUN) from None
-    keep([made for made in result.get("files", ()) if made["name"] in collect and file_name(made["name"]) is None])
+    keep(
+        [
+            made
+            for made in result.get("files", ())
+            if made["name"] in collect and file_name_problem(made["name"]) is None
+        ]
+    )
     if session.as_json:
         session.print_json(result)
     session.note(f"jobyard: {summary(result)}")
-    is_compiled = result["verdict"] != Verdict.COMPILE_ERROR
+    is_compiled = result["verdict"] != RunVerdict.COMPILE_ERROR
     raise click.exceptions.Exit(result["exit_code"] if is_compiled else NOT_COMPILED)
 
 
@@ -118,10 +124,10 @@ def heard() -> list[int]:
     return signals
 
 
-async def run_here(section: SandboxSection, order: Order, show: Write) -> dict[str, Any]:
+async def run_here(section: SandboxSection, order: Program, show: Write) -> dict[str, Any]:
     check(order, section.bounds)
-    daemon = None if section.socket else Daemon(msgspec.structs.replace(section, pool=1), 1)
-    client = Client(section.socket or "", patience_seconds=START_SECONDS)
+    daemon = None if section.socket else DaemonProcess(msgspec.structs.replace(section, pool=1), 1)
+    client = SandboxClient(section.socket or "", patience_seconds=START_SECONDS)
     try:
         if daemon is not None:
             await daemon.start()
@@ -135,21 +141,21 @@ async def run_here(section: SandboxSection, order: Order, show: Write) -> dict[s
             await daemon.stop()
 
 
-async def while_alive(running: asyncio.Future[Finished], daemon: Daemon) -> Finished:
+async def while_alive(running: asyncio.Future[RunFinished], daemon: DaemonProcess) -> RunFinished:
     """Nobody waits for a daemon that cannot start, though another would be tried."""
     died = asyncio.ensure_future(daemon.died.wait())
     try:
         either: list[asyncio.Future[Any]] = [running, died]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            raise RunRefused(Fault.SANDBOX_UNAVAILABLE, daemon.last_words or "the daemon ended")
+            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, daemon.last_words or "the daemon ended")
         return await running
     finally:
         died.cancel()
         running.cancel()
 
 
-async def run_far(session: Session, order: Order, show: Write) -> dict[str, Any]:
+async def run_far(session: Session, order: Program, show: Write) -> dict[str, Any]:
     assert session.far is not None
     stdin = order.inputs[0]
     program = ExecuteRequest(

@@ -15,7 +15,7 @@ import click
 
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.process_manager import SLACK_SECONDS
-from jobyard.app.sandbox import give_sandbox
+from jobyard.app.sandbox import enable_sandbox
 from jobyard.cli.session import Session, json_option
 from jobyard.config.sandbox_settings import ENABLED
 from jobyard.config.settings import CONCURRENCY, HEALTH_HOST, HEALTH_PORT, LEASE_SECONDS, SHUTDOWN_TIMEOUT
@@ -128,7 +128,7 @@ def manned(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
     if not sandbox:
         return session.app()
     yard = session.yard()
-    give_sandbox(yard, session.configuration.sandbox, concurrency)
+    enable_sandbox(yard, session.configuration.sandbox, concurrency)
     return yard
 
 

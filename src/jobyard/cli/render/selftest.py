@@ -18,12 +18,12 @@ from jobyard.cli.render.output import echo, plain, print_table
 from jobyard.cli.session import Session
 from jobyard.errors import ConfigurationError
 from jobyard.sandbox.attacks.attack import Layer
-from jobyard.sandbox.attacks.leftovers import at_rest
-from jobyard.sandbox.attacks.own import DidNotStart, own_daemon
-from jobyard.sandbox.attacks.play import Item, Report, chosen, on_stage, play, worst
-from jobyard.sandbox.attacks.stage import Stage
-from jobyard.sandbox.attacks.talk import Hung
-from jobyard.sandbox.protocol import State, Tier
+from jobyard.sandbox.attacks.connection import DaemonUnresponsive
+from jobyard.sandbox.attacks.context import AttackContext
+from jobyard.sandbox.attacks.leaks import settled_snapshot
+from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed, private_daemon
+from jobyard.sandbox.attacks.runner import AnyAttack, AttackReport, attack_context, has_escape, run_attack, select
+from jobyard.sandbox.protocol import SandboxState, Tier
 
 MARKS = {True: "[green]✔ held[/]", False: "[bold red]✘ NOT HELD[/]", None: "[dim]– not here[/]"}  # noqa: RUF001
 HEADINGS = (">#", "~attack", "~expected", "~seen", ">ms", "verdict")
@@ -35,17 +35,17 @@ HELD = {
 
 
 async def attack(session: Session, socket: Path | None, tier: str | None, without: str | None, only: list[str]) -> None:
-    items = chosen(only)
+    items = select(only)
     if not items:
         raise click.UsageError(f"--only {','.join(only)} matches no attack.")
     with _stopping_well():
-        async with _stage(socket, Tier(tier) if tier else None, Layer(without) if without else None) as stage:
-            if stage.state.tier is None:
-                raise ConfigurationError(f"The sandbox refuses to run anything: {stage.state.reason}")
-            _tell(session, msgspec.structs.replace(stage.state, idle={}))
-            reports = await _play(session, stage, items)
-    _show(session, stage.state, reports)
-    if worst(reports):
+        async with _stage(socket, Tier(tier) if tier else None, Layer(without) if without else None) as context:
+            if context.state.tier is None:
+                raise ConfigurationError(f"The sandbox refuses to run anything: {context.state.reason}")
+            _tell(session, msgspec.structs.replace(context.state, idle={}))
+            reports = await _play(session, context, items)
+    _show(session, context.state, reports)
+    if has_escape(reports):
         raise click.exceptions.Exit(1)
 
 
@@ -63,14 +63,14 @@ def _stopping_well() -> Iterator[None]:
 
 
 async def look(session: Session, socket: Path | None) -> None:
-    async with _stage(socket, None, None) as stage:
-        if stage.is_own:
-            await at_rest(stage.talk, seconds=5)  # its pool has only begun to fill
-        state = await stage.talk.ask()
+    async with _stage(socket, None, None) as context:
+        if context.is_own:
+            await settled_snapshot(context.connection, seconds=5)  # its pool has only begun to fill
+        state = await context.connection.fetch_state()
         who = (
             "started for this, to see what can be had here"
-            if stage.is_own
-            else f"{socket}, pid {stage.talk.daemon_pid}"
+            if context.is_own
+            else f"{socket}, pid {context.connection.daemon_pid}"
         )
     if session.as_json:
         session.print_json(state)
@@ -83,20 +83,20 @@ async def look(session: Session, socket: Path | None) -> None:
 
 
 @asynccontextmanager
-async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) -> AsyncIterator[Stage]:
+async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) -> AsyncIterator[AttackContext]:
     try:
         if socket is not None:
-            async with on_stage(socket) as stage:
-                yield stage
+            async with attack_context(socket) as context:
+                yield context
             return
         async with (
-            own_daemon(tier=tier, without=without) as own,
-            on_stage(own.socket, without=without, secret=own.secret, is_own=True) as stage,
+            private_daemon(tier=tier, without=without) as own,
+            attack_context(own.socket, without=without, secret=own.secret, is_own=True) as context,
         ):
-            yield stage
-    except DidNotStart as error:
+            yield context
+    except DaemonStartFailed as error:
         raise ConfigurationError(f"{error}.") from error
-    except (Hung, TimeoutError) as error:
+    except (DaemonUnresponsive, TimeoutError) as error:
         raise ConfigurationError(f"The sandbox daemon does not answer: {error}.") from error
     except (FileNotFoundError, ConnectionError, PermissionError) as error:
         raise ConfigurationError(
@@ -104,7 +104,7 @@ async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) 
         ) from error
 
 
-async def _play(session: Session, stage: Stage, items: list[Item]) -> list[Report]:
+async def _play(session: Session, context: AttackContext, items: list[AnyAttack]) -> list[AttackReport]:
     """A bar on a terminal, and the table at its end; elsewhere each line as it comes: nobody shall think it hangs."""
     reports = []
     comes_at_once = not session.console.is_terminal and not session.as_json
@@ -114,16 +114,16 @@ async def _play(session: Session, stage: Stage, items: list[Item]) -> list[Repor
         task = progress.add_task("", total=len(items))
         for item in items:
             progress.update(task, description=f"#{item.number} {item.name[:40]}")
-            reports.append(await play(stage, item))
+            reports.append(await run_attack(context, item))
             if comes_at_once:
                 echo("\t".join(plain(cell) for cell in _row(reports[-1])))
             progress.advance(task)
     return reports
 
 
-def _show(session: Session, state: State, reports: list[Report]) -> None:
+def _show(session: Session, state: SandboxState, reports: list[AttackReport]) -> None:
     if session.as_json:
-        is_held = not worst(reports)
+        is_held = not has_escape(reports)
         session.print_json({"tier": state.tier, "reason": state.reason, "contained": is_held, "attacks": reports})
         return
     if session.console.is_terminal:
@@ -145,7 +145,7 @@ def shortened(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _row(report: Report) -> tuple[str, ...]:
+def _row(report: AttackReport) -> tuple[str, ...]:
     return (
         str(report.number),
         escape(report.name),
@@ -156,7 +156,7 @@ def _row(report: Report) -> tuple[str, ...]:
     )
 
 
-def _tell(session: Session, state: State) -> None:
+def _tell(session: Session, state: SandboxState) -> None:
     if session.as_json:
         return
     if state.tier is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from jobyard.errors import BadInput
-from jobyard.executors.sandbox.program import Order
+from jobyard.executors.sandbox.program import Program
 
 MAX_NAME_BYTES = 255  # of each part, as file systems have it
 MAX_PATH_BYTES = 1024
@@ -19,7 +19,7 @@ PAGE = 4096
 # The program's folder, its temporary one and the program itself.
 OWN_INODES = 8
 # Less than this no program of any language can start with.
-LEAST = {
+MINIMUMS = {
     "time_seconds": 0.001,
     "cpu_seconds": 0.001,
     "memory_mb": 4,
@@ -31,7 +31,7 @@ LEAST = {
 }
 
 # And more no daemon takes, whatever an operator allows.
-MOST = {
+MAXIMUMS = {
     "max_time_seconds": 86_400,
     "max_memory_mb": 1 << 20,
     "max_processes": 1024,
@@ -75,79 +75,81 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return float(getattr(self, "max_time_seconds" if limit == "cpu_seconds" else f"max_{limit}"))
 
 
-class Wrong(NamedTuple):
+class BoundsViolation(NamedTuple):
     """What is wrong with an order, and where that stands in it."""
 
     where: tuple[str | int, ...]
     why: str
 
 
-def check(order: Order, bounds: Bounds) -> None:
-    for wrong in trouble(order, bounds):
+def check(program: Program, bounds: Bounds) -> None:
+    for wrong in violations(program, bounds):
         raise BadInput(f"{'.'.join(map(str, wrong.where))}: {wrong.why}")
 
 
-def trouble(order: Order, bounds: Bounds) -> Iterator[Wrong]:
-    if not order.source:
-        yield Wrong(("source",), "A program has at least one character.")
-    yield from _size(("source",), len(order.source.encode()), bounds.max_source_bytes)
-    if not 1 <= len(order.inputs) <= bounds.max_batch:
-        yield Wrong(("inputs",), f"From 1 to {bounds.max_batch} inputs are taken at once.")
-    for number, data in enumerate(order.inputs):
+def violations(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
+    if not program.source:
+        yield BoundsViolation(("source",), "A program has at least one character.")
+    yield from _size(("source",), len(program.source.encode()), bounds.max_source_bytes)
+    if not 1 <= len(program.inputs) <= bounds.max_batch:
+        yield BoundsViolation(("inputs",), f"From 1 to {bounds.max_batch} inputs are taken at once.")
+    for number, data in enumerate(program.inputs):
         yield from _size(("inputs", number), len(data), bounds.max_input_bytes)
-    yield from _limits(order, bounds)
-    yield from _args(order.args)
-    yield from _files(order, bounds)
-    yield from names(order.collect, "collect", bounds.max_files)
+    yield from _limits(program, bounds)
+    yield from _args(program.args)
+    yield from _files(program, bounds)
+    yield from names(program.collect, "collect", bounds.max_files)
 
 
-def _size(where: tuple[str | int, ...], size: int, most: int) -> Iterator[Wrong]:
+def _size(where: tuple[str | int, ...], size: int, most: int) -> Iterator[BoundsViolation]:
     if size > most:
-        yield Wrong(where, f"{size:,} bytes; at most {most:,} are taken.")
+        yield BoundsViolation(where, f"{size:,} bytes; at most {most:,} are taken.")
 
 
-def _limits(order: Order, bounds: Bounds) -> Iterator[Wrong]:
-    for name, least in LEAST.items():
-        value, most = getattr(order.limits, name), bounds.most(name)
+def _limits(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
+    for name, least in MINIMUMS.items():
+        value, most = getattr(program.limits, name), bounds.most(name)
         if value is not None and not (math.isfinite(value) and least <= value <= most):
-            yield Wrong(("limits", name), f"A number from {least:g} to {most:.15g} is taken.")
+            yield BoundsViolation(("limits", name), f"A number from {least:g} to {most:.15g} is taken.")
 
 
-def _args(args: tuple[str, ...]) -> Iterator[Wrong]:
+def _args(args: tuple[str, ...]) -> Iterator[BoundsViolation]:
     if len(args) > MAX_ARGS:
-        yield Wrong(("args",), f"At most {MAX_ARGS} are taken.")
+        yield BoundsViolation(("args",), f"At most {MAX_ARGS} are taken.")
     for number, text in enumerate(args):
         if "\0" in text:
-            yield Wrong(("args", number), "An argument cannot hold the character NUL.")
+            yield BoundsViolation(("args", number), "An argument cannot hold the character NUL.")
     yield from _size(("args",), sum(len(text.encode()) for text in args), MAX_ARGS_BYTES)
 
 
-def _files(order: Order, bounds: Bounds) -> Iterator[Wrong]:
-    own = OWN_FILES.get(order.language, ())
-    for wrong in names(tuple(file.name for file in order.files), "files", bounds.max_files, own):
+def _files(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
+    own = OWN_FILES.get(program.language, ())
+    for wrong in names(tuple(file.name for file in program.files), "files", bounds.max_files, own):
         where = (*wrong.where, "name") if len(wrong.where) > 1 else wrong.where
-        yield Wrong(where, wrong.why)
-    yield from _size(("files",), sum(len(file.data) for file in order.files), bounds.max_file_bytes)
-    sizes = [len(order.source.encode()), *(len(file.data) for file in order.files)]
-    room, number = order.limits.disk_mb << 20, order.limits.disk_files
-    if order.files and sum(map(_on_disk, sizes)) > room:
-        yield Wrong(("files",), f"They do not fit into limits.disk_mb ({order.limits.disk_mb}) with the program.")
-    if sum(1 + file.name.count("/") for file in order.files) + OWN_INODES > number:
-        yield Wrong(("files",), f"They are too many for limits.disk_files ({number}).")
+        yield BoundsViolation(where, wrong.why)
+    yield from _size(("files",), sum(len(file.data) for file in program.files), bounds.max_file_bytes)
+    sizes = [len(program.source.encode()), *(len(file.data) for file in program.files)]
+    room, number = program.limits.disk_mb << 20, program.limits.disk_files
+    if program.files and sum(map(_on_disk, sizes)) > room:
+        yield BoundsViolation(
+            ("files",), f"They do not fit into limits.disk_mb ({program.limits.disk_mb}) with the program."
+        )
+    if sum(1 + file.name.count("/") for file in program.files) + OWN_INODES > number:
+        yield BoundsViolation(("files",), f"They are too many for limits.disk_files ({number}).")
 
 
 def _on_disk(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-def names(given: tuple[str, ...], what: str, most: int, own: tuple[str, ...] = ()) -> Iterator[Wrong]:
+def names(given: tuple[str, ...], what: str, most: int, own: tuple[str, ...] = ()) -> Iterator[BoundsViolation]:
     """Each on its own, and all together: two cannot stand in the same place."""
     if len(given) > most:
-        yield Wrong((what,), f"At most {most} are taken.")
+        yield BoundsViolation((what,), f"At most {most} are taken.")
     seen: set[str] = set()
     folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in given) for end in range(1, len(parts))}
     for number, name in enumerate(given):
-        why = file_name(name)
+        why = file_name_problem(name)
         if why is None and name.partition("/")[0] in own:
             why = "The program itself is called that."
         elif why is None and name in seen:
@@ -156,10 +158,10 @@ def names(given: tuple[str, ...], what: str, most: int, own: tuple[str, ...] = (
             why = "Another one makes a folder of it."
         seen.add(name)
         if why is not None:
-            yield Wrong((what, number), why)
+            yield BoundsViolation((what, number), why)
 
 
-def file_name(name: str) -> str | None:
+def file_name_problem(name: str) -> str | None:
     """Why a file below the program's folder cannot be called that; None if it can.
 
     >>> file_name("data/a.txt"), file_name("../x"), file_name("/etc/passwd")

@@ -13,18 +13,18 @@ import msgspec
 
 from jobyard.sandbox.protocol import (
     VERSION,
-    Ask,
-    Cancel,
+    CancelRequest,
+    DaemonMessage,
     Fault,
-    Finished,
-    Frames,
-    FromDaemon,
+    FrameDecoder,
     Output,
-    Refused,
-    Run,
-    State,
-    TooLong,
-    frame,
+    ProtocolError,
+    RunFinished,
+    RunRejected,
+    RunRequest,
+    SandboxState,
+    StateRequest,
+    encode_frame,
 )
 
 log = logging.getLogger("jobyard.sandbox")
@@ -36,12 +36,12 @@ PATIENCE_SECONDS = 15.0
 CANCEL_SECONDS = 3.0
 # A daemon says this while it does not know yet what it can do.
 STARTING = "starting"
-_decode = msgspec.msgpack.Decoder(FromDaemon).decode
+_decode = msgspec.msgpack.Decoder(DaemonMessage).decode
 
 OnOutput: TypeAlias = Callable[[int, bytes], None]
 
 
-class RunRefused(Exception):
+class SandboxFault(Exception):
     """The platform could not run the program."""
 
     def __init__(self, fault: Fault, message: str) -> None:
@@ -50,24 +50,24 @@ class RunRefused(Exception):
         self.message = message
 
 
-class _Pending:
+class _PendingRun:
     __slots__ = ("answer", "on_output")
 
-    def __init__(self, answer: asyncio.Future[Finished], on_output: OnOutput | None) -> None:
+    def __init__(self, answer: asyncio.Future[RunFinished], on_output: OnOutput | None) -> None:
         self.answer = answer
         self.on_output = on_output
 
 
-class Client:
+class SandboxClient:
     def __init__(self, path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self.path = path
-        self.state: State | None = None  # as last heard; None while there is no connection
+        self.state: SandboxState | None = None  # as last heard; None while there is no connection
         self.reason = "It has not been reached yet."  # why there is none
         self._patience = patience_seconds
         self._numbers = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
-        self._asked: dict[int, asyncio.Future[State]] = {}
-        self._wire: _Wire | None = None
+        self._pending: dict[int, _PendingRun] = {}
+        self._asked: dict[int, asyncio.Future[SandboxState]] = {}
+        self._wire: _Connection | None = None
         self._known = asyncio.Event()  # what the daemon can do is known
         self._room = asyncio.Semaphore(1)
         self._slots = 0
@@ -93,7 +93,7 @@ class Client:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                _, wire = await loop.create_unix_connection(lambda: _Wire(self), self.path)
+                _, wire = await loop.create_unix_connection(lambda: _Connection(self), self.path)
             except OSError as error:
                 self.reason = f"Nobody answers at its socket ({error.strerror or error})."
             else:
@@ -106,7 +106,7 @@ class Client:
 
     # What is asked
 
-    async def run(self, run: Run, on_output: OnOutput | None = None) -> Finished:
+    async def run(self, run: RunRequest, on_output: OnOutput | None = None) -> RunFinished:
         """Until the program has ended; RunRefused when the platform could not run it.
 
         When cancelled, the program is killed before CancelledError goes on.
@@ -118,59 +118,59 @@ class Client:
                 if wire is not None:
                     return await self._run(wire, run, on_output)
 
-    async def _run(self, wire: _Wire, run: Run, on_output: OnOutput | None) -> Finished:
+    async def _run(self, wire: _Connection, run: RunRequest, on_output: OnOutput | None) -> RunFinished:
         number, loop = next(self._numbers), asyncio.get_running_loop()
-        pending = self._pending[number] = _Pending(loop.create_future(), on_output)
-        wire.send(frame(msgspec.structs.replace(run, id=number)))
+        pending = self._pending[number] = _PendingRun(loop.create_future(), on_output)
+        wire.send(encode_frame(msgspec.structs.replace(run, id=number)))
         try:
             return await pending.answer
         except asyncio.CancelledError:
             pending.answer, pending.on_output = loop.create_future(), None
-            wire.send(frame(Cancel(id=number)))
-            with contextlib.suppress(RunRefused, TimeoutError):
+            wire.send(encode_frame(CancelRequest(id=number)))
+            with contextlib.suppress(SandboxFault, TimeoutError):
                 async with asyncio.timeout(CANCEL_SECONDS):
                     await pending.answer
             raise
         finally:
             del self._pending[number]
 
-    async def known(self) -> State:
+    async def known(self) -> SandboxState:
         """How the daemon is; RunRefused when it cannot be reached for too long, or refuses to run anything."""
         if not self._known.is_set():
             try:
                 async with asyncio.timeout(self._patience):
                     await self._known.wait()
             except TimeoutError:
-                raise RunRefused(Fault.SANDBOX_UNAVAILABLE, self.reason) from None
+                raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, self.reason) from None
         state = self.state
         if state is None or state.tier is None:
-            raise RunRefused(Fault.SANDBOX_UNAVAILABLE, self.reason if state is None else state.reason)
+            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, self.reason if state is None else state.reason)
         return state
 
-    async def ask(self, seconds: float = PATIENCE_SECONDS) -> State:
+    async def ask(self, seconds: float = PATIENCE_SECONDS) -> SandboxState:
         """How it is now."""
         if self._wire is None:
             return await self.known()
         number = next(self._numbers)
-        answer: asyncio.Future[State] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[SandboxState] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         try:
-            self._wire.send(frame(Ask(id=number)))
+            self._wire.send(encode_frame(StateRequest(id=number)))
             async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError:
-            raise RunRefused(Fault.SANDBOX_UNAVAILABLE, f"It did not answer within {seconds:g} s.") from None
+            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, f"It did not answer within {seconds:g} s.") from None
         finally:
             del self._asked[number]
 
     # What is heard
 
-    def _met(self, wire: _Wire) -> None:
+    def _met(self, wire: _Connection) -> None:
         self._wire = wire
 
     def _heard(self, data: bytes) -> None:
         message = _decode(data)
-        if isinstance(message, State):
+        if isinstance(message, SandboxState):
             self._told(message)
             return
         pending = self._pending.get(message.id)
@@ -180,14 +180,14 @@ class Client:
             if pending.on_output is not None:
                 pending.on_output(message.fd, message.data)
         elif not pending.answer.done():
-            if isinstance(message, Finished):
+            if isinstance(message, RunFinished):
                 pending.answer.set_result(message)
-            elif isinstance(message, Refused):
-                pending.answer.set_exception(RunRefused(message.fault, message.message))
+            elif isinstance(message, RunRejected):
+                pending.answer.set_exception(SandboxFault(message.fault, message.message))
 
-    def _told(self, state: State) -> None:
+    def _told(self, state: SandboxState) -> None:
         if state.version != VERSION:
-            raise TooLong(f"it speaks version {state.version}, this worker {VERSION}")
+            raise ProtocolError(f"it speaks version {state.version}, this worker {VERSION}")
         self.state = state
         if state.slots != self._slots:
             self._slots, self._room = state.slots, asyncio.Semaphore(max(1, state.slots))
@@ -203,19 +203,19 @@ class Client:
         """Whoever waits is told; what ran there is gone, or will be."""
         self._wire, self.state, self.reason = None, None, why
         self._known.clear()
-        lost = RunRefused(Fault.SUPERVISOR_LOST, why)
+        lost = SandboxFault(Fault.SUPERVISOR_LOST, why)
         waiting: list[asyncio.Future[Any]] = [pending.answer for pending in self._pending.values()]
         for future in waiting + list(self._asked.values()):
             if not future.done():
                 future.set_exception(lost)
 
 
-class _Wire(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SandboxClient) -> None:
         self._client = client
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.why = "The connection to the sandbox was lost."
@@ -228,7 +228,7 @@ class _Wire(asyncio.Protocol):
         try:
             for each in self._frames.feed(data):
                 self._client._heard(each)
-        except (TooLong, msgspec.MsgspecError) as error:
+        except (ProtocolError, msgspec.MsgspecError) as error:
             self.why = f"The sandbox daemon does not speak as this worker does: {error}."
             log.warning("%s", self.why)
             self.close()

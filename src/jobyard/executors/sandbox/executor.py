@@ -9,12 +9,12 @@ import msgspec
 from jobyard.domain.outcome import Done, Failed, Outcome
 from jobyard.errors import BadInput
 from jobyard.executors.sandbox.bounds import Bounds, check
-from jobyard.executors.sandbox.client import Client, RunRefused
-from jobyard.executors.sandbox.live_output import Live
-from jobyard.executors.sandbox.program import Order, read
+from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
+from jobyard.executors.sandbox.live_output import LiveOutput
+from jobyard.executors.sandbox.program import Program, read
 from jobyard.executors.sandbox.result import as_json, run_result
 from jobyard.ports.executor import Attempt
-from jobyard.sandbox.protocol import Fault, Finished, Verdict
+from jobyard.sandbox.protocol import Fault, RunFinished, RunVerdict
 
 # A fault of the platform is tried again after so long; what another daemon may be able to do, sooner.
 RETRY_SECONDS = 5.0
@@ -28,50 +28,50 @@ LEFT_OUT = "the output is left out: the batch as a whole has too much of it"
 class SandboxExecutor:
     """`live` passes the output on while a program runs; without it nobody can follow."""
 
-    def __init__(self, client: Client, bounds: Bounds | None = None, live: Live | None = None) -> None:
+    def __init__(self, client: SandboxClient, bounds: Bounds | None = None, live: LiveOutput | None = None) -> None:
         self._client = client
         self._bounds = bounds or Bounds()
         self._live = live
 
     async def perform(self, attempt: Attempt) -> Outcome:
         try:
-            order = read(attempt.lease.private_payload)
-            check(order, self._bounds)
+            program = read(attempt.lease.private_payload)
+            check(program, self._bounds)
         except BadInput as error:
             return Failed(message=str(error), type="BadInput", retry=False)
         try:
             number = 0 if self._live is None else self._live.begin()
-            if order.is_batch:
-                return Done(as_json({"results": await self._batch(attempt, order, number)}))
-            return Done(as_json(run_result(await self._run(attempt, order, number, 0))))
-        except RunRefused as refused:
+            if program.is_batch:
+                return Done(as_json({"results": await self._batch(attempt, program, number)}))
+            return Done(as_json(run_result(await self._run(attempt, program, number, 0))))
+        except SandboxFault as refused:
             return failed(refused)
 
-    async def _run(self, attempt: Attempt, order: Order, number: int, index: int) -> Finished:
-        stdin, most = order.inputs[index], self._bounds.max_file_bytes
+    async def _run(self, attempt: Attempt, program: Program, number: int, index: int) -> RunFinished:
+        stdin, most = program.inputs[index], self._bounds.max_file_bytes
         if self._live is None:
-            return within(await self._client.run(order.run(stdin)), most)
-        tap = self._live.open(attempt.lease.job_id, number, index, order.timeout_seconds)
+            return within(await self._client.run(program.run(stdin)), most)
+        tap = self._live.open(attempt.lease.job_id, number, index, program.timeout_seconds)
         try:
-            return within(await self._client.run(order.run(stdin, stream=True), tap.feed), most)
+            return within(await self._client.run(program.run(stdin, stream=True), tap.feed), most)
         finally:
             self._live.close(tap)
 
-    async def _batch(self, attempt: Attempt, order: Order, number: int) -> list[dict[str, Any]]:
+    async def _batch(self, attempt: Attempt, program: Program, number: int) -> list[dict[str, Any]]:
         """One input after the other; what does not compile is not tried with the next one."""
         results: list[dict[str, Any]] = []
         room = MAX_BATCH_OUTPUT_BYTES
-        for index in range(len(order.inputs)):
-            finished = await self._run(attempt, order, number, index)
-            if finished.verdict is Verdict.COMPILE_ERROR:
+        for index in range(len(program.inputs)):
+            finished = await self._run(attempt, program, number, index)
+            if finished.verdict is RunVerdict.COMPILE_ERROR:
                 same = run_result(finished)
-                return [same | {"index": each} for each in range(len(order.inputs))]
+                return [same | {"index": each} for each in range(len(program.inputs))]
             room -= len(finished.stdout) + len(finished.stderr) + sum(len(file.data) for file in finished.files)
             results.append(run_result(finished if room >= 0 else without_output(finished)) | {"index": index})
         return results
 
 
-def within(finished: Finished, most: int) -> Finished:
+def within(finished: RunFinished, most: int) -> RunFinished:
     """Files that were brought back, as many as fit into a result."""
     room, files, notes = most, [], list(finished.notes)
     for file in finished.files:
@@ -85,11 +85,11 @@ def within(finished: Finished, most: int) -> Finished:
     return msgspec.structs.replace(finished, files=tuple(files), notes=tuple(notes))
 
 
-def without_output(finished: Finished) -> Finished:
+def without_output(finished: RunFinished) -> RunFinished:
     left_out = {"stdout": b"", "stderr": b"", "stdout_truncated": True, "stderr_truncated": True, "files": ()}
     return msgspec.structs.replace(finished, notes=(*finished.notes, LEFT_OUT), **left_out)
 
 
-def failed(refused: RunRefused) -> Failed:
+def failed(refused: SandboxFault) -> Failed:
     seconds = RETRY_SOON_SECONDS if refused.fault in SOON else RETRY_SECONDS
     return Failed(message=str(refused), type=str(refused.fault), retry_after_seconds=seconds)

@@ -27,18 +27,18 @@ FEW: Final = 16
 PAGE: Final = 1000
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True):
+class OutputChunk(msgspec.Struct, frozen=True, array_like=True):
     index: int  # of the input, in a batch
     fd: int
     data: bytes
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     run: int  # another one begins anew
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[OutputChunk, ...]
 
 
-def told_key(job_id: str, run: int, number: int) -> str:
+def output_key(job_id: str, run: int, number: int) -> str:
     """Later runs of the same job after earlier ones.
 
     >>> told_key("j", 1_700_000_000_000, 2)
@@ -47,14 +47,14 @@ def told_key(job_id: str, run: int, number: int) -> str:
     return f"{job_id}.{run:015d}.{number:08d}"
 
 
-def pack(told: Told) -> bytes:
+def pack(told: OutputRecord) -> bytes:
     return msgspec.msgpack.encode(told)
 
 
-unpack = msgspec.msgpack.Decoder(Told).decode
+unpack = msgspec.msgpack.Decoder(OutputRecord).decode
 
 
-class Tap:
+class OutputBuffer:
     """The output of one run so far, in the order in which it came; the run's limits bound it."""
 
     __slots__ = ("_offset", "_part", "_parts", "index", "job_id", "keep_seconds", "run")
@@ -78,15 +78,15 @@ class Tap:
         last = len(self._parts) - 1
         return self._part < last or (self._part == last and self._offset < len(self._parts[last][1]))
 
-    def next(self) -> tuple[Chunk, ...]:
+    def next(self) -> tuple[OutputChunk, ...]:
         """What was not told yet, up to a bound."""
-        chunks: list[Chunk] = []
+        chunks: list[OutputChunk] = []
         room = AT_ONCE_BYTES
         while self.has_news and room > 0:
             fd, data = self._parts[self._part]
             piece = bytes(data[self._offset : self._offset + room])
             if piece:
-                chunks.append(Chunk(self.index, fd, piece))
+                chunks.append(OutputChunk(self.index, fd, piece))
             self._offset += len(piece)
             room -= len(piece)
             if self._offset == len(data) and self._part < len(self._parts) - 1:
@@ -94,13 +94,13 @@ class Tap:
         return tuple(chunks)
 
 
-class Live:
+class LiveOutput:
     """For all runs of a worker: while some last and write, the store is asked who follows them."""
 
     def __init__(self, records: RecordStore, clock: Callable[[], float] = time.time) -> None:
         self._records = records
         self._clock = clock
-        self._taps: set[Tap] = set()
+        self._taps: set[OutputBuffer] = set()
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -109,14 +109,14 @@ class Live:
         """The number of a run, higher than those of earlier ones."""
         return round(self._clock() * 1000)
 
-    def open(self, job_id: str, run: int, index: int, keep_seconds: float) -> Tap:
-        tap = Tap(job_id, run, index, keep_seconds)
+    def open(self, job_id: str, run: int, index: int, keep_seconds: float) -> OutputBuffer:
+        tap = OutputBuffer(job_id, run, index, keep_seconds)
         self._taps.add(tap)
         if self._timer is None and self._task is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_SECONDS, self._wake)
         return tap
 
-    def close(self, tap: Tap) -> None:
+    def close(self, tap: OutputBuffer) -> None:
         """What was not passed on stands in the result."""
         self._taps.discard(tap)
 
@@ -144,7 +144,7 @@ class Live:
             chunks = tap.next()
             if chunks:
                 self._count += 1
-                key, data = told_key(tap.job_id, tap.run, self._count), pack(Told(tap.run, chunks))
+                key, data = output_key(tap.job_id, tap.run, self._count), pack(OutputRecord(tap.run, chunks))
                 await self._records.put(OUTPUT, key, data, expire_seconds=tap.keep_seconds)
 
     async def _followed(self, ids: set[str]) -> set[str]:

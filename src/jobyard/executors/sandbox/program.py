@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from jobyard.errors import BadInput
-from jobyard.sandbox.protocol import File, Limits, Run
+from jobyard.sandbox.protocol import File, Limits, RunRequest
 
 KIND: Final = "execute"
 QUEUE: Final = "code"
@@ -17,7 +17,7 @@ KEEP_SECONDS: Final = 3600.0
 SLACK_SECONDS: Final = 60.0
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One source, and the inputs that it is run with, one after the other."""
 
     language: str
@@ -29,9 +29,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collect: tuple[str, ...] = ()  # files to bring back
     limits: Limits = Limits()
 
-    def run(self, stdin: bytes, *, stream: bool = False) -> Run:
+    def run(self, stdin: bytes, *, stream: bool = False) -> RunRequest:
         """As the daemon is told; the client gives it its number."""
-        return Run(
+        return RunRequest(
             id=0,
             language=self.language,
             source=self.source.encode(),
@@ -49,10 +49,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.limits.time_seconds * len(self.inputs) + SLACK_SECONDS
 
 
-_decode = msgspec.json.Decoder(Order).decode
+_decode = msgspec.json.Decoder(Program).decode
 
 
-def read(private_payload: bytes | None) -> Order:
+def read(private_payload: bytes | None) -> Program:
     if private_payload is None:
         raise BadInput("There is no program in this job: it ended well before, or was handed in another way.")
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.sandbox.protocol import Compiled, File, Finished
+from jobyard.sandbox.protocol import CompileResult, File, RunFinished
 
 # Of what is no text, so much is shown as if it were; all of it is there as base64.
 READABLE_BYTES = 4096
@@ -19,7 +19,7 @@ def as_json(value: Any) -> bytes:
     return _encode(value)
 
 
-def run_result(finished: Finished) -> dict[str, Any]:
+def run_result(finished: RunFinished) -> dict[str, Any]:
     """What was not valid UTF-8 is there twice: readable, and exact."""
     found: dict[str, Any] = {
         **_output("stdout", finished.stdout, is_cut=finished.stdout_truncated),
@@ -46,13 +46,13 @@ def run_result(finished: Finished) -> dict[str, Any]:
 
 def _output(name: str, data: bytes, *, is_cut: bool = False) -> dict[str, str]:
     text, is_exact = readable(data, is_cut=is_cut)
-    if len(data) > READABLE_BYTES and is_no_text(data, text):
+    if len(data) > READABLE_BYTES and is_binary(data, text):
         # As JSON it would be several times as long, for nobody to read.
         text, is_exact = readable(data[:READABLE_BYTES], is_cut=True)[0] + "…", False
     return {name: text} if is_exact else {name: text, f"{name}_base64": base64.b64encode(data).decode()}
 
 
-def is_no_text(data: bytes, text: str) -> bool:
+def is_binary(data: bytes, text: str) -> bool:
     controls = len(data) - len(data.translate(None, _CONTROLS))
     return 8 * controls > len(data) or len(text.encode()) > 2 * len(data)
 
@@ -83,7 +83,7 @@ def _half(data: bytes) -> int:
     return 0
 
 
-def _compiled(compiled: Compiled) -> dict[str, Any]:
+def _compiled(compiled: CompileResult) -> dict[str, Any]:
     return {
         **_output("stdout", compiled.stdout),
         **_output("stderr", compiled.stderr),

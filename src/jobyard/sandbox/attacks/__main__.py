@@ -9,28 +9,28 @@ import sys
 import msgspec
 
 from jobyard.sandbox.attacks.attack import Attack, Layer
-from jobyard.sandbox.attacks.own import DidNotStart, own_daemon
-from jobyard.sandbox.attacks.play import Item, Report, chosen, on_stage, play_all
-from jobyard.sandbox.protocol import State, Tier
+from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed, private_daemon
+from jobyard.sandbox.attacks.runner import AnyAttack, AttackReport, attack_context, run_attacks, select
+from jobyard.sandbox.protocol import SandboxState, Tier
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
-    state: State | None
+class SelftestReport(msgspec.Struct, frozen=True, kw_only=True):
+    state: SandboxState | None
     refusal: str = ""  # why there was no daemon
-    reports: list[Report] = []
+    reports: list[AttackReport] = []
 
 
-async def played(tier: Tier | None, without: Layer | None, items: list[Item]) -> Played:
+async def played(tier: Tier | None, without: Layer | None, items: list[AnyAttack]) -> SelftestReport:
     try:
         async with (
-            own_daemon(tier=tier, without=without) as own,
-            on_stage(own.socket, without=without, secret=own.secret, is_own=True) as stage,
+            private_daemon(tier=tier, without=without) as own,
+            attack_context(own.socket, without=without, secret=own.secret, is_own=True) as context,
         ):
-            if stage.state.tier is None:
-                return Played(state=stage.state, refusal=stage.state.reason)
-            return Played(state=stage.state, reports=[report async for report in play_all(stage, items)])
-    except DidNotStart as error:
-        return Played(state=None, refusal=str(error))
+            if context.state.tier is None:
+                return SelftestReport(state=context.state, refusal=context.state.reason)
+            return SelftestReport(state=context.state, reports=[report async for report in run_attacks(context, items)])
+    except DaemonStartFailed as error:
+        return SelftestReport(state=None, refusal=str(error))
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--programs", action="store_true", help="without what is done to the daemon itself")
     given = parser.parse_args()
-    items = chosen([word for word in given.only.split(",") if word])
+    items = select([word for word in given.only.split(",") if word])
     if given.programs:
         items = [item for item in items if isinstance(item, Attack)]
     sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(played(given.tier, given.without, items))) + b"\n")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from jobyard.sandbox.protocol import File, Finished, Limits, Refused, Tier, Verdict
+from jobyard.sandbox.protocol import File, Limits, RunFinished, RunRejected, RunVerdict, Tier
 
 ESCAPED = "ESCAPED"  # a program prints it where it got what nobody may get; no tier has an excuse for it
 DEFAULT = Limits()
@@ -23,8 +23,8 @@ class Layer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    verdicts: tuple[Verdict, ...] = (Verdict.OK,)
-    says: Mapping[str, str] = field(default_factory=dict)  # line `name: …` of stdout, whole, as a regular expression
+    verdicts: tuple[RunVerdict, ...] = (RunVerdict.OK,)
+    prints: Mapping[str, str] = field(default_factory=dict)  # line `name: …` of stdout, whole, as a regular expression
     exit_code: int | None = None
     signal: int | None = None
     stdout: bytes | None = None  # exactly
@@ -36,9 +36,9 @@ class Expected:
     notes: int = 0  # at least so many things were left out, and said
     refused: bool = False  # the daemon does not run it at all
 
-    def problems(self, seen: Finished | Refused, limits: Limits) -> list[str]:
+    def problems(self, seen: RunFinished | RunRejected, limits: Limits) -> list[str]:
         """Why this is not what was expected; nothing when it is."""
-        if isinstance(seen, Refused):
+        if isinstance(seen, RunRejected):
             return [] if self.refused else [f"refused: {seen.fault} {seen.message}"]
         if self.refused:
             return [f"it ran: {seen.verdict}"]
@@ -49,7 +49,7 @@ class Expected:
             *self._of_files(seen),
         ]
 
-    def _of_verdict(self, seen: Finished) -> list[str]:
+    def _of_verdict(self, seen: RunFinished) -> list[str]:
         found = []
         if seen.verdict not in self.verdicts:
             found.append(f"verdict {seen.verdict} (exit code {seen.exit_code}): {_tail(seen.stderr)}".rstrip(": "))
@@ -59,12 +59,12 @@ class Expected:
             found.append(f"signal {seen.signal}")
         return found
 
-    def _of_output(self, seen: Finished) -> list[str]:
+    def _of_output(self, seen: RunFinished) -> list[str]:
         found = []
         text = seen.stdout.decode("utf-8", "replace")
         found += [f"it says {line!r}" for line in text.splitlines() if ESCAPED in line]
         lines = dict(line.partition(": ")[::2] for line in text.splitlines())
-        for name, pattern in self.says.items():
+        for name, pattern in self.prints.items():
             if not re.fullmatch(pattern, lines.get(name, "")):
                 found.append(f"{name}: {lines.get(name, 'nothing')!r}")
         if self.stdout is not None and seen.stdout != self.stdout:
@@ -79,13 +79,13 @@ class Expected:
                 found.append(f"{name} of {len(data)} bytes, {'' if cut else 'not '}truncated")
         return found
 
-    def _of_time(self, seen: Finished, limits: Limits) -> list[str]:
+    def _of_time(self, seen: RunFinished, limits: Limits) -> list[str]:
         most = limits.time_seconds * 1000 + BUSY_MS
         if self.in_ms is not None:
             most = min(most, self.in_ms)
         return [f"took {seen.execution_time_ms:.0f} ms"] if seen.execution_time_ms > most else []
 
-    def _of_files(self, seen: Finished) -> list[str]:
+    def _of_files(self, seen: RunFinished) -> list[str]:
         found = []
         brought = {file.name: file.data for file in seen.files}
         if self.files is not None and brought != dict(self.files):
@@ -101,7 +101,7 @@ class Expected:
         words += [f"exit {self.exit_code}"] if self.exit_code is not None else []
         words += [f"signal {self.signal}"] if self.signal is not None else []
         by_word: dict[str, list[str]] = {}
-        for name, pattern in self.says.items():
+        for name, pattern in self.prints.items():
             by_word.setdefault(_in_words(pattern), []).append(name)
         words += [f"{' '.join(names)}: {word}" for word, names in by_word.items()]
         return ", ".join(words)
@@ -126,7 +126,7 @@ class Attack:
     args: tuple[str, ...] = ()
     files: tuple[File, ...] | Callable[[], tuple[File, ...]] = ()  # large ones are made when they are wanted
     collect: tuple[str, ...] = ()
-    beside: bool = False  # a harmless program runs meanwhile and must not notice
+    with_bystander: bool = False  # a harmless program runs meanwhile and must not notice
 
     def expectation(self, tier: Tier, without: Layer | None = None) -> Expectation:
         usual = self.tiers.get(tier, (self.expected,))
@@ -135,7 +135,7 @@ class Attack:
         return self.without.get(without, usual)
 
 
-def judge(expectation: Expectation, seen: Finished | Refused, limits: Limits) -> list[str]:
+def judge(expectation: Expectation, seen: RunFinished | RunRejected, limits: Limits) -> list[str]:
     """The problems by the reading that fits best; where nothing is promised there are none."""
     return min((each.problems(seen, limits) for each in expectation), key=len, default=[])
 
@@ -202,8 +202,8 @@ REFUSED = "EPERM|EACCES|ENOSYS"
 ABSENT = "ENOENT|EACCES|ENOTDIR"
 UNREACHED = "ENETUNREACH|ECONNREFUSED|EADDRNOTAVAIL|ENETDOWN|EHOSTUNREACH"
 SHORT = Limits(time_seconds=0.3)
-ENDED = Expected(verdicts=(Verdict.TIME_LIMIT,))
-NO_MEMORY = Expected(verdicts=(Verdict.MEMORY_LIMIT,))
-MEMORY_ERROR = Expected(verdicts=(Verdict.RUNTIME_ERROR,), stderr="MemoryError|ENOMEM|Cannot allocate|Errno 12")
-NO_FORK = Expected(says={"fork": REFUSED})
+ENDED = Expected(verdicts=(RunVerdict.TIME_LIMIT,))
+NO_MEMORY = Expected(verdicts=(RunVerdict.MEMORY_LIMIT,))
+MEMORY_ERROR = Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), stderr="MemoryError|ENOMEM|Cannot allocate|Errno 12")
+NO_FORK = Expected(prints={"fork": REFUSED})
 OUT_OF_MEMORY = {Tier.B: (NO_MEMORY, MEMORY_ERROR), Tier.C: (NO_MEMORY, MEMORY_ERROR)}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from jobyard.sandbox.attacks import (
-    artefacts,
-    compiled,
-    ending,
-    kernel,
+    edge_cases,
+    files,
+    host_access,
     network,
+    other_languages,
     pinning,
-    program,
-    reach,
     resources,
+    syscalls,
+    termination,
 )
 from jobyard.sandbox.attacks.attack import Attack
 
-_MODULES = (resources, ending, reach, network, kernel, program, artefacts, compiled, pinning)
+_MODULES = (resources, termination, host_access, network, syscalls, edge_cases, files, other_languages, pinning)
 ATTACKS: tuple[Attack, ...] = tuple(
     sorted((attack for module in _MODULES for attack in module.ATTACKS), key=lambda attack: attack.number)
 )

@@ -28,8 +28,8 @@ ATTACKS = (
 attempt("four", connect, socket.AF_INET, ("127.0.0.1", @PORT@))
 attempt("six", connect, socket.AF_INET6, ("::1", @PORT@))
 """,
-        expected=Expected(says={"four": CLOSED, "six": CLOSED}),
-        without={Layer.SECCOMP: (Expected(says={"four": UNREACHED, "six": f"{UNREACHED}|{CLOSED}"}),)},
+        expected=Expected(prints={"four": CLOSED, "six": CLOSED}),
+        without={Layer.SECCOMP: (Expected(prints={"four": UNREACHED, "six": f"{UNREACHED}|{CLOSED}"}),)},
     ),
     Attack(
         number=26,
@@ -39,8 +39,8 @@ attempt("six", connect, socket.AF_INET6, ("::1", @PORT@))
 attempt("metadata", connect, socket.AF_INET, ("169.254.169.254", 80), socket.SOCK_DGRAM)
 attempt("loopback", connect, socket.AF_INET, ("127.0.0.1", @UDP_PORT@), socket.SOCK_DGRAM)
 """,
-        expected=Expected(says={"metadata": CLOSED, "loopback": CLOSED}),
-        without={Layer.SECCOMP: (Expected(says={"metadata": UNREACHED, "loopback": UNREACHED}),)},
+        expected=Expected(prints={"metadata": CLOSED, "loopback": CLOSED}),
+        without={Layer.SECCOMP: (Expected(prints={"metadata": UNREACHED, "loopback": UNREACHED}),)},
     ),
     Attack(
         number=27,
@@ -51,9 +51,9 @@ attempt("path", connect, socket.AF_UNIX, "@UNIX_PATH@")
 attempt("abstract", connect, socket.AF_UNIX, "\\0@UNIX_NAME@")
 attempt("daemon", connect, socket.AF_UNIX, "@DAEMON@")
 """,
-        expected=Expected(says=dict.fromkeys(("path", "abstract", "daemon"), CLOSED)),
+        expected=Expected(prints=dict.fromkeys(("path", "abstract", "daemon"), CLOSED)),
         without={
-            Layer.SECCOMP: (Expected(says={"path": "ENOENT", "abstract": "ECONNREFUSED", "daemon": "ENOENT|EACCES"}),)
+            Layer.SECCOMP: (Expected(prints={"path": "ENOENT", "abstract": "ECONNREFUSED", "daemon": "ENOENT|EACCES"}),)
         },
     ),
     Attack(
@@ -71,8 +71,8 @@ attempt("raw", make, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 attempt("packet", make, socket.AF_PACKET, socket.SOCK_RAW, 0)
 attempt("crypto", make, 38, socket.SOCK_SEQPACKET)
 """,
-        expected=Expected(says=dict.fromkeys(("vsock", "netlink", "raw", "packet", "crypto"), CLOSED)),
-        without={Layer.SECCOMP: (Expected(says={"raw": CLOSED, "packet": CLOSED}),)},
+        expected=Expected(prints=dict.fromkeys(("vsock", "netlink", "raw", "packet", "crypto"), CLOSED)),
+        without={Layer.SECCOMP: (Expected(prints={"raw": CLOSED, "packet": CLOSED}),)},
     ),
     Attack(
         number=153,
@@ -91,7 +91,7 @@ def many():
 
 attempt("sendmmsg", many)
 """,
-        expected=Expected(says={"sendmsg": REFUSED, "sendmmsg": REFUSED}),
+        expected=Expected(prints={"sendmsg": REFUSED, "sendmmsg": REFUSED}),
         without={Layer.SECCOMP: ()},
     ),
 )

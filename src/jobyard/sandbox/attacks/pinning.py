@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobyard.sandbox.attacks.attack import SYSCALL, Attack, Expected, Layer
-from jobyard.sandbox.protocol import Limits, Tier, Verdict
+from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 LARGE = 15 << 20
 NOWHERE: tuple[Expected, ...] = ()
@@ -50,12 +50,12 @@ if got.startswith("DONE"):
     # Where huge pages are off for it, the pipe keeps small ones: less than a megabyte.
     print("pinned: ESCAPED" if libc.prctl(42, 0, 0, 0, 0) != 1 else "pinned: small pages")
 """,
-        expected=Expected(verdicts=(Verdict.MEMORY_LIMIT,)),
+        expected=Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)),
         tiers=dict.fromkeys(
             Tier,
             (
-                Expected(verdicts=(Verdict.MEMORY_LIMIT,)),
-                Expected(says={"pin": "EPERM|ENOSYS|EACCES|MemoryError|EAGAIN|DONE 119"}),
+                Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)),
+                Expected(prints={"pin": "EPERM|ENOSYS|EACCES|MemoryError|EAGAIN|DONE 119"}),
             ),
         ),
         limits=Limits(time_seconds=5),
@@ -71,20 +71,20 @@ if got.startswith("DONE"):
         },
         without={Layer.NAMESPACES: NOWHERE},
         collect=("large",),
-        beside=True,
+        with_bystander=True,
     ),
     Attack(
         number=148,
         name="C: a large program, whole or not at all",
         language="c",
         program="char large[28 << 20] = {1};\nint main(void) { return large[5]; }\n",
-        expected=Expected(verdicts=(Verdict.OK, Verdict.COMPILE_ERROR)),
+        expected=Expected(verdicts=(RunVerdict.OK, RunVerdict.COMPILE_ERROR)),
         # It may be larger than the folder that it has to go into.
         tiers=dict.fromkeys(
             (Tier.A, Tier.B),
             (
-                Expected(verdicts=(Verdict.OK, Verdict.COMPILE_ERROR)),
-                Expected(verdicts=(Verdict.RUNTIME_ERROR,), exit_code=125),
+                Expected(verdicts=(RunVerdict.OK, RunVerdict.COMPILE_ERROR)),
+                Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), exit_code=125),
             ),
         ),
     ),
@@ -98,6 +98,6 @@ let count = 0;
 try { for (;;) { fs.openSync("/dev/null"); count++; } } catch (error) { console.log(`open: ${error.code}`); }
 console.log(`count: ${count < 65 ? count : "ESCAPED"}`);
 """,
-        expected=Expected(says={"open": "EMFILE"}),
+        expected=Expected(prints={"open": "EMFILE"}),
     ),
 )

@@ -16,9 +16,9 @@ from jobyard.sandbox.attacks.attack import (
     Expected,
     Layer,
 )
-from jobyard.sandbox.protocol import Limits, Tier, Verdict
+from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
-NO_FOLDER = Expected(says={"fill": f"{REFUSED}|EROFS|ENOENT"})
+NO_FOLDER = Expected(prints={"fill": f"{REFUSED}|EROFS|ENOENT"})
 FORKLESS = {Layer.NAMESPACES: (NO_FORK,)}  # who cannot be held by a namespace may have no children
 A_FEW = "[1-9]|[12][0-9]|3[012]"
 
@@ -36,7 +36,7 @@ while True:
 """,
         expected=ENDED,
         limits=SHORT,
-        beside=True,
+        with_bystander=True,
     ),
     Attack(
         number=2,
@@ -54,8 +54,8 @@ except (RuntimeError, MemoryError, OSError):
 print(f"threads: {count if count < 500 else 'ESCAPED'}", flush=True)
 os._exit(0)
 """,
-        expected=Expected(says={"threads": A_FEW}),
-        tiers={Tier.C: (Expected(says={"threads": "[0-9]{1,3}"}),)},  # as many as fit into its address space
+        expected=Expected(prints={"threads": A_FEW}),
+        tiers={Tier.C: (Expected(prints={"threads": "[0-9]{1,3}"}),)},  # as many as fit into its address space
     ),
     Attack(
         number=3,
@@ -63,7 +63,7 @@ os._exit(0)
         program="kept = []\nwhile True:\n    kept.append(bytearray(b'x') * (8 << 20))\n",
         expected=NO_MEMORY,
         tiers=OUT_OF_MEMORY,
-        beside=True,
+        with_bystander=True,
     ),
     Attack(
         number=4,
@@ -98,7 +98,7 @@ total = 0
 attempt("fill", fill)
 print(f"total: {'held' if total <= 17 << 20 else 'ESCAPED'}")
 """,
-        expected=Expected(says={"fill": "ENOSPC|EFBIG|EDQUOT", "total": "held"}),
+        expected=Expected(prints={"fill": "ENOSPC|EFBIG|EDQUOT", "total": "held"}),
         tiers={Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
     ),
@@ -117,7 +117,7 @@ def fill():
 attempt("fill", fill)
 print(f"total: {'held' if total <= 17 << 20 else 'ESCAPED'}")
 """,
-        expected=Expected(says={"fill": f"ENOSPC|EFBIG|ENOENT|{REFUSED}|EROFS", "total": "held"}),
+        expected=Expected(prints={"fill": f"ENOSPC|EFBIG|ENOENT|{REFUSED}|EROFS", "total": "held"}),
     ),
     Attack(
         number=7,
@@ -131,8 +131,8 @@ if area.startswith("DONE"):
     ctypes.memset(place, 1, 200 << 20)
     print("touched: ESCAPED")
 """,
-        expected=Expected(says={"shmget": REFUSED}),
-        without={Layer.SECCOMP: (NO_MEMORY, Expected(verdicts=(Verdict.SIGNALED,)))},
+        expected=Expected(prints={"shmget": REFUSED}),
+        without={Layer.SECCOMP: (NO_MEMORY, Expected(verdicts=(RunVerdict.SIGNALED,)))},
     ),
     Attack(
         number=8,
@@ -149,7 +149,7 @@ def fill():
 attempt("fill", fill)
 print(f"total: {'held' if total <= 130 << 20 else 'ESCAPED'}")
 """,
-        expected=Expected(says={"fill": f"EFBIG|ENOSPC|{REFUSED}", "total": "held"}),
+        expected=Expected(prints={"fill": f"EFBIG|ENOSPC|{REFUSED}", "total": "held"}),
     ),
     Attack(
         number=9,
@@ -192,7 +192,7 @@ def use_up():
 attempt("dup", use_up)
 print(f"count: {count if count < 64 else 'ESCAPED'}")
 """,
-        expected=Expected(says={"dup": "EMFILE", "count": "[56][0-9]"}),
+        expected=Expected(prints={"dup": "EMFILE", "count": "[56][0-9]"}),
     ),
     Attack(
         number=18,
@@ -209,7 +209,7 @@ def fill():
 attempt("fill", fill)
 print(f"count: {count if count <= 1024 else 'ESCAPED'}")
 """,
-        expected=Expected(says={"fill": "ENOSPC|EDQUOT", "count": "9[0-9]{2}|10[0-9]{2}"}),
+        expected=Expected(prints={"fill": "ENOSPC|EDQUOT", "count": "9[0-9]{2}|10[0-9]{2}"}),
         tiers={Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
     ),
@@ -217,7 +217,7 @@ print(f"count: {count if count <= 1024 else 'ESCAPED'}")
         number=19,
         name="a sparse file of 1 TB",
         program=ATTEMPT + "attempt('fill', lambda: open('sparse', 'wb').truncate(1 << 40))\n",
-        expected=Expected(says={"fill": "EFBIG|ENOSPC"}),
+        expected=Expected(prints={"fill": "EFBIG|ENOSPC"}),
         tiers={Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
     ),
@@ -225,7 +225,7 @@ print(f"count: {count if count <= 1024 else 'ESCAPED'}")
         number=64,
         name="one long operation of the interpreter",
         program="10 ** 10 ** 8\n",
-        expected=Expected(verdicts=(Verdict.TIME_LIMIT,)),
+        expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,)),
         tiers=dict.fromkeys((Tier.B, Tier.C), (ENDED, MEMORY_ERROR)),
         limits=SHORT,
     ),
@@ -245,8 +245,8 @@ def fork():
 attempt("fork", fork)
 print(f"count: {count if count < 33 else 'ESCAPED'}")
 """,
-        expected=Expected(says={"fork": "EAGAIN", "count": "2[0-9]|3[012]"}),
-        tiers={Tier.B: (Expected(says={"fork": "EAGAIN"}), NO_FORK), Tier.C: (NO_FORK,)},
+        expected=Expected(prints={"fork": "EAGAIN", "count": "2[0-9]|3[012]"}),
+        tiers={Tier.B: (Expected(prints={"fork": "EAGAIN"}), NO_FORK), Tier.C: (NO_FORK,)},
         without=FORKLESS,
     ),
     Attack(
@@ -270,7 +270,7 @@ attempt("fill", fill)
 print(f"total: {'held' if total <= 130 << 20 else 'ESCAPED'}")
 """,
         expected=NO_MEMORY,
-        tiers=dict.fromkeys((Tier.B, Tier.C), (NO_MEMORY, Expected(says={"total": "held"}))),
+        tiers=dict.fromkeys((Tier.B, Tier.C), (NO_MEMORY, Expected(prints={"total": "held"}))),
     ),
     Attack(
         number=143,
@@ -328,7 +328,7 @@ def fill():
 attempt("fill", fill)
 """,
         expected=NO_MEMORY,
-        tiers={Tier.B: (NO_MEMORY, Expected(says={"fill": "ENOSPC|EFBIG"})), Tier.C: (NO_FOLDER,)},
+        tiers={Tier.B: (NO_MEMORY, Expected(prints={"fill": "ENOSPC|EFBIG"})), Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
         limits=Limits(time_seconds=2, memory_mb=24, disk_mb=64),
     ),
@@ -342,7 +342,7 @@ attempt("nice", os.nice, -5)
 attempt("real-time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50)))
 """,
         expected=Expected(
-            says={
+            prints={
                 "mlockall": f"{REFUSED}|ENOMEM|DONE 0",
                 "nice": REFUSED,
                 "real-time": f"{REFUSED}|AttributeError",

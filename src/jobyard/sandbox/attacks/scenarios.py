@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jobyard.sandbox.attacks.leftovers import PROC, descendants, groups
-from jobyard.sandbox.attacks.own import own_daemon
-from jobyard.sandbox.attacks.stage import Stage
-from jobyard.sandbox.attacks.talk import Hung, talking
-from jobyard.sandbox.protocol import Fault, File, Finished, Limits, Refused, Run, Verdict, frame
+from jobyard.sandbox.attacks.connection import DaemonUnresponsive, connect
+from jobyard.sandbox.attacks.context import AttackContext
+from jobyard.sandbox.attacks.leaks import PROC, descendants, groups
+from jobyard.sandbox.attacks.private_daemon import private_daemon
+from jobyard.sandbox.protocol import Fault, File, Limits, RunFinished, RunRejected, RunRequest, RunVerdict, encode_frame
 
-LONG = Run(id=0, language="python", source=b"import time\ntime.sleep(30)\n", limits=Limits(time_seconds=30))
-HELLO = Run(id=0, language="python", source=b"print('hello')\n")
+LONG = RunRequest(id=0, language="python", source=b"import time\ntime.sleep(30)\n", limits=Limits(time_seconds=30))
+HELLO = RunRequest(id=0, language="python", source=b"print('hello')\n")
 BAD_NUMBERS = (0.0, -1.0, math.nan, math.inf, -math.inf, 1e308)
 THREADS = """\
 import os, threading, time
@@ -95,25 +95,27 @@ class Scenario:
     number: int
     name: str
     expected: str
-    play: Callable[[Stage], Awaitable[list[str]]]
+    run_attack: Callable[[AttackContext], Awaitable[list[str]]]
     needs_own: bool = False  # it does harm to the daemon
 
 
-async def _hello(stage: Stage, why: str) -> list[str]:
-    seen = await stage.talk.run(HELLO)
-    is_well = isinstance(seen, Finished) and seen.stdout == b"hello\n"
+async def _hello(context: AttackContext, why: str) -> list[str]:
+    seen = await context.connection.run(HELLO)
+    is_well = isinstance(seen, RunFinished) and seen.stdout == b"hello\n"
     return [] if is_well else [f"{why}: {seen}"[:200]]
 
 
-async def _bad_limits(stage: Stage) -> list[str]:
+async def _bad_limits(context: AttackContext) -> list[str]:
     found = []
     limits = [Limits(time_seconds=number) for number in BAD_NUMBERS]
     limits += [Limits(cpu_seconds=number) for number in BAD_NUMBERS]
     for word in ("memory_mb", "processes", "files_open", "output_bytes", "disk_mb", "disk_files"):
         limits += [Limits(**{word: number}) for number in (0, -1, 1 << 62)]
     for each in limits:
-        seen = await stage.talk.run(Run(id=0, language="python", source=b"print('it ran')", limits=each), seconds=10)
-        if not isinstance(seen, Refused):
+        seen = await context.connection.run(
+            RunRequest(id=0, language="python", source=b"print('it ran')", limits=each), seconds=10
+        )
+        if not isinstance(seen, RunRejected):
             found.append(f"it ran with {_odd(each)}")
     return found
 
@@ -127,31 +129,33 @@ def _odd(limits: Limits) -> str:
     )
 
 
-async def _memory_of_others(stage: Stage) -> list[str]:
+async def _memory_of_others(context: AttackContext) -> list[str]:
     word = secrets.token_hex(16)
     source = f"kept = '{word}'\nprint(input())\n".encode()
     found = []
     for _ in range(6):
-        seen = await stage.talk.run(Run(id=0, language="python", source=source, stdin=word.encode(), args=(word,)))
-        if not isinstance(seen, Finished) or seen.stdout.strip() != word.encode():
+        seen = await context.connection.run(
+            RunRequest(id=0, language="python", source=source, stdin=word.encode(), args=(word,))
+        )
+        if not isinstance(seen, RunFinished) or seen.stdout.strip() != word.encode():
             found.append(f"the first program: {seen}"[:200])
         search = SEARCH.replace("@HALF@", word[:16]).replace("@OTHER@", word[16:])
-        again = await stage.talk.run(Run(id=0, language="python", source=search.encode()))
-        if not isinstance(again, Finished) or again.stdout != b"found: 0\n":
+        again = await context.connection.run(RunRequest(id=0, language="python", source=search.encode()))
+        if not isinstance(again, RunFinished) or again.stdout != b"found: 0\n":
             found.append(f"a later program found it: {again}"[:300])
     return found
 
 
-async def _network_of_others(stage: Stage) -> list[str]:
+async def _network_of_others(context: AttackContext) -> list[str]:
     """More runs than there are members in a pool, some at once: each finds its network as the first one did."""
-    run = Run(id=0, language="python", source=NETWORK.encode())
-    seen = [await stage.talk.run(run) for _ in range(12)]
-    seen += await asyncio.gather(*(stage.talk.run(run) for _ in range(12)))
-    texts = {each.stdout if isinstance(each, Finished) else str(each).encode() for each in seen}
+    run = RunRequest(id=0, language="python", source=NETWORK.encode())
+    seen = [await context.connection.run(run) for _ in range(12)]
+    seen += await asyncio.gather(*(context.connection.run(run) for _ in range(12)))
+    texts = {each.stdout if isinstance(each, RunFinished) else str(each).encode() for each in seen}
     return [] if len(texts) == 1 and b"Refused" not in b"".join(texts) else [f"not all alike: {sorted(texts)}"[:200]]
 
 
-async def _two_at_once(stage: Stage) -> list[str]:
+async def _two_at_once(context: AttackContext) -> list[str]:
     word = f"jobyard-attack-{secrets.token_hex(8)}"
     one = (
         "import os, time\n"
@@ -165,39 +169,39 @@ async def _two_at_once(stage: Stage) -> list[str]:
         "try:\n    names = os.listdir('/proc')\nexcept OSError:\n    names = []\n"
         "print([name for name in names if name.isdigit() and int(name) not in (1, os.getpid())])\n"
     )
-    first = asyncio.create_task(stage.talk.run(Run(id=0, language="python", source=one.encode())))
+    first = asyncio.create_task(context.connection.run(RunRequest(id=0, language="python", source=one.encode())))
     await asyncio.sleep(0.2)
-    second = await stage.talk.run(Run(id=0, language="python", source=other.encode()))
+    second = await context.connection.run(RunRequest(id=0, language="python", source=other.encode()))
     await first
-    is_blind = isinstance(second, Finished) and second.stdout == b"[]\n[]\n"
+    is_blind = isinstance(second, RunFinished) and second.stdout == b"[]\n[]\n"
     return [] if is_blind else [f"it sees the other: {second}"[:200]]
 
 
-async def _client_leaves(stage: Stage) -> list[str]:
-    async with talking(stage.socket) as other:
+async def _client_leaves(context: AttackContext) -> list[str]:
+    async with connect(context.socket) as other:
         await other.ready()
         other.begin(LONG)
-        await _until_running(stage, 1)
+        await _until_running(context, 1)
     began = time.monotonic()
-    while (await stage.talk.ask()).running:
+    while (await context.connection.fetch_state()).running:
         if time.monotonic() - began > 2:
             return ["its run goes on 2 s after it left"]
         await asyncio.sleep(0.01)
-    return await _hello(stage, "afterwards")
+    return await _hello(context, "afterwards")
 
 
-async def _cancelled(stage: Stage) -> list[str]:
-    number, answer = stage.talk.begin(LONG)
-    await _until_running(stage, 1)
-    stage.talk.cancel(number)
-    stage.talk.cancel(number)
-    stage.talk.cancel(10**9)
+async def _cancelled(context: AttackContext) -> list[str]:
+    number, answer = context.connection.begin(LONG)
+    await _until_running(context, 1)
+    context.connection.cancel(number)
+    context.connection.cancel(number)
+    context.connection.cancel(10**9)
     seen = await asyncio.wait_for(answer, 5)
-    is_told = isinstance(seen, Refused) and seen.fault is Fault.CANCELLED
+    is_told = isinstance(seen, RunRejected) and seen.fault is Fault.CANCELLED
     return [] if is_told else [f"the answer to a cancelled run: {seen}"[:200]]
 
 
-async def _garbage(stage: Stage) -> list[str]:
+async def _garbage(context: AttackContext) -> list[str]:
     for data in (
         b"\xff" * 64,
         b"\x00\x00\x00\x05hello",
@@ -205,7 +209,7 @@ async def _garbage(stage: Stage) -> list[str]:
         b"\x00\x00\x01\x00half",
         b"GET / HTTP/1.1\r\n\r\n",
     ):
-        _, writer = await asyncio.open_unix_connection(os.fspath(stage.socket))
+        _, writer = await asyncio.open_unix_connection(os.fspath(context.socket))
         writer.write(data)
         with suppress(OSError):
             await writer.drain()
@@ -213,13 +217,13 @@ async def _garbage(stage: Stage) -> list[str]:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-    return await _hello(stage, "after garbage on its socket")
+    return await _hello(context, "after garbage on its socket")
 
 
-async def _deaf_client(stage: Stage) -> list[str]:
+async def _deaf_client(context: AttackContext) -> list[str]:
     """Asks for much output, live, and never reads it: others must not wait for it."""
-    _, writer = await asyncio.open_unix_connection(os.fspath(stage.socket), limit=1024)
-    loud = Run(
+    _, writer = await asyncio.open_unix_connection(os.fspath(context.socket), limit=1024)
+    loud = RunRequest(
         id=1,
         language="python",
         source=b"import os\nfor _ in range(200): os.write(1, b'x' * 65536)\n",
@@ -227,110 +231,117 @@ async def _deaf_client(stage: Stage) -> list[str]:
         stream=True,
     )
     for _ in range(2):
-        writer.write(frame(loud))
+        writer.write(encode_frame(loud))
     await asyncio.sleep(0.2)
-    found = await _hello(stage, "beside a client that does not read")
+    found = await _hello(context, "beside a client that does not read")
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
     return found
 
 
-async def _more_than_slots(stage: Stage) -> list[str]:
-    count = 4 * max(1, stage.state.slots) + 8
-    answers = await asyncio.gather(*(stage.talk.run(HELLO) for _ in range(count)))
-    bad = [seen for seen in answers if not (isinstance(seen, Finished) and seen.verdict is Verdict.OK)]
+async def _more_than_slots(context: AttackContext) -> list[str]:
+    count = 4 * max(1, context.state.slots) + 8
+    answers = await asyncio.gather(*(context.connection.run(HELLO) for _ in range(count)))
+    bad = [seen for seen in answers if not (isinstance(seen, RunFinished) and seen.verdict is RunVerdict.OK)]
     return [f"{len(bad)} of {count} failed: {bad[0]}"[:200]] if bad else []
 
 
-async def _stale_program(stage: Stage) -> list[str]:
+async def _stale_program(context: AttackContext) -> list[str]:
     """The same source with another file beside it is another program."""
-    if "c" not in {language.name for language in stage.state.languages}:
+    if "c" not in {language.name for language in context.state.languages}:
         return []
     found = []
     for number in (11, 12, 11):
         files = (File(name="value.h", data=f"#define VALUE {number}\n".encode()),)
         source = b'#include "value.h"\nint main(void) { return VALUE; }\n'
-        seen = await stage.talk.run(Run(id=0, language="c", source=source, files=files))
-        if not isinstance(seen, Finished) or (seen.exit_code != number and seen.verdict is not Verdict.COMPILE_ERROR):
+        seen = await context.connection.run(RunRequest(id=0, language="c", source=source, files=files))
+        if not isinstance(seen, RunFinished) or (
+            seen.exit_code != number and seen.verdict is not RunVerdict.COMPILE_ERROR
+        ):
             found.append(f"with {number}: {seen}"[:200])
     return found
 
 
-async def _compilers_left(stage: Stage) -> list[str]:
+async def _compilers_left(context: AttackContext) -> list[str]:
     """Slow compilations, each cancelled at once: none of them may go on."""
-    if "cpp" not in {language.name for language in stage.state.languages}:
+    if "cpp" not in {language.name for language in context.state.languages}:
         return []
     for number in range(6):
         source = SLOW_TO_COMPILE.replace("@NUMBER@", str(number)).encode()
-        one, answer = stage.talk.begin(Run(id=0, language="cpp", source=source))
+        one, answer = context.connection.begin(RunRequest(id=0, language="cpp", source=source))
         await asyncio.sleep(0.1)
-        stage.talk.cancel(one)
+        context.connection.cancel(one)
         await asyncio.wait_for(answer, 10)
     began = time.monotonic()
-    while (running := (await stage.talk.ask()).running) or _compilers(stage):
+    while (running := (await context.connection.fetch_state()).running) or _compilers(context):
         if time.monotonic() - began > 2:
-            return [f"{running} running and {_compilers(stage)} compilers 2 s after the last was cancelled"]
+            return [f"{running} running and {_compilers(context)} compilers 2 s after the last was cancelled"]
         await asyncio.sleep(0.02)
     return []
 
 
-def _compilers(stage: Stage) -> int:
+def _compilers(context: AttackContext) -> int:
     found = 0
-    for pid in descendants(stage.talk.daemon_pid):
+    for pid in descendants(context.connection.daemon_pid):
         with suppress(OSError):
             found += (PROC / str(pid) / "comm").read_text().startswith("cc1")
     return found
 
 
-async def _zygote_killed(stage: Stage) -> list[str]:
+async def _zygote_killed(context: AttackContext) -> list[str]:
     """The run that was going on is told as lost or goes on; the next one works."""
-    _, answer = stage.talk.begin(LONG)
-    await _until_running(stage, 1)
-    for zygote in _children(stage.talk.daemon_pid):
+    _, answer = context.connection.begin(LONG)
+    await _until_running(context, 1)
+    for zygote in _children(context.connection.daemon_pid):
         with suppress(ProcessLookupError):
             os.kill(zygote, signal.SIGKILL)
     seen = await asyncio.wait_for(answer, 40)
     found = []
-    if not (isinstance(seen, Refused) and seen.fault in {Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.INTERNAL}):
+    if not (isinstance(seen, RunRejected) and seen.fault in {Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.INTERNAL}):
         found.append(f"the run said: {seen}"[:200])
-    return found + await _hello(stage, "the next run")
+    return found + await _hello(context, "the next run")
 
 
-async def _threads_of_others(stage: Stage) -> list[str]:
+async def _threads_of_others(context: AttackContext) -> list[str]:
     """Many threads in the runs of one daemon take none from the runs of another."""
     many = THREADS.replace("@COUNT@", "100").replace("@SECONDS@", "1.5").encode()
     few = THREADS.replace("@COUNT@", "6").replace("@SECONDS@", "0.01").encode()
     wide = Limits(time_seconds=8, memory_mb=256, processes=128)
-    async with own_daemon(tier=stage.tier, without=stage.without, slots=4) as own, talking(own.socket) as talk:
-        await talk.ready()
-        hogs = [talk.begin(Run(id=0, language="python", source=many, limits=wide))[1] for _ in range(4)]
+    async with (
+        private_daemon(tier=context.tier, without=context.without, slots=4) as own,
+        connect(own.socket) as connection,
+    ):
+        await connection.ready()
+        hogs = [connection.begin(RunRequest(id=0, language="python", source=many, limits=wide))[1] for _ in range(4)]
         await asyncio.sleep(0.5)
         found = []
         for _ in range(8):
-            seen = await stage.talk.run(Run(id=0, language="python", source=few, limits=Limits(memory_mb=512)))
-            if not isinstance(seen, Finished) or seen.stdout != b"6\n":
+            seen = await context.connection.run(
+                RunRequest(id=0, language="python", source=few, limits=Limits(memory_mb=512))
+            )
+            if not isinstance(seen, RunFinished) or seen.stdout != b"6\n":
                 found.append(f"threads are missing: {seen}"[:200])
         await asyncio.wait(hogs, timeout=20)
     return found[:1]
 
 
-async def _supervisor_killed(stage: Stage) -> list[str]:
+async def _supervisor_killed(context: AttackContext) -> list[str]:
     """On a second daemon, as this one is still needed."""
-    async with own_daemon(tier=stage.tier, without=stage.without, slots=2) as own:
-        async with talking(own.socket) as talk:
-            await talk.ready()
-            talk.begin(LONG)
+    async with private_daemon(tier=context.tier, without=context.without, slots=2) as own:
+        async with connect(own.socket) as connection:
+            await connection.ready()
+            connection.begin(LONG)
             await asyncio.sleep(0.1)
-            below = descendants(talk.daemon_pid)
-            os.kill(talk.daemon_pid, signal.SIGKILL)
+            below = descendants(connection.daemon_pid)
+            os.kill(connection.daemon_pid, signal.SIGKILL)
             own.process.wait(5)
         if len(below) < 2:
             return ["there was nothing to survive"]
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             alive = [pid for pid in below if _is_alive(pid)]
-            kept = list(groups(talk.daemon_pid))
+            kept = list(groups(connection.daemon_pid))
             if not alive and not kept:
                 return []
             await asyncio.sleep(0.02)
@@ -355,11 +366,11 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-async def _until_running(stage: Stage, count: int) -> None:
+async def _until_running(context: AttackContext, count: int) -> None:
     deadline = time.monotonic() + 5
-    while (await stage.talk.ask()).running < count:
+    while (await context.connection.fetch_state()).running < count:
         if time.monotonic() > deadline:
-            raise Hung("a run that was asked for does not begin")
+            raise DaemonUnresponsive("a run that was asked for does not begin")
         await asyncio.sleep(0.005)
 
 

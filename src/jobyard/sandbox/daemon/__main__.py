@@ -14,10 +14,10 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
 from jobyard.sandbox.daemon.languages import BadLanguages
-from jobyard.sandbox.daemon.lifeline import Manager, when_input_ends
-from jobyard.sandbox.daemon.sandbox import Options, Sandbox
-from jobyard.sandbox.daemon.serve import SocketInUse, serving
+from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, when_input_ends
+from jobyard.sandbox.daemon.socket_server import SocketInUse, serving
 from jobyard.sandbox.protocol import Tier
 
 TESTING = "JOBYARD_SANDBOX_TESTING"  # set: a layer may be left out, to test the others alone
@@ -25,7 +25,7 @@ _PRIORITY = -5
 
 
 async def run(
-    options: Options, path: Path, uids: Sequence[int] = (), ready: int = -1, *, until_input_ends: bool = False
+    options: DaemonOptions, path: Path, uids: Sequence[int] = (), ready: int = -1, *, until_input_ends: bool = False
 ) -> None:
     """Until a signal asks to stop, or standard input ends."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -39,8 +39,8 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     if until_input_ends:
         when_input_ends(stop.set)
-    manager = Manager(os.environ)
-    sandbox = Sandbox(options)
+    manager = SystemdNotifier(os.environ)
+    sandbox = SandboxDaemon(options)
     try:
         await sandbox.start()
         async with serving(sandbox, path, uids):
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        options = Options(
+        options = DaemonOptions(
             min_tier=given.tier or given.min_tier,
             tier=given.tier,
             slots=given.slots,

@@ -9,7 +9,8 @@ from typing import Any
 
 _PACKAGE = f"{__package__}.inside"
 _MODULES = (
-    "kernel", "protocol", "traces", "last", "program", "member", "root", "cradle", "pages", "zygote", "keeper",
+    "kernel", "protocol", "tracebacks", "exit", "program", "box", "root", "namespace_pool", "huge_pages", "zygote",
+    "reaper",
 )  # fmt: skip
 _INSIDE = Path(__file__).parent / "inside"
 
@@ -32,15 +33,15 @@ def _start():
         setattr(package, short, module)
         exec(compile(source, "<" + short + ">", "exec"), module.__dict__)
     sys.argv = [""]
-    run, last = module.run, package.last.run
+    run, exit_with = module.run, package.exit.run
     del modules, module, package, source
     made = run(config)
     globals().clear()
-    return last, made
+    return exit_with, made
 
 
-_last, _made = _start()
-_last(*_made)
+_exit_with, _made = _start()
+_exit_with(*_made)
 """
 
 

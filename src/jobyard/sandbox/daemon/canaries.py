@@ -13,14 +13,16 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from jobyard.sandbox.daemon.cgroups import started
-from jobyard.sandbox.daemon.languages import Check, Definition
-from jobyard.sandbox.daemon.place import Place
-from jobyard.sandbox.daemon.supervisor import Supervisor
-from jobyard.sandbox.protocol import Finished, Limits, Refused, Run, Verdict
+from jobyard.sandbox.daemon.cgroup_discovery import started
+from jobyard.sandbox.daemon.languages import LanguageDefinition, LanguageSelfTest
+from jobyard.sandbox.daemon.supervisor import RunSupervisor
+from jobyard.sandbox.daemon.tier_runtime import TierRuntime
+from jobyard.sandbox.protocol import Limits, RunFinished, RunRejected, RunRequest, RunVerdict
 
 NAME: Final = "canary"
-_DEFINITION = Definition(version=(), file="main.py", self_test=Check(source="", stdout=""), memory="address_space")
+_DEFINITION = LanguageDefinition(
+    version=(), file="main.py", self_test=LanguageSelfTest(source="", stdout=""), memory="address_space"
+)
 
 # Prints the name of everything that it should not have been able to do.
 _REACH = """
@@ -88,13 +90,13 @@ _LEFT_OUT = {
 }
 
 
-class Escaped(Exception):
+class CanaryEscaped(Exception):
     """A canary lived where it should have died; the message says which."""
 
 
-async def release(place: Place, without: Collection[str] = ()) -> None:
+async def release(runtime: TierRuntime, without: Collection[str] = ()) -> None:
     """Raises Escaped when the place does not hold what its tier promises."""
-    supervisor = Supervisor(place, {NAME: _DEFINITION}, slots=2)
+    supervisor = RunSupervisor(runtime, {NAME: _DEFINITION}, slots=2)
     with _bait() as (path, port, listener):
         arguments = (path, str(port), str(os.getpid()))
         results = await asyncio.gather(
@@ -106,21 +108,21 @@ async def release(place: Place, without: Collection[str] = ()) -> None:
         )
         _judge_reach(results[0], without)
         if _was_reached(listener):
-            raise Escaped("a program reached a port of this machine")
-    _judge_memory(results[1], place)
-    _judge_forks(results[2], place)
+            raise CanaryEscaped("a program reached a port of this machine")
+    _judge_memory(results[1], runtime)
+    _judge_forks(results[2], runtime)
     flood, stay = results[3:]
-    if flood.verdict is not Verdict.OUTPUT_LIMIT or len(flood.stdout) != _LIMITS.output_bytes:
-        raise Escaped(f"output was not cut: {flood.verdict}, {len(flood.stdout)} bytes")
-    if stay.verdict is not Verdict.TIME_LIMIT:
-        raise Escaped(f"a program that should have run out of time ended with {stay.verdict}")
+    if flood.verdict is not RunVerdict.OUTPUT_LIMIT or len(flood.stdout) != _LIMITS.output_bytes:
+        raise CanaryEscaped(f"output was not cut: {flood.verdict}, {len(flood.stdout)} bytes")
+    if stay.verdict is not RunVerdict.TIME_LIMIT:
+        raise CanaryEscaped(f"a program that should have run out of time ended with {stay.verdict}")
 
 
-async def _run(supervisor: Supervisor, source: str, limits: Limits, arguments: tuple[str, ...] = ()) -> Finished:
-    request = Run(id=0, language=NAME, source=source.encode(), args=arguments, limits=limits)
+async def _run(supervisor: RunSupervisor, source: str, limits: Limits, arguments: tuple[str, ...] = ()) -> RunFinished:
+    request = RunRequest(id=0, language=NAME, source=source.encode(), args=arguments, limits=limits)
     answer = await supervisor.run(request)
-    if isinstance(answer, Refused):
-        raise Escaped(f"a canary could not be run: {answer.message}")
+    if isinstance(answer, RunRejected):
+        raise CanaryEscaped(f"a canary could not be run: {answer.message}")
     return answer
 
 
@@ -161,29 +163,29 @@ def _was_reached(listener: socket.socket) -> bool:
     return True
 
 
-def _judge_reach(answer: Finished, without: Collection[str]) -> None:
+def _judge_reach(answer: RunFinished, without: Collection[str]) -> None:
     try:
         found = set(json.loads(answer.stdout))
     except ValueError:
         said = answer.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise Escaped(f"the canary did not come back: {answer.verdict} {said}") from None
+        raise CanaryEscaped(f"the canary did not come back: {answer.verdict} {said}") from None
     for layer in without:
         found -= _LEFT_OUT[layer]
     if found:
-        raise Escaped(f"a program could {', '.join(sorted(found))}")
+        raise CanaryEscaped(f"a program could {', '.join(sorted(found))}")
 
 
-def _judge_memory(answer: Finished, place: Place) -> None:
-    expected = Verdict.MEMORY_LIMIT if place.groups is not None else Verdict.RUNTIME_ERROR
+def _judge_memory(answer: RunFinished, runtime: TierRuntime) -> None:
+    expected = RunVerdict.MEMORY_LIMIT if runtime.groups is not None else RunVerdict.RUNTIME_ERROR
     if answer.verdict is not expected:
-        raise Escaped(f"memory is not held: a program of 256 MB in 64 MB ended with {answer.verdict}")
+        raise CanaryEscaped(f"memory is not held: a program of 256 MB in 64 MB ended with {answer.verdict}")
 
 
-def _judge_forks(answer: Finished, place: Place) -> None:
-    most = _LIMITS.processes if place.can_fork else 0
+def _judge_forks(answer: RunFinished, runtime: TierRuntime) -> None:
+    most = _LIMITS.processes if runtime.can_fork else 0
     try:
         count = int(answer.stdout)
     except ValueError:
-        raise Escaped(f"the canary that forks did not come back: {answer.verdict}") from None
+        raise CanaryEscaped(f"the canary that forks did not come back: {answer.verdict}") from None
     if count > most:
-        raise Escaped(f"processes are not held: {count} children where {most} are allowed")
+        raise CanaryEscaped(f"processes are not held: {count} children where {most} are allowed")

@@ -6,22 +6,22 @@ import os
 import stat
 from dataclasses import dataclass, field
 
+from jobyard.sandbox.daemon.box import pid_of
 from jobyard.sandbox.daemon.inside import kernel
 from jobyard.sandbox.daemon.inside.protocol import PROGRAM_FOLDER
-from jobyard.sandbox.daemon.member import pid_of
 
 _MOST_FILES = 64
 
 
 @dataclass
-class Found:
+class CollectedFiles:
     files: dict[int, bytes] = field(default_factory=dict)  # by the index of the name
     notes: dict[int, str] = field(default_factory=dict)
 
 
-def collect(folder: int, names: tuple[str, ...], most_bytes: int) -> Found:
+def collect(folder: int, names: tuple[str, ...], most_bytes: int) -> CollectedFiles:
     """Once every process of the program is gone. What is not brought is noted, with the reason."""
-    found = Found()
+    found = CollectedFiles()
     left = most_bytes
     for index, name in enumerate(names):
         if index >= _MOST_FILES:

@@ -11,7 +11,7 @@ import yaml
 _DEFAULT = Path(__file__).parent.parent / "languages.yaml"
 
 
-class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LanguageSelfTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A program that must work before the language is offered."""
 
     source: str
@@ -19,7 +19,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stdin: str = ""
 
 
-class Compile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CompileStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: tuple[str, ...]
     makes: str  # the file that is kept
     time_seconds: float = 15.0
@@ -28,15 +28,15 @@ class Compile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_mb: int = 64
 
 
-class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One language as the operator wrote it."""
 
     version: tuple[str, ...]  # prints the version, on either output
     file: str  # what the source is called in the program's folder
-    self_test: Check
+    self_test: LanguageSelfTest
     run: tuple[str, ...] = ()  # the command; args follow it
     start: tuple[str, ...] = ()  # started before the code is there; reads it from descriptor 3
-    compile: Compile | None = None
+    compile: CompileStep | None = None
     preload: tuple[str, ...] = ()  # modules of the Python kind, imported once by the zygote
     memory: str = "cgroup"  # or "address_space": can also be held by a limit of its address space
     pool: int = 0  # members kept warm
@@ -51,10 +51,10 @@ class BadLanguages(Exception):
     """The file of languages cannot be used."""
 
 
-def load(path: Path | None = None) -> dict[str, Definition]:
+def load(path: Path | None = None) -> dict[str, LanguageDefinition]:
     where = path or _DEFAULT
     try:
         data: Any = yaml.safe_load(where.read_text())
-        return msgspec.convert(data, dict[str, Definition], strict=False)
+        return msgspec.convert(data, dict[str, LanguageDefinition], strict=False)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
         raise BadLanguages(f"{where}: {error}") from error

@@ -86,7 +86,7 @@ class Filters(NamedTuple):
     """Programs for the kernel. What the one or the other forbids is forbidden."""
 
     zygote: bytes  # none where a member's must name its own pid: then that one is the whole list
-    member: bytes
+    box: bytes
 
 
 def build(rules: Rules) -> Filters:

@@ -6,31 +6,31 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from jobyard.sandbox.daemon import canaries, cgroups
-from jobyard.sandbox.daemon.languages import Definition
-from jobyard.sandbox.daemon.member import SpawnFailed
-from jobyard.sandbox.daemon.place import Place
+from jobyard.sandbox.daemon import canaries, cgroup_discovery
+from jobyard.sandbox.daemon.box import SpawnFailed
+from jobyard.sandbox.daemon.languages import LanguageDefinition
+from jobyard.sandbox.daemon.tier_runtime import TierRuntime
 from jobyard.sandbox.protocol import Tier
 
 
-class NoTier(Exception):
+class TierUnavailable(Exception):
     """No tier that the operator accepts can be had; the message says why not, tier by tier."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    place: Place
+class TierChoice:
+    runtime: TierRuntime
     reason: str  # why it is not a better one
 
 
 async def choose(
-    languages: dict[str, Definition],
+    languages: dict[str, LanguageDefinition],
     min_tier: Tier,
     only: Tier | None,
     *,
     pool: int | None = None,
     without: Collection[str] = (),
-) -> Choice:
+) -> TierChoice:
     """The best tier whose canaries die as they should. Raises NoTier."""
     reasons: list[str] = []
     for tier in Tier:
@@ -39,32 +39,32 @@ async def choose(
         if tier > min_tier:
             reasons.append(f"{tier}: below the least tier asked for, {min_tier}")
             continue
-        place, why = await _try(tier, languages, pool, without)
-        if place is not None:
-            return Choice(place, "; ".join(reasons))
+        runtime, why = await _try(tier, languages, pool, without)
+        if runtime is not None:
+            return TierChoice(runtime, "; ".join(reasons))
         reasons.append(f"{tier}: {why}")
-    raise NoTier("; ".join(reasons))
+    raise TierUnavailable("; ".join(reasons))
 
 
 async def _try(
-    tier: Tier, languages: dict[str, Definition], pool: int | None, without: Collection[str]
-) -> tuple[Place | None, str]:
+    tier: Tier, languages: dict[str, LanguageDefinition], pool: int | None, without: Collection[str]
+) -> tuple[TierRuntime | None, str]:
     if tier is Tier.A and os.getuid() != 0:
         return None, "not root"
     is_trial = tier is Tier.B and os.getuid() == 0  # an ordinary user seldom has groups of its own
-    groups, why = cgroups.find() if tier is not Tier.C and not is_trial else (None, "")
+    groups, why = cgroup_discovery.find() if tier is not Tier.C and not is_trial else (None, "")
     if tier is Tier.A and groups is None:
         return None, f"no control groups: {why}"
     try:
-        place = Place(tier, languages, groups, pool=pool, without=without)
+        runtime = TierRuntime(tier, languages, groups, pool=pool, without=without)
     except OSError as error:
         if groups is not None:
             groups.close()
         return None, str(error)
     try:
-        await place.open()
-        await canaries.release(place, without)
-    except (SpawnFailed, canaries.Escaped, OSError, ImportError, RuntimeError) as error:
-        await place.close()
+        await runtime.open()
+        await canaries.release(runtime, without)
+    except (SpawnFailed, canaries.CanaryEscaped, OSError, ImportError, RuntimeError) as error:
+        await runtime.close()
         return None, str(error)
-    return place, ""
+    return runtime, ""

@@ -21,8 +21,8 @@ from jobyard.api.schemas.jobs import JobRequest
 from jobyard.domain.access import OWNER, Permission, Principal
 from jobyard.domain.job import Job, State
 from jobyard.errors import did_you_mean
-from jobyard.executors.sandbox.bounds import Wrong, trouble
-from jobyard.executors.sandbox.program import KIND, QUEUE, Order
+from jobyard.executors.sandbox.bounds import BoundsViolation, violations
+from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.operations.sandboxes import best, why_none
 from jobyard.operations.submit import AnyKind, prepare, store_one
 from jobyard.sandbox.protocol import File, Limits, Tier
@@ -124,11 +124,11 @@ async def list_languages(ask: Ask) -> LanguageList:
 # On the way in
 
 
-def order_of(body: ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: bool = False) -> Order:
+def order_of(body: ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: bool = False) -> Program:
     both = [number for number, file in enumerate(body.files) if file.content and file.content_base64 is not None]
     if both:
         raise wrong([FieldError(f"/files/{both[0]}/content_base64", "Give content or content_base64, not both.")])
-    return Order(
+    return Program(
         language=body.language,
         source=body.source_code,
         inputs=inputs,
@@ -148,8 +148,8 @@ def limits_of(asked: LimitsRequest) -> Limits:
     return Limits(**{name: getattr(asked, name) for name in Limits.__struct_fields__})
 
 
-async def hand_in(ask: Ask, order: Order) -> Response:
-    bad = [field_error(each, order) for each in trouble(order, ask.door.bounds)]
+async def hand_in(ask: Ask, order: Program) -> Response:
+    bad = [field_error(each, order) for each in violations(order, ask.door.bounds)]
     if bad:
         raise wrong(bad)
     await require_language(ask, order)
@@ -195,7 +195,7 @@ def group_of(principal: Principal) -> str:
     return ANONYMOUS if principal.id == OWNER.id else principal.id
 
 
-async def require_language(ask: Ask, order: Order) -> None:
+async def require_language(ask: Ask, order: Program) -> None:
     """That some live worker can run it, with what comes with it."""
     tier = await ask.door.sandboxes.tier_of(order.language)
     if tier is Tier.C and (order.files or order.collect):
@@ -214,12 +214,12 @@ def wrong(errors: list[FieldError]) -> HttpError:
     return HttpError(422, "bad_input", f"The body does not fit: {errors[0].detail}", errors=tuple(errors))
 
 
-def field_error(wrong: Wrong, order: Order) -> FieldError:
+def field_error(wrong: BoundsViolation, order: Program) -> FieldError:
     """In the words of the request."""
     return FieldError("/" + "/".join(fields(wrong, order)), wrong.why)
 
 
-def fields(wrong: Wrong, order: Order) -> Iterator[str]:
+def fields(wrong: BoundsViolation, order: Program) -> Iterator[str]:
     first, *rest = wrong.where
     if first == "source":
         yield "source_code"

@@ -231,15 +231,15 @@ def drop_capabilities() -> None:
     _syscall("capset", header, (ctypes.c_uint32 * 6)())
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-class Filter:
+class SeccompFilter:
     """A seccomp filter in the form that the kernel takes; made once, loaded by every copy of this process."""
 
     def __init__(self, program: bytes) -> None:
-        self._request = (_Program * 1)(_Program(len(program) // 8, program))
+        self._request = (_FilterProgram * 1)(_FilterProgram(len(program) // 8, program))
 
     def load(self) -> None:
         """There is no way back."""

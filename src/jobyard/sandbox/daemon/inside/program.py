@@ -19,7 +19,7 @@ import types
 from typing import Any, NamedTuple
 
 from jobyard.sandbox.daemon.inside import protocol as wire
-from jobyard.sandbox.daemon.inside import traces
+from jobyard.sandbox.daemon.inside import tracebacks
 
 _MARSHAL = 2  # plain values only, and the same in every version since
 _SAMPLE = marshal.dumps({"files": [["main.py", 1, 0o644]], "limits": {"cpu": 1}}, _MARSHAL)
@@ -33,7 +33,7 @@ _LIMITS = {
 }
 
 
-class Program(NamedTuple):
+class CompiledProgram(NamedTuple):
     """What is left to do for the Python kind; no code when it could not be compiled, which has been said."""
 
     code: types.CodeType | None
@@ -59,7 +59,7 @@ def prepare_python() -> None:
     os.close(writing)
     _main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = _main
-    sys.excepthook = sys.__excepthook__ = traces.show
+    sys.excepthook = sys.__excepthook__ = tracebacks.show
     for _ in range(_REHEARSALS):
         _rehearse()
 
@@ -91,7 +91,7 @@ def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors, line_buffering=True)
 
 
-def receive(pipe: int, main: types.ModuleType | None, base_bytes: int) -> Program:
+def receive(pipe: int, main: types.ModuleType | None, base_bytes: int) -> CompiledProgram:
     """Wait for the code; the wait of a warm member ends here."""
     (length,) = wire.CODE_HEAD.unpack(_exactly(pipe, wire.CODE_HEAD.size))
     head = marshal.loads(_exactly(pipe, length))  # noqa: S302 written by the supervisor
@@ -112,18 +112,18 @@ def receive(pipe: int, main: types.ModuleType | None, base_bytes: int) -> Progra
     return _python(main, head, source)
 
 
-def _python(main: types.ModuleType, head: dict[str, Any], source: bytes) -> Program:
+def _python(main: types.ModuleType, head: dict[str, Any], source: bytes) -> CompiledProgram:
     path = f"{wire.PROGRAM_FOLDER}/{head['file']}"
     sys.argv = [path, *head["args"]]
     sys.path.insert(0, os.path.dirname(path))
     main.__file__ = path
-    traces.remember(path, source)
+    tracebacks.remember(path, source)
     try:
         code = compile(source, path, "exec", dont_inherit=True)
     except BaseException as error:
-        traces.show(type(error), error, None)
+        tracebacks.show(type(error), error, None)
         code = None
-    return Program(code, main.__dict__)
+    return CompiledProgram(code, main.__dict__)
 
 
 def _execute(argv: list[str], environment: dict[str, str]) -> None:

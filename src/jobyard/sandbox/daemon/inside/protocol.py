@@ -9,10 +9,10 @@ from typing import Final
 # and files of its disk, open files of a driver, whether to rehearse. The zygote answers with the serial, an
 # errno, and pidfds: of the member's init and, when that only sleeps, of the program's process, whose end the zygote
 # then tells, too.
-ORDER: Final = struct.Struct("<IIIQIII")
-MADE: Final = struct.Struct("<II")
+SPAWN: Final = struct.Struct("<IIIQIII")
+SPAWNED: Final = struct.Struct("<II")
 SERIAL: Final = struct.Struct("<I")
-ENDED: Final = struct.Struct("<Iiiqqq")  # serial, then the body of EXIT
+EXITED: Final = struct.Struct("<Iiiqqq")  # serial, then the body of EXIT
 CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # the descriptors, in this order; any number of groups
 
 # Member to supervisor, on the status socket: what, how many bytes, the bytes.

@@ -19,8 +19,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from jobyard.sandbox.daemon.inside import cradle as cradles
-from jobyard.sandbox.daemon.inside import kernel, member, pages, program, root
+from jobyard.sandbox.daemon.inside import box, huge_pages, kernel, program, root
+from jobyard.sandbox.daemon.inside import namespace_pool as namespace_pools
 from jobyard.sandbox.daemon.inside import protocol as wire
 
 _ROOM = socket.CMSG_SPACE(16 * 4)
@@ -39,25 +39,25 @@ _MOST = {
 }
 
 
-def run(config: dict[str, Any], control: socket.socket) -> program.Program:
+def run(config: dict[str, Any], control: socket.socket) -> program.CompiledProgram:
     """Serve orders until the supervisor is gone; comes back only in a program's process."""
     control = _move_up(control)
     try:
-        cradle = _get_ready(config, control)
+        namespace_pool = _get_ready(config, control)
     except BaseException as error:
-        control.send(wire.MADE.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
+        control.send(wire.SPAWNED.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
         os._exit(1)
-    control.send(wire.MADE.pack(0, 0))
-    nurse = _Nurse(config, control, cradle)
-    kernel.keep(nurse)
-    return nurse.work()
+    control.send(wire.SPAWNED.pack(0, 0))
+    server = _ZygoteServer(config, control, namespace_pool)
+    kernel.keep(server)
+    return server.work()
 
 
 def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket | None:
     kernel.die_with_parent()
     if config["namespaces"]:
         if config["user_namespace"]:
-            member.map_user(0, config["uid"])
+            box.map_user(0, config["uid"])
         root.build(config["root"])
         kernel.set_hostname("box")
     if config["set_uid"]:
@@ -75,11 +75,11 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
     every, own = config.pop("filters")
-    config["filter"] = kernel.Filter(own) if own and not config["pid_in_filter"] else own or None
+    config["filter"] = kernel.SeccompFilter(own) if own and not config["pid_in_filter"] else own or None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries inits; their pidfds tell the supervisor
-    cradle = None
-    if config["has_cradle"]:
-        cradle = cradles.open_cradle(control, again=bool(every))
+    namespace_pool = None
+    if config["has_namespace_pool"]:
+        namespace_pool = namespace_pools.start_namespace_pool(control, again=bool(every))
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _preload(config["preload"])
     program.prepare_python()
@@ -90,10 +90,10 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
         kernel.keep(sys.modules.pop(name))  # they have what they need of each other
     gc.collect()
     gc.freeze()
-    pages.tidy()
+    huge_pages.tidy()
     if every:
-        kernel.Filter(every).load()
-    return cradle
+        kernel.SeccompFilter(every).load()
+    return namespace_pool
 
 
 def _move_up(control: socket.socket) -> socket.socket:
@@ -107,21 +107,21 @@ def _move_up(control: socket.socket) -> socket.socket:
     return moved
 
 
-class _Nurse:
+class _ZygoteServer:
     """The zygote at work."""
 
-    def __init__(self, config: dict[str, Any], control: socket.socket, cradle: socket.socket | None) -> None:
-        self._config, self._control, self._cradle = config, control, cradle
+    def __init__(self, config: dict[str, Any], control: socket.socket, namespace_pool: socket.socket | None) -> None:
+        self._config, self._control, self._namespace_pool = config, control, namespace_pool
         self._flags = _flags(config)
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # pidfd of a program to its pid and serial
 
-    def work(self) -> program.Program:
+    def work(self) -> program.CompiledProgram:
         own = self._control.fileno()
         while True:
-            asked = self._cradle is None
-            for descriptor, _ in self._poll.poll() if self._cradle else ():
+            asked = self._namespace_pool is None
+            for descriptor, _ in self._poll.poll() if self._namespace_pool else ():
                 if descriptor == own:
                     asked = True  # but first those whom somebody waits for
                 else:
@@ -134,28 +134,28 @@ class _Nurse:
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _, status, usage = os.wait4(pid, 0)
-        self._control.send(wire.ENDED.pack(serial, *member.account(status, usage)))
+        self._control.send(wire.EXITED.pack(serial, *box.account(status, usage)))
 
-    def _serve(self) -> program.Program | None:
-        data, ancillary, _, _ = self._control.recvmsg(wire.ORDER.size, _ROOM)
+    def _serve(self) -> program.CompiledProgram | None:
+        data, ancillary, _, _ = self._control.recvmsg(wire.SPAWN.size, _ROOM)
         if not data:
             os._exit(0)
         descriptors = array.array("i")
         for _, _, body in ancillary:
             descriptors.frombytes(body)
-        serial, *rest = wire.ORDER.unpack(data)
+        serial, *rest = wire.SPAWN.unpack(data)
         try:
             pid, pidfds = self._clone(descriptors)
         except OSError as error:
-            self._control.send(wire.MADE.pack(serial, error.errno or 1))
+            self._control.send(wire.SPAWNED.pack(serial, error.errno or 1))
             _close(descriptors)
             return None
-        if pid == 0 and self._cradle:
-            return member.be_program(self._config, member.Order(*rest), list(descriptors), pidfds[0])
+        if pid == 0 and self._namespace_pool:
+            return box.be_program(self._config, box.SpawnRequest(*rest), list(descriptors), pidfds[0])
         if pid == 0:
-            return member.begin(self._config, member.Order(*rest), list(descriptors))
-        socket.send_fds(self._control, [wire.MADE.pack(serial, 0)], pidfds)
-        if self._cradle:
+            return box.begin(self._config, box.SpawnRequest(*rest), list(descriptors))
+        socket.send_fds(self._control, [wire.SPAWNED.pack(serial, 0)], pidfds)
+        if self._namespace_pool:
             self._watched[pidfds[1]] = (pid, serial)
             self._poll.register(pidfds[1], select.POLLIN)
         os.close(pidfds[0])
@@ -163,11 +163,11 @@ class _Nurse:
         return None
 
     def _clone(self, descriptors: array.array[int]) -> tuple[int, list[int]]:
-        if self._cradle is None:
+        if self._namespace_pool is None:
             pid, pidfd = kernel.clone(self._flags)
             return pid, [pidfd]
-        _, (init, *_), _, _ = socket.recv_fds(self._cradle, 1, 1)
-        self._cradle.send(b"1")
+        _, (init, *_), _, _ = socket.recv_fds(self._namespace_pool, 1, 1)
+        self._namespace_pool.send(b"1")
         try:
             kernel.enter(init, kernel.NEWPID)
             into = descriptors[wire.GROUPS] if self._config["clone_into_group"] else -1
@@ -182,9 +182,9 @@ class _Nurse:
 def _flags(config: dict[str, Any]) -> int:
     if not config["namespaces"]:
         return 0
-    if config["has_cradle"]:
+    if config["has_namespace_pool"]:
         return kernel.NEWNS  # the others are made ahead
-    flags = kernel.NEWNS | kernel.NEWPID | member.SHARED
+    flags = kernel.NEWNS | kernel.NEWPID | box.SHARED
     return flags | kernel.NEWUSER if config["user_namespace"] else flags
 
 

@@ -1,0 +1,140 @@
+"""Files handed in and brought back: links, pipes, devices, names and archives that lead elsewhere."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from jobyard.sandbox.attacks.attack import ATTEMPT, Attack, Expected, Layer
+from jobyard.sandbox.protocol import File, Limits, Tier
+
+NOWHERE: dict[Tier, tuple[Expected, ...]] = {Tier.C: ()}  # no folder to write to there
+NO_FOLDER: dict[Layer, tuple[Expected, ...]] = {Layer.NAMESPACES: ()}
+BAD_NAMES = ("../x", "/x", "a/../../x", "a\0b", "x" * 300, "", ".", "..", "a//b", "a/./b")
+
+
+def _bomb() -> tuple[File, ...]:
+    """200 MB of nothing, packed into 200 kB, and a name that climbs out."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open("bomb", "w") as entry:
+            for _ in range(200):
+                entry.write(bytes(1 << 20))
+        archive.writestr("../../../../../../jobyard-attack", b"climbed")
+    return (File(name="archive.zip", data=packed.getvalue()),)
+
+
+def _collect(number: int, name: str, program: str, names: tuple[str, ...], expected: Expected) -> Attack:
+    return Attack(
+        number=number,
+        name=name,
+        program=ATTEMPT + program,
+        expected=expected,
+        tiers=NOWHERE,
+        without=NO_FOLDER,
+        collect=names,
+    )
+
+
+ATTACKS = (
+    _collect(
+        90,
+        "a symbolic link to be brought back",
+        "os.symlink('@SECRET_FILE@', 'out')\nos.symlink('/etc/passwd', 'users')\n"
+        "os.symlink('/', 'top')\nopen('good', 'w').write('kept')\n",
+        ("out", "users", "top/etc/passwd", "good"),
+        Expected(files={"good": b"kept"}, notes=3),
+    ),
+    _collect(
+        91,
+        "a folder replaced by a link",
+        "os.mkdir('one')\nopen('one/file', 'w').write('x')\nos.rename('one', 'two')\nos.symlink('/etc', 'one')\n",
+        ("one/passwd", "one/file"),
+        Expected(files={}, notes=2),
+    ),
+    _collect(
+        92,
+        "a pipe, a folder and a socket to be brought back",
+        "os.mkdir('folder')\nattempt('fifo', os.mkfifo, 'pipe')\n",
+        ("pipe", "folder"),
+        Expected(files={}, notes=2, in_ms=2000),
+    ),
+    _collect(
+        93,
+        "devices to be brought back",
+        "os.symlink('/dev/zero', 'zero')\n",
+        ("zero", "/dev/zero", "../dev/zero"),
+        Expected(files={}, notes=3),
+    ),
+    _collect(
+        94,
+        "a file that grew too large",
+        "file = open('large', 'wb')\nfile.write(b'x' * (15 << 20))\nfile.close()\nopen('small', 'w').write('y')\n"
+        "open('hole', 'wb').truncate(16 << 20)\n",
+        ("small",),
+        Expected(files={"small": b"y"}),
+    ),
+    _collect(
+        95,
+        "a thousand files to be brought back",
+        "for number in range(900):\n    open(f'f{number}', 'w').write('x')\n",
+        tuple(f"f{number}" for number in range(900)),
+        Expected(in_ms=2000),
+    ),
+    _collect(
+        96,
+        "names to bring back that lead elsewhere",
+        "open('good', 'w').write('kept')\n",
+        (*BAD_NAMES, "@SECRET_FILE@", "good"),
+        Expected(files={"good": b"kept"}, notes=len(BAD_NAMES)),
+    ),
+    _collect(
+        97,
+        "hard links among its own files",
+        "open('one', 'w').write('kept')\nos.link('one', 'two')\nattempt('system', os.link, '/etc/passwd', 'users')\n",
+        ("users",),
+        Expected(files={}, notes=1),
+    ),
+    Attack(
+        number=98,
+        name="a file handed in that is named like an option",
+        program="import os\nprint(f'names: {sorted(os.listdir())}')\n",
+        expected=Expected(prints={"names": r".*'--bind'.*'-c'.*"}),
+        tiers=NOWHERE,
+        without=NO_FOLDER,
+        files=(File(name="-c", data=b"x"), File(name="--bind", data=b"y")),
+    ),
+    Attack(
+        number=99,
+        name="an archive that bursts, and one that climbs",
+        program=ATTEMPT
+        + """\
+import zipfile
+archive = zipfile.ZipFile("archive.zip")
+attempt("bomb", archive.extract, "bomb")
+os.path.exists("bomb") and os.unlink("bomb")
+def climb():
+    for depth in range(1, 6):
+        with open("../" * depth + "jobyard-attack", "wb") as file:
+            file.write(archive.read(archive.namelist()[1]))
+attempt("climb", climb)
+""",
+        expected=Expected(prints={"bomb": "ENOSPC|EFBIG|EDQUOT", "climb": "EROFS|EACCES|EPERM"}),
+        tiers=NOWHERE,
+        without=NO_FOLDER,
+        files=_bomb,
+        limits=Limits(time_seconds=5),
+    ),
+    *(
+        Attack(
+            number=100 + place,
+            name=f"a file handed in as {name[:20]!r}",
+            program="print('it ran')\n",
+            expected=Expected(refused=True),
+            tiers={Tier.C: (Expected(refused=True), Expected(notes=1))},
+            without={Layer.NAMESPACES: (Expected(refused=True), Expected(notes=1))},
+            files=(File(name=name, data=b"x"),),
+        )
+        for place, name in enumerate(BAD_NAMES[:8])
+    ),
+)

@@ -1,0 +1,267 @@
+"""Reaching for the host: its files, its processes, what the daemon left lying about."""
+
+from __future__ import annotations
+
+from jobyard.sandbox.attacks.attack import ABSENT, ATTEMPT, REFUSED, SYSCALL, Attack, Expected, Layer
+from jobyard.sandbox.protocol import Tier
+
+READ = ATTEMPT + "def read(path):\n    return open(path, 'rb').read(4096)\n\n"
+NOT_THERE = f"{ABSENT}|EPERM"
+READ_ONLY = f"EROFS|{ABSENT}|EPERM|EISDIR"
+FOLDERS = ("root", "home", "var", "sys", "boot", "opt", "srv", "run", "mnt", "media")
+# Whoever shares the host's file system sees what its permissions let everybody see.
+SHARED: dict[Layer, tuple[Expected, ...]] = {Layer.NAMESPACES: ()}
+
+ATTACKS = (
+    Attack(
+        number=20,
+        name="/etc/passwd",
+        program=READ
+        + """\
+got = attempt("read", lambda: len(read("/etc/passwd").splitlines()))
+if got.startswith("DONE") and int(got[5:]) > 4:
+    print("users: ESCAPED")
+attempt("shadow", read, "/etc/shadow")
+attempt("hostname", read, "/etc/hostname")
+attempt("machine", read, "/etc/machine-id")
+""",
+        expected=Expected(
+            prints={"read": f"DONE [0-4]|{ABSENT}", **dict.fromkeys(("shadow", "hostname", "machine"), ABSENT)}
+        ),
+        without=SHARED,
+    ),
+    Attack(
+        number=21,
+        name="a secret in the host's temporary folder",
+        program=READ
+        + """\
+got = attempt("read", read, "@SECRET_FILE@")
+for number in range(0, 400):
+    for way in ("cwd", "root", "fd/0", "fd/3"):
+        try:
+            if b"@SECRET@" in read(f"/proc/{number}/{way}/@SECRET_FILE@"):
+                print("proc: ESCAPED")
+        except OSError:
+            pass
+""",
+        expected=Expected(prints={"read": ABSENT}),
+        without=SHARED,
+    ),
+    Attack(
+        number=22,
+        name="the host's folders and the server's source",
+        program=ATTEMPT
+        + f"""\
+for folder in {FOLDERS!r}:
+    attempt(folder, lambda: os.listdir("/" + folder) or "nothing")
+attempt("source", os.listdir, "@SOURCE@")
+""",
+        expected=Expected(prints={**dict.fromkeys(FOLDERS, f"{ABSENT}|DONE nothing"), "source": ABSENT}),
+        without=SHARED,
+    ),
+    Attack(
+        number=23,
+        name="the environment",
+        program=READ
+        + """\
+known = {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TZ", "TMPDIR", "USER", "LOGNAME", "MALLOC_ARENA_MAX"}
+others = [name for name in os.environ if name not in known and not name.startswith("PYTHON")]
+print(f"others: {others or 'none'}")
+for number in ("self", 1, 2, os.getppid()):
+    try:
+        if b"@SECRET@" in read(f"/proc/{number}/environ"):
+            print("environ: ESCAPED")
+    except OSError:
+        pass
+""",
+        expected=Expected(prints={"others": "none"}),
+    ),
+    Attack(
+        number=24,
+        name="environments of other processes",
+        program=READ
+        + """\
+def processes():
+    return len([name for name in os.listdir("/proc") if name.isdigit()])
+
+got = attempt("processes", processes)
+attempt("init", read, "/proc/1/environ")
+""",
+        expected=Expected(prints={"processes": f"DONE [012]|{ABSENT}", "init": ABSENT}),
+        without={Layer.NAMESPACES: (Expected(prints={"init": f"{ABSENT}|EPERM"}),)},
+    ),
+    Attack(
+        number=30,
+        name="memory of others by /proc",
+        program=ATTEMPT
+        + """\
+attempt("init", lambda: open("/proc/1/mem", "r+b"))
+attempt("parent", lambda: open(f"/proc/{os.getppid()}/mem", "r+b"))
+""",
+        expected=Expected(prints=dict.fromkeys(("init", "parent"), f"{ABSENT}|EPERM")),
+    ),
+    Attack(
+        number=60,
+        name="inherited descriptors",
+        program=ATTEMPT
+        + """\
+found = []
+for fd in range(4096):
+    try:
+        os.fstat(fd)
+    except OSError:
+        continue
+    found.append(fd)
+print(f"open: {found}")
+""",
+        expected=Expected(prints={"open": r"\[0, 1, 2\]"}),
+    ),
+    Attack(
+        number=61,
+        name="links to files of the host",
+        program=ATTEMPT
+        + """\
+attempt("hard", os.link, "@SECRET_FILE@", "hard")
+attempt("system", os.link, "/etc/passwd", "system")
+attempt("soft", os.symlink, "@SECRET_FILE@", "soft")
+attempt("through", lambda: open("soft").read())
+""",
+        expected=Expected(
+            prints={
+                "hard": NOT_THERE,
+                "system": f"EXDEV|EROFS|{NOT_THERE}",
+                "soft": f"DONE None|{NOT_THERE}|EROFS",
+                "through": NOT_THERE,
+            }
+        ),
+        without={Layer.NAMESPACES: (Expected(prints={"hard": f"EXDEV|EROFS|{NOT_THERE}"}),)},
+    ),
+    Attack(
+        number=62,
+        name="making a device",
+        program=ATTEMPT
+        + """\
+import stat
+attempt("block", lambda: os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0)))
+attempt("character", lambda: os.mknod("mem", 0o600 | stat.S_IFCHR, os.makedev(1, 1)))
+""",
+        expected=Expected(prints=dict.fromkeys(("block", "character"), f"{REFUSED}|EROFS|ENOENT")),
+    ),
+    Attack(
+        number=63,
+        name="writing to the system",
+        program=ATTEMPT
+        + """\
+def write(path):
+    with open(path, "ab") as file:
+        file.write(b"jobyard-attack")
+    print("written: ESCAPED")
+
+for name in ("usr", "etc", "dev", "lib", "bin", "proc"):
+    attempt(name, write, f"/{name}/jobyard-attack")
+attempt("top", write, "/jobyard-attack")
+attempt("passwd", write, "/etc/passwd")
+attempt("python", write, "/usr/bin/python3")
+attempt("core", write, "/proc/sys/kernel/core_pattern")
+attempt("remove", os.unlink, "/etc/passwd")
+""",
+        expected=Expected(
+            prints=dict.fromkeys(
+                ("usr", "etc", "dev", "lib", "bin", "proc", "top", "passwd", "python", "core", "remove"),
+                f"{READ_ONLY}|ETXTBSY|EBUSY|EINVAL",
+            )
+        ),
+    ),
+    Attack(
+        number=67,
+        name="running other programs",
+        program=ATTEMPT
+        + """\
+attempt("exec", os.execv, "/usr/bin/stat", ["stat", "-L", "-c", "uid: %u", "/proc/self"])
+""",
+        expected=Expected(prints={"uid": "[1-9][0-9]*"}),
+        tiers={Tier.C: (Expected(prints={"exec": REFUSED}),)},
+        without={Layer.NAMESPACES: (Expected(prints={"exec": REFUSED}),)},
+    ),
+    Attack(
+        number=68,
+        name="leaving its control group",
+        program=ATTEMPT
+        + """\
+attempt("list", os.listdir, "/sys/fs/cgroup")
+for kind in ("memory", "pids", "unified", "."):
+    attempt(kind, os.mkdir, f"/sys/fs/cgroup/{kind}/jobyard-attack")
+""",
+        expected=Expected(prints=dict.fromkeys(("list", "memory", "pids", "unified"), f"{READ_ONLY}")),
+        without={Layer.NAMESPACES: (Expected(prints=dict.fromkeys(("memory", "pids", "unified"), READ_ONLY)),)},
+    ),
+    Attack(
+        number=77,
+        name="kernel's secrets in /proc",
+        program=READ
+        + """\
+for name in ("kallsyms", "cmdline", "kcore", "modules", "net/route", "sysrq-trigger", "keys", "version", "meminfo"):
+    attempt(name, read, f"/proc/{name}")
+attempt("thread", read, f"/proc/{os.getpid()}/task/1/environ")
+""",
+        expected=Expected(
+            prints=dict.fromkeys(
+                ("kallsyms", "cmdline", "kcore", "modules", "sysrq-trigger", "keys", "version"), NOT_THERE
+            )
+        ),
+        without=SHARED,
+    ),
+    Attack(
+        number=78,
+        name="files by handle, other namespaces, other processes' descriptors",
+        program=SYSCALL
+        + """\
+handle = ctypes.create_string_buffer(b"\\x80" + bytes(255), 256)
+attempt("name", syscall, 303, 264, -100, b"/", handle, ctypes.byref(ctypes.c_int()), 0)
+attempt("open", syscall, 304, 265, -100, handle, 0)
+attempt("setns", syscall, 308, 268, 0, 0)
+attempt("pidfd", syscall, 438, 438, 0, 1, 0)
+attempt("read", syscall, 310, 270, 1, 0, 0, 0, 0, 0)
+attempt("compare", syscall, 312, 272, 1, 1, 0, 0, 0)
+""",
+        expected=Expected(prints=dict.fromkeys(("name", "open", "setns", "pidfd", "read", "compare"), REFUSED)),
+        without={Layer.SECCOMP: (Expected(prints={"open": f"{REFUSED}|EBADF|EINVAL|ESTALE", "read": "E.*|DONE 0"}),)},
+    ),
+    Attack(
+        number=140,
+        name="changing how the host's files are: mode, owner, times",
+        program=ATTEMPT
+        + """\
+for name, path in (("secret", "@SECRET_FILE@"), ("folder", "@SECRET_FOLDER@"), ("python", "/usr/bin/python3")):
+    attempt(f"{name} mode", os.chmod, path, 0o600)
+    attempt(f"{name} owner", os.chown, path, os.getuid(), os.getgid())
+    attempt(f"{name} times", os.utime, path, (1, 1))
+    attempt(f"{name} size", os.truncate, path, 0)
+    attempt(f"{name} attribute", lambda: os.setxattr(path, "user.jobyard-attack", b"x"))
+""",
+        expected=Expected(
+            prints={
+                f"{name} {what}": f"{READ_ONLY}|EISDIR"
+                for name in ("secret", "folder", "python")
+                for what in ("mode", "owner", "times", "size", "attribute")
+            }
+        ),
+        without={Layer.NAMESPACES: (Expected(prints={"secret mode": READ_ONLY, "secret times": READ_ONLY}),)},
+    ),
+    Attack(
+        number=79,
+        name="reading past a hook that forbids it",
+        program=SYSCALL
+        + """\
+def forbid(event, given):
+    if event == "open":
+        raise RuntimeError("no")
+
+sys.addaudithook(forbid)
+attempt("hooked", lambda: open("@SECRET_FILE@"))
+attempt("unhooked", syscall, 257, 56, -100, b"@SECRET_FILE@", 0, 0)
+""",
+        expected=Expected(prints={"hooked": "RuntimeError", "unhooked": ABSENT}),
+        without=SHARED,
+    ),
+)

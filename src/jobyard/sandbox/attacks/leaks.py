@@ -1,0 +1,165 @@
+"""What a sandbox holds while nothing runs; after a run it must hold the same again."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobyard.sandbox.attacks.connection import DaemonConnection
+from jobyard.sandbox.protocol import RunRequest, SandboxState
+
+PROC = Path("/proc")
+OURS = "jobyard"
+MARK = "jobyard-attack"  # in the name of everything that an attack tries to leave outside
+STILL_SECONDS = 2.0
+SEGMENT_BYTES = 200 << 20  # what an attack asks for; other programs of the host make others
+OUTSIDE = ("/", "/etc", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked at, not written to
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSnapshot:
+    """At rest: how many of each, and what was left about."""
+
+    processes: int
+    groups: int
+    mounts: int
+    descriptors: int
+    segments: int
+    files: frozenset[str]
+    idle: dict[str, int]
+
+    def differences(self, after: ResourceSnapshot) -> list[str]:
+        found = []
+        for name in ("processes", "groups", "mounts", "descriptors", "segments"):
+            before, now = getattr(self, name), getattr(after, name)
+            if now > before:
+                found.append(f"{now - before} {name} left behind")
+        found += [f"file left behind: {name}" for name in sorted(after.files - self.files)]
+        if after.idle != self.idle:
+            found.append(f"the pool was {self.idle} and is {after.idle}")
+        return found
+
+
+def take_snapshot(daemon: int, state: SandboxState) -> ResourceSnapshot:
+    return ResourceSnapshot(
+        processes=len(descendants(daemon)),
+        groups=sum(1 for _ in groups(daemon)),
+        mounts=_lines(PROC / str(daemon) / "mountinfo"),
+        descriptors=_entries(PROC / str(daemon) / "fd"),
+        segments=_segments(),
+        files=frozenset(_marked()),
+        idle=dict(state.idle),
+    )
+
+
+async def warm_up(connection: DaemonConnection) -> None:
+    """What the daemon keeps to use it again (groups, users) is there after some runs at once; then it must not grow."""
+    state = await connection.fetch_state()
+    names = [language.name for language in state.languages]
+    hello = [RunRequest(id=0, language=name, source=b"") for name in names]
+    await asyncio.gather(*(connection.run(each) for each in hello * 3))
+    if "python" in names:
+        hello = [RunRequest(id=0, language="python", source=b"import time\ntime.sleep(0.05)\n")]
+        await asyncio.gather(*(connection.run(each) for each in hello * (2 * state.slots + 4)))
+
+
+async def settled_snapshot(connection: DaemonConnection, seconds: float = 20) -> ResourceSnapshot:
+    """Once nothing runs and two looks in a row see the same: a full pool, or one that has stopped filling."""
+    began = changed = time.monotonic()
+    before: ResourceSnapshot | None = None
+    while True:
+        state = await connection.fetch_state()
+        now = take_snapshot(connection.daemon_pid, state)
+        is_full = all(state.idle.get(language.name, 0) >= language.pool for language in state.languages)
+        is_same = state.running == 0 and now == before
+        changed = changed if is_same else time.monotonic()
+        is_still = time.monotonic() - changed > STILL_SECONDS
+        if (is_same and (is_full or is_still)) or time.monotonic() - began > seconds:
+            return now
+        before = now
+        await asyncio.sleep(0.03)
+
+
+async def find_leaks(connection: DaemonConnection, before: ResourceSnapshot, seconds: float = 5) -> list[str]:
+    """What is there that was not; the daemon may take a moment to clear up and to refill its pool."""
+    deadline = time.monotonic() + seconds
+    pause = 0.002
+    while True:
+        state = await connection.fetch_state()
+        found = before.differences(take_snapshot(connection.daemon_pid, state))
+        if state.running:
+            found.append(f"{state.running} still running")
+        if not found or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 0.05)
+
+
+def descendants(daemon: int) -> list[int]:
+    """Below the daemon, or in one of its control groups with whoever for a parent; zombies too."""
+    parents: dict[int, int] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {daemon}
+    while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
+        found |= more
+    for folder in groups(daemon):
+        with suppress(OSError, ValueError):
+            found |= {int(line) for line in (folder / "cgroup.procs").read_text().split()}
+    return sorted(found - {daemon, 0})
+
+
+def groups(daemon: int) -> Iterator[Path]:
+    """Control groups of this daemon: below its own, in folders that carry our name and its number."""
+    for base in _bases(daemon):
+        for top in base.glob(f"{OURS}-{daemon}-*"):
+            yield from (Path(folder) for folder, _, _ in os.walk(top))
+
+
+@functools.cache
+def _bases(daemon: int) -> frozenset[Path]:
+    fields = [line.split() for line in (PROC / "self" / "mounts").read_text().splitlines()]
+    mounts = [Path(each[1]) for each in fields if each[2] in {"cgroup", "cgroup2"}]
+    try:
+        own = [line.split(":", 2)[2] for line in (PROC / str(daemon) / "cgroup").read_text().splitlines()]
+    except OSError:
+        own = []
+    return frozenset({*mounts, *(mount / path.lstrip("/") for mount in mounts for path in own)})
+
+
+def _marked() -> Iterator[str]:
+    """Where a program may have written if it got out; the daemon's own folder is a temporary one too."""
+    for folder in {tempfile.gettempdir(), *OUTSIDE}:
+        with suppress(OSError):
+            yield from (str(path) for path in Path(folder).iterdir() if MARK in path.name or path.name == "core")
+
+
+def _segments() -> int:
+    try:
+        lines = (PROC / "sysvipc" / "shm").read_text().splitlines()[1:]
+    except OSError:
+        return 0
+    return sum(line.split()[3] == str(SEGMENT_BYTES) for line in lines)
+
+
+def _lines(path: Path) -> int:
+    try:
+        return len(path.read_text().splitlines())
+    except OSError:
+        return 0
+
+
+def _entries(folder: Path) -> int:
+    try:
+        return len(list(folder.iterdir()))
+    except OSError:
+        return 0

@@ -1,0 +1,176 @@
+"""Plays attacks against a daemon, one after the other, and says of each whether it was held."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from jobyard.sandbox.attacks.attack import Attack, Layer, judge
+from jobyard.sandbox.attacks.catalogue import ATTACKS
+from jobyard.sandbox.attacks.connection import DaemonUnresponsive, connect
+from jobyard.sandbox.attacks.context import AttackContext
+from jobyard.sandbox.attacks.honeypot import honeypot
+from jobyard.sandbox.attacks.leaks import ResourceSnapshot, find_leaks, settled_snapshot, warm_up
+from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed
+from jobyard.sandbox.attacks.scenarios import SCENARIOS, Scenario
+from jobyard.sandbox.protocol import RunFinished, RunRejected, RunRequest
+
+# Takes about as long as the shortest attacks, so that it is in their way.
+BYSTANDER = RunRequest(id=0, language="python", source=b"import time\ntime.sleep(0.2)\nprint('well')\n")
+AnyAttack = Attack | Scenario
+LANGUAGES = {attack.language for attack in ATTACKS}
+
+
+class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    name: str
+    expected: str
+    seen: str
+    ms: float
+    contained: bool | None  # None: what it attacks is not offered here
+    problems: list[str] = []
+
+
+def select(only: Collection[str]) -> list[AnyAttack]:
+    """By number, by part of the name, or by language; everything when nothing was named.
+
+    >>> [item.name for item in chosen(["1", "memory bomb"])][:2]
+    ['fork bomb', 'memory bomb']
+    """
+    everything: list[AnyAttack] = sorted([*ATTACKS, *SCENARIOS], key=lambda item: item.number)
+    return [item for item in everything if not only or any(_is_named(item, word) for word in only)]
+
+
+def _is_named(item: AnyAttack, word: str) -> bool:
+    if word.isdigit():
+        return item.number == int(word)
+    if word in LANGUAGES:
+        return isinstance(item, Attack) and item.language == word
+    return word.lower() in item.name.lower()
+
+
+@asynccontextmanager
+async def attack_context(
+    socket: Path, *, without: Layer | None = None, secret: str | None = None, is_own: bool = False
+) -> AsyncIterator[AttackContext]:
+    """`is_own`: the daemon was started for this and may come to harm."""
+    with honeypot(socket, secret) as set_up:
+        async with connect(socket) as connection:
+            state = await connection.ready()
+            yield AttackContext(
+                connection=connection, honeypot=set_up, socket=socket, state=state, without=without, is_own=is_own
+            )
+
+
+async def run_attacks(context: AttackContext, items: Sequence[AnyAttack]) -> AsyncIterator[AttackReport]:
+    for item in items:
+        yield await run_attack(context, item)
+
+
+async def run_attack(context: AttackContext, item: AnyAttack) -> AttackReport:
+    """Never raises because of the daemon: one that hangs or goes away is what an attack is after."""
+    tier = context.state.tier
+    if tier is None:
+        return _report(item, "", "refuses to run anything", 0, None, [])
+    if isinstance(item, Scenario):
+        return await _play_scenario(context, item)
+    if item.language not in {language.name for language in context.state.languages}:
+        return _report(item, "", f"{item.language} is not offered", 0, None, [])
+    expectation = item.expectation(tier, context.without)
+    expected = " or ".join(str(each) for each in expectation) or "nothing left behind"
+    began = time.perf_counter()
+    try:
+        before = await _rest(context) if context.rest is None else context.rest
+        seen, bystander = await _attack(context, item)
+        problems = judge(expectation, seen, item.limits)
+        problems += _noticed(bystander) + context.honeypot.harm()
+        problems += await find_leaks(context.connection, before)
+        context.rest = before if not problems else None
+        words, ms = _seen(seen)
+    except DaemonUnresponsive as error:
+        problems, words, ms = [str(error)], str(error), (time.perf_counter() - began) * 1000
+    return _report(item, expected, words, ms, not problems, problems)
+
+
+async def _rest(context: AttackContext) -> ResourceSnapshot:
+    if not context.is_warm:
+        await warm_up(context.connection)
+        context.is_warm = True
+    return await settled_snapshot(context.connection)
+
+
+async def _attack(
+    context: AttackContext, attack: Attack
+) -> tuple[RunFinished | RunRejected, RunFinished | RunRejected | None]:
+    run = RunRequest(
+        id=0,
+        language=attack.language,
+        source=context.honeypot.fill(attack.program),
+        stdin=attack.stdin,
+        args=attack.args,
+        files=attack.files() if callable(attack.files) else attack.files,
+        limits=attack.limits,
+        collect=tuple(context.honeypot.fill(name).decode() for name in attack.collect),
+    )
+    if not attack.with_bystander:
+        return await context.connection.run(run), None
+    with_bystander = asyncio.create_task(context.connection.run(BYSTANDER))
+    seen = await context.connection.run(run)
+    return seen, await with_bystander
+
+
+def _noticed(bystander: RunFinished | RunRejected | None) -> list[str]:
+    if bystander is None or (isinstance(bystander, RunFinished) and bystander.stdout == b"well\n"):
+        return []
+    return [f"the program beside it: {_seen(bystander)[0]}"]
+
+
+async def _play_scenario(context: AttackContext, item: Scenario) -> AttackReport:
+    if item.needs_own and not context.is_own:
+        return _report(item, item.expected, "only on a daemon of its own", 0, None, [])
+    began = time.perf_counter()
+    try:
+        before = await _rest(context)
+        problems = await item.run_attack(context)
+        problems += context.honeypot.harm()
+        problems += await find_leaks(context.connection, before, seconds=10)
+    except (DaemonUnresponsive, DaemonStartFailed) as error:
+        problems = [str(error)]
+    context.rest = None
+    seen = "as expected" if not problems else problems[0]
+    return _report(item, item.expected, seen, (time.perf_counter() - began) * 1000, not problems, problems)
+
+
+def _seen(seen: RunFinished | RunRejected) -> tuple[str, float]:
+    if isinstance(seen, RunRejected):
+        return f"refused: {seen.message}", 0.0
+    words = [str(seen.verdict)]
+    words += [f"signal {seen.signal}"] if seen.signal is not None else []
+    words += [f"exit {seen.exit_code}"] if seen.signal is None and seen.exit_code else []
+    first = seen.stdout[:200].decode("utf-8", "replace").splitlines()
+    words += [", ".join(first[:4])] if first and len(first[0]) < 100 else []
+    return "; ".join(words), seen.execution_time_ms
+
+
+def _report(
+    item: AnyAttack, expected: str, seen: str, ms: float, contained: bool | None, problems: list[str]
+) -> AttackReport:
+    return AttackReport(
+        number=item.number,
+        name=item.name,
+        expected=expected or str(item.expected),
+        seen=seen,
+        ms=ms,
+        contained=contained,
+        problems=problems,
+    )
+
+
+def has_escape(reports: Sequence[AttackReport]) -> bool:
+    """Whether anything was not held."""
+    return any(report.contained is False for report in reports)

@@ -1,0 +1,361 @@
+"""Asking the kernel for what a program has no business with."""
+
+from __future__ import annotations
+
+from jobyard.sandbox.attacks.attack import ATTEMPT, REFUSED, SHORT, SYSCALL, Attack, Expected, Layer
+from jobyard.sandbox.protocol import RunVerdict, Tier
+
+NO_PROCESS = f"{REFUSED}|ESRCH"
+# Without the filter these calls are the kernel's own business again; the others still hold what they hold.
+BY_FILTER: dict[Layer, tuple[Expected, ...]] = {Layer.SECCOMP: ()}
+LEFT = {"capabilities": r"\[0\]", "groups": r"\[\]", "users": "1 1 held", "setgid": f"{REFUSED}|EINVAL"}
+BAD_CALL = (Expected(verdicts=(RunVerdict.SIGNALED,), signal=31), Expected(prints={"call": REFUSED}))
+
+ATTACKS = (
+    Attack(
+        number=29,
+        name="tracing others",
+        program=SYSCALL
+        + """\
+attempt("init", syscall, 101, 117, 16, 1, 0, 0)
+attempt("parent", syscall, 101, 117, 16, PARENT, 0, 0)
+attempt("seize", syscall, 101, 117, 0x4206, 1, 0, 0)
+""",
+        expected=Expected(prints=dict.fromkeys(("init", "parent", "seize"), NO_PROCESS)),
+    ),
+    Attack(
+        number=31,
+        name="killing init and the parent",
+        program=ATTEMPT
+        + """\
+import time
+attempt("init", os.kill, 1, 9)
+attempt("parent", os.kill, PARENT, 9)
+attempt("stop", os.kill, PARENT, 19)
+time.sleep(0.05)
+print("alive: yes")
+""",
+        expected=Expected(prints={"init": f"{NO_PROCESS}|DONE None", "alive": "yes"}),
+        tiers={
+            Tier.C: (Expected(prints={"init": NO_PROCESS, "parent": NO_PROCESS, "stop": NO_PROCESS, "alive": "yes"}),)
+        },
+        without={Layer.NAMESPACES: (Expected(prints={"init": NO_PROCESS, "parent": NO_PROCESS, "alive": "yes"}),)},
+        with_bystander=True,
+    ),
+    Attack(
+        number=32,
+        name="killing everybody",
+        program=ATTEMPT
+        + """\
+attempt("all", os.kill, -1, 9)
+attempt("group", os.killpg, 1, 9)
+for number in range(2, 2000):
+    if number != os.getpid():
+        try:
+            os.kill(number, 9)
+        except OSError:
+            pass
+print("alive: yes")
+""",
+        expected=Expected(prints={"all": f"{NO_PROCESS}|DONE None", "alive": "yes"}),
+        with_bystander=True,
+    ),
+    Attack(
+        number=33,
+        name="namespaces of its own",
+        program=SYSCALL
+        + """\
+for name, flag in (("user", 0x10000000), ("mount", 0x20000), ("network", 0x40000000), ("pid", 0x20000000)):
+    attempt(name, syscall, 272, 97, flag)
+""",
+        expected=Expected(prints=dict.fromkeys(("user", "mount", "network", "pid"), REFUSED)),
+        without=BY_FILTER,
+    ),
+    Attack(
+        number=34,
+        name="a user namespace by clone3 and clone",
+        program=SYSCALL
+        + """\
+def clone3():
+    words = (ctypes.c_uint64 * 11)(0x10000000, 0, 0, 0, 17)
+    if syscall(435, 435, ctypes.byref(words), 88) == 0:
+        os._exit(0)
+
+def clone():
+    if syscall(56, 220, 0x10000000 | 17, 0, 0, 0, 0) == 0:
+        os._exit(0)
+
+attempt("clone3", clone3)
+attempt("clone", clone)
+""",
+        expected=Expected(prints={"clone3": REFUSED, "clone": REFUSED}),
+        without=BY_FILTER,
+    ),
+    Attack(
+        number=35,
+        name="mounting, chroot, pivot_root",
+        program=SYSCALL
+        + """\
+attempt("mount", syscall, 165, 40, b"none", b"/tmp", b"tmpfs", 0, 0)
+attempt("umount", syscall, 166, 39, b"/proc", 2)
+attempt("chroot", os.chroot, "/tmp")
+attempt("pivot", syscall, 155, 41, b"/tmp", b"/tmp")
+attempt("fsopen", syscall, 430, 430, b"tmpfs", 0)
+attempt("tree", syscall, 428, 428, -100, b"/", 1)
+""",
+        expected=Expected(prints=dict.fromkeys(("mount", "umount", "chroot", "pivot", "fsopen", "tree"), REFUSED)),
+        without={
+            Layer.SECCOMP: (Expected(prints=dict.fromkeys(("mount", "umount", "chroot", "fsopen", "tree"), "EPERM")),)
+        },
+    ),
+    Attack(
+        number=36,
+        name="keyrings, BPF, io_uring, perf, userfaultfd",
+        program=SYSCALL
+        + """\
+block = ctypes.create_string_buffer(256)
+attempt("keyctl", syscall, 250, 219, 0, -3, 1)
+attempt("add_key", syscall, 248, 217, b"user", b"jobyard-attack", b"x", 1, -3)
+attempt("bpf", syscall, 321, 280, 0, block, 72)
+attempt("io_uring", syscall, 425, 425, 8, block)
+attempt("perf", syscall, 298, 241, block, 0, -1, -1, 0)
+attempt("userfaultfd", syscall, 323, 282, 1)
+""",
+        expected=Expected(
+            prints=dict.fromkeys(("keyctl", "add_key", "bpf", "io_uring", "perf", "userfaultfd"), REFUSED)
+        ),
+        without={Layer.SECCOMP: (Expected(prints={"bpf": f"{REFUSED}|EINVAL"}),)},
+    ),
+    Attack(
+        number=37,
+        name="programs that run as root",
+        limits=SHORT,
+        program=SYSCALL
+        + """\
+print(f"privileges: {libc.prctl(39, 0, 0, 0, 0)}", flush=True)
+attempt("setuid", os.setuid, 0)
+attempt("setgroups", os.setgroups, [0])
+attempt("exec", os.execv, "/bin/su", ["su", "-c", "echo su: ESCAPED"])
+""",
+        expected=Expected(
+            verdicts=(RunVerdict.OK, RunVerdict.RUNTIME_ERROR, RunVerdict.TIME_LIMIT),
+            prints={"privileges": "1", "setuid": f"{REFUSED}|EINVAL", "setgroups": f"{REFUSED}|EINVAL"},
+        ),
+    ),
+    Attack(
+        number=87,
+        name="capabilities and groups that were left to it",
+        program=SYSCALL
+        + """\
+words = (ctypes.c_uint32 * 6)(*[1] * 6)
+attempt("capget", syscall, 125, 90, (ctypes.c_uint32 * 2)(0x20080522, 0), words)
+print(f"capabilities: {sorted(set(words))}")
+print(f"groups: {sorted(set(os.getgroups()) - {os.getgid(), 65534})}")
+print(f"users: {len({*os.getresuid()})} {len({*os.getresgid()})} {'ESCAPED' if 0 in os.getresuid() else 'held'}")
+print(f"bounding: {[number for number in range(41) if libc.prctl(23, number, 0, 0, 0) == 1]}")
+attempt("setgid", os.setgid, 0)
+attempt("keep", lambda: libc.prctl(8, 1, 0, 0, 0))
+""",
+        expected=Expected(prints={**LEFT, "bounding": r"\[\]"}),
+        # Who is not root cannot empty the bounding set, and without new privileges it gives nothing.
+        tiers=dict.fromkeys((Tier.B, Tier.C), (Expected(prints=LEFT),)),
+    ),
+    Attack(
+        number=39,
+        name="the 32-bit door (int 0x80)",
+        program=SYSCALL
+        + """\
+import mmap
+if IS_ARM:
+    raise SystemExit(print("call: ENOSYS"))
+area = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+area.write(b"\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3")
+call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(area)))
+got = call()
+print(f"call: {'ESCAPED' if got > 0 else errno.errorcode.get(-got)}")
+""",
+        expected=BAD_CALL[0],
+        tiers=dict.fromkeys(Tier, BAD_CALL),
+        without=BY_FILTER,
+    ),
+    Attack(
+        number=40,
+        name="watching files of others",
+        program=SYSCALL
+        + """\
+attempt("inotify", syscall, 294, 26, 0)
+attempt("fanotify", syscall, 300, 262, 0, 0)
+""",
+        expected=Expected(prints={"inotify": REFUSED, "fanotify": REFUSED}),
+        without=BY_FILTER,
+    ),
+    Attack(
+        number=89,
+        name="a core for the helper of the host",
+        program=SYSCALL
+        + """\
+import resource
+print(f"limit: {resource.getrlimit(resource.RLIMIT_CORE)}")
+attempt("lower", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+none = (ctypes.c_uint64 * 2)(0, 0)
+attempt("call", syscall, 160, 164, 4, none)
+attempt("wide", syscall, 160, 164, (1 << 32) + 4, none)
+attempt("other", syscall, 302, 261, 0, 4, none, 0)
+attempt("other wide", syscall, 302, 261, 0, (1 << 32) + 4, none, 0)
+attempt("usual", resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
+""",
+        # A pipe for core_pattern calls its helper at every size but 1.
+        expected=Expected(
+            prints={
+                "limit": r"\(1, 1\)",
+                **dict.fromkeys(("lower", "call", "wide", "other", "other wide"), f"{REFUSED}|ValueError"),
+                "usual": "DONE None",
+            }
+        ),
+        without={Layer.SECCOMP: (Expected(prints={"limit": r"\(1, 1\)"}),)},
+    ),
+    Attack(
+        number=88,
+        name="what others have read, by the machine's cache of files",
+        program=ATTEMPT
+        + """\
+import glob
+file = os.open(glob.glob("/usr/lib/python3*/os.py")[0], os.O_RDONLY)
+attempt("empty", os.posix_fadvise, file, 0, 0, os.POSIX_FADV_DONTNEED)
+attempt("ask", os.preadv, file, [bytearray(16)], 0, os.RWF_NOWAIT)
+""",
+        expected=Expected(prints={"empty": REFUSED, "ask": REFUSED}),
+        without=BY_FILTER,
+    ),
+    Attack(
+        number=56,
+        name="setting the clock",
+        program=ATTEMPT
+        + """\
+import time
+attempt("set", lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()))
+""",
+        expected=Expected(prints={"set": REFUSED}),
+    ),
+    Attack(
+        number=57,
+        name="raising its limits",
+        program=ATTEMPT
+        + """\
+import resource
+for name in ("NOFILE", "FSIZE", "CORE", "AS"):
+    which = getattr(resource, "RLIMIT_" + name)
+    soft, hard = resource.getrlimit(which)
+    if hard == resource.RLIM_INFINITY:
+        print(f"{name}: unlimited")
+    else:
+        attempt(name, resource.setrlimit, which, (hard + 1, hard + 1))
+attempt("parent", lambda: resource.prlimit(PARENT, resource.RLIMIT_NOFILE, (9, 9)))
+""",
+        expected=Expected(
+            prints={
+                **dict.fromkeys(("NOFILE", "FSIZE", "CORE"), f"ValueError|{REFUSED}"),
+                "AS": f"ValueError|unlimited|{REFUSED}",
+                "parent": f"{NO_PROCESS}|ValueError",
+            }
+        ),
+        # Its init has the same user: without the filter it can be held tighter, never looser.
+        without={Layer.SECCOMP: (Expected(prints=dict.fromkeys(("NOFILE", "FSIZE", "CORE"), "ValueError")),)},
+    ),
+    Attack(
+        number=59,
+        name="writing machine code and running it",
+        program=SYSCALL
+        + """\
+import mmap
+area = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+area.write(b"\\x40\\x05\\x80\\x52\\xc0\\x03\\x5f\\xd6" if IS_ARM else b"\\xb8\\x2a\\x00\\x00\\x00\\xc3")
+call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(area)))
+print(f"answer: {call()}")
+""",
+        expected=Expected(prints={"answer": "42"}),
+    ),
+    Attack(
+        number=69,
+        name="typing into a terminal",
+        program=ATTEMPT
+        + """\
+import fcntl, termios
+attempt("push", lambda: fcntl.ioctl(0, termios.TIOCSTI, b"x"))
+attempt("terminal", lambda: os.open("/dev/tty", os.O_RDWR))
+attempt("linux", lambda: fcntl.ioctl(0, 0x541C, b"\\x02"))
+""",
+        expected=Expected(
+            prints={"push": f"{REFUSED}|ENOTTY|EINVAL", "terminal": f"{REFUSED}|ENOENT|ENXIO", "linux": ".*E[A-Z]+"}
+        ),
+    ),
+    Attack(
+        number=80,
+        name="the x32 door",
+        program=SYSCALL + "attempt('call', syscall, 0x40000000 + 39, -1)\n",
+        expected=BAD_CALL[0],
+        tiers=dict.fromkeys(Tier, BAD_CALL),
+        without=BY_FILTER,
+    ),
+    Attack(
+        number=81,
+        name="restart, modules, swap, quota, names of the host",
+        program=SYSCALL
+        + """\
+attempt("reboot", syscall, 169, 142, 0, 0, 0, 0)
+attempt("module", syscall, 313, 273, 0, b"", 0)
+attempt("kexec", syscall, 246, 104, 0, 0, 0, 0)
+attempt("swap", syscall, 167, 224, b"/jobyard-attack", 0)
+attempt("accounting", syscall, 163, 89, b"/jobyard-attack")
+attempt("hostname", syscall, 170, 161, b"attack", 6)
+attempt("syslog", syscall, 103, 116, 3, ctypes.create_string_buffer(64), 64)
+attempt("ports", syscall, 172, -1, 3)
+""",
+        expected=Expected(
+            prints=dict.fromkeys(
+                ("reboot", "module", "kexec", "swap", "accounting", "hostname", "syslog", "ports"), REFUSED
+            )
+        ),
+        without={
+            Layer.SECCOMP: (Expected(prints=dict.fromkeys(("reboot", "module", "swap", "hostname"), "EPERM|ENOSYS")),)
+        },
+    ),
+    Attack(
+        number=141,
+        name="signals through the owner of a pipe",
+        program=SYSCALL
+        + """\
+import fcntl, time
+# F_SETSIG and F_SETOWN: whoever owns the pipe gets the signal when something can be read.
+for pid in {PARENT, 1, PARENT - 1} - {0, os.getpid()}:
+    reads, writes = os.pipe()
+    attempt("signal", fcntl.fcntl, reads, 10, 9)
+    attempt("owner", fcntl.fcntl, reads, 8, pid)
+    attempt("flags", fcntl.fcntl, reads, fcntl.F_SETFL, os.O_ASYNC if hasattr(os, "O_ASYNC") else 0o20000)
+    os.write(writes, b"x")
+time.sleep(0.05)
+print("alive: yes")
+""",
+        expected=Expected(prints={"alive": "yes"}),
+        tiers={Tier.C: (Expected(prints={"signal": REFUSED, "owner": REFUSED, "alive": "yes"}),)},
+        with_bystander=True,
+    ),
+    Attack(
+        number=82,
+        name="taking off what holds it",
+        program=SYSCALL
+        + """\
+attempt("death", lambda: libc.prctl(1, 0, 0, 0, 0))
+attempt("filter", lambda: libc.prctl(22, 0, 0, 0, 0))
+attempt("keep", lambda: libc.prctl(8, 1, 0, 0, 0))
+attempt("privileges", lambda: libc.prctl(38, 0, 0, 0, 0))
+attempt("ambient", lambda: libc.prctl(47, 2, 21, 0, 0))
+print(f"still: {libc.prctl(39, 0, 0, 0, 0)}")
+attempt("capset", syscall, 126, 91, (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(*[0xFFFFFFFF] * 6))
+import time
+time.sleep(60)
+""",
+        expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,), prints={"still": "1", "capset": "EPERM|ENOSYS|EACCES"}),
+        limits=SHORT,
+    ),
+)

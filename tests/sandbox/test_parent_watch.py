@@ -1,0 +1,79 @@
+"""The daemon ends with whoever started it, and tells systemd how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.story.up import until
+from tests.support import ROOT
+
+from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, when_input_ends
+
+
+async def test_it_stops_when_its_input_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    before = os.dup(0)
+    os.dup2(reader, 0)
+    try:
+        stopped = asyncio.Event()
+        when_input_ends(stopped.set)
+        os.write(writer, b"words mean nothing")
+        await asyncio.sleep(0.05)
+        assert not stopped.is_set()
+        assert os.read(0, 1) == b""  # nobody whom it starts can hold the pipe
+        os.close(writer)
+        os.close(reader)
+        await asyncio.wait_for(stopped.wait(), 5)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+@pytest.mark.parametrize("name", ["notify", "@jobyard-test-notify"])
+async def test_systemd_is_told(tmp_path: Path, name: str) -> None:
+    address = name if name.startswith("@") else str(tmp_path / name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + address[1:] if name.startswith("@") else address)
+        manager.setblocking(False)
+        environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "150000", "HOME": "/"}
+        told = SystemdNotifier(environment)
+        assert environment == {"HOME": "/"}
+        async with told.served("tier A"):
+            await asyncio.sleep(0.2)
+        heard = []
+        while True:
+            try:
+                heard.append(manager.recv(4096).decode())
+            except BlockingIOError:
+                break
+    assert heard[0] == "READY=1\nSTATUS=tier A"
+    assert heard[1:-1] == ["WATCHDOG=1"] * (len(heard) - 2)
+    assert len(heard) > 3
+    assert heard[-1] == "STOPPING=1"
+
+
+async def test_nobody_listens() -> None:
+    for environment in ({}, {"NOTIFY_SOCKET": "/nowhere/at/all", "WATCHDOG_USEC": "soon"}):
+        async with SystemdNotifier(environment).served("x"):
+            await asyncio.sleep(0)
+
+
+def test_the_daemon_itself_ends_with_its_input(tmp_path: Path) -> None:
+    """Also when it refuses to run anything, which every machine can do."""
+    path = tmp_path / "s.sock"
+    words = ["-m", "jobyard.sandbox.daemon", "--socket", str(path), "--min-tier", "C", "--until-input-ends"]
+    with subprocess.Popen([sys.executable, *words], cwd=ROOT, stdin=subprocess.PIPE) as process:
+        try:
+            until("it listens", lambda: path.exists() or process.poll() is not None)
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert not path.exists()

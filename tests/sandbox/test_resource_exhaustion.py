@@ -1,0 +1,139 @@
+"""Descriptors, memory and time that are short: what could not be had is said, and nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.sandbox.processes import children, family, groups_of, zygote
+
+from jobyard.sandbox.attacks.connection import DaemonConnection, connect
+from jobyard.sandbox.attacks.private_daemon import private_daemon
+from jobyard.sandbox.daemon import canaries
+from jobyard.sandbox.daemon.cgroup_discovery import started
+from jobyard.sandbox.protocol import Fault, Limits, RunFinished, RunRejected, RunRequest, Tier
+
+OWN_DISK = 15  # not the pool's: a member is made for the run
+HELLO = RunRequest(id=0, language="python", source=b"print(1)", limits=Limits(disk_mb=OWN_DISK))
+
+
+async def ready(connection: DaemonConnection) -> None:
+    state = await connection.ready()
+    if state.tier is None:
+        pytest.skip(state.reason)
+
+
+async def until_full(connection: DaemonConnection) -> None:
+    async with asyncio.timeout(10):
+        while (await connection.fetch_state()).idle.get("python") != 8:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
+
+
+def inner_groups(pid: int) -> int:
+    return sum(len([each for each in Path(path).iterdir() if each.name.isdigit()]) for path in groups_of(pid))
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit here")
+async def test_descriptors_that_ran_out_come_back() -> None:
+    command = ("prlimit", "--nofile=320:320", sys.executable)
+    async with private_daemon(slots=24, command=command) as daemon, connect(daemon.socket) as connection:
+        await ready(connection)
+        await until_full(connection)
+        pid = connection.daemon_pid
+        before, groups = descriptors(pid), inner_groups(pid)
+        answers = await asyncio.gather(*(connection.run(HELLO) for _ in range(72)))
+        refused = [each for each in answers if isinstance(each, RunRejected)]
+        assert refused, "the limit was too high for this test"
+        assert {each.fault for each in refused} == {Fault.SPAWN_FAILED}
+        assert "Too many open files" in refused[0].message
+        async with asyncio.timeout(15):
+            while descriptors(pid) > before + 8 or inner_groups(pid) > groups:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert isinstance(await connection.run(HELLO), RunFinished)
+
+
+async def test_members_that_die_before_they_are_ready_leave_nothing() -> None:
+    """What the zygote says of them arrives when they are long given up."""
+    async with private_daemon(slots=24) as daemon, connect(daemon.socket) as connection:
+        await ready(connection)
+        await until_full(connection)
+        pid = connection.daemon_pid
+        before = len(family(pid))
+        for moment in range(8):
+            small = [Limits(disk_mb=OWN_DISK, memory_mb=size, time_seconds=1) for size in (4, 8, 16)] * 8
+            runs = [RunRequest(id=0, language="javascript", source=b"1", limits=each) for each in small]
+            if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
+                runs = [RunRequest(id=0, language="python", source=b"1", limits=each) for each in small]
+            answers = [connection.begin(run)[1] for run in runs]
+            await asyncio.sleep(moment * 0.005)  # nothing made yet, and most of them
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(0.3)
+            os.kill(pid, signal.SIGCONT)
+            async with asyncio.timeout(20):
+                await asyncio.gather(*answers)
+        async with asyncio.timeout(10):
+            while len(family(pid)) > before:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+async def test_a_zygote_that_is_lost_twice_is_waited_for() -> None:
+    async with private_daemon(slots=4) as daemon, connect(daemon.socket) as connection:
+        await ready(connection)
+        pid = connection.daemon_pid
+        first = zygote(pid)
+        os.kill(first, signal.SIGKILL)
+        async with asyncio.timeout(10):
+            while not (another := [each for child in children(pid) for each in children(child) if each != first]):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        os.kill(another[0], signal.SIGKILL)  # while its canaries run
+        answers = await asyncio.gather(*(connection.run(HELLO) for _ in range(8)))
+        assert [each for each in answers if not isinstance(each, RunFinished)] == []
+
+
+async def test_a_driver_that_is_made_for_a_run_counts_from_its_code() -> None:
+    async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
+        await ready(connection)
+        if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
+            pytest.skip("no javascript here")
+        run = RunRequest(id=0, language="javascript", source=b"console.log(1)", limits=Limits(disk_mb=OWN_DISK))
+        seen = await connection.run(run)
+        assert isinstance(seen, RunFinished)
+        assert seen.stdout == b"1\n"
+        assert 0 < seen.execution_time_ms < 3000
+        assert seen.setup_ms > 0
+        assert seen.cpu_time_ms is not None
+        assert seen.cpu_time_ms <= seen.execution_time_ms * (os.cpu_count() or 1) + 10
+
+
+async def test_a_socket_may_have_the_longest_name_there_is() -> None:
+    with tempfile.TemporaryDirectory(prefix="long-") as short:
+        folder = Path(short) / ("f" * (107 - len(short) - 1 - 14))
+        folder.mkdir()
+        async with private_daemon(tier=Tier.C, folder=folder) as daemon, connect(daemon.socket) as connection:
+            assert len(os.fspath(daemon.socket)) == 107
+            await connection.ready()
+            assert [each.name for each in folder.iterdir()] == [daemon.socket.name]
+            assert daemon.socket.stat().st_mode & 0o777 == 0o600
+        assert list(folder.iterdir()) == []
+
+
+def test_bait_of_killed_daemons_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = f"jobyard-canary-{os.getpid()}"
+    old, young = tmp_path / f"{own}-1-x", tmp_path / f"{own}-{started(os.getpid())}-x"
+    for path in (old, young):
+        path.touch()
+    with canaries._bait() as (name, _, _):
+        assert Path(name).exists()
+        assert (old.exists(), young.exists()) == (False, True)
+    assert [path.name for path in tmp_path.iterdir()] == [young.name]
