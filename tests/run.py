@@ -1,104 +1,179 @@
-"""Every test, in parts beside each other: most of them wait for something. `make test` calls this.
+"""Run every test in parts, several at once, with live progress: `make test`.
 
-What fails beside the others is tried once more when everything else has ended. It counts as failed when it fails again;
-else it is named at the end: two cores and hundreds of processes now and then make a test wait too long.
+A test that fails has failed. Arguments select parts by name: `python -m tests.run stories server`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import NamedTuple
 
-AT_ONCE = 3
-# More failures than these are no bad luck.
-FEW = 10
-# The longest first; what minds the time of others comes when most of them have ended.
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from tests.progress import PROGRESS_VARIABLE, Collected, Finished, decode
+
+# Most tests wait for a lease, a notification or a process, so more parts than cores keep the cores busy.
+PARALLEL = 3
+# Without a terminal a line of counts is printed this often.
+REPORT_SECONDS = 20.0
+# In this order: the longest first. Timing-sensitive parts come last, when fewer run beside them.
 PARTS = (
     ("stories", ("tests/story",)),
     ("conformance", ("tests/conformance",)),
-    ("doors", ("tests/server", "tests/browser", "tests/client")),
+    ("server", ("tests/server", "tests/browser", "tests/client")),
     ("stores", ("tests/stores",)),
 )
 LAST = (("sandbox", ("tests/sandbox",)),)
 REST = ("rest", ("tests", "src", *(f"--ignore={path}" for _, paths in PARTS + LAST for path in paths)))
-_FAILED = re.compile(r"^(?:FAILED|ERROR) ((?:tests|src)/\S+\.py::\S.*?)(?: - .*)?$", re.MULTILINE)
-_ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many on each store
+SLOWEST_SHOWN = 10
+_ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
 
 
 class Part(NamedTuple):
+    """One finished pytest process."""
+
     name: str
-    code: int
-    words: str
+    exit_code: int
+    output: str
     seconds: float
+    tests: Sequence[Finished]
 
     @property
     def summary(self) -> str:
-        return self.words.rstrip().rpartition("\n")[2].strip("= ")
+        """pytest's last line."""
+        return self.output.rstrip().rpartition("\n")[2].strip("= ")
 
-    @property
-    def failed(self) -> list[str]:
-        return _FAILED.findall(self.words)
-
-    def count(self, words: str) -> int:
-        return sum(int(number) for number in re.findall(rf"(\d+) (?:{words})", self.summary))
-
-    @property
-    def can_be_repeated(self) -> bool:
-        """It ran to its end, and each of its failures is known by name."""
-        return 0 < len(self.failed) == self.count("failed|error")
+    def count(self, outcome: str) -> int:
+        return sum(test.outcome == outcome for test in self.tests)
 
 
-def pytest(name: str, arguments: Sequence[str]) -> Part:
+class Display:
+    """Progress of all parts: bars on a terminal, lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._bars = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._reported_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Display:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def begin(self, name: str) -> None:
+        with self._lock:
+            self._tasks[name] = self._bars.add_task(name, total=None)
+            if not self._console.is_terminal:
+                self.say(f"{name}: started")
+
+    def update(self, name: str, done: int, total: int) -> None:
+        with self._lock:
+            self._bars.update(self._tasks[name], completed=done, total=total or None)
+            self._counts[name] = (done, total)
+            now = time.monotonic()
+            if not self._console.is_terminal and now - self._reported_at >= REPORT_SECONDS:
+                self._reported_at = now
+                self.say("  " + ", ".join(f"{part} {of[0]}/{of[1]}" for part, of in self._counts.items()))
+
+    def end(self, part: Part) -> None:
+        with self._lock:
+            self._counts.pop(part.name, None)
+            for line in (*_ENGINES.findall(part.output), f"{part.name}: {part.summary}"):
+                self.say(line)
+
+
+def run_part(name: str, arguments: Sequence[str], display: Display) -> Part:
     began = time.monotonic()
-    with tempfile.TemporaryFile() as out:
-        # A file, not a pipe: what a test leaves running must not keep this from ending.
-        command = [sys.executable, "-m", "pytest", *arguments]
-        code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
-        out.seek(0)
-        return Part(name, code.returncode, out.read().decode(errors="replace"), time.monotonic() - began)
+    display.begin(name)
+    with tempfile.TemporaryDirectory(prefix="jobyard-run-") as folder:
+        log, progress = Path(folder, "output"), Path(folder, "progress")
+        progress.touch()
+        # A file, not a pipe: a process that a test leaves behind must not keep this one waiting.
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", "-p", "tests.progress", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, PROGRESS_VARIABLE: str(progress)},
+            )
+        tests = follow(name, process, progress, display)
+        return Part(name, process.wait(), log.read_text("utf-8", "replace"), time.monotonic() - began, tests)
 
 
-def ended(parts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Part]:
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for running in as_completed([pool.submit(pytest, *part) for part in parts]):
-            part = running.result()
-            for line in (*_ENGINES.findall(part.words), f"{part.name}: {part.summary}"):
-                print(line, flush=True)
-            yield part
+def follow(name: str, process: subprocess.Popen[bytes], progress: Path, display: Display) -> list[Finished]:
+    """Read the progress file until the process has ended; report each failure when it happens."""
+    tests: list[Finished] = []
+    total = 0
+    with progress.open("rb") as lines:
+        while True:
+            ended = process.poll() is not None
+            for event in decode(lines):
+                if isinstance(event, Collected):
+                    total = event.count
+                    continue
+                tests.append(event)
+                if event.outcome == "failed":
+                    display.say(f"FAILED {event.test}")
+            display.update(name, len(tests), total)
+            if ended:
+                return tests
+            time.sleep(0.2)
 
 
-def main() -> int:
-    parts = list(ended([*PARTS, REST, *LAST]))
-    bad = [part for part in parts if part.code]
-    for part in bad:
-        print(f"\n{part.name}:\n{part.words}")
-    failed = [test for part in bad for test in part.failed]
-    if not bad:
-        return report(parts, [])
-    if len(failed) > FEW or not all(part.can_be_repeated for part in bad):
-        return report(parts, failed)
-    print(f"\nOnce more, alone: {len(failed)}", flush=True)
-    again = pytest("again", failed)
-    print(again.words)
-    if again.code == 0:
-        print("Unsteady, passed when run alone: " + ", ".join(failed))
-    return report(parts, failed if again.code else [], unsteady=0 if again.code else len(failed))
+def main(names: Sequence[str]) -> int:
+    parts = [part for part in (*PARTS, REST, *LAST) if not names or part[0] in names]
+    began = time.monotonic()
+    with Display() as display, ThreadPoolExecutor(PARALLEL) as pool:
+        finished: list[Part] = []
+        for running in as_completed([pool.submit(run_part, *part, display) for part in parts]):
+            finished.append(running.result())
+            display.end(finished[-1])
+    for part in finished:
+        if part.exit_code:
+            print(f"\n{part.name}:\n{part.output}")
+    return report(finished, time.monotonic() - began)
 
 
-def report(parts: Sequence[Part], failed: Sequence[str], unsteady: int = 0) -> int:
-    slowest = max(parts, key=lambda part: part.seconds)
-    print(f"\n{len(parts)} parts, the longest ({slowest.name}) took {slowest.seconds:.0f} s")
-    bad = len(failed) or sum(1 for part in parts if part.code and not unsteady)
-    passed, skipped = (sum(part.count(word) for part in parts) for word in ("passed", "skipped"))
-    print(f"tests: {passed + unsteady} passed, {bad} failed, {skipped} skipped")
-    return 1 if bad else 0
+def report(parts: Sequence[Part], seconds: float) -> int:
+    tests = [test for part in parts for test in part.tests]
+    print(f"\nSlowest tests of {len(tests)}:")
+    for test in sorted(tests, key=lambda test: -test.seconds)[:SLOWEST_SHOWN]:
+        print(f"{test.seconds:7.1f} s  {test.test}")
+    # A part that ends badly without a failed test (a collection error, a crash of pytest) counts as one failure.
+    failed = sum(max(part.count("failed"), int(part.exit_code != 0)) for part in parts)
+    passed, skipped = (sum(part.count(outcome) for part in parts) for outcome in ("passed", "skipped"))
+    for part in sorted(parts, key=lambda part: -part.seconds):
+        print(f"{part.seconds:7.1f} s  {part.name}")
+    print(f"{seconds:7.1f} s  in all")
+    print(f"tests: {passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
