@@ -9,14 +9,15 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.story import fork_server
 from tests.story.app import declare
+from tests.story.fork_server import ForkedProcess
 from tests.story.marks import Marks
 from tests.story.process import ORDERS_VARIABLE, Orders
 from tests.story.results import Kill, Result, record, recoveries, resumptions
@@ -36,7 +37,7 @@ ALARMS = ("locked", "Traceback", "disk failed", "is damaged")
 
 
 class Process:
-    def __init__(self, name: str, popen: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, popen: ForkedProcess | subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
         self.log = log
         self._popen = popen
@@ -94,7 +95,7 @@ class Scene:
     # Processes
 
     def start(self, script: str, count: int = 0) -> Process:
-        return self._start(script, [sys.executable, "-m", f"tests.story.{script}"], count)
+        return self._start(script, f"tests.story.{script}", count=count)
 
     def worker(
         self,
@@ -104,16 +105,15 @@ class Scene:
         shutdown_timeout: float = 30.0,
         queues: Iterable[str] = (),
     ) -> Process:
-        """The command that people run."""
-        command = [str(Path(sys.executable).parent / "jobyard"), "--app", "tests.story.worker:yard", "worker"]
-        command += [f"--concurrency={concurrency}", f"--lease-seconds={lease_seconds}"]
-        command += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
-        return self._start("worker", command)
+        """`jobyard worker`, as people run it; it only does not have to load Python."""
+        arguments = ["--app", "tests.story.worker:yard", "worker"]
+        arguments += [f"--concurrency={concurrency}", f"--lease-seconds={lease_seconds}"]
+        arguments += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
+        return self._start("worker", "jobyard", arguments)
 
     async def nursery(self, role: str, count: int, clocks: tuple[float, ...] = ()) -> Process:
         """The parent of so many schedulers or workers; whichever of them is killed is replaced."""
-        command = [sys.executable, "-m", "tests.story.nursery"]
-        parent = self._start("nursery", command, count, role=role, clocks=clocks)
+        parent = self._start("nursery", "tests.story.nursery", count=count, role=role, clocks=clocks)
         await self.until(lambda: len(self.pids(role)) >= count, f"{count} of them are up")
         return parent
 
@@ -126,7 +126,7 @@ class Scene:
         self._killed.add(pid)
         os.kill(pid, signal.SIGKILL)
 
-    def _start(self, what: str, command: list[str], count: int = 0, **more: Any) -> Process:
+    def _start(self, what: str, module: str, arguments: Sequence[str] = (), count: int = 0, **more: Any) -> Process:
         name = f"{what}-{next(self._numbers)}"
         orders = Orders(
             name=name,
@@ -139,10 +139,8 @@ class Scene:
         told = {**os.environ, ORDERS_VARIABLE: msgspec.json.encode(orders).decode()}
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
-            popen = subprocess.Popen(
-                command, cwd=ROOT, env=told, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        process = Process(name, popen, log)
+            started = fork_server.start(module, arguments, environment=told, folder=ROOT, output=output.fileno())
+        process = Process(name, started, log)
         self._processes.append(process)
         return process
 
