@@ -124,7 +124,7 @@ class Caller(asyncio.Protocol):
 
 def _length(head: bytes) -> int:
     """
-    >>> _length(b"HTTP/1.1 202 Accepted\\r\\nContent-Length: 12"), _length(b"HTTP/1.1 204 No Content")
+    >>> _length(b"HTTP/1.1 202 JobAccepted\\r\\nContent-Length: 12"), _length(b"HTTP/1.1 204 No Content")
     (12, 0)
     """
     start = head.lower().find(b"content-length:")

@@ -12,8 +12,6 @@ from tests.server.support import Scene, serving
 from tests.servers.absent import Absent, need
 from tests.servers.fixtures import absent
 
-from jobyard.server.routes.table import all_routes
-
 # The tests may run as root in a container, where the browser's own sandbox does not start.
 WORDS = ("--no-sandbox", "--disable-dev-shm-usage")
 COMPLAINTS = ("error", "warning")
@@ -50,10 +48,10 @@ async def window(**options: Any) -> AsyncIterator[Window]:
         program = need("chromium")
     except Absent as error:
         absent(error)
-    async with api(routes=all_routes()) as scene, serving(scene.app) as url, async_playwright() as playwright:
+    async with api() as scene, serving(scene.app) as url, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=WORDS)
         try:
             yield Window(await browser.new_page(**options), scene, url)
         finally:
-            scene.door.draining.set()
+            scene.dependencies.draining.set()
             await browser.close()

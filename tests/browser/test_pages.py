@@ -9,7 +9,7 @@ from playwright.async_api import expect
 from tests.browser.support import Window, window
 from tests.server.scenes import hand_in, ids
 
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 
 LISTEN = """() => new Promise((resolve) => {
   const source = new EventSource("/v1/events");
@@ -37,7 +37,7 @@ async def test_the_api_is_shown_and_can_be_tried(shown: Window) -> None:
     page = shown.page
     await shown.go("/docs")
     await expect(page.locator("#routes")).to_have_attribute("aria-busy", "false")
-    assert await page.locator("#routes section > details").count() == sum(len(each.all) for each in all_routes())
+    assert await page.locator("#routes section > details").count() == sum(len(each.all) for each in ALL_ROUTES)
     assert "`" not in await page.inner_text("body")
     await page.fill("#token", await shown.scene.token("operator"))
     await page.press("#token", "Tab")

@@ -11,7 +11,7 @@ from tests.server.support import Scene, serving
 
 from jobyard import Context, Jobyard
 from jobyard.client import Client
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 
 
 class Site:
@@ -48,6 +48,6 @@ def make_yard(folder: Path) -> Jobyard:
 async def site(folder: Path) -> AsyncIterator[Site]:
     """The handlers are in the yard, which shares the store with the server."""
     async with make_yard(folder) as yard:
-        scene = Scene(yard.store, all_routes())
+        scene = Scene(yard.store, ALL_ROUTES)
         async with serving(scene.app) as url:
             yield Site(yard, url, scene)

@@ -21,7 +21,7 @@ from tests.support import ROOT, Watched, eventually
 from jobyard.client import Client, RemoteJob, job_request
 from jobyard.errors import ResultNotReady, ServerUnavailable, StoreUnavailable
 from jobyard.ports.clock import SystemClock
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
 
 
@@ -94,7 +94,7 @@ async def test_a_change_that_was_never_sent_is_sent_when_the_server_is_there(her
 async def test_a_store_that_is_away_for_a_while() -> None:
     store = Watched(MemoryStore(SystemClock()))
     await store.open()
-    scene = Scene(store.as_store(), all_routes())
+    scene = Scene(store.as_store(), ALL_ROUTES)
     async with serving(scene.app) as url, Client(url, await scene.token()) as client:
         await client.configure("mail")
         verbs = ("queues", "insert", "set_paused")
@@ -116,10 +116,10 @@ async def test_a_store_that_is_away_for_a_while() -> None:
 async def test_a_server_that_lets_nobody_wait_is_not_asked_without_a_pause() -> None:
     store = Watched(MemoryStore(SystemClock()))
     await store.open()
-    scene = Scene(store.as_store(), all_routes())
+    scene = Scene(store.as_store(), ALL_ROUTES)
     async with serving(scene.app) as url, Client(url, await scene.token()) as client:
         handle = await client.enqueue("send")
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
         with pytest.raises(ResultNotReady):
             await handle.result(1.0)
         assert store.calls["get"] < 30

@@ -30,7 +30,7 @@ from jobyard.errors import (
 )
 from jobyard.server.dependencies import ServerSettings
 from jobyard.server.problems import from_error
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 
 EVERY = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, JobyardError)]
 
@@ -80,7 +80,7 @@ async def test_what_does_not_fit(here: Site, client: Client) -> None:
 
 async def test_asked_too_often_it_waits_and_goes_on(tmp_path: Path) -> None:
     async with make_yard(tmp_path) as yard:
-        scene = Scene(yard.store, all_routes(), ServerSettings(requests_per_second=20, request_burst=2))
+        scene = Scene(yard.store, ALL_ROUTES, ServerSettings(requests_per_second=20, request_burst=2))
         async with serving(scene.app) as url:
             token = await scene.token()
             async with Client(url, token, patience=20) as client:

@@ -24,9 +24,9 @@ from jobyard.domain.tags import TRACE
 from jobyard.errors import ConfigurationError, JobFailed, StoreUnavailable
 from jobyard.observability.tracing import Tracing, origin_of
 from jobyard.ports.clock import SystemClock
-from jobyard.server.dependencies import OpenGate
+from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes import submit as submitting
-from jobyard.server.tracing import Traced
+from jobyard.server.tracing import TracingMiddleware
 from jobyard.stores.memory import MemoryStore
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -214,8 +214,8 @@ async def test_over_http_the_callers_trace_reaches_the_handler(spans: Spans, see
     yard = Jobyard("memory://")
     yard.trace(spans.provider)
     declare(yard, seen)
-    scene = Scene(yard.store, [submitting.ROUTES], gate=OpenGate())
-    scene.app = Traced(scene.app, tracing)  # type: ignore[assignment]  # any application will do
+    scene = Scene(yard.store, [submitting.ROUTES], authenticator=OpenAccess())
+    scene.app = TracingMiddleware(scene.app, tracing)  # type: ignore[assignment]  # any application will do
     async with yard, scene.client() as client, yard.worker():
         body = {"kind": "build", "queue": "builds"}
         made = await client.post("/v1/jobs", json=body, headers={"traceparent": CALLER})

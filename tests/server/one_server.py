@@ -18,11 +18,11 @@ from jobyard.operations.submit import AnyKind
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
-from jobyard.server.dependencies import Door, OpenGate
-from jobyard.server.http_protocol import WireLimits
-from jobyard.server.middleware import Guard
+from jobyard.server.dependencies import Dependencies, OpenAccess
+from jobyard.server.http_protocol import ConnectionLimits
+from jobyard.server.middleware import SecurityMiddleware
 from jobyard.server.rate_limit import uvicorn_options
-from jobyard.server.routes.api import API
+from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.server.server import listen, url_of
 
 PR_SET_PDEATHSIG = 1
@@ -50,9 +50,11 @@ class Deadly:
 async def serve(url: str, port: int, moment: str) -> None:
     store = make_store(url)
     await store.open()
-    door = Door(cast(Store, Deadly(store, moment)) if moment else store, AnyKind(), OpenGate())
-    options = uvicorn_options(WireLimits())
-    server = uvicorn.Server(uvicorn.Config(Guard(create_app(door, API)), loop="none", **options))
+    dependencies = Dependencies(cast(Store, Deadly(store, moment)) if moment else store, AnyKind(), OpenAccess())
+    options = uvicorn_options(ConnectionLimits())
+    server = uvicorn.Server(
+        uvicorn.Config(SecurityMiddleware(create_app(dependencies, ALL_ROUTES)), loop="none", **options)
+    )
     listener = listen("127.0.0.1", port)
     print(url_of(listener), flush=True)
     await server.serve([listener])

@@ -1,4 +1,4 @@
-"""A worker with a sandbox that runs nothing, beside the door, and requests for it."""
+"""A worker with a sandbox that runs nothing, beside the dependencies, and requests for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from jobyard.executors.sandbox.executor import SandboxExecutor
 from jobyard.executors.sandbox.live_output import LiveOutput
 from jobyard.executors.sandbox.program import KIND
 from jobyard.observability.logs import LogObserver
-from jobyard.server.routes.table import all_routes
 from jobyard.worker.worker import Worker
 
 
 @asynccontextmanager
 async def programs() -> AsyncIterator[Scene]:
     """A door that has heard of two languages."""
-    async with api(routes=all_routes()) as scene:
+    async with api() as scene:
         await tell_of_languages(scene.store, "python", "c")
         yield scene
 

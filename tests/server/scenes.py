@@ -12,12 +12,12 @@ from tests.server.support import Scene
 from jobyard.ports.clock import SystemClock
 from jobyard.server.dependencies import ServerSettings
 from jobyard.server.route import Routes
-from jobyard.server.routes.api import API
+from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
 
 
 @asynccontextmanager
-async def api(settings: ServerSettings | None = None, routes: Sequence[Routes] = API) -> AsyncIterator[Scene]:
+async def api(settings: ServerSettings | None = None, routes: Sequence[Routes] = ALL_ROUTES) -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     await store.open()
     try:

@@ -21,13 +21,13 @@ from jobyard.operations.tokens import Tokens
 from jobyard.ports.store import Store
 from jobyard.sandbox.protocol import Language, Tier
 from jobyard.server.app import create_app
-from jobyard.server.auth import TokenGate
-from jobyard.server.dependencies import Door, Gate, ServerSettings
-from jobyard.server.http_protocol import WireLimits
-from jobyard.server.middleware import Guard
+from jobyard.server.auth import TokenAuthenticator
+from jobyard.server.dependencies import Authenticator, Dependencies, ServerSettings
+from jobyard.server.http_protocol import ConnectionLimits
+from jobyard.server.middleware import SecurityMiddleware
 from jobyard.server.rate_limit import uvicorn_options
 from jobyard.server.route import Routes
-from jobyard.server.routes.health import QuietServer
+from jobyard.server.routes.health import UvicornServer
 
 HERE = "http://jobyard.test"
 
@@ -36,13 +36,19 @@ class Scene:
     """A store, its tokens and a door for some routes."""
 
     def __init__(
-        self, store: Store, routes: Sequence[Routes], settings: ServerSettings | None = None, gate: Gate | None = None
+        self,
+        store: Store,
+        routes: Sequence[Routes],
+        settings: ServerSettings | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.store = store
         self.tokens = Tokens(store)
-        self.gate: Gate = gate or TokenGate(self.tokens, Sessions(store, self.tokens), settings)
-        self.door = Door(store, AnyKind(), self.gate, settings)
-        self.app: FastAPI = create_app(self.door, routes, self.door.life)
+        self.authenticator: Authenticator = authenticator or TokenAuthenticator(
+            self.tokens, Sessions(store, self.tokens), settings
+        )
+        self.dependencies = Dependencies(store, AnyKind(), self.authenticator, settings)
+        self.app: FastAPI = create_app(self.dependencies, routes, self.dependencies.life)
 
     async def token(self, role: str = "admin", **scope: Any) -> str:
         same = sum(info.role == role for info in await self.tokens.list())
@@ -64,11 +70,11 @@ async def tell_of_languages(store: Store, *names: str) -> None:
 
 
 @asynccontextmanager
-async def serving(app: Any, limits: WireLimits | None = None) -> AsyncIterator[str]:
+async def serving(app: Any, limits: ConnectionLimits | None = None) -> AsyncIterator[str]:
     """A real server on a free port of this machine; answers its address."""
-    options = uvicorn_options(limits or WireLimits())
-    config = uvicorn.Config(Guard(app), host="127.0.0.1", port=0, loop="none", **options)
-    server = QuietServer(config)
+    options = uvicorn_options(limits or ConnectionLimits())
+    config = uvicorn.Config(SecurityMiddleware(app), host="127.0.0.1", port=0, loop="none", **options)
+    server = UvicornServer(config)
     listener = socket.create_server(("127.0.0.1", 0))
     task = asyncio.ensure_future(server.serve([listener]))
     try:

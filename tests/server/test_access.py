@@ -1,4 +1,4 @@
-"""Tokens at the gate: who is let in, who is told no, and what admins do with tokens and the audit log."""
+"""Tokens at the authenticator: who is let in, who is told no, and what admins do with tokens and the audit log."""
 
 from __future__ import annotations
 

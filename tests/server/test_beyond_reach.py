@@ -13,7 +13,6 @@ from tests.server.support import Scene, serving
 from tests.support import eventually
 
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.server.routes.table import all_routes
 
 SCOPES: list[dict[str, Any]] = [
     {"queues": ["mine"]},
@@ -26,7 +25,7 @@ ASKED: list[dict[str, Any]] = [{}, {"queue": "theirs"}, {"group": "theirs"}, {"k
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
-    async with api(routes=all_routes()) as made:
+    async with api() as made:
         yield made
 
 
@@ -127,7 +126,7 @@ async def test_a_snapshot_shows_ones_jobs_however_many_others_have(scene: Scene,
             async with client, listening(client, "/v1/events") as reader:
                 await eventually(lambda: reader.first("snapshot"))
                 assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [own]
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
 
 
 async def test_a_submitter_is_shown_no_queues(scene: Scene) -> None:
@@ -139,7 +138,7 @@ async def test_a_submitter_is_shown_no_queues(scene: Scene) -> None:
             assert reader.events[0]["data"] == {"queues": [], "jobs": []}
         for path in ("/v1/queues", "/v1/queues/theirs", "/v1/queues/theirs/groups", "/v1/workers"):
             assert (await submitter.get(path)).status_code == 403
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1900-01-01T00:00:00Z"])

@@ -16,9 +16,9 @@ from jobyard.domain.access import Role
 from jobyard.errors import BadInput, ConfigurationError, UnknownKind
 from jobyard.operations.audit import Audit
 from jobyard.operations.tokens import Tokens
-from jobyard.server.auth import TokenGate
+from jobyard.server.auth import TokenAuthenticator
 from jobyard.server.bootstrap import Entry, entry
-from jobyard.server.dependencies import OpenGate, ServerSettings
+from jobyard.server.dependencies import OpenAccess, ServerSettings
 from jobyard.server.server import listen, settings_of, url_of
 
 SETTINGS = ServerSettings()
@@ -76,7 +76,7 @@ async def test_on_loopback_the_first_start_makes_a_token(yard: Jobyard) -> None:
     with listening() as listener:
         first = await entry(yard.store, listener, SETTINGS, insecure=False)
         again = await entry(yard.store, listener, SETTINGS, insecure=False)
-    assert isinstance(first.gate, TokenGate)
+    assert isinstance(first.authenticator, TokenAuthenticator)
     assert first.first_token is not None
     principal = await Tokens(yard.store).authenticate(first.first_token)
     assert principal is not None
@@ -102,7 +102,7 @@ async def test_beyond_loopback_never_without_a_token(yard: Jobyard) -> None:
 async def test_open_only_if_asked_and_then_without_a_token(yard: Jobyard) -> None:
     with listening() as listener:
         made = await entry(yard.store, listener, SETTINGS, insecure=True)
-    assert isinstance(made.gate, OpenGate)
+    assert isinstance(made.authenticator, OpenAccess)
     assert (made.is_open, await Tokens(yard.store).list()) == (True, [])
 
 
@@ -141,9 +141,9 @@ def test_what_is_there_to_try_fits_a_handler(yard: Jobyard) -> None:
 
 
 def test_the_token_is_shown_only_when_it_is_new(yard: Jobyard) -> None:
-    first = "\n".join(greeting("http://h", yard, Entry(OpenGate(), False, "jy_secret"), "API only"))
+    first = "\n".join(greeting("http://h", yard, Entry(OpenAccess(), False, "jy_secret"), "API only"))
     own = {"mail": "redis://mail-host"}
-    later = "\n".join(greeting("http://h", yard, Entry(OpenGate(), False, None), "API only", own))
+    later = "\n".join(greeting("http://h", yard, Entry(OpenAccess(), False, None), "API only", own))
     assert "\nQueue mail is in redis://mail-host.\n" in later
     assert "export JOBYARD_TOKEN=jy_secret" in first
     assert "jy_" not in later

@@ -21,9 +21,9 @@ from jobyard.errors import StoreUnavailable
 from jobyard.live_events.event import COLLECTION, KEPT_SECONDS, LISTENERS, LiveEvent, LiveEventType, event_key, pack
 from jobyard.ports.admin_store import Action
 from jobyard.ports.clock import SystemClock
-from jobyard.server.rate_limit import OpenRequests
+from jobyard.server.rate_limit import OpenRequestLimit
 from jobyard.server.routes import events, login, tokens
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
 
 _counter = count()
@@ -62,7 +62,7 @@ async def scene(store: Watched, yard: Jobyard) -> Scene:
 async def server(scene: Scene) -> AsyncIterator[str]:
     async with serving(scene.app) as url:
         yield url
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
 
 
 async def client(scene: Scene, url: str, role: str = "viewer", **scope: Any) -> httpx.AsyncClient:
@@ -234,14 +234,14 @@ async def test_a_submitter_hears_of_its_own_jobs_only(scene: Scene, server: str,
 async def test_what_is_handed_in_is_told_to_those_who_listen(scene: Scene, server: str) -> None:
     async with await client(scene, server) as http, listening(http, "/v1/events?type=enqueued") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        scene.door.enqueued(NewJob(id="j1", kind="mail", queue="q", group="g"))
+        scene.dependencies.enqueued(NewJob(id="j1", kind="mail", queue="q", group="g"))
         event = await eventually(lambda: reader.first("job.enqueued"))
         assert (event["subject"], event["data"]["queue"], event["data"]["state"]) == ("j1", "q", "PENDING")
-        assert b'jobyard_jobs_enqueued_total{kind="mail",queue="q"} 1.0' in await scene.door.scrape.text()
+        assert b'jobyard_jobs_enqueued_total{kind="mail",queue="q"} 1.0' in await scene.dependencies.exporter.text()
 
 
 async def test_whoever_follows_everything_hears_what_people_do_over_http(store: Watched) -> None:
-    scene = Scene(store.as_store(), all_routes())
+    scene = Scene(store.as_store(), ALL_ROUTES)
     async with serving(scene.app) as url, await client(scene, url, "operator") as http:
         async with listening(http, "/v1/events?type=enqueued&type=cancelled") as reader:
             await eventually(lambda: reader.first("snapshot"))
@@ -256,7 +256,7 @@ async def test_whoever_follows_everything_hears_what_people_do_over_http(store: 
             assert not reader.first("resync")
             await http.post("/v1/jobs/actions", json={"action": "cancel", "ids": [job_id]})
             await eventually(lambda: reader.first("resync"))
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
 
 
 async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server: str, yard: Jobyard) -> None:
@@ -272,7 +272,7 @@ async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server:
                 mine = [event for event in reader.events if event.get("subject") == handle.id]
                 assert [event["type"].split(".")[3] for event in mine] == story
                 assert time.monotonic() - began < 1.5  # the job itself takes 0.4 s
-            await eventually(lambda: scene.door.streams._task is None)
+            await eventually(lambda: scene.dependencies.broadcaster._task is None)
 
 
 async def test_whoever_asks_for_the_head_only_gets_that(scene: Scene, server: str) -> None:
@@ -280,7 +280,7 @@ async def test_whoever_asks_for_the_head_only_gets_that(scene: Scene, server: st
         answer = await http.head("/v1/events", timeout=5)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
-    await eventually(lambda: len(scene.door.streams) == 0)
+    await eventually(lambda: len(scene.dependencies.broadcaster) == 0)
 
 
 async def test_nobody_without_a_token(server: str) -> None:
@@ -314,7 +314,7 @@ async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(scene: Scene, se
 
 
 async def test_one_token_does_not_hold_all_the_streams(scene: Scene, server: str) -> None:
-    scene.door.open = OpenRequests(1)
+    scene.dependencies.open = OpenRequestLimit(1)
     async with await client(scene, server) as http, await client(scene, server) as other:
         for _ in range(2):
             async with listening(http, "/v1/events") as reader:
@@ -322,15 +322,15 @@ async def test_one_token_does_not_hold_all_the_streams(scene: Scene, server: str
                 assert (await http.get("/v1/events")).status_code == 429
                 async with listening(other, "/v1/events") as theirs:
                     await eventually(lambda theirs=theirs: theirs.first("snapshot"))  # type: ignore[misc]
-            await eventually(lambda: not scene.door.open._open)
+            await eventually(lambda: not scene.dependencies.open._open)
         assert (await http.get("/v1/jobs/nobody/events")).status_code == 404
-        assert not scene.door.open._open
+        assert not scene.dependencies.open._open
 
 
 async def test_streams_end_when_the_server_drains(scene: Scene, server: str) -> None:
     async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
         await eventually(lambda: reader.is_over, timeout=5)
 
 
@@ -339,7 +339,7 @@ async def test_while_the_store_is_away_streams_stay_and_then_resync(scene: Scene
         await eventually(lambda: reader.first("snapshot"))
         store.failing = StoreUnavailable("gone")
         assert (await http.get("/v1/events")).status_code == 503
-        await eventually(lambda: scene.door.streams._is_away)
+        await eventually(lambda: scene.dependencies.broadcaster._is_away)
         store.failing = None
         await eventually(lambda: reader.first("resync"))
         assert not reader.is_over
@@ -350,13 +350,13 @@ async def test_nothing_is_read_when_nobody_listens(scene: Scene, server: str, st
         async with listening(http, "/v1/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
             assert len(await scene.store.fetch_all(LISTENERS)) == 1
-        await eventually(lambda: len(scene.door.streams) == 0)
+        await eventually(lambda: len(scene.dependencies.broadcaster) == 0)
 
         async def nobody() -> bool:
             return await scene.store.fetch_all(LISTENERS) == []
 
         await eventually(nobody)
-        await eventually(lambda: scene.door.streams._task is None)
+        await eventually(lambda: scene.dependencies.broadcaster._task is None)
         before = store.calls["fetch_all"]
         await asyncio.sleep(0.2)  # four looks' time, in which there must be none
         assert store.calls["fetch_all"] == before

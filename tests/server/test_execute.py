@@ -209,7 +209,7 @@ async def test_languages_are_those_of_live_workers(scene: Scene) -> None:
     assert items[0] == {"name": "c", "version": "1.0", "compiled": False, "tier": "A"}
 
 
-# Who sees what
+# Who can_see what
 
 
 async def test_code_input_and_limits_are_nowhere_to_be_seen(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

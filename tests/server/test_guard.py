@@ -6,16 +6,16 @@ import httpx2 as httpx
 import pytest
 from tests.server.support import HERE, Scene
 
-from jobyard.server.dependencies import OpenGate
-from jobyard.server.middleware import Guard
+from jobyard.server.dependencies import OpenAccess
+from jobyard.server.middleware import SecurityMiddleware
 from jobyard.server.routes import login, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
 
 def guarded(base: str = HERE, hosts: tuple[str, ...] | None = None) -> httpx.AsyncClient:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, login.ROUTES], gate=OpenGate())
-    return httpx.AsyncClient(transport=httpx.ASGITransport(Guard(scene.app, hosts)), base_url=base)
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, login.ROUTES], authenticator=OpenAccess())
+    return httpx.AsyncClient(transport=httpx.ASGITransport(SecurityMiddleware(scene.app, hosts)), base_url=base)
 
 
 @pytest.mark.parametrize("path", ["/login", "/v1/me", "/nothing/here", "/openapi.json", "/v1/tokens/x"])

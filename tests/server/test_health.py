@@ -20,7 +20,7 @@ from jobyard.operations.health import ASK_EVERY_SECONDS, CLAIM_SECONDS, MIGRATIO
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Migration, Store
-from jobyard.server.prometheus import Scrape
+from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.routes import health, metrics
 from jobyard.server.routes.health import serving_health
 from jobyard.stores.memory import MemoryStore
@@ -66,7 +66,7 @@ async def test_a_server_is_live_and_ready(store: Watched) -> None:
 async def test_draining_turns_it_red(store: Watched) -> None:
     scene = Scene(store.as_store(), [health.ROUTES])
     async with scene.client() as client:
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["reason"]) == (503, "It is stopping.")
         assert (await client.get("/health")).status_code == 503
@@ -180,7 +180,7 @@ async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:
         worker = yard.worker()
         watch = Health(yard.store, lambda: False, worker)
         async with (
-            serving_health(watch, Scrape(yard.store, counted), "127.0.0.1", 0) as port,
+            serving_health(watch, MetricsExporter(yard.store, counted), "127.0.0.1", 0) as port,
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
         ):
             async with worker:

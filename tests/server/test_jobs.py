@@ -16,7 +16,7 @@ from tests.support import eventually
 from jobyard.domain.job import Job, LogLine, Progress, QueueSettings, Step
 from jobyard.domain.outcome import Done, Failed
 from jobyard.ports.job_store import Report
-from jobyard.server.rate_limit import OpenRequests
+from jobyard.server.rate_limit import OpenRequestLimit
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -227,26 +227,26 @@ async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
 
 
 async def test_one_token_does_not_hold_all_the_waits(scene: Scene) -> None:
-    scene.door.open = OpenRequests(2)
+    scene.dependencies.open = OpenRequestLimit(2)
     async with scene.client("operator") as client, scene.client("viewer") as viewer:
         job_id = await hand_in(client)
         path = f"/v1/jobs/{job_id}"
         waiting = [asyncio.ensure_future(client.get(path, params={"wait": 60})) for _ in range(2)]
-        await eventually(lambda: scene.door.open._open.total() == 2)
+        await eventually(lambda: scene.dependencies.open._open.total() == 2)
         refused = await client.get(path, params={"wait": 60})
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert (await client.get(path)).status_code == 200
         assert (await viewer.get(path, params={"wait": 0.01})).status_code == 200
         await settle(scene.store, await claim_one(scene.store), Done(b"7"))
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
-        assert not scene.door.open._open
+        assert not scene.dependencies.open._open
 
 
 async def test_a_long_poll_ends_when_the_server_stops(scene: Scene) -> None:
     async with scene.client("operator") as client:
         job_id = await hand_in(client)
         waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
         answer = await asyncio.wait_for(waiting, 10)
         assert (answer.json()["state"], answer.headers["retry-after"]) == ("PENDING", "1")
 

@@ -10,7 +10,7 @@ from tests.server.support import HERE, Scene
 
 from jobyard.operations.audit import Audit
 from jobyard.server.auth import FAILURES_AT_ONCE
-from jobyard.server.dependencies import OpenGate
+from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes import audit, login, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
@@ -142,7 +142,7 @@ async def test_what_is_no_form_is_refused(scene: Scene, content: bytes, kind: st
 
 
 async def test_an_open_door_needs_no_login() -> None:
-    scene = Scene(MemoryStore(ManualClock()), ROUTES, gate=OpenGate())
+    scene = Scene(MemoryStore(ManualClock()), ROUTES, authenticator=OpenAccess())
     async with scene.client() as client:
         assert (await client.post("/login", data={"token": "x"}, headers=OWN)).status_code == 303
         assert (await client.get("/v1/me")).json()["role"] == "admin"

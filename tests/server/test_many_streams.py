@@ -17,12 +17,12 @@ from jobyard import Context, Jobyard
 from jobyard.domain.job import State
 from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.ports.clock import SystemClock
-from jobyard.server.dependencies import OpenGate
+from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes import events
 from jobyard.server.streaming import throttle as ration
-from jobyard.server.streaming.broadcaster import News
-from jobyard.server.streaming.subscriber import MAX_BEHIND_BYTES, Audience, Listener
-from jobyard.server.streaming.throttle import Ration
+from jobyard.server.streaming.broadcaster import EventUpdate
+from jobyard.server.streaming.subscriber import MAX_BEHIND_BYTES, Subscriber, Subscription
+from jobyard.server.streaming.throttle import Throttle
 from jobyard.stores.memory import MemoryStore
 
 STREAMS = 200
@@ -36,8 +36,8 @@ def hint(number: int) -> LiveEvent:
 
 async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ration, "BYTES_PER_SECOND", 1 << 40)  # nothing is cut: each event has to arrive
-    scene = Scene(MemoryStore(SystemClock()), [events.ROUTES], gate=OpenGate())
-    streams = scene.door.streams
+    scene = Scene(MemoryStore(SystemClock()), [events.ROUTES], authenticator=OpenAccess())
+    streams = scene.dependencies.broadcaster
     async with (
         serving(scene.app) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -54,21 +54,21 @@ async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkey
         sent = 0
         while len(streams) == 2:  # fills the buffers of both ends, and then what is kept for it
             assert sent < 100_000, "it was never let go"
-            await streams._tell([News(hint(number)) for number in range(sent, sent + 100)])
+            await streams._tell([EventUpdate(hint(number)) for number in range(sent, sent + 100)])
             sent += 100
             await asyncio.sleep(0)
             await eventually(lambda sent=sent: len(reader.events) > sent or reader.is_over)  # type: ignore[misc]
         assert sent * 500 > MAX_BEHIND_BYTES
         assert not reader.is_over
-        await streams._tell([News(hint(sent))])
+        await streams._tell([EventUpdate(hint(sent))])
         await eventually(lambda: reader.first("job.progress", lambda data: data["job_id"] == f"j{sent}"))
         stuck.close()
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
 
 
 async def test_what_is_kept_for_a_reader_is_bounded() -> None:
     dropped: list[bool] = []
-    listener = Listener(Audience(), "p", lambda: dropped.append(True))
+    listener = Subscriber(Subscription(), "p", lambda: dropped.append(True))
     for _ in range(1000):
         listener.offer(b"x" * 1000)
     assert dropped == [True]
@@ -78,7 +78,7 @@ async def test_what_is_kept_for_a_reader_is_bounded() -> None:
 
 
 def test_a_flood_is_cut_and_then_sampled() -> None:
-    cutter, text = Ration(0.0), b"x" * 400
+    cutter, text = Throttle(0.0), b"x" * 400
     sent: list[int] = []
     for tick in range(200):  # ten seconds of 8,000 events each
         sent.append(len(cutter.cut([text] * 400, streams=1000, now=tick * 0.05)))
@@ -93,7 +93,7 @@ def test_a_flood_is_cut_and_then_sampled() -> None:
 
 
 def test_who_is_alone_is_sent_everything() -> None:
-    cutter, text = Ration(0.0), b"x" * 400
+    cutter, text = Throttle(0.0), b"x" * 400
     for tick in range(1, 200):
         assert len(cutter.cut([text] * 400, streams=1, now=tick * 0.05)) == 400
     assert not cutter.is_cut
@@ -114,7 +114,7 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
     async def quick(ctx: Context, number: int) -> int:
         return number
 
-    scene = Scene(store.as_store(), [events.ROUTES], gate=OpenGate())
+    scene = Scene(store.as_store(), [events.ROUTES], authenticator=OpenAccess())
     async with yard, serving(scene.app) as url, AsyncExitStack() as stack:
         handles = [await yard.enqueue("quick", {"number": number}) for number in range(STREAMS)]
         limits = httpx.Limits(max_connections=None)
@@ -125,7 +125,7 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
             readers.append(await stack.enter_async_context(listening(client, path)))
         await eventually(lambda: all(reader.first("snapshot") for reader in readers), timeout=30)
         store.calls.clear()
-        turns = scene.door.streams
+        turns = scene.dependencies.broadcaster
         assert len(turns) == STREAMS
         async with yard.worker(concurrency=10):
             for handle in handles:
@@ -141,4 +141,4 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
         # What the store was asked grows with time, not with the number of streams: one tail for all.
         assert store.calls["fetch_all"] < STREAMS * 5
         assert store.calls["queues"] < STREAMS
-        scene.door.draining.set()
+        scene.dependencies.draining.set()

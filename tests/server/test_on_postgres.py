@@ -7,7 +7,7 @@ from tests.server.scenes import hand_in
 from tests.server.support import Scene
 from tests.stores.postgres_support import schema, store
 
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.postgres import PostgresStore
 
 __all__ = ["schema", "store"]
@@ -27,7 +27,7 @@ ASKED = [
 
 @pytest.mark.parametrize("role", ["admin", "submitter"])
 async def test_an_id_that_no_store_can_hold_is_not_found(store: PostgresStore, role: str) -> None:
-    scene = Scene(store, all_routes())
+    scene = Scene(store, ALL_ROUTES)
     async with scene.client(role) as client:
         await hand_in(client)
         found = {path: await client.request(method, path) for method, path in ASKED}

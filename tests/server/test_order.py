@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobyard.live_events.event import LiveEvent, LiveEventType
-from jobyard.server.streaming.ordering import REMEMBERED, Order
+from jobyard.server.streaming.ordering import REMEMBERED, EventSorter
 
 E, S, P, C, F, R, X = (
     LiveEventType.ENQUEUED,
@@ -18,7 +18,7 @@ E, S, P, C, F, R, X = (
 )
 
 
-def told(order: Order, *whats: LiveEventType, job_id: str = "a") -> list[LiveEventType]:
+def told(order: EventSorter, *whats: LiveEventType, job_id: str = "a") -> list[LiveEventType]:
     return [hint.type for hint in order.sorted([LiveEvent(type=what, job_id=job_id) for what in whats])]
 
 
@@ -37,12 +37,12 @@ def told(order: Order, *whats: LiveEventType, job_id: str = "a") -> list[LiveEve
     ids=str,
 )
 def test_handed_in_comes_first_or_not_at_all(looks: list[list[LiveEventType]], shown: list[LiveEventType]) -> None:
-    order = Order()
+    order = EventSorter()
     assert [what for look in looks for what in told(order, *look)] == shown
 
 
 def test_jobs_do_not_mix_and_are_forgotten_in_the_end() -> None:
-    order = Order()
+    order = EventSorter()
     assert told(order, S, job_id="a") == [S]
     assert told(order, E, job_id="b") == [E]
     for number in range(REMEMBERED):

@@ -16,7 +16,7 @@ from jobyard import Context, Jobyard
 from jobyard.app.job_factory import make_job
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
 
 JSON = {"Content-Type": "application/json"}
@@ -116,7 +116,7 @@ async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], 
     async def run_suite(ctx: Context, suite: str) -> None: ...
 
     async with api() as scene, scene.client("admin") as client:
-        scene.door.submit = make_job(yard, has_app=True)
+        scene.dependencies.submit = make_job(yard, has_app=True)
         refused(await client.post("/v1/jobs", json=body), 422, code, pointer)
         assert await ids(client) == []
 
@@ -260,7 +260,7 @@ async def test_where_nothing_is(client: httpx.AsyncClient) -> None:
 
 async def test_where_the_store_is_is_not_told_to_somebody_whom_nobody_knows() -> None:
     store = Watched(MemoryStore(SystemClock()))
-    scene = Scene(store.as_store(), all_routes())
+    scene = Scene(store.as_store(), ALL_ROUTES)
     bogus = "jy_000000000000_" + "x" * 43
     async with scene.client() as nobody, scene.client("admin") as admin:
         assert (await admin.get("/v1/me")).status_code == 200

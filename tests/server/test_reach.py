@@ -1,4 +1,4 @@
-"""Who sees what: submitters their own jobs, confined tokens their queues and groups; the rest is not there."""
+"""Who can_see what: submitters their own jobs, confined tokens their queues and groups; the rest is not there."""
 
 from __future__ import annotations
 

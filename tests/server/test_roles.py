@@ -135,7 +135,7 @@ async def status(client: httpx.AsyncClient, route: Route, path: str, body: Any) 
 @pytest.mark.parametrize("name", TABLE)
 async def test_who_may_use_it(scene: Scene, name: str) -> None:
     route, row = EVERY[name][0], TABLE[name]
-    let_in: set[str] = set()
+    authenticate: set[str] = set()
     async with serving(scene.app) as url:
         for who in sorted(ANYBODY):
             headers = {} if who == "nobody" else {"Authorization": f"Bearer {await scene.token(who)}"}
@@ -148,5 +148,5 @@ async def test_who_may_use_it(scene: Scene, name: str) -> None:
                 assert who == "nobody"
             elif answered != 403:
                 assert answered < 500
-                let_in.add(who)
-    assert let_in == row.who
+                authenticate.add(who)
+    assert authenticate == row.who

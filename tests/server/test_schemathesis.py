@@ -12,10 +12,10 @@ from tests.server.scenes import api
 from tests.server.support import serving, tell_of_languages
 from tests.support import ROOT
 
-from jobyard.server.auth import TokenGate
+from jobyard.server.auth import TokenAuthenticator
 from jobyard.server.dependencies import ServerSettings
-from jobyard.server.rate_limit import Buckets
-from jobyard.server.routes.table import all_routes
+from jobyard.server.rate_limit import TokenBuckets
+from jobyard.server.routes.table import ALL_ROUTES
 
 # What fits the schema may still be refused: a page token that we never gave, both ids and a filter.
 NOT_TOLD_BY_A_SCHEMA = "positive_data_acceptance"
@@ -27,9 +27,9 @@ async def at_once(job_id: str, timeout_seconds: float) -> None: ...
 
 
 async def test_the_api_is_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with api(UNHURRIED, all_routes()) as scene, serving(scene.app) as url:
-        assert isinstance(scene.gate, TokenGate)
-        scene.gate.failures = Buckets(1e9, 1e9)  # many wrong tokens are part of it
+    async with api(UNHURRIED, ALL_ROUTES) as scene, serving(scene.app) as url:
+        assert isinstance(scene.authenticator, TokenAuthenticator)
+        scene.authenticator.failures = TokenBuckets(1e9, 1e9)  # many wrong tokens are part of it
         await tell_of_languages(scene.store)
         monkeypatch.setattr(scene.store, "wait_for_end", at_once)  # nobody should wait for jobs that nobody runs
         process = await asyncio.create_subprocess_exec(

@@ -7,9 +7,9 @@ from tests.server.scenes import api, hand_in
 from tests.server.support import Scene
 
 from jobyard.operations.audit import Audit
-from jobyard.server.dependencies import OpenGate
-from jobyard.server.routes.api import API
+from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes.bulk import NAMED
+from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -27,7 +27,7 @@ async def test_a_job_knows_whose_token_handed_it_in(role: str) -> None:
 
 
 async def test_on_an_open_server_there_is_nobody_to_name() -> None:
-    scene = Scene(MemoryStore(ManualClock()), API, gate=OpenGate())
+    scene = Scene(MemoryStore(ManualClock()), ALL_ROUTES, authenticator=OpenAccess())
     async with scene.client() as client:
         assert (await client.get(f"/v1/jobs/{await hand_in(client)}")).json()["submitted_by"] is None
 

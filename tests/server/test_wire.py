@@ -13,22 +13,24 @@ import pytest
 from tests.server.support import Scene, serving
 from tests.support import eventually
 
-from jobyard.server.dependencies import OpenGate
-from jobyard.server.http_protocol import FOR_PROBES, WireLimits
+from jobyard.server.dependencies import OpenAccess
+from jobyard.server.http_protocol import FOR_PROBES, ConnectionLimits
 from jobyard.server.routes import events, health, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
-LIMITS = WireLimits(header_seconds=0.3, body_seconds=0.5, max_header_bytes=8192, max_headers=30, max_connections=10)
+LIMITS = ConnectionLimits(
+    header_seconds=0.3, body_seconds=0.5, max_header_bytes=8192, max_headers=30, max_connections=10
+)
 ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], gate=OpenGate())
+    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], authenticator=OpenAccess())
     async with serving(scene.app, LIMITS) as url:
         yield url
-        scene.door.draining.set()
+        scene.dependencies.draining.set()
 
 
 class Wire:

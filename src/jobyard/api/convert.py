@@ -11,12 +11,12 @@ from jobyard.api.schemas.jobs import (
     CauseView,
     ErrorView,
     ExplanationView,
-    Happening,
     JobSummary,
     JobView,
     LogLineView,
     ProgressView,
     StepView,
+    TimelineEntry,
 )
 from jobyard.api.schemas.queues import GroupView, QueueView, SettingsView, WorkerView
 from jobyard.domain.access import Principal
@@ -27,11 +27,11 @@ from jobyard.domain.tags import SUBMITTED_BY, is_reserved
 from jobyard.ports.admin_store import GroupInfo, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
-# Unique keys that begin like this are the server's own: nobody else can set them, and nobody sees them.
+# Unique keys that begin like this are the server's own: nobody else can set them, and nobody can_see them.
 IDEMPOTENCY = "idempotency:"
 
 
-def tag_of(principal: Principal) -> str:
+def owner_tag(principal: Principal) -> str:
     """What marks the jobs that somebody handed in."""
     return SUBMITTED_BY + principal.id
 
@@ -94,13 +94,13 @@ def _progress(job: Job) -> ProgressView | None:
     return ProgressView(percent=told.percent, message=told.message, data=told.data, at=rfc3339(told.at))
 
 
-def timeline(job: Job) -> tuple[Happening, ...]:
+def timeline(job: Job) -> tuple[TimelineEntry, ...]:
     """What is known of the job's story, oldest first; of earlier attempts only how they ended is kept."""
-    found: list[tuple[Instant, Happening]] = []
+    found: list[tuple[Instant, TimelineEntry]] = []
 
     def add(at: Instant | None, what: Any, detail: str = "") -> None:
         if at is not None and at < FOREVER:
-            found.append((at, Happening(at=rfc3339(at), what=what, detail=detail)))
+            found.append((at, TimelineEntry(at=rfc3339(at), what=what, detail=detail)))
 
     add(job.created_at, "created")
     for error in job.errors:

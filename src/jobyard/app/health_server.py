@@ -11,7 +11,7 @@ from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.metrics import Metrics
 from jobyard.observability.wait_times import WaitTimeSampler
 from jobyard.operations.health import Health
-from jobyard.server.prometheus import Scrape
+from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.routes.health import serving_health
 from jobyard.worker.worker import Worker
 
@@ -33,7 +33,7 @@ class WorkerHealth:
         plan = self._yard.sandbox
         if plan is not None and plan.made is not None:
             health.more.append(plan.made.check)
-        scrape = Scrape(self._yard.store, self._metrics)
+        scrape = MetricsExporter(self._yard.store, self._metrics)
         async with AsyncExitStack() as stack:
             await self._waits.start(self._yard.store)
             stack.push_async_callback(self._waits.stop)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from jobyard.api.schemas.jobs import KindList
-from jobyard.api.schemas.schedules import NextAnswer, PastView, ScheduleView, next_answer, past_view
+from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView, next_ticks_response, tick_view
 from jobyard.app.job_factory import make_job
 from jobyard.cli.session import Session, server_yard
 from jobyard.domain.access import OWNER
@@ -45,9 +45,9 @@ class Desk(Protocol):
 
     async def run(self, name: str) -> str: ...
 
-    async def next(self, name: str, count: int) -> NextAnswer: ...
+    async def next(self, name: str, count: int) -> NextTicksResponse: ...
 
-    def history(self, name: str) -> AsyncIterator[PastView]: ...
+    def history(self, name: str) -> AsyncIterator[TickView]: ...
 
     async def now(self) -> Instant: ...
 
@@ -147,13 +147,13 @@ class StoreDesk:
         await self._note("run", name, job=job_id)
         return job_id
 
-    async def next(self, name: str, count: int) -> NextAnswer:
+    async def next(self, name: str, count: int) -> NextTicksResponse:
         found = await self._schedules.get(name)
-        return next_answer(found.expression, found.timezone, await self._schedules.next(name, count))
+        return next_ticks_response(found.expression, found.timezone, await self._schedules.next(name, count))
 
-    async def history(self, name: str) -> AsyncIterator[PastView]:
+    async def history(self, name: str) -> AsyncIterator[TickView]:
         for each in await self._schedules.history(name, 100):
-            yield past_view(each)
+            yield tick_view(each)
 
     async def _note(self, action: str, name: str, **details: Any) -> None:
         await self._audit.record(OWNER, f"schedule.{action}", name, details)

@@ -82,10 +82,10 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
             log.warning("started with --insecure: everybody on this machine may do everything")
         make = make_job(yard, has_app=session.app_name is not None)
         server = Server(yard.store, make, who, section, request_spans(session))
-        server.door.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
-        server.door.bounds = session.configuration.sandbox.bounds
-        server.door.health.needs_workers = crew is not None
-        server.door.health.has_sandbox = crew is not None and crew.has_sandbox
+        server.dependencies.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
+        server.dependencies.bounds = session.configuration.sandbox.bounds
+        server.dependencies.health.needs_workers = crew is not None
+        server.dependencies.health.has_sandbox = crew is not None and crew.has_sandbox
         parts: list[Part] = [server]
         running = [asyncio.ensure_future(server.run(listener))]
         turns = always
@@ -93,7 +93,7 @@ async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: C
             parts.append(crew.supervisor)
             running.append(asyncio.ensure_future(crew.supervisor.run()))
         if crew is not None and crew.has_scheduler:
-            scheduling = Scheduling(yard, CompositeObserver(yard.observer, server.door.scrape.metrics))
+            scheduling = Scheduling(yard, CompositeObserver(yard.observer, server.dependencies.exporter.metrics))
             parts.append(scheduling)
             running.append(asyncio.ensure_future(scheduling.run()))
             turns = scheduling.is_turning
@@ -160,9 +160,9 @@ def request_spans(session: Session) -> Callable[[Any], Any] | None:
     tracing = session.configuration.tracing
     if not tracing.enabled:
         return None
-    from jobyard.server.tracing import Traced  # noqa: PLC0415  # an extra
+    from jobyard.server.tracing import TracingMiddleware  # noqa: PLC0415  # an extra
 
-    return lambda app: Traced(app, make_tracing(as_link=tracing.as_link))
+    return lambda app: TracingMiddleware(app, make_tracing(as_link=tracing.as_link))
 
 
 class Signals:

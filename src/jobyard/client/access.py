@@ -6,7 +6,15 @@ from collections.abc import AsyncIterator, Sequence
 
 from msgspec import UNSET
 
-from jobyard.api.schemas.access import AuditPage, AuditView, Me, TokenCreated, TokenList, TokenRequest, TokenView
+from jobyard.api.schemas.access import (
+    AuditPage,
+    AuditView,
+    PrincipalView,
+    TokenCreated,
+    TokenList,
+    TokenRequest,
+    TokenView,
+)
 from jobyard.api.schemas.events import HealthView
 from jobyard.client.address import path
 from jobyard.client.transport import Transport, as_query
@@ -17,9 +25,9 @@ from jobyard.operations.tokens import checked_role
 class AccessVerbs:
     _transport: Transport
 
-    async def me(self) -> Me:
+    async def me(self) -> PrincipalView:
         """Who the token stands for, and what it may do."""
-        return await self._transport.call("GET", "/v1/me", Me)
+        return await self._transport.call("GET", "/v1/me", PrincipalView)
 
     async def tokens(self) -> tuple[TokenView, ...]:
         return (await self._transport.call("GET", "/v1/tokens", TokenList)).items

@@ -14,13 +14,13 @@ from msgspec import UNSET
 from jobyard.api.schemas.jobs import (
     MAX_BATCH,
     MAX_IDS,
-    Accepted,
-    BatchAnswer,
     BatchItem,
     BatchRequest,
-    BulkAnswer,
+    BatchResponse,
     BulkRequest,
+    BulkResponse,
     ExplanationView,
+    JobAccepted,
     JobFilter,
     JobPage,
     JobRequest,
@@ -29,8 +29,8 @@ from jobyard.api.schemas.jobs import (
     PriorityRequest,
     ReasonRequest,
     RedriveRequest,
-    SignalAnswer,
     SignalRequest,
+    SignalResponse,
 )
 from jobyard.client.address import path
 from jobyard.client.errors import class_of
@@ -80,7 +80,7 @@ class JobVerbs:
     async def enqueue(self, kind: str, payload: Any = None, **options: Any) -> RemoteJob:
         """One job, however often the request has to be sent: it carries an Idempotency-Key of its own."""
         request = job_request(kind, payload, **options)
-        found = await self._transport.call("POST", "/v1/jobs", Accepted, body=request, key=new_key())
+        found = await self._transport.call("POST", "/v1/jobs", JobAccepted, body=request, key=new_key())
         return RemoteJob(self, found.id, created=is_new(request, found.created))
 
     async def enqueue_many(self, jobs: Iterable[JobRequest]) -> list[RemoteJob | JobyardError]:
@@ -88,7 +88,7 @@ class JobVerbs:
         found: list[RemoteJob | JobyardError] = []
         for batch in batches(jobs):
             body = BatchRequest(jobs=tuple(batch))
-            answer = await self._transport.call("POST", "/v1/jobs/batch", BatchAnswer, body=body, key=new_key())
+            answer = await self._transport.call("POST", "/v1/jobs/batch", BatchResponse, body=body, key=new_key())
             found += [self._taken(*each) for each in zip(batch, answer.items, strict=True)]
         return found
 
@@ -195,7 +195,9 @@ class JobVerbs:
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
         """Wake the job if it is parked on this signal, else have it remembered for when it parks."""
         body = SignalRequest(name=name, data=data)
-        return (await self._transport.call("POST", path("v1", "jobs", job_id, "signal"), SignalAnswer, body=body)).woke
+        return (
+            await self._transport.call("POST", path("v1", "jobs", job_id, "signal"), SignalResponse, body=body)
+        ).woke
 
     async def _change(self, job_id: str, word: str, body: Any = None) -> JobView:
         return await self._transport.call("POST", path("v1", "jobs", job_id, word), JobView, body=body)
@@ -208,12 +210,12 @@ class JobVerbs:
         where: JobFilter | None = None,
         reason: str = "",
         priority: int | None = None,
-    ) -> BulkAnswer:
+    ) -> BulkResponse:
         """Many jobs at once: those with these ids, or all that match; the server does it in short steps."""
         words = {"action": action, "reason": reason, "priority": priority}
         return await self._all_steps("/v1/jobs/actions", BulkRequest, words, ids, where)
 
-    async def redrive(self, *, ids: Sequence[str] | None = None, where: JobFilter | None = None) -> BulkAnswer:
+    async def redrive(self, *, ids: Sequence[str] | None = None, where: JobFilter | None = None) -> BulkResponse:
         """Try dead letters again."""
         return await self._all_steps("/v1/dead-letters/redrive", RedriveRequest, {}, ids, where)
 
@@ -224,13 +226,13 @@ class JobVerbs:
         words: dict[str, Any],
         ids: Sequence[str] | None,
         where: JobFilter | None,
-    ) -> BulkAnswer:
-        steps: list[BulkAnswer] = []
+    ) -> BulkResponse:
+        steps: list[BulkResponse] = []
         for some in [None] if ids is None else [tuple(part) for part in parts(ids, MAX_IDS)]:
             token: str | None = None
             while True:
                 body = shape(ids=some, filter=where, page_token=token, **words)
-                answer = await self._transport.call("POST", at, BulkAnswer, body=body)
+                answer = await self._transport.call("POST", at, BulkResponse, body=body)
                 steps.append(answer)
                 if answer.next_page_token is UNSET:
                     break
@@ -238,9 +240,9 @@ class JobVerbs:
         return together(steps, with_ids=ids is not None)
 
 
-def together(steps: Sequence[BulkAnswer], *, with_ids: bool) -> BulkAnswer:
+def together(steps: Sequence[BulkResponse], *, with_ids: bool) -> BulkResponse:
     """Which jobs were changed is told of those that were named by their ids."""
-    done = BulkAnswer(changed=sum(step.changed for step in steps), unchanged=sum(step.unchanged for step in steps))
+    done = BulkResponse(changed=sum(step.changed for step in steps), unchanged=sum(step.unchanged for step in steps))
     if not with_ids:
         return done
     missing = tuple(job_id for step in steps for job_id in step.not_found_ids or ())

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from jobyard.api.schemas.jobs import KindList
 from jobyard.api.schemas.queues import (
-    DrainAnswer,
+    DrainResponse,
     GroupPage,
     GroupView,
     LimitRequest,
@@ -68,7 +68,7 @@ class QueueVerbs:
 
     async def drain(self, queue: str) -> int:
         """Delete all waiting jobs of a queue; running ones go on. Answers how many."""
-        return (await self._transport.call("POST", path("v1", "queues", queue, "drain"), DrainAnswer)).removed
+        return (await self._transport.call("POST", path("v1", "queues", queue, "drain"), DrainResponse)).removed
 
     async def groups(self, queue: str, *, page_size: int = 200) -> AsyncIterator[GroupView]:
         """Groups that have jobs, a limit or a pause, by name; the jobs without a group first."""

@@ -10,13 +10,13 @@ from msgspec import UNSET
 
 from jobyard.api.schemas.schedules import (
     HistoryPage,
-    NextAnswer,
-    PastView,
-    RunAnswer,
+    NextTicksResponse,
+    RunResponse,
     ScheduleChange,
     SchedulePage,
     ScheduleRequest,
     ScheduleView,
+    TickView,
 )
 from jobyard.client.address import path
 from jobyard.client.transport import Transport, as_query
@@ -72,18 +72,18 @@ class ScheduleVerbs:
 
     async def run_schedule(self, name: str) -> str:
         """Insert its job now, beside the clock; answers the job's id."""
-        return (await self._transport.call("POST", path("v1", "schedules", name, "run"), RunAnswer)).job_id
+        return (await self._transport.call("POST", path("v1", "schedules", name, "run"), RunResponse)).job_id
 
-    async def next_of_schedule(self, name: str, count: int = 5) -> NextAnswer:
+    async def next_of_schedule(self, name: str, count: int = 5) -> NextTicksResponse:
         query = as_query({"count": count})
-        return await self._transport.call("GET", path("v1", "schedules", name, "next"), NextAnswer, query=query)
+        return await self._transport.call("GET", path("v1", "schedules", name, "next"), NextTicksResponse, query=query)
 
-    async def next_of_cron(self, expression: str, timezone: str = "UTC", count: int = 5) -> NextAnswer:
+    async def next_of_cron(self, expression: str, timezone: str = "UTC", count: int = 5) -> NextTicksResponse:
         """What an expression means: in words, and its next instants."""
         query = as_query({"expression": expression, "timezone": timezone, "count": count})
-        return await self._transport.call("GET", "/v1/cron/next", NextAnswer, query=query)
+        return await self._transport.call("GET", "/v1/cron/next", NextTicksResponse, query=query)
 
-    async def schedule_history(self, name: str, *, page_size: int = 50) -> AsyncIterator[PastView]:
+    async def schedule_history(self, name: str, *, page_size: int = 50) -> AsyncIterator[TickView]:
         """What became of its instants, newest first."""
         token: str | None = None
         while True:

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import uuid_utils
 
-from jobyard.api.convert import IDEMPOTENCY, tag_of
+from jobyard.api.convert import IDEMPOTENCY, owner_tag
 from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, KindView
 from jobyard.domain.access import OWNER, Principal
 from jobyard.domain.job import NewJob, Unique, UniqueScope
@@ -110,7 +110,7 @@ def _marked(job: NewJob, principal: Principal) -> NewJob:
     """A job knows whose token handed it in; so there is no need to write each one into the audit log."""
     if principal.id == OWNER.id:
         return job
-    return msgspec.structs.replace(job, tags=(*job.tags, tag_of(principal)))
+    return msgspec.structs.replace(job, tags=(*job.tags, owner_tag(principal)))
 
 
 def words_of(request: JobRequest) -> dict[str, Any]:

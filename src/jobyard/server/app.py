@@ -14,15 +14,15 @@ from starlette.responses import Response
 from starlette.routing import Route as Path
 
 from jobyard.server import openapi
-from jobyard.server.dependencies import Door
-from jobyard.server.dispatch import BROKEN, Place, Ways, sent_path
+from jobyard.server.dependencies import Dependencies
+from jobyard.server.dispatch import BROKEN, Application, PathDispatcher, sent_path
 from jobyard.server.problems import problem
 from jobyard.server.route import Route, Routes
 
 Lifespan = Callable[[], AbstractAsyncContextManager[None]]
 
 
-def create_app(door: Door, routes: Sequence[Routes], lifespan: Lifespan | None = None) -> FastAPI:
+def create_app(dependencies: Dependencies, routes: Sequence[Routes], lifespan: Lifespan | None = None) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         if lifespan is None:
@@ -31,9 +31,9 @@ def create_app(door: Door, routes: Sequence[Routes], lifespan: Lifespan | None =
         async with lifespan():
             yield
 
-    app = Ways(title="jobyard", version=openapi.VERSION, openapi_url=None, redirect_slashes=False, lifespan=life)
+    app = Application(title="jobyard", version=openapi.VERSION, openapi_url=None, redirect_slashes=False, lifespan=life)
     every = [route for some in routes for route in some.all]
-    places = {path: Place(door, here) for path, here in by_path(every).items()}
+    places = {path: PathDispatcher(dependencies, here) for path, here in by_path(every).items()}
     # Not as FastAPI's own routes: those look for dependencies that ours do not have, and it shows.
     app.router.routes.extend(Path(path, place) for path, place in places.items())
     app.places = {path: place for path, place in places.items() if "{" not in path}

@@ -9,7 +9,7 @@ from jobyard.operations.sessions import Sessions, csrf_token_fits
 from jobyard.operations.tokens import Tokens
 from jobyard.server.dependencies import ServerSettings
 from jobyard.server.problems import HttpError
-from jobyard.server.rate_limit import Buckets, too_many
+from jobyard.server.rate_limit import TokenBuckets, too_many
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -22,15 +22,15 @@ FAILURES_AT_ONCE = 20.0
 FAILURES_PER_SECOND = 0.2
 
 
-class TokenGate:
+class TokenAuthenticator:
     def __init__(self, tokens: Tokens, sessions: Sessions, settings: ServerSettings | None = None) -> None:
         settings = settings or ServerSettings()
         self.tokens = tokens
         self.sessions = sessions
-        self.failures = Buckets(FAILURES_PER_SECOND, FAILURES_AT_ONCE)
-        self._requests = Buckets(settings.requests_per_second, settings.request_burst)
+        self.failures = TokenBuckets(FAILURES_PER_SECOND, FAILURES_AT_ONCE)
+        self._requests = TokenBuckets(settings.requests_per_second, settings.request_burst)
 
-    async def let_in(self, request: Request) -> Principal | None:
+    async def authenticate(self, request: Request) -> Principal | None:
         given = authorization(request)
         principal = None
         if given is not None and given.startswith(BEARER):

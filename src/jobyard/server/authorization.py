@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from jobyard.api.convert import tag_of
+from jobyard.api.convert import owner_tag
 from jobyard.api.schemas.jobs import JobFilter
 from jobyard.domain.access import Principal
 from jobyard.domain.instant import Instant
@@ -15,77 +15,76 @@ from jobyard.domain.tags import is_reserved
 from jobyard.errors import JobNotFound
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.server.problems import HttpError
-from jobyard.server.route import Ask
-from jobyard.server.routes.audit import audited
+from jobyard.server.route import RequestContext
 from jobyard.server.visible_jobs import sources
 
-Keep: TypeAlias = Callable[[Job], bool]
+JobPredicate: TypeAlias = Callable[[Job], bool]
 
 
-def is_confined(principal: Principal) -> bool:
+def is_restricted(principal: Principal) -> bool:
     return bool(principal.queues or principal.groups) or principal.sees_own_jobs_only
 
 
-def sees(principal: Principal, job: Job) -> bool:
+def can_see(principal: Principal, job: Job) -> bool:
     return principal.reaches(job.queue, job.group) and (
-        not principal.sees_own_jobs_only or tag_of(principal) in job.tags
+        not principal.sees_own_jobs_only or owner_tag(principal) in job.tags
     )
 
 
-def gone(job_id: str) -> JobNotFound:
+def job_not_found(job_id: str) -> JobNotFound:
     return JobNotFound.of(job_id)
 
 
-def asked_id(ask: Ask) -> str:
-    job_id = ask.path["id"]
+def requested_id(context: RequestContext) -> str:
+    job_id = context.path["id"]
     if "\0" in job_id:  # not every store can be asked for it, and none has it
-        raise gone(job_id)
+        raise job_not_found(job_id)
     return job_id
 
 
-async def job_in_reach(ask: Ask) -> Job:
-    job_id = asked_id(ask)
-    job = await ask.door.store.get(job_id)
-    if job is None or not sees(ask.principal, job):
-        raise gone(job_id)
+async def visible_job(context: RequestContext) -> Job:
+    job_id = requested_id(context)
+    job = await context.dependencies.store.get(job_id)
+    if job is None or not can_see(context.principal, job):
+        raise job_not_found(job_id)
     return job
 
 
-async def require_job(ask: Ask) -> str:
-    """The id of the job that is asked for; whoever sees all jobs need not look first."""
-    if is_confined(ask.principal):
-        await job_in_reach(ask)
-    return asked_id(ask)
+async def require_job(context: RequestContext) -> str:
+    """The id of the job that is asked for; whoever can_see all jobs need not look first."""
+    if is_restricted(context.principal):
+        await visible_job(context)
+    return requested_id(context)
 
 
-def not_the_whole() -> HttpError:
+def whole_queue_forbidden() -> HttpError:
     return HttpError(403, "not_allowed", "This token has some groups only, not the whole queue.")
 
 
-async def queue_in_reach(ask: Ask, *, whole: bool = False) -> QueueInfo:
+async def visible_queue(context: RequestContext, *, whole: bool = False) -> QueueInfo:
     """The queue that is asked for; `whole`: a change to all of it is not for those who have some groups only."""
-    name = ask.path["queue"]
-    if not ask.principal.queues or name in ask.principal.queues:
-        for info in await ask.door.store.queues():
+    name = context.path["queue"]
+    if not context.principal.queues or name in context.principal.queues:
+        for info in await context.dependencies.store.queues():
             if info.name == name:
-                if whole and ask.principal.groups:
-                    raise not_the_whole()
+                if whole and context.principal.groups:
+                    raise whole_queue_forbidden()
                 return info
     raise HttpError(404, "queue_not_found", f"There is no queue {name}.")
 
 
-async def group_in_reach(ask: Ask) -> tuple[str, str]:
-    queue, group = (await queue_in_reach(ask)).name, ask.path["group"]
-    if ask.principal.groups and group not in ask.principal.groups:
+async def visible_group(context: RequestContext) -> tuple[str, str]:
+    queue, group = (await visible_queue(context)).name, context.path["group"]
+    if context.principal.groups and group not in context.principal.groups:
         raise HttpError(404, "group_not_found", f"There is no group {group} in queue {queue}.")
     return queue, group
 
 
-def narrowed(
+def visible_filters(
     principal: Principal, asked: JobFilter, states: tuple[State, ...] = (), ids: tuple[str, ...] | None = None
-) -> tuple[list[Filter], Keep]:
+) -> tuple[list[Filter], JobPredicate]:
     """What the store is asked for, and what is then left out of its answer because a filter holds one value of each."""
-    own = tag_of(principal) if principal.sees_own_jobs_only else None
+    own = owner_tag(principal) if principal.sees_own_jobs_only else None
     tag = asked.tag
     if tag is not None and is_reserved(tag):
         raise HttpError(422, "bad_input", "Tags that begin with by: or trace: cannot be asked for.")
@@ -103,7 +102,7 @@ def narrowed(
     )
 
     def keep(job: Job) -> bool:
-        return sees(principal, job) and (tag is None or tag in job.tags) and (not states or job.state in states)
+        return can_see(principal, job) and (tag is None or tag in job.tags) and (not states or job.state in states)
 
     # One's own jobs are all where one may hand them in.
     return ([where] if own is not None else sources(principal, where)), keep
@@ -111,9 +110,3 @@ def narrowed(
 
 def _instant(moment: datetime | None) -> Instant | None:
     return None if moment is None else round(moment.timestamp() * 1000)
-
-
-async def note(ask: Ask, action: str, target: str, **details: Any) -> None:
-    """Every change is written down: who, what, to what."""
-    told = {name: value for name, value in details.items() if value not in (None, "", ())}
-    await audited(ask, action, target, told)

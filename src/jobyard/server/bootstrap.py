@@ -13,8 +13,8 @@ from jobyard.operations.audit import Audit
 from jobyard.operations.sessions import Sessions
 from jobyard.operations.tokens import Tokens
 from jobyard.ports.store import Store
-from jobyard.server.auth import TokenGate
-from jobyard.server.dependencies import Gate, OpenGate, ServerSettings
+from jobyard.server.auth import TokenAuthenticator
+from jobyard.server.dependencies import Authenticator, OpenAccess, ServerSettings
 
 log = logging.getLogger("jobyard.server")
 
@@ -24,7 +24,7 @@ FIRST = "first"
 
 
 class Entry(NamedTuple):
-    gate: Gate
+    authenticator: Authenticator
     is_open: bool
     first_token: str | None  # to be shown once
 
@@ -34,7 +34,7 @@ async def entry(
 ) -> Entry:
     """Refuses to be open, or to be without tokens, beyond loopback.
 
-    `shows_first`: somebody sees the first token; else it is not made.
+    `shows_first`: somebody can_see the first token; else it is not made.
     """
     is_local = is_loopback(listener)
     address = listener.getsockname()[0]
@@ -44,7 +44,7 @@ async def entry(
             "Leave it out, and create a token: jobyard tokens create NAME --role admin"
         )
     if insecure:
-        return Entry(OpenGate(), True, None)
+        return Entry(OpenAccess(), True, None)
     tokens = Tokens(store)
     first: str | None = None
     if not await tokens.list():
@@ -58,7 +58,7 @@ async def entry(
             await Audit(store).record(OWNER, "token.create", info.id, {"name": info.name, "role": str(info.role)})
         else:
             log.warning("there is no token yet, so nobody can come in: jobyard tokens create NAME --role admin")
-    return Entry(TokenGate(tokens, Sessions(store, tokens), settings), False, first)
+    return Entry(TokenAuthenticator(tokens, Sessions(store, tokens), settings), False, first)
 
 
 def is_loopback(listener: socket.socket) -> bool:

@@ -1,4 +1,4 @@
-"""What every handler needs: the store's services, who may come in, and the limits of this door."""
+"""What every handler needs: the store's services, who may come in, and the limits of this dependencies."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from jobyard.operations.sandboxes import Sandboxes
 from jobyard.operations.schedules import Schedules
 from jobyard.operations.submit import MakeJob
 from jobyard.ports.store import Store
-from jobyard.server.prometheus import Scrape
-from jobyard.server.rate_limit import OpenRequests
-from jobyard.server.streaming.broadcaster import Streams
+from jobyard.server.prometheus import MetricsExporter
+from jobyard.server.rate_limit import OpenRequestLimit
+from jobyard.server.streaming.broadcaster import Broadcaster
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -40,24 +40,26 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     audit_keep: int = KEEP  # entries
 
 
-class Gate(Protocol):
+class Authenticator(Protocol):
     """Lets somebody in by what the request carries; None when nobody can be told from it."""
 
-    async def let_in(self, request: Request) -> Principal | None: ...
+    async def authenticate(self, request: Request) -> Principal | None: ...
 
 
-class OpenGate:
+class OpenAccess:
     """For a server on loopback that was started with --insecure."""
 
-    async def let_in(self, request: Request) -> Principal | None:
+    async def authenticate(self, request: Request) -> Principal | None:
         return OWNER
 
 
-class Door:
-    def __init__(self, store: Store, submit: MakeJob, gate: Gate, settings: ServerSettings | None = None) -> None:
+class Dependencies:
+    def __init__(
+        self, store: Store, submit: MakeJob, authenticator: Authenticator, settings: ServerSettings | None = None
+    ) -> None:
         self.store = store
         self.submit = submit
-        self.gate = gate
+        self.authenticator = authenticator
         self.settings = settings or ServerSettings()
         self.read = Read(store)
         self.operate = Operate(store)
@@ -65,12 +67,12 @@ class Door:
         self.schedules = Schedules(store)
         self.sandboxes = Sandboxes(store)
         self.bounds = Bounds()  # of what a program may be given
-        self.open = OpenRequests()
+        self.open = OpenRequestLimit()
         self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
         self.health = Health(store, self.draining.is_set)
-        self.scrape = Scrape(store, Metrics())
-        self.streams = Streams(store, self.draining, getattr(gate, "holds", None))
-        self.feed = LiveEventPublisher(store, self.streams.name)
+        self.exporter = MetricsExporter(store, Metrics())
+        self.broadcaster = Broadcaster(store, self.draining, getattr(authenticator, "holds", None))
+        self.feed = LiveEventPublisher(store, self.broadcaster.name)
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
@@ -82,8 +84,8 @@ class Door:
             await self.feed.stop()
 
     def enqueued(self, job: NewJob | Job) -> None:
-        """A job was stored through this door: count it, and tell whoever listens."""
-        self.scrape.metrics.enqueued(job.queue, job.kind)
+        """A job was stored through this server: count it, and tell whoever listens."""
+        self.exporter.metrics.enqueued(job.queue, job.kind)
         if self.feed.wants_each_job:
             what, state = LiveEventType.ENQUEUED, State.PENDING
             told = LiveEvent(type=what, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)

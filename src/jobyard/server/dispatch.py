@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope, Send
 
 from jobyard.domain.access import Principal, Role
 from jobyard.errors import JobyardError, StoreError
-from jobyard.server.dependencies import Door
+from jobyard.server.dependencies import Dependencies
 from jobyard.server.parsing import body_of, query_of
 from jobyard.server.problems import HttpError, from_error, from_http_error, problem
-from jobyard.server.route import Ask, Route
+from jobyard.server.route import RequestContext, Route
 
 log = logging.getLogger("jobyard.http")
 
@@ -30,11 +30,11 @@ NOBODY = Principal(id="", name="", role=Role.VIEWER)
 UNKNOWN = {"WWW-Authenticate": "Bearer"}
 
 
-class Entrance:
+class RouteDispatcher:
     """To one route."""
 
-    def __init__(self, door: Door, route: Route) -> None:
-        self._door = door
+    def __init__(self, dependencies: Dependencies, route: Route) -> None:
+        self._dependencies = dependencies
         self._route = route
         self._decoder = None if route.body is None else msgspec.json.Decoder(route.body)
         self._encode = msgspec.json.Encoder().encode
@@ -62,9 +62,9 @@ class Entrance:
             return problem(500, "internal", BROKEN, instance=sent_path(request))
 
     async def _enter(self, request: Request) -> Response:
-        door, route, principal = self._door, self._route, NOBODY
+        dependencies, route, principal = self._dependencies, self._route, NOBODY
         if route.permission is not None:
-            found = await door.gate.let_in(request)
+            found = await dependencies.authenticator.authenticate(request)
             if found is None:
                 return problem(401, "no_token", who_is_asking(request), headers=UNKNOWN)
             if not found.may(route.permission):
@@ -77,14 +77,14 @@ class Entrance:
             query = query_of(sent, route.query)
         body: Any = None
         if self._decoder is not None:
-            most = door.settings.max_body_bytes
+            most = dependencies.settings.max_body_bytes
             body = await body_of(request, self._decoder, most, names_fields=route.names_fields)
-        answer = await route.handler(Ask(door, request, principal, names_in(request), query, body))
+        answer = await route.handler(RequestContext(dependencies, request, principal, names_in(request), query, body))
         if isinstance(answer, Response):
             return answer
         if answer is None:
             return Response(status_code=204)
-        return Quick(self._encode(answer), route.status)
+        return RawJsonResponse(self._encode(answer), route.status)
 
 
 def who_is_asking(request: Request) -> str:
@@ -109,13 +109,13 @@ def names_in(request: Request) -> dict[str, str]:
     return {name: value.replace(SLASH, "/") for name, value in names.items()} if names else names
 
 
-class Ways(FastAPI):
+class Application(FastAPI):
     """In front of the router: a fixed path leads straight to its place, past layers that it does not need.
 
     And a slash that was sent as %2F belongs to a name ("org/repository"): it divides no path.
     """
 
-    places: Mapping[str, Place] = {}
+    places: Mapping[str, PathDispatcher] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         place = self.places.get(scope.get("path", ""))
@@ -135,7 +135,7 @@ class Ways(FastAPI):
         await super().__call__(scope, receive, send)
 
 
-class Quick(Response):
+class RawJsonResponse(Response):
     """A JSON answer whose few headers are written down as they go out."""
 
     def __init__(self, body: bytes, status: int, *headers: tuple[bytes, bytes]) -> None:
@@ -146,12 +146,12 @@ class Quick(Response):
         self.raw_headers = [(b"content-type", b"application/json"), (b"content-length", length), *headers]
 
 
-class Place:
+class PathDispatcher:
     """One path: an entrance for each method. A plain ASGI application, for the hot route passes here."""
 
-    def __init__(self, door: Door, routes: Sequence[Route]) -> None:
+    def __init__(self, dependencies: Dependencies, routes: Sequence[Route]) -> None:
         self.path = routes[0].path  # as it was declared, for whoever names what happens here
-        self._entrances = {route.method: Entrance(door, route) for route in routes}
+        self._entrances = {route.method: RouteDispatcher(dependencies, route) for route in routes}
         if "GET" in self._entrances:
             self._entrances.setdefault("HEAD", self._entrances["GET"])
         self._allow = ", ".join(sorted(self._entrances))

@@ -13,7 +13,8 @@ from typing import Any, cast
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from jobyard.server.problems import MEDIA_TYPE, TITLES, Problem
+from jobyard.api.schemas.problems import Problem
+from jobyard.server.problems import MEDIA_TYPE, TITLES
 
 # Where a handler finds how to cut the connection off, with what is still in its buffer.
 ABORT = "jobyard.abort"
@@ -24,7 +25,7 @@ FULL = "This server holds as many connections as it can."
 IDLE, HEAD, BODY = "idle", "head", "body"  # how far a request has come
 
 
-class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     header_seconds: float = 10.0  # from the first byte, or from connecting, to the end of the headers
     body_seconds: float = 60.0  # from there to the end of the body
     max_header_bytes: int = 32_768  # request line included
@@ -35,7 +36,7 @@ class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
 class LimitedProtocol(HttpToolsProtocol):
     """A request that comes whole in one piece, as most do, needs no timer and next to no counting."""
 
-    limits = WireLimits()
+    limits = ConnectionLimits()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -152,7 +153,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def limited(limits: WireLimits) -> type[LimitedProtocol]:
+def limited(limits: ConnectionLimits) -> type[LimitedProtocol]:
     """A protocol for uvicorn's `http=`."""
     words: dict[str, Any] = {"limits": limits}
     return type("LimitedProtocol", (LimitedProtocol,), words)

@@ -29,7 +29,7 @@ STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=31536000")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Guard:
+class SecurityMiddleware:
     """`hosts`: the only names under which this server answers; without them, any. An open server on loopback needs
     them: a page of another site could otherwise reach it by a name that it makes point here.
     """

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from jobyard.api.schemas.jobs import Name
-from jobyard.server.problems import MEDIA_TYPE, Problem
+from jobyard.api.schemas.problems import Problem
+from jobyard.server.problems import MEDIA_TYPE
 from jobyard.server.route import Route
 
 VERSION = version("jobyard")

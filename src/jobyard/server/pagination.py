@@ -11,8 +11,9 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from jobyard.api.schemas.jobs import MAX_PAGE
-from jobyard.server.problems import FieldError, HttpError
-from jobyard.server.route import Ask
+from jobyard.api.schemas.problems import FieldError
+from jobyard.server.problems import HttpError
+from jobyard.server.route import RequestContext
 
 # Another letter, should a token ever hold something else.
 _FIRST = "a"
@@ -55,10 +56,10 @@ def bad_token() -> HttpError:
     )
 
 
-def answer(ask: Ask, page: Any) -> Response:
+def answer(context: RequestContext, page: Any) -> Response:
     """The page, and where the next one is."""
     headers = {}
     if page.next_page_token is not UNSET:
-        url = ask.request.url.include_query_params(page_token=page.next_page_token)
+        url = context.request.url.include_query_params(page_token=page.next_page_token)
         headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
     return Response(_encode(page), 200, headers, "application/json")

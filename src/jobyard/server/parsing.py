@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import ClientDisconnect
 
-from jobyard.server.problems import FieldError, HttpError
+from jobyard.api.schemas.problems import FieldError
+from jobyard.server.problems import HttpError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

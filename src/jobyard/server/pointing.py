@@ -6,13 +6,14 @@ import msgspec
 
 from jobyard.api.convert import IDEMPOTENCY
 from jobyard.api.schemas.jobs import JobRequest
+from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.tags import is_reserved
 from jobyard.errors import BadInput, BadOption, PayloadNotJson, PayloadTooLarge, UnknownKind
 from jobyard.operations import job_options as options
 from jobyard.operations.job_options import Options, with_options
 from jobyard.operations.submit import FIELDS, words_of
 from jobyard.server.parsing import refusal
-from jobyard.server.problems import FieldError, HttpError, status_of
+from jobyard.server.problems import HttpError, status_of
 
 
 def pointed(error: BadInput, request: JobRequest, base: str = "") -> HttpError:

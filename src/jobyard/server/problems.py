@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from jobyard import errors
+from jobyard.api.schemas.problems import FieldError, Problem
 from jobyard.observability.current import trace_id
 
 MEDIA_TYPE = "application/problem+json"
@@ -25,22 +26,6 @@ STATUS: dict[type[errors.JobyardError], int] = {
     errors.ResultNotReady: 504,
     errors.StoreError: 503,
 }
-
-
-class FieldError(msgspec.Struct, frozen=True):
-    pointer: str  # a JSON pointer into the body, or the name of a query parameter or header
-    detail: str
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    type: str = "about:blank"
-    title: str
-    status: int
-    code: str
-    detail: str = ""
-    instance: str = ""
-    errors: tuple[FieldError, ...] = ()
-    trace_id: str = ""
 
 
 class HttpError(Exception):

@@ -15,7 +15,7 @@ from jobyard.ports.store import Store
 SCRAPE_EVERY_SECONDS = 1.0
 
 
-class Scrape:
+class MetricsExporter:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self.metrics = metrics
         self._store = store

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from jobyard.server.http_protocol import WireLimits, limited
+from jobyard.server.http_protocol import ConnectionLimits, limited
 from jobyard.server.problems import HttpError
 
 # Beyond so many callers the ones that were longest silent are forgotten: their buckets are full again anyway.
@@ -17,7 +17,7 @@ MAX_CALLERS = 10_000
 KEEP_ALIVE_SECONDS = 75
 
 
-class Buckets:
+class TokenBuckets:
     """Each caller has `burst` requests at once, and `per_second` new ones."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,11 +48,11 @@ class Buckets:
         return (1.0 - left) / self._per_second
 
 
-# Streams and long polls that one token may hold open: half of what a server holds altogether.
+# Broadcaster and long polls that one token may hold open: half of what a server holds altogether.
 MOST_OPEN = 2000
 
 
-class OpenRequests:
+class OpenRequestLimit:
     """Who holds how many requests open: one token must not keep everybody else out."""
 
     def __init__(self, most: int = MOST_OPEN) -> None:
@@ -74,10 +74,10 @@ def too_many(seconds: float, detail: str) -> HttpError:
     return HttpError(429, "too_many_requests", detail, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
 
 
-def uvicorn_options(limits: WireLimits, *, access_log: bool = False) -> dict[str, Any]:
+def uvicorn_options(limits: ConnectionLimits, *, access_log: bool = False) -> dict[str, Any]:
     """What `uvicorn.Config` is given besides the application and its address.
 
-    The application itself goes in as `Guard(app)`, so that no answer lacks its headers.
+    The application itself goes in as `SecurityMiddleware(app)`, so that no answer lacks its headers.
     """
     return {
         "http": limited(limits),

@@ -12,27 +12,38 @@ from jobyard.domain.access import Permission, Principal
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from jobyard.server.dependencies import Door
+    from jobyard.server.dependencies import Dependencies
 
 
-class Ask:
+class RequestContext:
     """One request, let in and parsed."""
 
-    __slots__ = ("body", "door", "path", "principal", "query", "request")
+    __slots__ = ("body", "dependencies", "path", "principal", "query", "request")
 
     def __init__(
-        self, door: Door, request: Request, principal: Principal, path: dict[str, str], query: Any, body: Any
+        self,
+        dependencies: Dependencies,
+        request: Request,
+        principal: Principal,
+        path: dict[str, str],
+        query: Any,
+        body: Any,
     ) -> None:
-        self.door = door
+        self.dependencies = dependencies
         self.request = request
         self.principal = principal
         self.path = path
         self.query = query
         self.body = body
 
+    async def audit(self, action: str, target: str = "", **details: Any) -> None:
+        """Record a change in the audit log; empty details are left out."""
+        given = {name: value for name, value in details.items() if value not in (None, "", ())}
+        await self.dependencies.audit.record(self.principal, action, target, given)
+
 
 # Answers a value that msgspec can write, or a Response of its own.
-Handler: TypeAlias = Callable[[Ask], Awaitable[Any]]
+Handler: TypeAlias = Callable[[RequestContext], Awaitable[Any]]
 
 
 class Route(NamedTuple):

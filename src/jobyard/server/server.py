@@ -20,11 +20,11 @@ from jobyard.operations.submit import MakeJob
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
 from jobyard.server.bootstrap import LOOPBACK_NAMES, Entry
-from jobyard.server.dependencies import Door, ServerSettings
-from jobyard.server.http_protocol import WireLimits
-from jobyard.server.middleware import Guard
+from jobyard.server.dependencies import Dependencies, ServerSettings
+from jobyard.server.http_protocol import ConnectionLimits
+from jobyard.server.middleware import SecurityMiddleware
 from jobyard.server.rate_limit import uvicorn_options
-from jobyard.server.routes.table import all_routes
+from jobyard.server.routes.table import ALL_ROUTES
 
 log = logging.getLogger("jobyard.server")
 
@@ -60,7 +60,7 @@ def settings_of(section: ServerSection) -> ServerSettings:
     return ServerSettings(**{name: getattr(section, name) for name in ServerSettings.__struct_fields__})
 
 
-class Uvicorn(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """Says when it is ready. Signals are ours: they also concern workers."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -88,12 +88,12 @@ class Server:
         around: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
         settings = settings_of(section)
-        self.door = Door(store, make, entry.gate, settings)
-        inner = create_app(self.door, all_routes(), self.door.life)
-        app = Guard(inner if around is None else around(inner), LOOPBACK_NAMES if entry.is_open else None)
-        options = uvicorn_options(WireLimits(header_seconds=settings.header_seconds))
+        self.dependencies = Dependencies(store, make, entry.authenticator, settings)
+        inner = create_app(self.dependencies, ALL_ROUTES, self.dependencies.life)
+        app = SecurityMiddleware(inner if around is None else around(inner), LOOPBACK_NAMES if entry.is_open else None)
+        options = uvicorn_options(ConnectionLimits(header_seconds=settings.header_seconds))
         config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)
-        self._uvicorn = Uvicorn(config)
+        self._uvicorn = UvicornServer(config)
         self._lame_duck_seconds = section.lame_duck_seconds
         self._hurried = asyncio.Event()
         self.ready = self._uvicorn.ready
@@ -113,8 +113,8 @@ class Server:
 
     def stop(self) -> None:
         """Not ready from now on; whoever sends requests here may need a moment to see that."""
-        if not self.door.draining.is_set():
-            self.door.draining.set()
+        if not self.dependencies.draining.is_set():
+            self.dependencies.draining.set()
             asyncio.get_running_loop().call_later(self._lame_duck_seconds, self._close)
 
     def _close(self) -> None:

@@ -17,7 +17,7 @@ QUIET = frozenset({"/livez", "/readyz", "/health", "/metrics"})
 _propagator = TraceContextTextMapPropagator()
 
 
-class Traced:
+class TracingMiddleware:
     """Around the application. Paths hold names and ids, so a span is named after the route, once that is known."""
 
     def __init__(self, app: ASGIApp, tracing: Tracing) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import Principal
 from jobyard.domain.job import Job
 from jobyard.errors import BadInput
 from jobyard.ports.admin_store import Filter, Page
 from jobyard.ports.store import Store
 from jobyard.server.pagination import bad_token
-from jobyard.server.problems import FieldError, HttpError
+from jobyard.server.problems import HttpError
 
 # So many queues and groups, one with the other, are looked through for one page.
 MOST_SOURCES = 20
@@ -37,7 +38,7 @@ def _within(asked: str | None, own: tuple[str, ...]) -> Sequence[str | None]:
     return own if asked is None else [asked] if asked in own else []
 
 
-async def find_within(store: Store, filters: Sequence[Filter], limit: int, cursor: str | None = None) -> Page:
+async def find_visible(store: Store, filters: Sequence[Filter], limit: int, cursor: str | None = None) -> Page:
     """As the store's own `find`, over all of these."""
     if not filters:
         return Page((), None)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from jobyard.api.schemas.jobs import Incoming, Name, Time
+from jobyard.api.schemas.jobs import Name, RequestSchema, Timestamp
 from jobyard.domain.access import Permission, Principal, Role
 from jobyard.domain.instant import rfc3339
 from jobyard.operations.audit import AuditEntry
@@ -15,7 +15,7 @@ from jobyard.operations.job_options import MAX_SECONDS
 from jobyard.operations.tokens import MAX_SCOPES, TokenInfo
 
 
-class TokenRequest(Incoming, frozen=True):
+class TokenRequest(RequestSchema, frozen=True):
     """A token to be made. Without queues or groups it reaches all of them."""
 
     name: Name
@@ -31,8 +31,8 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     queues: tuple[str, ...]
     groups: tuple[str, ...]
-    created_at: Time
-    expires_at: Time | None
+    created_at: Timestamp
+    expires_at: Timestamp | None
 
 
 class TokenCreated(TokenView, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class TokenList(msgspec.Struct, frozen=True):
 
 class AuditView(msgspec.Struct, frozen=True, kw_only=True):
     number: int
-    at: Time
+    at: Timestamp
     principal: str
     name: str
     role: Role
@@ -61,7 +61,7 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | UnsetType = UNSET
 
 
-class Me(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PrincipalView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     name: str
     role: Role
@@ -91,8 +91,8 @@ def audit_view(entry: AuditEntry) -> AuditView:
     return AuditView(**{**msgspec.structs.asdict(entry), "at": rfc3339(entry.at)})
 
 
-def me(principal: Principal, csrf_token: str | None = None) -> Me:
-    return Me(
+def me(principal: Principal, csrf_token: str | None = None) -> PrincipalView:
+    return PrincipalView(
         id=principal.id,
         name=principal.name,
         role=principal.role,

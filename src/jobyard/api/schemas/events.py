@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.api.schemas.jobs import JobSummary, JobView, Time
+from jobyard.api.schemas.jobs import JobSummary, JobView, Timestamp
 from jobyard.api.schemas.queues import QueueView
 
 PREFIX = "io.jobyard."
@@ -16,18 +16,18 @@ RESYNC = "io.jobyard.resync.v1"
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event. `data` is as its type has it: a Snapshot, JobNews or a QueueView; a resync has none."""
+    """One event. `data` is as its type has it: a EventsSnapshot, JobEventData or a QueueView; a resync has none."""
 
     specversion: str
     id: str
     source: str
     type: str
-    time: Time
+    time: Timestamp
     subject: str = ""  # the job's id, or the queue's name
     data: Any = None
 
 
-class JobNews(msgspec.Struct, frozen=True, kw_only=True):
+class JobEventData(msgspec.Struct, frozen=True, kw_only=True):
     """What an event tells of a job; the job itself tells more."""
 
     job_id: str
@@ -37,10 +37,10 @@ class JobNews(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None
     attempt: int
     reason: str | None = None
-    progress: ProgressNews | None = None
+    progress: ProgressEventData | None = None
 
 
-class ProgressNews(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressEventData(msgspec.Struct, frozen=True, kw_only=True):
     percent: float | None
     message: str
     data: Any = None
@@ -50,7 +50,7 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     job: JobView
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class EventsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[QueueView, ...]
     jobs: tuple[JobSummary, ...]  # the newest
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from jobyard.api.schemas.jobs import Incoming, Name
+from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 USUAL = Limits()
 
 
-class LimitsRequest(Incoming, frozen=True, kw_only=True):
+class LimitsRequest(RequestSchema, frozen=True, kw_only=True):
     """What the program may use; the operator's bounds may be lower than what somebody asks for."""
 
     time_seconds: Annotated[float, Meta(gt=0)] = USUAL.time_seconds
@@ -26,7 +26,7 @@ class LimitsRequest(Incoming, frozen=True, kw_only=True):
     disk_files: Annotated[int, Meta(ge=1)] = USUAL.disk_files
 
 
-class FileRequest(Incoming, frozen=True, kw_only=True):
+class FileRequest(RequestSchema, frozen=True, kw_only=True):
     """A file in the program's folder, as text or as bytes."""
 
     name: Annotated[str, Meta(min_length=1)]  # relative
@@ -34,7 +34,7 @@ class FileRequest(Incoming, frozen=True, kw_only=True):
     content_base64: bytes | None = None
 
 
-class ProgramRequest(Incoming, frozen=True, kw_only=True):
+class ProgramRequest(RequestSchema, frozen=True, kw_only=True):
     """A program, and what it may use."""
 
     language: Name

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.job import Ending, State, UniqueScope
 from jobyard.domain.retry import Backoff
 from jobyard.operations.job_options import (
@@ -33,8 +34,8 @@ MAX_PAGE = 1000
 MAX_WAIT_SECONDS = 60
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=rf"^[^{HIDDEN}]+$")]
-Time: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
+Timestamp: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+AwareDatetime: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Priority: TypeAlias = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 Limit: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
@@ -42,20 +43,20 @@ Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON)]
 Ids: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=MAX_IDS)]
 
 
-class Incoming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RequestSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a caller sends."""
 
 
 # Jobs, on their way in
 
 
-class FixedBackoff(Incoming, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
+class FixedBackoff(RequestSchema, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
     """The same wait each time."""
 
     seconds: Seconds
 
 
-class ExponentialBackoff(Incoming, frozen=True, kw_only=True, tag="exponential", tag_field="type"):
+class ExponentialBackoff(RequestSchema, frozen=True, kw_only=True, tag="exponential", tag_field="type"):
     """Growing waits, capped, spread by ±jitter so that failures do not return in step."""
 
     base_seconds: Seconds = 2.0
@@ -64,13 +65,13 @@ class ExponentialBackoff(Incoming, frozen=True, kw_only=True, tag="exponential",
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
 
 
-class DelaysBackoff(Incoming, frozen=True, kw_only=True, tag="delays", tag_field="type"):
+class DelaysBackoff(RequestSchema, frozen=True, kw_only=True, tag="delays", tag_field="type"):
     """A wait for each failure; the last one repeats."""
 
     seconds: Annotated[tuple[Seconds, ...], Meta(min_length=1, max_length=100)]
 
 
-class UniqueRequest(Incoming, frozen=True, kw_only=True):
+class UniqueRequest(RequestSchema, frozen=True, kw_only=True):
     """At most one job with this key in its queue, within the scope."""
 
     key: Name
@@ -78,7 +79,7 @@ class UniqueRequest(Incoming, frozen=True, kw_only=True):
     period_seconds: Seconds | None = None
 
 
-class JobRequest(Incoming, frozen=True, kw_only=True):
+class JobRequest(RequestSchema, frozen=True, kw_only=True):
     """A job to be done. What is not given is as the handler declares it, or the default."""
 
     kind: Name
@@ -88,7 +89,7 @@ class JobRequest(Incoming, frozen=True, kw_only=True):
     group: Name | None = None
     priority: Priority | None = None
     delay_seconds: Seconds | None = None
-    run_at: Moment | None = None
+    run_at: AwareDatetime | None = None
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     timeout_seconds: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     backoff: FixedBackoff | ExponentialBackoff | DelaysBackoff | None = None
@@ -96,22 +97,17 @@ class JobRequest(Incoming, frozen=True, kw_only=True):
     tags: Annotated[tuple[Name, ...], Meta(max_length=MAX_TAGS)] | None = None
 
 
-class BatchRequest(Incoming, frozen=True, kw_only=True):
+class BatchRequest(RequestSchema, frozen=True, kw_only=True):
     jobs: Annotated[tuple[JobRequest, ...], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+class JobAccepted(msgspec.Struct, frozen=True, kw_only=True):
     """The job is stored. `created` is false when a unique key was held: `id` is then the holder's."""
 
     id: str
     kind: str
     queue: str
     created: bool
-
-
-class Wrong(msgspec.Struct, frozen=True):
-    pointer: str  # into the whole request
-    detail: str
 
 
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,10 +118,10 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: bool | None = None
     code: str | None = None
     detail: str | None = None
-    errors: tuple[Wrong, ...] = ()
+    errors: tuple[FieldError, ...] = ()
 
 
-class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class BatchResponse(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     refused: int
     items: tuple[BatchItem, ...]  # in the order of the request
@@ -138,7 +134,7 @@ class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     ending: Ending
     message: str
-    at: Time
+    at: Timestamp
     type: str | None = None
     traceback: str | None = None
     worker: str | None = None
@@ -148,11 +144,11 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
     percent: float
     message: str
     data: Any
-    at: Time
+    at: Timestamp
 
 
 class LogLineView(msgspec.Struct, frozen=True, kw_only=True):
-    at: Time
+    at: Timestamp
     level: str
     message: str
 
@@ -162,14 +158,14 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     attempt: int
     data: Any
-    started_at: Time | None
-    finished_at: Time | None
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a job's story."""
 
-    at: Time
+    at: Timestamp
     what: Literal["created", "due", "started", "attempt_ended", "finished"]
     detail: str = ""
 
@@ -193,10 +189,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None
     tags: tuple[str, ...]
     submitted_by: str | None  # the id of the token that handed it in over HTTP
-    created_at: Time
-    run_at: Time | None  # null: not by itself
-    started_at: Time | None
-    finished_at: Time | None
+    created_at: Timestamp
+    run_at: Timestamp | None  # null: not by itself
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
     worker: str | None
     external_id: str | None
     waiting_for: str | None  # the signal that it is parked on
@@ -212,7 +208,7 @@ class JobView(JobSummary, frozen=True, kw_only=True):
 
     log: tuple[LogLineView, ...] = ()
     steps: tuple[StepView, ...] = ()
-    timeline: tuple[Happening, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,24 +237,24 @@ class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
 # Changes to jobs
 
 
-class ReasonRequest(Incoming, frozen=True, kw_only=True):
+class ReasonRequest(RequestSchema, frozen=True, kw_only=True):
     reason: Reason = ""
 
 
-class PriorityRequest(Incoming, frozen=True, kw_only=True):
+class PriorityRequest(RequestSchema, frozen=True, kw_only=True):
     priority: Priority
 
 
-class SignalRequest(Incoming, frozen=True, kw_only=True):
+class SignalRequest(RequestSchema, frozen=True, kw_only=True):
     name: Name
     data: Any = None
 
 
-class SignalAnswer(msgspec.Struct, frozen=True):
+class SignalResponse(msgspec.Struct, frozen=True):
     woke: bool  # false: the job was not parked on it; it is remembered for when it is
 
 
-class JobFilter(Incoming, frozen=True, kw_only=True):
+class JobFilter(RequestSchema, frozen=True, kw_only=True):
     """All conditions must hold; what is not given does not matter."""
 
     queue: Name | None = None
@@ -268,11 +264,11 @@ class JobFilter(Incoming, frozen=True, kw_only=True):
     tag: Name | None = None
     unique_key: Name | None = None
     text: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)] | None = None  # in the payload, case ignored
-    created_after: Moment | None = None
-    created_before: Moment | None = None
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
 
 
-class BulkRequest(Incoming, frozen=True, kw_only=True):
+class BulkRequest(RequestSchema, frozen=True, kw_only=True):
     """Give `ids` or `filter`. One call changes at most `limit` jobs; go on with `next_page_token` for the rest."""
 
     action: Action
@@ -284,7 +280,7 @@ class BulkRequest(Incoming, frozen=True, kw_only=True):
     page_token: str | None = None
 
 
-class RedriveRequest(Incoming, frozen=True, kw_only=True):
+class RedriveRequest(RequestSchema, frozen=True, kw_only=True):
     """Dead letters to be tried again: give `ids` or `filter`."""
 
     ids: Ids | None = None
@@ -293,7 +289,7 @@ class RedriveRequest(Incoming, frozen=True, kw_only=True):
     page_token: str | None = None
 
 
-class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class BulkResponse(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     unchanged: int  # found, but in a state that does not allow it
     not_found: int | UnsetType = UNSET  # this and the next three for a request by ids

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from jobyard.api.schemas.jobs import Incoming, Limit, Seconds, Time
+from jobyard.api.schemas.jobs import Limit, RequestSchema, Seconds, Timestamp
 
 
-class SettingsRequest(Incoming, frozen=True, kw_only=True):
+class SettingsRequest(RequestSchema, frozen=True, kw_only=True):
     """What a queue allows and keeps. What is not given stays as it is; a limit of null is none."""
 
     max_running: Limit | UnsetType | None = UNSET
@@ -47,7 +47,7 @@ class QueueList(msgspec.Struct, frozen=True):
     items: tuple[QueueView, ...]
 
 
-class DrainAnswer(msgspec.Struct, frozen=True):
+class DrainResponse(msgspec.Struct, frozen=True):
     removed: int
 
 
@@ -67,7 +67,7 @@ class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | UnsetType = UNSET
 
 
-class LimitRequest(Incoming, frozen=True, kw_only=True):
+class LimitRequest(RequestSchema, frozen=True, kw_only=True):
     limit: Limit  # 0 blocks the group, 1 makes it serial
 
 
@@ -80,8 +80,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     completed: int
     quiet: bool  # it was told to take no more jobs
-    started_at: Time
-    seen_at: Time
+    started_at: Timestamp
+    seen_at: Timestamp
     finished_per_minute: dict[str, int] = {}  # jobs that it ended in the last minute, by queue
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from jobyard.api.schemas.jobs import Incoming, Moment, Name, Priority, Seconds, Time
+from jobyard.api.schemas.jobs import AwareDatetime, Name, Priority, RequestSchema, Seconds, Timestamp
 from jobyard.domain.cron import cron
 from jobyard.domain.due import next_instant
 from jobyard.domain.instant import Instant, rfc3339
@@ -24,10 +24,10 @@ Expression: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_EXPRESS
 Zone: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_ATTEMPTS - 1)]
 Timeout: TypeAlias = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
-MadeUp: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
+CatchUpLimit: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 
 
-class ScheduleRequest(Incoming, frozen=True, kw_only=True):
+class ScheduleRequest(RequestSchema, frozen=True, kw_only=True):
     """A job to be inserted at each instant of a cron expression: five fields, or six with the seconds first."""
 
     name: Name
@@ -43,13 +43,13 @@ class ScheduleRequest(Incoming, frozen=True, kw_only=True):
     enabled: bool = True
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.ONCE
-    missed_limit: MadeUp = 10  # for `missed: all`
+    missed_limit: CatchUpLimit = 10  # for `missed: all`
     jitter_seconds: Seconds = 0.0
-    start_at: Moment | None = None
-    end_at: Moment | None = None
+    start_at: AwareDatetime | None = None
+    end_at: AwareDatetime | None = None
 
 
-class ScheduleChange(Incoming, frozen=True, kw_only=True):
+class ScheduleChange(RequestSchema, frozen=True, kw_only=True):
     """What is not given stays as it is."""
 
     expression: Expression | UnsetType = UNSET
@@ -63,10 +63,10 @@ class ScheduleChange(Incoming, frozen=True, kw_only=True):
     timeout_seconds: Timeout | UnsetType | None = UNSET
     overlap: Overlap | UnsetType = UNSET
     missed: Missed | UnsetType = UNSET
-    missed_limit: MadeUp | UnsetType = UNSET
+    missed_limit: CatchUpLimit | UnsetType = UNSET
     jitter_seconds: Seconds | UnsetType = UNSET
-    start_at: Moment | UnsetType | None = UNSET
-    end_at: Moment | UnsetType | None = UNSET
+    start_at: AwareDatetime | UnsetType | None = UNSET
+    end_at: AwareDatetime | UnsetType | None = UNSET
 
     def given(self) -> dict[str, Any]:
         words = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -90,15 +90,15 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     missed: Missed
     missed_limit: int
     jitter_seconds: float
-    start_at: Time | None
-    end_at: Time | None
+    start_at: Timestamp | None
+    end_at: Timestamp | None
     origin: str  # "managed", or where it is declared: "file", "code:<app>"
     is_declared: bool  # false: its declaration has disappeared; it goes on firing until it is removed
     revision: int
-    created_at: Time
-    changed_at: Time
-    next_at: Time | None  # null: paused, or none any more
-    silent_until: Time | None  # the store's clock was once that far ahead; resuming it lets it go on from now
+    created_at: Timestamp
+    changed_at: Timestamp
+    next_at: Timestamp | None  # null: paused, or none any more
+    silent_until: Timestamp | None  # the store's clock was once that far ahead; resuming it lets it go on from now
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,32 +108,32 @@ class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | UnsetType = UNSET
 
 
-class RunAnswer(msgspec.Struct, frozen=True):
+class RunResponse(msgspec.Struct, frozen=True):
     job_id: str
 
 
-class NextAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class NextTicksResponse(msgspec.Struct, frozen=True, kw_only=True):
     expression: str
     timezone: str
     in_words: str
-    items: tuple[Time, ...]
+    items: tuple[Timestamp, ...]
 
 
-class PastView(msgspec.Struct, frozen=True, kw_only=True):
+class TickView(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one instant, or of `count` missed ones in a row that end with it."""
 
-    at: Time
+    at: Timestamp
     verdict: Verdict
     job_id: str | None  # of a skipped one: the job that was not over
     state: State | None  # that job's; null when there is none, or it is gone
     is_pruned: bool
-    first_at: Time
+    first_at: Timestamp
     count: int
-    decided_at: Time
+    decided_at: Timestamp
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    items: tuple[PastView, ...]
+    items: tuple[TickView, ...]
     next_page_token: str | UnsetType = UNSET
 
 
@@ -157,8 +157,8 @@ def schedule_view(schedule: Schedule, now: Instant, silent_until: Instant | None
     )
 
 
-def past_view(past: Past) -> PastView:
-    return PastView(
+def tick_view(past: Past) -> TickView:
+    return TickView(
         at=rfc3339(past.at),
         verdict=past.verdict,
         job_id=past.job_id,
@@ -170,10 +170,10 @@ def past_view(past: Past) -> PastView:
     )
 
 
-def next_answer(expression: str, timezone: str, instants: Iterable[Instant]) -> NextAnswer:
+def next_ticks_response(expression: str, timezone: str, instants: Iterable[Instant]) -> NextTicksResponse:
     words = cron(expression, timezone).in_words()
     found = tuple(rfc3339(each) for each in instants)
-    return NextAnswer(expression=expression, timezone=timezone, in_words=words, items=found)
+    return NextTicksResponse(expression=expression, timezone=timezone, in_words=words, items=found)
 
 
 def _time(instant: Instant | None) -> str | None:

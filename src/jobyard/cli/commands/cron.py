@@ -8,7 +8,7 @@ from itertools import islice
 
 import click
 
-from jobyard.api.schemas.schedules import MAX_NEXT, NextAnswer, PastView, next_answer
+from jobyard.api.schemas.schedules import MAX_NEXT, NextTicksResponse, TickView, next_ticks_response
 from jobyard.cli.cron_desk import schedules
 from jobyard.cli.render.output import print_table
 from jobyard.cli.render.schedule import history_row, instant_line, row, show_schedule
@@ -98,7 +98,7 @@ async def next_instants(session: Session, what: str, timezone: str | None, count
     if is_expression(what):
         now = round(time.time() * 1000)
         after = Cron(what, timezone or "UTC").after(now)
-        _print_next(session, next_answer(what, timezone or "UTC", islice(after, count)), now)
+        _print_next(session, next_ticks_response(what, timezone or "UTC", islice(after, count)), now)
         return
     if timezone is not None:
         raise click.UsageError(f"{what} is the name of a schedule, which has a time zone of its own: leave --tz out.")
@@ -106,7 +106,7 @@ async def next_instants(session: Session, what: str, timezone: str | None, count
         _print_next(session, await desk.next(what, count), await desk.now())
 
 
-def _print_next(session: Session, found: NextAnswer, now: Instant) -> None:
+def _print_next(session: Session, found: NextTicksResponse, now: Instant) -> None:
     if session.as_json:
         session.print_json(found)
         return
@@ -117,7 +117,7 @@ def _print_next(session: Session, found: NextAnswer, now: Instant) -> None:
         session.note("It is not due again: paused, or past its end.")
 
 
-async def _some(found: AsyncIterator[PastView], most: int) -> AsyncIterator[PastView]:
+async def _some(found: AsyncIterator[TickView], most: int) -> AsyncIterator[TickView]:
     count = 0
     async for each in found:
         yield each

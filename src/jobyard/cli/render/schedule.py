@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from jobyard.api.schemas.schedules import NextAnswer, PastView, ScheduleView
+from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView
 from jobyard.cli.render.output import duration, name, print_markup, state, visible
 from jobyard.domain.cron import zone
 from jobyard.domain.instant import Instant, instant
@@ -71,7 +71,7 @@ def instant_line(at: str, timezone: str, now: Instant) -> str:
     return f"{clock(at, timezone)}  {distance(instant(at), now)}"
 
 
-def history_row(past: PastView) -> tuple[str, ...]:
+def history_row(past: TickView) -> tuple[str, ...]:
     after = (instant(past.decided_at) - instant(past.at)) / 1000
     count = "" if past.count == 1 else f" {past.count} times"
     gone = "[dim]pruned[/]" if past.is_pruned else "-"
@@ -85,7 +85,7 @@ def history_row(past: PastView) -> tuple[str, ...]:
 
 
 def show_schedule(
-    console: Console, schedule: ScheduleView, coming: NextAnswer, past: Sequence[PastView], now: Instant
+    console: Console, schedule: ScheduleView, coming: NextTicksResponse, past: Sequence[TickView], now: Instant
 ) -> None:
     for line in (*_facts(schedule), *_coming(schedule, coming, now), *_past(past)):
         print_markup(console, line)
@@ -117,7 +117,7 @@ def _facts(schedule: ScheduleView) -> Iterator[str]:
         yield f"  → it goes on firing; end it with: jobyard cron remove {visible(escape(schedule.name))}"
 
 
-def _coming(schedule: ScheduleView, coming: NextAnswer, now: Instant) -> Iterator[str]:
+def _coming(schedule: ScheduleView, coming: NextTicksResponse, now: Instant) -> Iterator[str]:
     yield "\n[bold]Next[/]"
     for at in coming.items:
         yield f"  {instant_line(at, schedule.timezone, now)}"
@@ -125,7 +125,7 @@ def _coming(schedule: ScheduleView, coming: NextAnswer, now: Instant) -> Iterato
         yield "  [dim]not due again[/]" if schedule.enabled else "  [dim]paused[/]"
 
 
-def _past(past: Sequence[PastView]) -> Iterator[str]:
+def _past(past: Sequence[TickView]) -> Iterator[str]:
     yield "\n[bold]Last[/]"
     for each in past:
         yield "  " + "  ".join(history_row(each))

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from jobyard.api.schemas.jobs import BulkAnswer, BulkRequest, JobFilter
+from jobyard.api.schemas.jobs import BulkRequest, BulkResponse, JobFilter
+from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import Permission
 from jobyard.domain.job import State
 from jobyard.live_events.poller import jobs_by_id
 from jobyard.operations.commands import CHANGE_AT_ONCE
 from jobyard.ports.admin_store import Action, Changed
-from jobyard.server.authorization import is_confined, narrowed, note, sees
+from jobyard.server.authorization import can_see, is_restricted, visible_filters
 from jobyard.server.pagination import bad_token, position, token
-from jobyard.server.problems import FieldError, HttpError
-from jobyard.server.route import Ask, Routes
-from jobyard.server.visible_jobs import find_within
+from jobyard.server.problems import HttpError
+from jobyard.server.route import RequestContext, Routes
+from jobyard.server.visible_jobs import find_visible
 
 ROUTES = Routes("jobs")
 # The audit log names so many jobs of a change by ids.
@@ -35,26 +36,29 @@ NOTHING = JobFilter()
     Permission.SUBMIT,
     "Change many jobs, by their ids or by the filter of the list; submitters may cancel",
     body=BulkRequest,
-    answer=BulkAnswer,
+    answer=BulkResponse,
 )
-async def change_jobs(ask: Ask) -> BulkAnswer:
-    request: BulkRequest = ask.body
-    if request.action is not Action.CANCEL and not ask.principal.may(Permission.OPERATE):
-        raise HttpError(403, "not_allowed", f"The role {ask.principal.role} does not allow to {request.action} jobs.")
-    return await change_matching(ask, request)
+async def change_jobs(context: RequestContext) -> BulkResponse:
+    request: BulkRequest = context.body
+    if request.action is not Action.CANCEL and not context.principal.may(Permission.OPERATE):
+        raise HttpError(
+            403, "not_allowed", f"The role {context.principal.role} does not allow to {request.action} jobs."
+        )
+    return await change_matching(context, request)
 
 
-async def change_matching(ask: Ask, request: BulkRequest, states: tuple[State, ...] = ()) -> BulkAnswer:
+async def change_matching(
+    context: RequestContext, request: BulkRequest, states: tuple[State, ...] = ()
+) -> BulkResponse:
     """`states`: only jobs in these are touched."""
     require_choice(request)
     if request.ids is None:
-        done = await by_filter(ask, request, request.filter or NOTHING, states)
+        done = await by_filter(context, request, request.filter or NOTHING, states)
     else:
-        done = await by_ids(ask, request, tuple(dict.fromkeys(request.ids)), states)
+        done = await by_ids(context, request, tuple(dict.fromkeys(request.ids)), states)
     if done.changed:
-        ask.door.changed_many()
-    await note(
-        ask,
+        context.dependencies.changed_many()
+    await context.audit(
         f"jobs.{request.action}",
         "",
         changed=done.changed,
@@ -79,30 +83,36 @@ def require_choice(request: BulkRequest) -> None:
         raise HttpError(422, "bad_input", wrong, errors=(FieldError("/filter", wrong),))
 
 
-async def apply(ask: Ask, request: BulkRequest, ids: Sequence[str]) -> Changed:
+async def apply(context: RequestContext, request: BulkRequest, ids: Sequence[str]) -> Changed:
     if not ids:
         return Changed((), ())
     priority = request.priority or 0
-    return await ask.door.operate.many(request.action, ids, reason=request.reason, priority=priority)
+    return await context.dependencies.operate.many(request.action, ids, reason=request.reason, priority=priority)
 
 
-async def by_filter(ask: Ask, request: BulkRequest, asked: JobFilter, states: tuple[State, ...]) -> BulkAnswer:
+async def by_filter(
+    context: RequestContext, request: BulkRequest, asked: JobFilter, states: tuple[State, ...]
+) -> BulkResponse:
     """Page by page, each changed in a short step of its own, until the limit or the time is reached."""
-    within, keep = narrowed(ask.principal, asked, states)
+    within, keep = visible_filters(context.principal, asked, states)
     cursor = position(request.page_token)
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     changed = unchanged = looked_at = 0
     while True:
-        page = await find_within(ask.door.store, within, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor)
-        done = await apply(ask, request, [job.id for job in page.jobs if keep(job)])
+        page = await find_visible(
+            context.dependencies.store, within, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor
+        )
+        done = await apply(context, request, [job.id for job in page.jobs if keep(job)])
         changed, unchanged = changed + len(done.changed), unchanged + len(done.unchanged)
         looked_at += len(page.jobs)
         cursor = page.cursor
         if cursor is None or looked_at >= request.limit or asyncio.get_running_loop().time() > end:
-            return BulkAnswer(changed=changed, unchanged=unchanged, next_page_token=token(cursor))
+            return BulkResponse(changed=changed, unchanged=unchanged, next_page_token=token(cursor))
 
 
-async def by_ids(ask: Ask, request: BulkRequest, ids: tuple[str, ...], states: tuple[State, ...]) -> BulkAnswer:
+async def by_ids(
+    context: RequestContext, request: BulkRequest, ids: tuple[str, ...], states: tuple[State, ...]
+) -> BulkResponse:
     """Whoever named jobs is told what became of each; one that is out of reach is as good as none."""
     first = place = place_in(ids, request.page_token)
     end = asyncio.get_running_loop().time() + BULK_SECONDS
@@ -111,14 +121,14 @@ async def by_ids(ask: Ask, request: BulkRequest, ids: tuple[str, ...], states: t
     unchanged: list[str] = []
     while place < last and asyncio.get_running_loop().time() <= end:
         some = ids[place : min(last, place + IDS_AT_ONCE)]
-        fitting, seen = await in_reach(ask, some, states)
-        done = await apply(ask, request, fitting)
+        fitting, seen = await in_reach(context, some, states)
+        done = await apply(context, request, fitting)
         changed += done.changed
         unchanged += [*done.unchanged, *seen]
         place += len(some)
     known = {*changed, *unchanged}
     missing = tuple(job_id for job_id in ids[first:place] if job_id not in known)
-    return BulkAnswer(
+    return BulkResponse(
         changed=len(changed),
         unchanged=len(unchanged),
         not_found=len(missing),
@@ -129,12 +139,14 @@ async def by_ids(ask: Ask, request: BulkRequest, ids: tuple[str, ...], states: t
     )
 
 
-async def in_reach(ask: Ask, ids: tuple[str, ...], states: tuple[State, ...]) -> tuple[Sequence[str], Sequence[str]]:
-    """Those to be changed, and those that are there in another state; who sees all need not look first."""
-    if not states and not is_confined(ask.principal):
+async def in_reach(
+    context: RequestContext, ids: tuple[str, ...], states: tuple[State, ...]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Those to be changed, and those that are there in another state; who can_see all need not look first."""
+    if not states and not is_restricted(context.principal):
         return ids, ()
-    jobs = await jobs_by_id(ask.door.store, ids)
-    seen = [jobs[job_id] for job_id in ids if job_id in jobs and sees(ask.principal, jobs[job_id])]
+    jobs = await jobs_by_id(context.dependencies.store, ids)
+    seen = [jobs[job_id] for job_id in ids if job_id in jobs and can_see(context.principal, jobs[job_id])]
     fitting = [job.id for job in seen if not states or job.state in states]
     return fitting, [job.id for job in seen if states and job.state not in states]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from jobyard.api.schemas.jobs import BulkAnswer, BulkRequest, JobPage, RedriveRequest
+from jobyard.api.schemas.jobs import BulkRequest, BulkResponse, JobPage, RedriveRequest
 from jobyard.domain.access import Permission
 from jobyard.operations.commands import DEAD
 from jobyard.ports.admin_store import Action
 from jobyard.server.pagination import answer
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.bulk import change_matching
-from jobyard.server.routes.jobs import Paged, job_page
+from jobyard.server.routes.jobs import JobListQuery, job_page
 
 ROUTES = Routes("dead letters")
 
@@ -21,11 +21,11 @@ ROUTES = Routes("dead letters")
     "/v1/dead-letters",
     Permission.READ,
     "List jobs that failed or timed out for good, newest first",
-    query=Paged,
+    query=JobListQuery,
     answer=JobPage,
 )
-async def list_dead_letters(ask: Ask) -> Response:
-    return answer(ask, await job_page(ask, DEAD))
+async def list_dead_letters(context: RequestContext) -> Response:
+    return answer(context, await job_page(context, DEAD))
 
 
 @ROUTES.add(
@@ -34,11 +34,11 @@ async def list_dead_letters(ask: Ask) -> Response:
     Permission.OPERATE,
     "Try dead letters again, by their ids or by a filter",
     body=RedriveRequest,
-    answer=BulkAnswer,
+    answer=BulkResponse,
 )
-async def redrive_dead_letters(ask: Ask) -> BulkAnswer:
-    asked: RedriveRequest = ask.body
+async def redrive_dead_letters(context: RequestContext) -> BulkResponse:
+    asked: RedriveRequest = context.body
     request = BulkRequest(
         action=Action.RETRY, ids=asked.ids, filter=asked.filter, limit=asked.limit, page_token=asked.page_token
     )
-    return await change_matching(ask, request, DEAD)
+    return await change_matching(context, request, DEAD)

@@ -8,7 +8,7 @@ from importlib.resources import files
 import msgspec
 from starlette.responses import Response
 
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("about")
 
@@ -19,20 +19,20 @@ def static(name: str) -> bytes:
 
 
 @ROUTES.add("GET", "/openapi.json", None, "This description, as OpenAPI 3.1", answer=dict)
-async def get_openapi(ask: Ask) -> Response:
-    return Response(msgspec.json.encode(ask.request.app.openapi()), media_type="application/json")
+async def get_openapi(context: RequestContext) -> Response:
+    return Response(msgspec.json.encode(context.request.app.openapi()), media_type="application/json")
 
 
 @ROUTES.add("GET", "/docs", None, "The API as a page, to read and to try", media_type="text/html")
-async def get_docs(ask: Ask) -> Response:
+async def get_docs(context: RequestContext) -> Response:
     return Response(static("docs.html"), media_type="text/html")
 
 
 @ROUTES.add("GET", "/docs/docs.js", None, "The script of that page", media_type="text/javascript")
-async def get_docs_script(ask: Ask) -> Response:
+async def get_docs_script(context: RequestContext) -> Response:
     return Response(static("docs.js"), media_type="text/javascript")
 
 
 @ROUTES.add("GET", "/docs/docs.css", None, "The style of that page", media_type="text/css")
-async def get_docs_style(ask: Ask) -> Response:
+async def get_docs_style(context: RequestContext) -> Response:
     return Response(static("docs.css"), media_type="text/css")

@@ -9,18 +9,18 @@ from typing import Any, Literal, TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from jobyard.api.convert import job_summary, job_view, queue_view, tag_of
-from jobyard.api.schemas.events import SNAPSHOT, CloudEvent, JobSnapshot, Snapshot
-from jobyard.api.schemas.jobs import Incoming, JobFilter, Name
+from jobyard.api.convert import job_summary, job_view, owner_tag, queue_view
+from jobyard.api.schemas.events import SNAPSHOT, CloudEvent, EventsSnapshot, JobSnapshot
+from jobyard.api.schemas.jobs import JobFilter, Name, RequestSchema
 from jobyard.domain.access import Permission
 from jobyard.domain.job import Job
-from jobyard.server.authorization import job_in_reach, narrowed
-from jobyard.server.dependencies import Door
+from jobyard.server.authorization import visible_filters, visible_job
+from jobyard.server.dependencies import Dependencies
 from jobyard.server.http_protocol import ABORT
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 from jobyard.server.streaming.encoding import PING, RETRY, message
-from jobyard.server.streaming.subscriber import Audience, Listener
-from jobyard.server.visible_jobs import find_within
+from jobyard.server.streaming.subscriber import Subscriber, Subscription
+from jobyard.server.visible_jobs import find_visible
 
 ROUTES = Routes("events")
 PING_SECONDS = 15.0
@@ -37,7 +37,7 @@ LAST_EVENT_ID = ("Last-Event-ID", "Sent by browsers when they reconnect; the sna
 Type: TypeAlias = Literal["enqueued", "started", "progress", "completed", "failed", "retrying", "cancelled", "queue"]
 
 
-class JobEventsQuery(Incoming, frozen=True, kw_only=True):
+class JobEventsQuery(RequestSchema, frozen=True, kw_only=True):
     type: tuple[Type, ...] = ()
 
 
@@ -58,32 +58,32 @@ class EventsQuery(JobEventsQuery, frozen=True, kw_only=True):
     headers=(LAST_EVENT_ID,),
     stays_open=True,
 )
-async def all_events(ask: Ask) -> Response:
-    asked: EventsQuery = ask.query
+async def all_events(context: RequestContext) -> Response:
+    asked: EventsQuery = context.query
     if asked.job is not None:
-        ask.path["id"] = asked.job
-        return await stream_of_job(ask)
-    who = ask.principal
-    audience = Audience(
+        context.path["id"] = asked.job
+        return await stream_of_job(context)
+    who = context.principal
+    audience = Subscription(
         queue=asked.queue,
         group=asked.group,
         kind=asked.kind,
         types=frozenset(asked.type),
         queues=frozenset(who.queues),
         groups=frozenset(who.groups),
-        own_tag=tag_of(who) if who.sees_own_jobs_only else None,
+        own_tag=owner_tag(who) if who.sees_own_jobs_only else None,
     )
-    within, keep = narrowed(who, JobFilter(queue=asked.queue, group=asked.group, kind=asked.kind))
+    within, keep = visible_filters(who, JobFilter(queue=asked.queue, group=asked.group, kind=asked.kind))
 
     async def snapshot() -> Any:
-        queues = await ask.door.store.queues()
-        page = await find_within(ask.door.store, within, NEWEST)
-        return Snapshot(
+        queues = await context.dependencies.store.queues()
+        page = await find_visible(context.dependencies.store, within, NEWEST)
+        return EventsSnapshot(
             queues=tuple(queue_view(info) for info in queues if audience.wants_queue(info.name)),
             jobs=tuple(job_summary(job) for job in page.jobs if keep(job)),
         )
 
-    return await EventStream(ask.door, audience, who.id, snapshot).opened()
+    return await EventStream(context.dependencies, audience, who.id, snapshot).opened()
 
 
 @ROUTES.add(
@@ -96,20 +96,20 @@ async def all_events(ask: Ask) -> Response:
     headers=(LAST_EVENT_ID,),
     stays_open=True,
 )
-async def job_events(ask: Ask) -> Response:
-    return await stream_of_job(ask)
+async def job_events(context: RequestContext) -> Response:
+    return await stream_of_job(context)
 
 
-async def stream_of_job(ask: Ask) -> Response:
-    await job_in_reach(ask)  # refused before the stream begins
+async def stream_of_job(context: RequestContext) -> Response:
+    await visible_job(context)  # refused before the stream begins
 
     async def snapshot() -> Any:
-        job = await job_in_reach(ask)
+        job = await visible_job(context)
         stream.watch(job)
         return JobSnapshot(job_view(job))
 
-    audience = Audience(job_id=ask.path["id"], types=frozenset(ask.query.type))
-    stream = EventStream(ask.door, audience, ask.principal.id, snapshot)
+    audience = Subscription(job_id=context.path["id"], types=frozenset(context.query.type))
+    stream = EventStream(context.dependencies, audience, context.principal.id, snapshot)
     return await stream.opened()
 
 
@@ -117,31 +117,35 @@ class EventStream(Response):
     """An answer without end. Whoever does not keep up is cut off, so that nothing is kept for ever."""
 
     def __init__(
-        self, door: Door, audience: Audience, principal_id: str, snapshot: Callable[[], Awaitable[Any]]
+        self,
+        dependencies: Dependencies,
+        audience: Subscription,
+        principal_id: str,
+        snapshot: Callable[[], Awaitable[Any]],
     ) -> None:
         super().__init__()
-        self._door = door
+        self._dependencies = dependencies
         self._snapshot = snapshot
-        self._listener = Listener(audience, principal_id, self._cut_off)
+        self._listener = Subscriber(audience, principal_id, self._cut_off)
         self._watched: str | None = None
         self._first = b""
         self._is_open = False
         self._abort: Callable[[], None] | None = None
 
     def watch(self, job: Job) -> None:
-        self._door.streams.watch(job)
+        self._dependencies.broadcaster.watch(job)
         self._watched = job.id
 
     async def opened(self) -> EventStream:
         """Joined first, so that nothing is missed between the snapshot and what follows."""
-        streams, subject = self._door.streams, self._listener.audience.job_id or ""
-        self._door.open.enter(self._listener.principal_id)
+        streams, subject = self._dependencies.broadcaster, self._listener.audience.job_id or ""
+        self._dependencies.open.enter(self._listener.principal_id)
         self._is_open = True
         try:
             await streams.join(self._listener)
             number = streams.next_id()  # taken now: what comes while the store is read follows with higher ones
             data = await self._snapshot()
-            now = await self._door.store.now()
+            now = await self._dependencies.store.now()
             self._first = RETRY + message(number, streams.source, SNAPSHOT, now, data, subject)
         except BaseException:
             self._close()
@@ -187,8 +191,8 @@ class EventStream(Response):
     def _close(self) -> None:
         if self._is_open:
             self._is_open = False
-            self._door.open.leave(self._listener.principal_id)
-        self._door.streams.leave(self._listener)
+            self._dependencies.open.leave(self._listener.principal_id)
+        self._dependencies.broadcaster.leave(self._listener)
         if self._watched is not None:
-            self._door.streams.unwatch(self._watched)
+            self._dependencies.broadcaster.unwatch(self._watched)
             self._watched = None

@@ -18,6 +18,7 @@ from jobyard.api.schemas.execute import (
     ProgramRequest,
 )
 from jobyard.api.schemas.jobs import JobRequest
+from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import OWNER, Permission, Principal
 from jobyard.domain.job import Job, State
 from jobyard.errors import did_you_mean
@@ -26,11 +27,11 @@ from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.operations.sandboxes import best, why_none
 from jobyard.operations.submit import AnyKind, prepare, store_one
 from jobyard.sandbox.protocol import File, Limits, Tier
-from jobyard.server.authorization import gone, job_in_reach
-from jobyard.server.dispatch import Quick
-from jobyard.server.problems import FieldError, HttpError
-from jobyard.server.route import Ask, Routes
-from jobyard.server.routes.jobs import WaitQuery, end_of, still_let_in
+from jobyard.server.authorization import job_not_found, visible_job
+from jobyard.server.dispatch import RawJsonResponse
+from jobyard.server.problems import HttpError
+from jobyard.server.route import RequestContext, Routes
+from jobyard.server.routes.jobs import WaitQuery, require_valid_token, wait_for_job_end
 from jobyard.server.routes.submit import KEY, REPLAYED, idempotency_key, require_scope
 
 ROUTES = Routes("programs")
@@ -68,12 +69,12 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refusals=(409,),
     names_fields=True,
 )
-async def execute(ask: Ask) -> Response:
-    body: ExecuteRequest = ask.body
+async def execute(context: RequestContext) -> Response:
+    body: ExecuteRequest = context.body
     if body.input and body.input_base64 is not None:
         raise wrong([FieldError("/input_base64", "Give input or input_base64, not both.")])
     stdin = body.input.encode() if body.input_base64 is None else body.input_base64
-    return await hand_in(ask, order_of(body, (stdin,)))
+    return await hand_in(context, order_of(body, (stdin,)))
 
 
 @ROUTES.add(
@@ -90,9 +91,9 @@ async def execute(ask: Ask) -> Response:
     refusals=(409,),
     names_fields=True,
 )
-async def execute_batch(ask: Ask) -> Response:
-    body: ExecuteBatchRequest = ask.body
-    return await hand_in(ask, order_of(body, tuple(text.encode() for text in body.inputs), is_batch=True))
+async def execute_batch(context: RequestContext) -> Response:
+    body: ExecuteBatchRequest = context.body
+    return await hand_in(context, order_of(body, tuple(text.encode() for text in body.inputs), is_batch=True))
 
 
 @ROUTES.add(
@@ -104,16 +105,16 @@ async def execute_batch(ask: Ask) -> Response:
     answer=ExecutionView,
     refusals=(422,),
 )
-async def get_execution(ask: Ask) -> Response:
-    job = await program_in_reach(ask)
-    if ask.query.wait and not job.state.is_final:
-        job = await ended(ask, job.id) or await program_in_reach(ask)
+async def get_execution(context: RequestContext) -> Response:
+    job = await visible_program(context)
+    if context.query.wait and not job.state.is_final:
+        job = await ended(context, job.id) or await visible_program(context)
     return answered(job, 200)
 
 
 @ROUTES.add("GET", "/languages", Permission.READ, "Languages that programs can be run in now", answer=LanguageList)
-async def list_languages(ask: Ask) -> LanguageList:
-    known = await ask.door.sandboxes.known(anew=True)
+async def list_languages(context: RequestContext) -> LanguageList:
+    known = await context.dependencies.sandboxes.known(anew=True)
     items = tuple(
         LanguageView(name=name, version=language.version, compiled=language.compiled, tier=tier)
         for name, (language, tier) in best(known).items()
@@ -148,43 +149,43 @@ def limits_of(asked: LimitsRequest) -> Limits:
     return Limits(**{name: getattr(asked, name) for name in Limits.__struct_fields__})
 
 
-async def hand_in(ask: Ask, order: Program) -> Response:
-    bad = [field_error(each, order) for each in violations(order, ask.door.bounds)]
+async def hand_in(context: RequestContext, order: Program) -> Response:
+    bad = [field_error(each, order) for each in violations(order, context.dependencies.bounds)]
     if bad:
         raise wrong(bad)
-    await require_language(ask, order)
+    await require_language(context, order)
     request = JobRequest(
         kind=KIND,
         queue=QUEUE,
-        group=group_of(ask.principal),
+        group=group_of(context.principal),
         payload={"language": order.language},
         private_payload=order,
         max_attempts=MAX_ATTEMPTS,
         timeout_seconds=order.timeout_seconds,
     )
-    prepared = prepare(_make, ask.principal, request, idempotency_key(ask))
-    require_scope(ask.principal, prepared)
-    stored = await store_one(ask.door.store, prepared)
+    prepared = prepare(_make, context.principal, request, idempotency_key(context))
+    require_scope(context.principal, prepared)
+    stored = await store_one(context.dependencies.store, prepared)
     job_id = stored.inserted.id
     if stored.inserted.created:
-        ask.door.enqueued(prepared.job)
-    job = await ended(ask, job_id) if ask.query.wait else None
-    if job is None and (ask.query.wait or stored.is_replay):
-        job = await ask.door.store.get(job_id)
+        context.dependencies.enqueued(prepared.job)
+    job = await ended(context, job_id) if context.query.wait else None
+    if job is None and (context.query.wait or stored.is_replay):
+        job = await context.dependencies.store.get(job_id)
     where = (b"location", f"/jobs/{job_id}".encode())
     headers = (where, REPLAYED) if stored.is_replay else (where,)
     if job is None:
-        return Quick(_encode(_Answer(job_id=job_id, status=State.PENDING)), 202, *headers)
+        return RawJsonResponse(_encode(_Answer(job_id=job_id, status=State.PENDING)), 202, *headers)
     return answered(job, 200 if job.state.is_final else 202, *headers)
 
 
-async def ended(ask: Ask, job_id: str) -> Job | None:
-    ask.door.open.enter(ask.principal.id)
+async def ended(context: RequestContext, job_id: str) -> Job | None:
+    context.dependencies.open.enter(context.principal.id)
     try:
-        job = await end_of(ask, job_id)
+        job = await wait_for_job_end(context, job_id)
     finally:
-        ask.door.open.leave(ask.principal.id)
-    await still_let_in(ask)
+        context.dependencies.open.leave(context.principal.id)
+    await require_valid_token(context)
     return job
 
 
@@ -195,14 +196,14 @@ def group_of(principal: Principal) -> str:
     return ANONYMOUS if principal.id == OWNER.id else principal.id
 
 
-async def require_language(ask: Ask, order: Program) -> None:
+async def require_language(context: RequestContext, order: Program) -> None:
     """That some live worker can run it, with what comes with it."""
-    tier = await ask.door.sandboxes.tier_of(order.language)
+    tier = await context.dependencies.sandboxes.tier_of(order.language)
     if tier is Tier.C and (order.files or order.collect):
         raise wrong([FieldError("/files" if order.files else "/collect", NO_FOLDER)])
     if tier is not None:
         return
-    known = await ask.door.sandboxes.known()
+    known = await context.dependencies.sandboxes.known()
     names = best(known)
     if not names:
         raise HttpError(503, "sandbox_unavailable", why_none(known), headers={"Retry-After": "5"})
@@ -234,17 +235,21 @@ def fields(wrong: BoundsViolation, order: Program) -> Iterator[str]:
 # On the way out
 
 
-async def program_in_reach(ask: Ask) -> Job:
-    ask.path["id"] = ask.path["job_id"]
-    job = await job_in_reach(ask)
+async def visible_program(context: RequestContext) -> Job:
+    context.path["id"] = context.path["job_id"]
+    job = await visible_job(context)
     if job.kind != KIND:
-        raise gone(job.id)
+        raise job_not_found(job.id)
     return job
 
 
 def answered(job: Job, status: int, *headers: tuple[bytes, bytes]) -> Response:
     body = _encode(answer_of(job))
-    return Quick(body, status, *headers) if job.state.is_final else Quick(body, status, *headers, AGAIN)
+    return (
+        RawJsonResponse(body, status, *headers)
+        if job.state.is_final
+        else RawJsonResponse(body, status, *headers, AGAIN)
+    )
 
 
 def answer_of(job: Job) -> _Answer:

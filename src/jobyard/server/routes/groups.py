@@ -9,9 +9,9 @@ from jobyard.api.convert import group_view
 from jobyard.api.schemas.queues import GroupPage, LimitRequest
 from jobyard.domain.access import Permission
 from jobyard.ports.admin_store import GroupInfo
-from jobyard.server.authorization import group_in_reach, note, queue_in_reach
+from jobyard.server.authorization import visible_group, visible_queue
 from jobyard.server.pagination import PageSize, PageToken, answer, position, token
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("groups")
 # Whoever has some groups only: so many are looked through for theirs.
@@ -31,23 +31,23 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     query=GroupQuery,
     answer=GroupPage,
 )
-async def list_groups(ask: Ask) -> Response:
-    queue, size = (await queue_in_reach(ask)).name, ask.query.page_size
-    after = position(ask.query.page_token)
-    if ask.principal.groups:
-        found = await own_groups(ask, queue, size, after)
+async def list_groups(context: RequestContext) -> Response:
+    queue, size = (await visible_queue(context)).name, context.query.page_size
+    after = position(context.query.page_token)
+    if context.principal.groups:
+        found = await own_groups(context, queue, size, after)
     else:
-        found = await ask.door.store.groups(queue, size, after)
+        found = await context.dependencies.store.groups(queue, size, after)
     following = (found[-1].name or "") if len(found) == size else None
-    return answer(ask, GroupPage(items=tuple(map(group_view, found)), next_page_token=token(following)))
+    return answer(context, GroupPage(items=tuple(map(group_view, found)), next_page_token=token(following)))
 
 
-async def own_groups(ask: Ask, queue: str, size: int, after: str | None) -> list[GroupInfo]:
+async def own_groups(context: RequestContext, queue: str, size: int, after: str | None) -> list[GroupInfo]:
     """Those of the token, whatever others there are: not even a page token may tell their names."""
-    own = sorted(name for name in ask.principal.groups if after is None or name > after)
+    own = sorted(name for name in context.principal.groups if after is None or name > after)
     found: list[GroupInfo] = []
     for _ in range(LOOKS if own else 0):
-        page = await ask.door.store.groups(queue, AT_ONCE, after)
+        page = await context.dependencies.store.groups(queue, AT_ONCE, after)
         found += [info for info in page if info.name in own]
         after = page[-1].name or "" if page else ""
         if len(page) < AT_ONCE or len(found) >= size or after >= own[-1]:
@@ -63,10 +63,10 @@ async def own_groups(ask: Ask, queue: str, size: int, after: str | None) -> list
     status=204,
     body=LimitRequest,
 )
-async def set_group_limit(ask: Ask) -> None:
-    queue, group = await group_in_reach(ask)
-    await ask.door.operate.set_limit(queue, group, ask.body.limit)
-    await note(ask, "group.limit", f"{queue}/{group}", limit=ask.body.limit)
+async def set_group_limit(context: RequestContext) -> None:
+    queue, group = await visible_group(context)
+    await context.dependencies.operate.set_limit(queue, group, context.body.limit)
+    await context.audit("group.limit", f"{queue}/{group}", limit=context.body.limit)
 
 
 @ROUTES.add(
@@ -76,16 +76,16 @@ async def set_group_limit(ask: Ask) -> None:
     "Take a group's own limit away",
     status=204,
 )
-async def remove_group_limit(ask: Ask) -> None:
-    queue, group = await group_in_reach(ask)
-    await ask.door.operate.remove_limit(queue, group)
-    await note(ask, "group.unlimit", f"{queue}/{group}")
+async def remove_group_limit(context: RequestContext) -> None:
+    queue, group = await visible_group(context)
+    await context.dependencies.operate.remove_limit(queue, group)
+    await context.audit("group.unlimit", f"{queue}/{group}")
 
 
-async def pause(ask: Ask, *, paused: bool) -> None:
-    queue, group = await group_in_reach(ask)
-    await ask.door.operate.pause(queue, group, paused=paused)
-    await note(ask, "group.pause" if paused else "group.resume", f"{queue}/{group}")
+async def pause(context: RequestContext, *, paused: bool) -> None:
+    queue, group = await visible_group(context)
+    await context.dependencies.operate.pause(queue, group, paused=paused)
+    await context.audit("group.pause" if paused else "group.resume", f"{queue}/{group}")
 
 
 @ROUTES.add(
@@ -95,8 +95,8 @@ async def pause(ask: Ask, *, paused: bool) -> None:
     "Start no more jobs of the group",
     status=204,
 )
-async def pause_group(ask: Ask) -> None:
-    await pause(ask, paused=True)
+async def pause_group(context: RequestContext) -> None:
+    await pause(context, paused=True)
 
 
 @ROUTES.add(
@@ -106,5 +106,5 @@ async def pause_group(ask: Ask) -> None:
     "Start jobs of the group again",
     status=204,
 )
-async def resume_group(ask: Ask) -> None:
-    await pause(ask, paused=False)
+async def resume_group(context: RequestContext) -> None:
+    await pause(context, paused=False)

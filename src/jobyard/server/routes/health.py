@@ -15,26 +15,26 @@ from starlette.responses import Response
 from starlette.routing import Route as PlainRoute
 
 from jobyard.api.schemas.events import HealthView
-from jobyard.api.schemas.jobs import Incoming
+from jobyard.api.schemas.jobs import RequestSchema
 from jobyard.errors import JobyardError
 from jobyard.operations.health import Health
-from jobyard.server.http_protocol import WireLimits
-from jobyard.server.middleware import Guard
+from jobyard.server.http_protocol import ConnectionLimits
+from jobyard.server.middleware import SecurityMiddleware
 from jobyard.server.problems import from_error
-from jobyard.server.prometheus import Scrape
+from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.rate_limit import uvicorn_options
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("health")
 NOT_READY = ((503, "It cannot work now; `reason` says why."),)
 
 
 @ROUTES.add("GET", "/livez", None, "Whether the process turns", answer=HealthView)
-async def livez(ask: Ask) -> Response:
-    return rendered(ask.door.health.live())
+async def livez(context: RequestContext) -> Response:
+    return rendered(context.dependencies.health.live())
 
 
-class ReadyQuery(Incoming, frozen=True):
+class ReadyQuery(RequestSchema, frozen=True):
     verbose: str | None = None  # given, with whatever value: tell each check
 
 
@@ -48,13 +48,13 @@ class ReadyQuery(Incoming, frozen=True):
     also=NOT_READY,
     refusals=(422,),
 )
-async def readyz(ask: Ask) -> Response:
-    return rendered(brief(await ask.door.health.ready(), verbose=ask.query.verbose is not None))
+async def readyz(context: RequestContext) -> Response:
+    return rendered(brief(await context.dependencies.health.ready(), verbose=context.query.verbose is not None))
 
 
 @ROUTES.add("GET", "/health", None, "Both, with every check, for people", answer=HealthView, also=NOT_READY)
-async def health(ask: Ask) -> Response:
-    return rendered(await ask.door.health.ready())
+async def health(context: RequestContext) -> Response:
+    return rendered(await context.dependencies.health.ready())
 
 
 def brief(view: HealthView, *, verbose: bool) -> HealthView:
@@ -66,8 +66,8 @@ def rendered(view: HealthView) -> Response:
     return Response(text, 200 if view.status == "ok" else 503, media_type="application/json")
 
 
-def health_app(health: Health, scrape: Scrape) -> Starlette:
-    """For a worker that serves nothing else. It has no gate: bind it where only your own machines reach it."""
+def health_app(health: Health, scrape: MetricsExporter) -> Starlette:
+    """For a worker that serves nothing else. It has no authenticator: bind it where only your own machines reach it."""
 
     async def live(request: Request) -> Response:
         return rendered(health.live())
@@ -88,7 +88,7 @@ def health_app(health: Health, scrape: Scrape) -> Starlette:
     return Starlette(routes=[PlainRoute(path, page) for path, page in pages.items()])
 
 
-class QuietServer(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """Leaves the signals to the worker that it serves beside: it ends when that says so."""
 
     @contextmanager
@@ -97,12 +97,12 @@ class QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving_health(health: Health, scrape: Scrape, host: str, port: int) -> AsyncIterator[int]:
+async def serving_health(health: Health, scrape: MetricsExporter, host: str, port: int) -> AsyncIterator[int]:
     """Beside a worker, in its own event loop: one that is blocked does not answer. Answers the port."""
-    options = uvicorn_options(WireLimits(max_connections=100))
-    config = uvicorn.Config(Guard(health_app(health, scrape)), lifespan="off", **options)
+    options = uvicorn_options(ConnectionLimits(max_connections=100))
+    config = uvicorn.Config(SecurityMiddleware(health_app(health, scrape)), lifespan="off", **options)
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    server = QuietServer(config)
+    server = UvicornServer(config)
     task = asyncio.ensure_future(server.serve([listener]))
     try:
         yield listener.getsockname()[1]

@@ -7,28 +7,28 @@ from jobyard.api.schemas.jobs import (
     JobView,
     PriorityRequest,
     ReasonRequest,
-    SignalAnswer,
     SignalRequest,
+    SignalResponse,
 )
 from jobyard.domain.access import Permission
 from jobyard.executors.python.payload import to_json
 from jobyard.ports.admin_store import Action
-from jobyard.server.authorization import note, require_job
-from jobyard.server.route import Ask, Routes
+from jobyard.server.authorization import require_job
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("jobs")
 # What whoever listens is told of a job that waits.
 TOLD = (Action.CANCEL, Action.RETRY)
 
 
-async def change(ask: Ask, action: Action, *, reason: str = "", priority: int = 0) -> JobView:
+async def change(context: RequestContext, action: Action, *, reason: str = "", priority: int = 0) -> JobView:
     """Change one job and show it as it is then."""
-    job_id = await require_job(ask)
-    await ask.door.operate.one(action, job_id, reason=reason, priority=priority)
-    await note(ask, f"job.{action}", job_id, reason=reason, priority=priority or None)
-    job = await ask.door.read.job(job_id)
+    job_id = await require_job(context)
+    await context.dependencies.operate.one(action, job_id, reason=reason, priority=priority)
+    await context.audit(f"job.{action}", job_id, reason=reason, priority=priority or None)
+    job = await context.dependencies.read.job(job_id)
     if action in TOLD:
-        ask.door.changed(job)
+        context.dependencies.changed(job)
     return job_view(job)
 
 
@@ -40,20 +40,20 @@ async def change(ask: Ask, action: Action, *, reason: str = "", priority: int = 
     body=ReasonRequest,
     answer=JobView,
 )
-async def cancel_job(ask: Ask) -> JobView:
-    return await change(ask, Action.CANCEL, reason=ask.body.reason)
+async def cancel_job(context: RequestContext) -> JobView:
+    return await change(context, Action.CANCEL, reason=context.body.reason)
 
 
 @ROUTES.add(
     "POST", "/v1/jobs/{id}/retry", Permission.OPERATE, "Try a failed or cancelled job again, now", answer=JobView
 )
-async def retry_job(ask: Ask) -> JobView:
-    return await change(ask, Action.RETRY)
+async def retry_job(context: RequestContext) -> JobView:
+    return await change(context, Action.RETRY)
 
 
 @ROUTES.add("POST", "/v1/jobs/{id}/run-now", Permission.OPERATE, "Make a delayed job due now", answer=JobView)
-async def run_job_now(ask: Ask) -> JobView:
-    return await change(ask, Action.RUN_NOW)
+async def run_job_now(context: RequestContext) -> JobView:
+    return await change(context, Action.RUN_NOW)
 
 
 @ROUTES.add(
@@ -64,8 +64,8 @@ async def run_job_now(ask: Ask) -> JobView:
     body=PriorityRequest,
     answer=JobView,
 )
-async def prioritise_job(ask: Ask) -> JobView:
-    return await change(ask, Action.PRIORITISE, priority=ask.body.priority)
+async def prioritise_job(context: RequestContext) -> JobView:
+    return await change(context, Action.PRIORITISE, priority=context.body.priority)
 
 
 @ROUTES.add(
@@ -74,18 +74,18 @@ async def prioritise_job(ask: Ask) -> JobView:
     Permission.OPERATE,
     "Wake a job that is parked on this signal, or remember it for when it parks",
     body=SignalRequest,
-    answer=SignalAnswer,
+    answer=SignalResponse,
 )
-async def signal_job(ask: Ask) -> SignalAnswer:
-    job_id = await require_job(ask)
-    data = to_json(ask.body.data, "signal data", ask.door.settings.max_body_bytes)
-    woke = await ask.door.store.signal(job_id, ask.body.name, data)
-    await note(ask, "job.signal", job_id, signal=ask.body.name)
-    return SignalAnswer(woke)
+async def signal_job(context: RequestContext) -> SignalResponse:
+    job_id = await require_job(context)
+    data = to_json(context.body.data, "signal data", context.dependencies.settings.max_body_bytes)
+    woke = await context.dependencies.store.signal(job_id, context.body.name, data)
+    await context.audit("job.signal", job_id, signal=context.body.name)
+    return SignalResponse(woke)
 
 
 @ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, "Remove a job that does not run", status=204)
-async def delete_job(ask: Ask) -> None:
-    job_id = await require_job(ask)
-    await ask.door.operate.one(Action.DELETE, job_id)
-    await note(ask, "job.delete", job_id)
+async def delete_job(context: RequestContext) -> None:
+    job_id = await require_job(context)
+    await context.dependencies.operate.one(Action.DELETE, job_id)
+    await context.audit("job.delete", job_id)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from jobyard.api.schemas.jobs import KindList
 from jobyard.domain.access import Permission
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("kinds")
 
 
 @ROUTES.add("GET", "/v1/kinds", Permission.READ, "Kinds of job that can be handed in", answer=KindList)
-async def list_kinds(ask: Ask) -> KindList:
-    known = ask.door.submit.kinds()
+async def list_kinds(context: RequestContext) -> KindList:
+    known = context.dependencies.submit.kinds()
     return KindList(items=known or (), any_kind=known is None)

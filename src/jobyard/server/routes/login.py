@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from jobyard.operations.sessions import csrf_token, csrf_token_fits
 from jobyard.server.auth import (
-    TokenGate,
+    TokenAuthenticator,
     address_of,
     cookie_name,
     require_own_page,
@@ -19,7 +19,7 @@ from jobyard.server.auth import (
 from jobyard.server.parsing import read_body
 from jobyard.server.problems import HttpError
 from jobyard.server.rate_limit import too_many
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("browser")
 
@@ -74,10 +74,14 @@ input:focus-visible, button:focus-visible { outline: 3px solid Highlight; outlin
 
 
 @ROUTES.add("GET", "/login", None, "The login page for browsers.", media_type="text/html", refusals=(503,))
-async def login_page(ask: Ask) -> Response:
-    session = session_of(ask.request)
-    gate = ask.door.gate
-    principal = await gate.sessions.find(session) if session and isinstance(gate, TokenGate) else None
+async def login_page(context: RequestContext) -> Response:
+    session = session_of(context.request)
+    authenticator = context.dependencies.authenticator
+    principal = (
+        await authenticator.sessions.find(session)
+        if session and isinstance(authenticator, TokenAuthenticator)
+        else None
+    )
     if session is None or principal is None:
         return form()
     content = WELCOME.format(name=escape(principal.name), role=principal.role, csrf=csrf_token(session))
@@ -85,7 +89,7 @@ async def login_page(ask: Ask) -> Response:
 
 
 @ROUTES.add("GET", "/login.css", None, "The style of the login page.", media_type="text/css")
-async def login_style(ask: Ask) -> Response:
+async def login_style(context: RequestContext) -> Response:
     return Response(STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
 
@@ -100,25 +104,25 @@ async def login_style(ask: Ask) -> Response:
     refusals=(400, 403, 413, 415, 429, 503),
     form=("token",),
 )
-async def login(ask: Ask) -> Response:
-    request, gate = ask.request, ask.door.gate
+async def login(context: RequestContext) -> Response:
+    request, authenticator = context.request, context.dependencies.authenticator
     require_own_page(request)
-    if not isinstance(gate, TokenGate):
+    if not isinstance(authenticator, TokenAuthenticator):
         return RedirectResponse(HOME, 303)
-    principal = await gate.tokens.authenticate((await field_of(request, "token")).strip())
+    principal = await authenticator.tokens.authenticate((await field_of(request, "token")).strip())
     if principal is None:
         # Whoever holds a good token is let in whatever others at this address do: it may be a proxy's.
-        seconds = gate.failures.take(address_of(request))
+        seconds = authenticator.failures.take(address_of(request))
         if seconds > 0:
             raise too_many(seconds, "Too many wrong logins came from this address.")
         return form("This token is not known here, or no longer.", 401)
-    session = await gate.sessions.open(principal)
-    await ask.door.audit.record(principal, "session.open")
+    session = await authenticator.sessions.open(principal)
+    await context.dependencies.audit.record(principal, "session.open")
     answer = RedirectResponse(HOME, 303)
     answer.set_cookie(
         cookie_name(request),
         session,
-        max_age=int(gate.sessions.seconds),
+        max_age=int(authenticator.sessions.seconds),
         path="/",
         httponly=True,
         samesite="strict",
@@ -137,20 +141,20 @@ async def login(ask: Ask) -> Response:
     refusals=(400, 403, 413, 415, 503),
     form=("csrf_token",),
 )
-async def logout(ask: Ask) -> Response:
-    request, gate = ask.request, ask.door.gate
+async def logout(context: RequestContext) -> Response:
+    request, authenticator = context.request, context.dependencies.authenticator
     session = session_of(request)
     answer = RedirectResponse("/login", 303)
-    if session is None or not isinstance(gate, TokenGate):
+    if session is None or not isinstance(authenticator, TokenAuthenticator):
         return answer
     require_own_page(request)
     given = request.headers.get("x-csrf-token") or await field_of(request, "csrf_token")
     if not csrf_token_fits(session, given):
         raise HttpError(403, "csrf", "The logout needs the session's X-CSRF-Token, or csrf_token in the form.")
-    principal = await gate.sessions.find(session)
-    await gate.sessions.close(session)
+    principal = await authenticator.sessions.find(session)
+    await authenticator.sessions.close(session)
     if principal is not None:
-        await ask.door.audit.record(principal, "session.close")
+        await context.dependencies.audit.record(principal, "session.close")
     answer.delete_cookie(cookie_name(request), "/", secure=request.url.scheme == "https", httponly=True)
     return answer
 

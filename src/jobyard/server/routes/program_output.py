@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobyard.api.schemas.execute import ExecutionView
-from jobyard.api.schemas.jobs import Incoming
+from jobyard.api.schemas.jobs import RequestSchema
 from jobyard.domain.access import Permission
 from jobyard.domain.job import Job, State
 from jobyard.errors import JobyardError
@@ -29,9 +29,9 @@ from jobyard.executors.sandbox.live_output import (
 )
 from jobyard.ports.admin_store import Action
 from jobyard.server.problems import HttpError
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.events import HEADERS, PING_SECONDS, SEND_SECONDS
-from jobyard.server.routes.execute import answer_of, program_in_reach
+from jobyard.server.routes.execute import answer_of, visible_program
 from jobyard.server.streaming.broadcaster import LOOK_AROUND_SECONDS
 from jobyard.server.streaming.encoding import PING
 
@@ -44,7 +44,7 @@ STREAMS = {1: "stdout", 2: "stderr"}
 _encode = msgspec.json.Encoder().encode
 
 
-class FollowQuery(Incoming, frozen=True, kw_only=True):
+class FollowQuery(RequestSchema, frozen=True, kw_only=True):
     cancel_on_leave: bool = False
 
 
@@ -58,11 +58,11 @@ class FollowQuery(Incoming, frozen=True, kw_only=True):
     stays_open=True,
     refusals=(422,),
 )
-async def follow_output(ask: Ask) -> Response:
-    job = await program_in_reach(ask)
-    if ask.query.cancel_on_leave and not ask.principal.may(Permission.SUBMIT):
-        raise HttpError(403, "not_allowed", f"The role {ask.principal.role} does not allow cancel_on_leave.")
-    return await OutputStream(ask, job.id).opened()
+async def follow_output(context: RequestContext) -> Response:
+    job = await visible_program(context)
+    if context.query.cancel_on_leave and not context.principal.may(Permission.SUBMIT):
+        raise HttpError(403, "not_allowed", f"The role {context.principal.role} does not allow cancel_on_leave.")
+    return await OutputStream(context, job.id).opened()
 
 
 def event(name: str, data: Any) -> bytes:
@@ -132,11 +132,11 @@ def exact(run: dict[str, Any], name: str) -> bytes:
 
 
 class OutputStream(Response):
-    def __init__(self, ask: Ask, job_id: str) -> None:
+    def __init__(self, context: RequestContext, job_id: str) -> None:
         super().__init__()
-        self._door = ask.door
-        self._principal_id = ask.principal.id
-        self._cancels = ask.query.cancel_on_leave
+        self._dependencies = context.dependencies
+        self._principal_id = context.principal.id
+        self._cancels = context.query.cancel_on_leave
         self._job_id = job_id
         self._after = self._prefix = f"{job_id}."
         self._texts = Texts()
@@ -146,11 +146,11 @@ class OutputStream(Response):
         self._sent_at = 0.0
 
     async def opened(self) -> OutputStream:
-        self._door.open.enter(self._principal_id)
+        self._dependencies.open.enter(self._principal_id)
         try:
             await self._say_that_somebody_follows()
         except BaseException:
-            self._door.open.leave(self._principal_id)
+            self._dependencies.open.leave(self._principal_id)
             raise
         return self
 
@@ -165,15 +165,15 @@ class OutputStream(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
-            self._door.open.leave(self._principal_id)
+            self._dependencies.open.leave(self._principal_id)
             with contextlib.suppress(JobyardError):
                 if has_left and self._cancels:
-                    await self._door.operate.one(Action.CANCEL, self._job_id, reason=LEFT)
+                    await self._dependencies.operate.one(Action.CANCEL, self._job_id, reason=LEFT)
 
     async def _flow(self, send: Send, gone: asyncio.Future[None]) -> bool:
         """Until the program has ended, or the server does; False when the reader left before that."""
         ending: asyncio.Future[Job | None] = self._until_ended()
-        draining = asyncio.ensure_future(self._door.draining.wait())
+        draining = asyncio.ensure_future(self._dependencies.draining.wait())
         try:
             while not draining.done() and await self._is_let_in():
                 done: list[asyncio.Future[Any]] = [gone, ending, draining]
@@ -194,12 +194,12 @@ class OutputStream(Response):
         return True
 
     def _until_ended(self) -> asyncio.Future[Job | None]:
-        return asyncio.ensure_future(self._door.store.wait_for_end(self._job_id, FOLLOWER_SECONDS))
+        return asyncio.ensure_future(self._dependencies.store.wait_for_end(self._job_id, FOLLOWER_SECONDS))
 
     async def _news(self) -> bytes:
         await self._say_that_somebody_follows()
         parts: list[bytes] = []
-        for record in await self._door.store.fetch_all(OUTPUT, PAGE, self._after):
+        for record in await self._dependencies.store.fetch_all(OUTPUT, PAGE, self._after):
             if not record.key.startswith(self._prefix):
                 break
             self._after, told = record.key, unpack(record.data)
@@ -231,11 +231,11 @@ class OutputStream(Response):
         now = asyncio.get_running_loop().time()
         if not self._said_at or now - self._said_at >= FOLLOWER_SECONDS / 3:
             self._said_at = now
-            await self._door.store.put(FOLLOWERS, self._job_id, b"{}", expire_seconds=FOLLOWER_SECONDS)
+            await self._dependencies.store.put(FOLLOWERS, self._job_id, b"{}", expire_seconds=FOLLOWER_SECONDS)
 
     async def _is_let_in(self) -> bool:
         """A token may have been revoked meanwhile."""
-        holds, now = getattr(self._door.gate, "holds", None), asyncio.get_running_loop().time()
+        holds, now = getattr(self._dependencies.authenticator, "holds", None), asyncio.get_running_loop().time()
         if holds is None or now - self._asked_at < LOOK_AROUND_SECONDS:
             return True
         self._asked_at = now

@@ -6,13 +6,13 @@ import msgspec
 from msgspec import UNSET
 
 from jobyard.api.convert import queue_view
-from jobyard.api.schemas.queues import DrainAnswer, QueueList, QueueView, SettingsRequest
+from jobyard.api.schemas.queues import DrainResponse, QueueList, QueueView, SettingsRequest
 from jobyard.domain.access import Permission
 from jobyard.domain.job import QueueSettings
 from jobyard.operations import job_options as options
-from jobyard.server.authorization import not_the_whole, note, queue_in_reach
+from jobyard.server.authorization import visible_queue, whole_queue_forbidden
 from jobyard.server.problems import HttpError
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("queues")
 # What is kept of finished jobs is for administrators: others could make evidence go away.
@@ -20,15 +20,15 @@ RETENTION = ("keep_completed", "keep_failed", "keep_seconds")
 
 
 @ROUTES.add("GET", "/v1/queues", Permission.WATCH, "All queues with their counts", answer=QueueList)
-async def list_queues(ask: Ask) -> QueueList:
-    own, workers = ask.principal.queues, await ask.door.store.workers()
-    infos = await ask.door.store.queues()
+async def list_queues(context: RequestContext) -> QueueList:
+    own, workers = context.principal.queues, await context.dependencies.store.workers()
+    infos = await context.dependencies.store.queues()
     return QueueList(tuple(queue_view(info, workers) for info in infos if not own or info.name in own))
 
 
 @ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, "One queue", answer=QueueView)
-async def get_queue(ask: Ask) -> QueueView:
-    return queue_view(await queue_in_reach(ask), await ask.door.store.workers())
+async def get_queue(context: RequestContext) -> QueueView:
+    return queue_view(await visible_queue(context), await context.dependencies.store.workers())
 
 
 @ROUTES.add(
@@ -39,22 +39,22 @@ async def get_queue(ask: Ask) -> QueueView:
     body=SettingsRequest,
     answer=QueueView,
 )
-async def change_queue(ask: Ask) -> QueueView:
-    name = options.name("queue", ask.path["queue"])
+async def change_queue(context: RequestContext) -> QueueView:
+    name = options.name("queue", context.path["queue"])
     try:
-        present = (await queue_in_reach(ask, whole=True)).settings
+        present = (await visible_queue(context, whole=True)).settings
     except HttpError as error:
-        if error.status != 404 or (ask.principal.queues and name not in ask.principal.queues):
+        if error.status != 404 or (context.principal.queues and name not in context.principal.queues):
             raise
-        if ask.principal.groups:
-            raise not_the_whole() from None
+        if context.principal.groups:
+            raise whole_queue_forbidden() from None
         present = QueueSettings()
-    settings = merged(ask.body, present)
-    if not ask.principal.may(Permission.ADMINISTER) and retention(settings) != retention(present):
-        raise HttpError(403, "not_allowed", f"The role {ask.principal.role} may not change what a queue keeps.")
-    await ask.door.operate.configure(name, settings)
-    await note(ask, "queue.configure", name, **msgspec.to_builtins(settings))
-    return queue_view(await queue_in_reach(ask))
+    settings = merged(context.body, present)
+    if not context.principal.may(Permission.ADMINISTER) and retention(settings) != retention(present):
+        raise HttpError(403, "not_allowed", f"The role {context.principal.role} may not change what a queue keeps.")
+    await context.dependencies.operate.configure(name, settings)
+    await context.audit("queue.configure", name, **msgspec.to_builtins(settings))
+    return queue_view(await visible_queue(context))
 
 
 def merged(request: SettingsRequest, present: QueueSettings) -> QueueSettings:
@@ -67,21 +67,21 @@ def retention(settings: QueueSettings) -> tuple[float, ...]:
     return tuple(getattr(settings, name) for name in RETENTION)
 
 
-async def pause(ask: Ask, *, paused: bool) -> QueueView:
-    name = (await queue_in_reach(ask, whole=True)).name
-    await ask.door.operate.pause(name, paused=paused)
-    await note(ask, "queue.pause" if paused else "queue.resume", name)
-    return queue_view(await queue_in_reach(ask))
+async def pause(context: RequestContext, *, paused: bool) -> QueueView:
+    name = (await visible_queue(context, whole=True)).name
+    await context.dependencies.operate.pause(name, paused=paused)
+    await context.audit("queue.pause" if paused else "queue.resume", name)
+    return queue_view(await visible_queue(context))
 
 
 @ROUTES.add("POST", "/v1/queues/{queue}/pause", Permission.OPERATE, "Start no more jobs of the queue", answer=QueueView)
-async def pause_queue(ask: Ask) -> QueueView:
-    return await pause(ask, paused=True)
+async def pause_queue(context: RequestContext) -> QueueView:
+    return await pause(context, paused=True)
 
 
 @ROUTES.add("POST", "/v1/queues/{queue}/resume", Permission.OPERATE, "Start jobs of the queue again", answer=QueueView)
-async def resume_queue(ask: Ask) -> QueueView:
-    return await pause(ask, paused=False)
+async def resume_queue(context: RequestContext) -> QueueView:
+    return await pause(context, paused=False)
 
 
 @ROUTES.add(
@@ -89,10 +89,10 @@ async def resume_queue(ask: Ask) -> QueueView:
     "/v1/queues/{queue}/drain",
     Permission.OPERATE,
     "Delete all waiting jobs of the queue; running ones go on",
-    answer=DrainAnswer,
+    answer=DrainResponse,
 )
-async def drain_queue(ask: Ask) -> DrainAnswer:
-    name = (await queue_in_reach(ask, whole=True)).name
-    removed = await ask.door.operate.drain(name)
-    await note(ask, "queue.drain", name, removed=removed)
-    return DrainAnswer(removed)
+async def drain_queue(context: RequestContext) -> DrainResponse:
+    name = (await visible_queue(context, whole=True)).name
+    removed = await context.dependencies.operate.drain(name)
+    await context.audit("queue.drain", name, removed=removed)
+    return DrainResponse(removed)

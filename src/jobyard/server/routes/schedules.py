@@ -12,20 +12,21 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from jobyard.api.schemas.jobs import Incoming, JobRequest, Name
+from jobyard.api.schemas.jobs import JobRequest, Name, RequestSchema
+from jobyard.api.schemas.problems import FieldError
 from jobyard.api.schemas.schedules import (
     MAX_NEXT,
     Expression,
     HistoryPage,
-    NextAnswer,
-    RunAnswer,
+    NextTicksResponse,
+    RunResponse,
     ScheduleChange,
     SchedulePage,
     ScheduleRequest,
     ScheduleView,
     Zone,
-    next_answer,
-    past_view,
+    next_ticks_response,
+    tick_view,
 )
 from jobyard.domain.access import Permission, Principal
 from jobyard.domain.cron import cron
@@ -37,12 +38,11 @@ from jobyard.operations.schedule_options import checked as checked_words
 from jobyard.operations.schedule_options import definition
 from jobyard.operations.schedule_views import view_of, views_of
 from jobyard.operations.submit import words_of
-from jobyard.server.authorization import note
-from jobyard.server.dispatch import Quick
+from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.pagination import PageSize, PageToken, answer, bad_token, position, token
 from jobyard.server.pointing import pointed
-from jobyard.server.problems import FieldError, HttpError, status_of
-from jobyard.server.route import Ask, Routes
+from jobyard.server.problems import HttpError, status_of
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("schedules")
 MAX_DIGITS = 15
@@ -52,14 +52,14 @@ LOOKS = 10
 AT_ONCE = 1000
 
 
-class ScheduleQuery(Incoming, frozen=True, kw_only=True):
+class ScheduleQuery(RequestSchema, frozen=True, kw_only=True):
     queue: Name | None = None
     kind: Name | None = None
     page_size: PageSize = 50
     page_token: PageToken | None = None
 
 
-class NextQuery(Incoming, frozen=True, kw_only=True):
+class NextQuery(RequestSchema, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 5
 
 
@@ -68,7 +68,7 @@ class CronQuery(NextQuery, frozen=True, kw_only=True):
     timezone: Zone = "UTC"
 
 
-class HistoryQuery(Incoming, frozen=True, kw_only=True):
+class HistoryQuery(RequestSchema, frozen=True, kw_only=True):
     page_size: Annotated[int, Meta(ge=1, le=100)] = 50
     page_token: PageToken | None = None
 
@@ -76,27 +76,27 @@ class HistoryQuery(Incoming, frozen=True, kw_only=True):
 # Within reach
 
 
-def sees(principal: Principal, schedule: Schedule) -> bool:
+def can_see(principal: Principal, schedule: Schedule) -> bool:
     return principal.reaches(schedule.queue, schedule.group)
 
 
-async def in_reach(ask: Ask) -> Schedule:
-    name = ask.path["schedule"]
+async def in_reach(context: RequestContext) -> Schedule:
+    name = context.path["schedule"]
     try:
-        found = await ask.door.schedules.get(name)
+        found = await context.dependencies.schedules.get(name)
     except NotFound:
-        raise gone(name) from None
-    if not sees(ask.principal, found):
-        raise gone(name)
+        raise schedule_not_found(name) from None
+    if not can_see(context.principal, found):
+        raise schedule_not_found(name)
     return found
 
 
-def gone(name: str) -> HttpError:
+def schedule_not_found(name: str) -> HttpError:
     return HttpError(404, "schedule_not_found", f"There is no schedule {name}.")
 
 
-def require_reach(ask: Ask, schedule: Schedule) -> None:
-    if not ask.principal.reaches(schedule.queue, schedule.group):
+def require_reach(context: RequestContext, schedule: Schedule) -> None:
+    if not context.principal.reaches(schedule.queue, schedule.group):
         raise HttpError(403, "out_of_scope", "This token does not reach the queue or the group of that schedule.")
 
 
@@ -106,23 +106,23 @@ def require_reach(ask: Ask, schedule: Schedule) -> None:
 @ROUTES.add(
     "GET", "/v1/schedules", Permission.WATCH, "List schedules by name", query=ScheduleQuery, answer=SchedulePage
 )
-async def list_schedules(ask: Ask) -> Response:
-    query: ScheduleQuery = ask.query
+async def list_schedules(context: RequestContext) -> Response:
+    query: ScheduleQuery = context.query
     first = position(query.page_token)
-    found, following = await look(ask, first)
-    items = await views_of(ask.door.store, found, first)
-    return answer(ask, SchedulePage(items=tuple(items), next_page_token=token(following)))
+    found, following = await look(context, first)
+    items = await views_of(context.dependencies.store, found, first)
+    return answer(context, SchedulePage(items=tuple(items), next_page_token=token(following)))
 
 
-async def look(ask: Ask, after: str | None) -> tuple[list[Schedule], str | None]:
+async def look(context: RequestContext, after: str | None) -> tuple[list[Schedule], str | None]:
     """A page of those that fit, and the name that the next begins after: to a confined token one of its own."""
-    query, is_confined = ask.query, bool(ask.principal.queues or ask.principal.groups)
-    takes_all = not is_confined and query.queue is None and query.kind is None
+    query, is_restricted = context.query, bool(context.principal.queues or context.principal.groups)
+    takes_all = not is_restricted and query.queue is None and query.kind is None
     at_once, looks = query.page_size if takes_all else AT_ONCE, 0
     found: list[Schedule] = []
-    while len(found) < query.page_size and (is_confined or looks < LOOKS):
-        page = await ask.door.schedules.page(at_once, after)
-        found += [each for each in page if fits(ask, each)]
+    while len(found) < query.page_size and (is_restricted or looks < LOOKS):
+        page = await context.dependencies.schedules.page(at_once, after)
+        found += [each for each in page if fits(context, each)]
         after = page[-1].name if len(page) == at_once else None
         looks += 1
         if after is None:
@@ -132,16 +132,18 @@ async def look(ask: Ask, after: str | None) -> tuple[list[Schedule], str | None]
     return found[: query.page_size], found[query.page_size - 1].name
 
 
-def fits(ask: Ask, schedule: Schedule) -> bool:
-    query: ScheduleQuery = ask.query
+def fits(context: RequestContext, schedule: Schedule) -> bool:
+    query: ScheduleQuery = context.query
     return (
-        sees(ask.principal, schedule) and query.queue in (None, schedule.queue) and query.kind in (None, schedule.kind)
+        can_see(context.principal, schedule)
+        and query.queue in (None, schedule.queue)
+        and query.kind in (None, schedule.kind)
     )
 
 
 @ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, "One schedule", answer=ScheduleView)
-async def get_schedule(ask: Ask) -> ScheduleView:
-    return await view_of(ask.door.store, await in_reach(ask))
+async def get_schedule(context: RequestContext) -> ScheduleView:
+    return await view_of(context.dependencies.store, await in_reach(context))
 
 
 @ROUTES.add(
@@ -150,12 +152,12 @@ async def get_schedule(ask: Ask) -> ScheduleView:
     Permission.WATCH,
     "When it fires next; nothing while it is paused",
     query=NextQuery,
-    answer=NextAnswer,
+    answer=NextTicksResponse,
 )
-async def next_of_schedule(ask: Ask) -> NextAnswer:
-    found = await in_reach(ask)
-    after = instants(found, await ask.door.store.now()) if found.enabled else iter(())
-    return next_answer(found.expression, found.timezone, await counted(after, ask.query.count))
+async def next_of_schedule(context: RequestContext) -> NextTicksResponse:
+    found = await in_reach(context)
+    after = instants(found, await context.dependencies.store.now()) if found.enabled else iter(())
+    return next_ticks_response(found.expression, found.timezone, await counted(after, context.query.count))
 
 
 @ROUTES.add(
@@ -166,15 +168,17 @@ async def next_of_schedule(ask: Ask) -> NextAnswer:
     query=HistoryQuery,
     answer=HistoryPage,
 )
-async def history_of_schedule(ask: Ask) -> Response:
-    found, query = await in_reach(ask), ask.query
+async def history_of_schedule(context: RequestContext) -> Response:
+    found, query = await in_reach(context), context.query
     before = position(query.page_token)
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= MAX_DIGITS):
         raise bad_token()
-    past = await ask.door.schedules.history(found.name, query.page_size, None if before is None else int(before))
+    past = await context.dependencies.schedules.history(
+        found.name, query.page_size, None if before is None else int(before)
+    )
     is_full = len(past) == query.page_size
-    items = tuple(past_view(each) for each in past)
-    return answer(ask, HistoryPage(items=items, next_page_token=token(str(past[-1].at) if is_full else None)))
+    items = tuple(tick_view(each) for each in past)
+    return answer(context, HistoryPage(items=items, next_page_token=token(str(past[-1].at) if is_full else None)))
 
 
 @ROUTES.add(
@@ -183,16 +187,16 @@ async def history_of_schedule(ask: Ask) -> Response:
     Permission.READ,
     "What a cron expression means: in words, and its next instants",
     query=CronQuery,
-    answer=NextAnswer,
+    answer=NextTicksResponse,
 )
-async def next_of_expression(ask: Ask) -> NextAnswer:
-    query: CronQuery = ask.query
+async def next_of_expression(context: RequestContext) -> NextTicksResponse:
+    query: CronQuery = context.query
     try:
         checked_words({"expression": query.expression, "timezone": query.timezone})
     except BadOption as error:
         raise told(error, "") from None
-    after = cron(query.expression, query.timezone).after(await ask.door.store.now())
-    return next_answer(query.expression, query.timezone, await counted(after, query.count))
+    after = cron(query.expression, query.timezone).after(await context.dependencies.store.now())
+    return next_ticks_response(query.expression, query.timezone, await counted(after, query.count))
 
 
 async def counted(after: Iterator[Instant], count: int) -> list[Instant]:
@@ -213,19 +217,19 @@ async def counted(after: Iterator[Instant], count: int) -> list[Instant]:
     answer=ScheduleView,
     refusals=(409,),
 )
-async def add_schedule(ask: Ask) -> Response:
-    request: ScheduleRequest = ask.body
+async def add_schedule(context: RequestContext) -> Response:
+    request: ScheduleRequest = context.body
     words = msgspec.structs.asdict(request)
-    words |= checked(ask, request.kind, request.payload, request.queue, request.group, request.priority)
+    words |= checked(context, request.kind, request.payload, request.queue, request.group, request.priority)
     try:
         wanted = definition(words)
-        require_reach(ask, wanted)
-        made = await ask.door.schedules.add(wanted)
+        require_reach(context, wanted)
+        made = await context.dependencies.schedules.add(wanted)
     except BadOption as error:
         raise told(error) from None
-    await note(ask, "schedule.add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
+    await context.audit("schedule.add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
     where = "/v1/schedules/" + quote(made.name, safe="")
-    return Quick(_encode(await view_of(ask.door.store, made)), 201, (b"location", where.encode()))
+    return RawJsonResponse(_encode(await view_of(context.dependencies.store, made)), 201, (b"location", where.encode()))
 
 
 @ROUTES.add(
@@ -236,20 +240,20 @@ async def add_schedule(ask: Ask) -> Response:
     body=ScheduleChange,
     answer=ScheduleView,
 )
-async def edit_schedule(ask: Ask) -> ScheduleView:
-    found, changes = await in_reach(ask), ask.body.given()
+async def edit_schedule(context: RequestContext) -> ScheduleView:
+    found, changes = await in_reach(context), context.body.given()
     if "kind" in changes or "payload" in changes:
         kind, payload = changes.get("kind", found.kind), changes.get("payload", msgspec.json.decode(found.payload))
-        checked(ask, kind, payload, found.queue, found.group, found.priority)
+        checked(context, kind, payload, found.queue, found.group, found.priority)
     elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
-    require_reach(ask, msgspec.structs.replace(found, **elsewhere))
+    require_reach(context, msgspec.structs.replace(found, **elsewhere))
     try:
-        made = await ask.door.schedules.edit(found.name, changes)
+        made = await context.dependencies.schedules.edit(found.name, changes)
     except BadOption as error:
         raise told(error) from None
     if changes:
-        await note(ask, "schedule.edit", made.name, changed=", ".join(changes))
-    return await view_of(ask.door.store, made)
+        await context.audit("schedule.edit", made.name, changed=", ".join(changes))
+    return await view_of(context.dependencies.store, made)
 
 
 @ROUTES.add(
@@ -259,10 +263,10 @@ async def edit_schedule(ask: Ask) -> ScheduleView:
     "Remove a schedule and its history; its jobs stay",
     status=204,
 )
-async def remove_schedule(ask: Ask) -> None:
-    found = await in_reach(ask)
-    await ask.door.schedules.remove(found.name)
-    await note(ask, "schedule.remove", found.name, expression=found.expression, kind=found.kind)
+async def remove_schedule(context: RequestContext) -> None:
+    found = await in_reach(context)
+    await context.dependencies.schedules.remove(found.name)
+    await context.audit("schedule.remove", found.name, expression=found.expression, kind=found.kind)
 
 
 @ROUTES.add(
@@ -272,10 +276,10 @@ async def remove_schedule(ask: Ask) -> None:
     "Let it fire no more",
     answer=ScheduleView,
 )
-async def pause_schedule(ask: Ask) -> ScheduleView:
-    made = await ask.door.schedules.pause((await in_reach(ask)).name)
-    await note(ask, "schedule.pause", made.name)
-    return await view_of(ask.door.store, made)
+async def pause_schedule(context: RequestContext) -> ScheduleView:
+    made = await context.dependencies.schedules.pause((await in_reach(context)).name)
+    await context.audit("schedule.pause", made.name)
+    return await view_of(context.dependencies.store, made)
 
 
 @ROUTES.add(
@@ -285,10 +289,10 @@ async def pause_schedule(ask: Ask) -> ScheduleView:
     "Let it fire again; the instants of the time when it was paused are not made up for",
     answer=ScheduleView,
 )
-async def resume_schedule(ask: Ask) -> ScheduleView:
-    made = await ask.door.schedules.resume((await in_reach(ask)).name)
-    await note(ask, "schedule.resume", made.name)
-    return await view_of(ask.door.store, made)
+async def resume_schedule(context: RequestContext) -> ScheduleView:
+    made = await context.dependencies.schedules.resume((await in_reach(context)).name)
+    await context.audit("schedule.resume", made.name)
+    return await view_of(context.dependencies.store, made)
 
 
 @ROUTES.add(
@@ -297,28 +301,33 @@ async def resume_schedule(ask: Ask) -> ScheduleView:
     Permission.OPERATE,
     "Insert its job now, beside the clock",
     status=202,
-    answer=RunAnswer,
+    answer=RunResponse,
 )
-async def run_schedule(ask: Ask) -> Response:
-    found = await in_reach(ask)
-    job_id = await ask.door.schedules.run(found.name)
-    job = await ask.door.store.get(job_id)
+async def run_schedule(context: RequestContext) -> Response:
+    found = await in_reach(context)
+    job_id = await context.dependencies.schedules.run(found.name)
+    job = await context.dependencies.store.get(job_id)
     if job is not None:
-        ask.door.enqueued(job)
-    await note(ask, "schedule.run", found.name, job=job_id)
-    return Quick(_encode(RunAnswer(job_id)), 202, (b"location", f"/v1/jobs/{job_id}".encode()))
+        context.dependencies.enqueued(job)
+    await context.audit("schedule.run", found.name, job=job_id)
+    return RawJsonResponse(_encode(RunResponse(job_id)), 202, (b"location", f"/v1/jobs/{job_id}".encode()))
 
 
 # What is wrong, and where
 
 
 def checked(
-    ask: Ask, kind: str, payload: dict[str, Any], queue: str | None, group: str | None, priority: int | None
+    context: RequestContext,
+    kind: str,
+    payload: dict[str, Any],
+    queue: str | None,
+    group: str | None,
+    priority: int | None,
 ) -> dict[str, Any]:
     """As the app's handler would have it: its queue where none is said, its parameters in the payload."""
     request = JobRequest(kind=kind, payload=payload, queue=queue, group=group, priority=priority)
     try:
-        job = ask.door.submit(kind, payload, words_of(request))
+        job = context.dependencies.submit(kind, payload, words_of(request))
     except BadInput as error:
         raise pointed(error, request) from error
     return {"queue": job.queue, "group": job.group, "priority": job.priority}

@@ -1,21 +1,47 @@
-"""Every route of the server: the API, who may come in, and what it tells of itself."""
+"""Table of all routes of the server, one entry per route module."""
 
 from __future__ import annotations
 
-from jobyard.server.route import Routes
-from jobyard.server.routes import audit, events, health, login, metrics, tokens
-from jobyard.server.routes import program_output as output
-from jobyard.server.routes.api import API
+from jobyard.server.routes import (
+    audit,
+    bulk,
+    dead_letters,
+    docs,
+    events,
+    execute,
+    groups,
+    health,
+    job_actions,
+    jobs,
+    kinds,
+    login,
+    metrics,
+    program_output,
+    queues,
+    schedules,
+    submit,
+    tokens,
+    workers,
+)
 
-
-def all_routes() -> list[Routes]:
-    return [
-        *API,
-        tokens.ROUTES,
-        audit.ROUTES,
-        login.ROUTES,
-        events.ROUTES,
-        output.ROUTES,
-        health.ROUTES,
-        metrics.ROUTES,
-    ]
+ALL_ROUTES = (
+    submit.ROUTES,
+    jobs.ROUTES,
+    job_actions.ROUTES,
+    bulk.ROUTES,
+    dead_letters.ROUTES,
+    queues.ROUTES,
+    groups.ROUTES,
+    schedules.ROUTES,
+    workers.ROUTES,
+    kinds.ROUTES,
+    execute.ROUTES,
+    docs.ROUTES,
+    tokens.ROUTES,
+    audit.ROUTES,
+    login.ROUTES,
+    events.ROUTES,
+    program_output.ROUTES,
+    health.ROUTES,
+    metrics.ROUTES,
+)

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from jobyard.api.schemas.access import Me, TokenCreated, TokenList, TokenRequest, me, token_created, token_view
+from jobyard.api.schemas.access import (
+    PrincipalView,
+    TokenCreated,
+    TokenList,
+    TokenRequest,
+    me,
+    token_created,
+    token_view,
+)
 from jobyard.domain.access import Permission, Principal
 from jobyard.operations.sessions import csrf_token
 from jobyard.operations.tokens import Tokens
-from jobyard.server.auth import TokenGate, session_of
+from jobyard.server.auth import TokenAuthenticator, session_of
 from jobyard.server.problems import HttpError
-from jobyard.server.route import Ask, Routes
-from jobyard.server.routes.audit import audited
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("access")
 
 
-@ROUTES.add("GET", "/v1/me", Permission.READ, "Who you are here, and what you may do.", answer=Me)
-async def who_am_i(ask: Ask) -> Me:
-    by_cookie = "authorization" not in ask.request.headers
-    session = session_of(ask.request) if by_cookie else None
-    return me(ask.principal, None if session is None else csrf_token(session))
+@ROUTES.add("GET", "/v1/me", Permission.READ, "Who you are here, and what you may do.", answer=PrincipalView)
+async def who_am_i(context: RequestContext) -> PrincipalView:
+    by_cookie = "authorization" not in context.request.headers
+    session = session_of(context.request) if by_cookie else None
+    return me(context.principal, None if session is None else csrf_token(session))
 
 
 @ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, "All tokens, without their secrets.", answer=TokenList)
-async def list_tokens(ask: Ask) -> TokenList:
-    known = await tokens_of(ask).list()
-    return TokenList(tuple(token_view(info) for info in known if covers(ask.principal, info.principal)))
+async def list_tokens(context: RequestContext) -> TokenList:
+    known = await tokens_of(context).list()
+    return TokenList(tuple(token_view(info) for info in known if covers(context.principal, info.principal)))
 
 
 @ROUTES.add(
@@ -38,40 +45,41 @@ async def list_tokens(ask: Ask) -> TokenList:
     body=TokenRequest,
     answer=TokenCreated,
 )
-async def create_token(ask: Ask) -> TokenCreated:
-    wanted = ask.body
+async def create_token(context: RequestContext) -> TokenCreated:
+    wanted = context.body
     asked = Principal(id="", name=wanted.name, role=wanted.role, queues=wanted.queues, groups=wanted.groups)
-    if not covers(ask.principal, asked):
+    if not covers(context.principal, asked):
         raise HttpError(403, "out_of_scope", "A token cannot make one that reaches further than itself.")
-    info, text = await tokens_of(ask).create(
+    info, text = await tokens_of(context).create(
         wanted.name,
         wanted.role,
         wanted.queues,
         wanted.groups,
         wanted.expire_seconds,
-        lambda other: covers(ask.principal, other.principal),
+        lambda other: covers(context.principal, other.principal),
     )
     view = token_view(info)
     told = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}
-    await audited(ask, "token.create", info.id, {**told, "expires_at": view.expires_at})
+    details = {**told, "expires_at": view.expires_at}
+    await context.dependencies.audit.record(context.principal, "token.create", info.id, details)
     return token_created(info, text)
 
 
 @ROUTES.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, "Revoke a token; within a second.", status=204)
-async def revoke_token(ask: Ask) -> Response:
-    tokens = tokens_of(ask)
-    token_id = ask.path["token_id"]
+async def revoke_token(context: RequestContext) -> Response:
+    tokens = tokens_of(context)
+    token_id = context.path["token_id"]
     found = None if "\0" in token_id else await tokens.holder(token_id)
-    if found is None or not covers(ask.principal, found) or not await tokens.revoke(found.id):
+    if found is None or not covers(context.principal, found) or not await tokens.revoke(found.id):
         raise HttpError(404, "token_not_found", f"There is no token {token_id}.")
-    await audited(ask, "token.revoke", found.id, {"name": found.name, "role": found.role})
+    await context.audit("token.revoke", found.id, name=found.name, role=found.role)
     return Response(status_code=204)
 
 
-def tokens_of(ask: Ask) -> Tokens:
+def tokens_of(context: RequestContext) -> Tokens:
     """The gate's own where it has some: what is revoked here is then refused at once."""
-    gate = ask.door.gate
-    return gate.tokens if isinstance(gate, TokenGate) else Tokens(ask.door.store)
+    authenticator = context.dependencies.authenticator
+    return authenticator.tokens if isinstance(authenticator, TokenAuthenticator) else Tokens(context.dependencies.store)
 
 
 def covers(admin: Principal, other: Principal) -> bool:

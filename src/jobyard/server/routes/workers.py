@@ -7,9 +7,8 @@ from jobyard.api.schemas.queues import WorkerList
 from jobyard.domain.access import Permission, Principal
 from jobyard.errors import WorkerNotFound
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.server.authorization import note
 from jobyard.server.problems import HttpError
-from jobyard.server.route import Ask, Routes
+from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("workers")
 
@@ -20,28 +19,28 @@ def serves(principal: Principal, worker: WorkerInfo) -> bool:
 
 
 @ROUTES.add("GET", "/v1/workers", Permission.WATCH, "Workers that are alive", answer=WorkerList)
-async def list_workers(ask: Ask) -> WorkerList:
-    workers = await ask.door.store.workers()
-    own = ask.principal.queues
-    return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(ask.principal, worker)))
+async def list_workers(context: RequestContext) -> WorkerList:
+    workers = await context.dependencies.store.workers()
+    own = context.principal.queues
+    return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(context.principal, worker)))
 
 
-async def tell(ask: Ask, what: str) -> None:
+async def tell(context: RequestContext, what: str) -> None:
     """Whoever is confined may tell only workers that take nothing but their queues."""
-    worker_id, principal = ask.path["id"], ask.principal
+    worker_id, principal = context.path["id"], context.principal
     if principal.queues or principal.groups:
-        found = [worker for worker in await ask.door.store.workers() if worker.id == worker_id]
+        found = [worker for worker in await context.dependencies.store.workers() if worker.id == worker_id]
         if not found or not serves(principal, found[0]):
             raise WorkerNotFound(f"There is no live worker {worker_id}.")
         if principal.groups or not found[0].queues or not set(found[0].queues) <= set(principal.queues):
             raise HttpError(403, "out_of_scope", "This worker also takes jobs that are out of the token's scope.")
-    await ask.door.operate.control_worker(worker_id, what)
-    await note(ask, f"worker.{what}", worker_id)
+    await context.dependencies.operate.control_worker(worker_id, what)
+    await context.audit(f"worker.{what}", worker_id)
 
 
 @ROUTES.add("POST", "/v1/workers/{id}/quiet", Permission.OPERATE, "Let a worker take no more jobs", status=204)
-async def quiet_worker(ask: Ask) -> None:
-    await tell(ask, "quiet")
+async def quiet_worker(context: RequestContext) -> None:
+    await tell(context, "quiet")
 
 
 @ROUTES.add(
@@ -51,5 +50,5 @@ async def quiet_worker(ask: Ask) -> None:
     "Stop a worker: it takes no more jobs, lets what runs finish, and ends",
     status=204,
 )
-async def stop_worker(ask: Ask) -> None:
-    await tell(ask, "stop")
+async def stop_worker(context: RequestContext) -> None:
+    await tell(context, "stop")

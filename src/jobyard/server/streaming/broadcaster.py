@@ -21,23 +21,23 @@ from jobyard.live_events.reader import LiveEventReader
 from jobyard.ports.admin_store import QueueInfo
 from jobyard.ports.store import Store
 from jobyard.server.streaming.encoding import hint_message, queue_message
-from jobyard.server.streaming.ordering import Order
-from jobyard.server.streaming.subscriber import Audience, Listener
-from jobyard.server.streaming.throttle import Ration
+from jobyard.server.streaming.ordering import EventSorter
+from jobyard.server.streaming.subscriber import Subscriber, Subscription
+from jobyard.server.streaming.throttle import Throttle
 
 log = logging.getLogger("jobyard.http")
 
 LOOK_EVERY_SECONDS = 0.05
 # The slower looks: at the queues, at the jobs that are watched, at the tokens of those who listen.
 LOOK_AROUND_SECONDS = 1.0
-# Whoever is the first to listen sees its snapshot so much later, when all who have something to tell have noticed.
+# Whoever is the first to listen can_see its snapshot so much later, when all who have something to tell have noticed.
 NOTICED_SECONDS = NOTICE_SECONDS * 1.5
 WAIT_WHEN_AWAY_SECONDS = 1.0
 OWNERS_REMEMBERED = 10_000
 _number = attrgetter("number")
 
 
-class News(NamedTuple):
+class EventUpdate(NamedTuple):
     """Who watches one job has seen how far it is, and hears what is new to it; others hear what they are told."""
 
     hint: LiveEvent
@@ -45,13 +45,13 @@ class News(NamedTuple):
     is_new: bool = True  # to those who watch that job
 
 
-class Told(NamedTuple):
+class EncodedEvent(NamedTuple):
     number: int
     hint: LiveEvent
     text: bytes
 
 
-class Streams:
+class Broadcaster:
     """`holds`: whether the token with this id is still good; without it nobody is asked again.
 
     All streams end soon after `draining` is set.
@@ -68,10 +68,10 @@ class Streams:
         self._tail = LiveEventReader(store, self.name)
         self._jobs = JobPoller(store)
         self._queues = QueuePoller(store)
-        self._order = Order()
-        self._audiences: dict[Audience, set[Listener]] = {}
+        self._order = EventSorter()
+        self._audiences: dict[Subscription, set[Subscriber]] = {}
         self._owners: OrderedDict[str, str | None] = OrderedDict()
-        self._rations: dict[Audience, Ration] = {}
+        self._rations: dict[Subscription, Throttle] = {}
         self._task: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
         self._is_away = False
@@ -87,7 +87,7 @@ class Streams:
         self._last_id += 1
         return self._last_id
 
-    async def join(self, listener: Listener) -> None:
+    async def join(self, listener: Subscriber) -> None:
         """From now on everything is kept for it; whoever joins looks at the store after that."""
         async with self._beginning:
             if self._task is None:
@@ -102,7 +102,7 @@ class Streams:
     def unwatch(self, job_id: str) -> None:
         self._jobs.remove(job_id)
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Subscriber) -> None:
         listener.end()
         listeners = self._audiences.get(listener.audience, set())
         listeners.discard(listener)
@@ -114,7 +114,7 @@ class Streams:
         for listener in self._listeners():
             listener.end()
 
-    def _listeners(self) -> list[Listener]:
+    def _listeners(self) -> list[Subscriber]:
         return [listener for listeners in self._audiences.values() for listener in listeners]
 
     # The loop, which runs while somebody listens
@@ -149,14 +149,14 @@ class Streams:
             if self._is_away:
                 await self._begin()
                 self._is_away = False
-                await self._tell([News(LiveEvent(type=LiveEventType.RESYNC))])
+                await self._tell([EventUpdate(LiveEvent(type=LiveEventType.RESYNC))])
             await self._tail.announce()
             is_time = _loop_time() >= self._around_at
             told = self._order.sorted(await self._tail.look())
-            news = [News(hint, is_new=self._jobs.is_news(hint)) for hint in told]
+            news = [EventUpdate(hint, is_new=self._jobs.is_news(hint)) for hint in told]
             if is_time:
                 seen = await self._jobs.look(list(self._jobs.ids))
-                news += [News(hint, is_told=False) for hint in seen]
+                news += [EventUpdate(hint, is_told=False) for hint in seen]
             await self._tell(news, await self._look_around() if is_time else [])
         except StoreError as error:
             if not self._is_away:
@@ -183,17 +183,17 @@ class Streams:
 
     # Telling
 
-    async def _tell(self, news: Sequence[News], queues: Sequence[QueueInfo] = ()) -> None:
+    async def _tell(self, news: Sequence[EventUpdate], queues: Sequence[QueueInfo] = ()) -> None:
         if not news and not queues and not any(ration.is_cut for ration in self._rations.values()):
             return
         if any(audience.own_tag is not None for audience in self._audiences):
             await self._learn_owners([each.hint for each in news])
-        whole: list[Told] = []
-        for_all: list[Told] = []
-        of_job: dict[str, list[Told]] = defaultdict(list)
+        whole: list[EncodedEvent] = []
+        for_all: list[EncodedEvent] = []
+        of_job: dict[str, list[EncodedEvent]] = defaultdict(list)
         for each in news:
             number = self.next_id()
-            told = Told(number, each.hint, hint_message(number, self.source, each.hint, self._now))
+            told = EncodedEvent(number, each.hint, hint_message(number, self.source, each.hint, self._now))
             if each.is_told:
                 whole.append(told)
             if not each.hint.job_id:
@@ -213,15 +213,15 @@ class Streams:
                 for listener in list(listeners):
                     listener.offer(chunk)
 
-    def _rationed(self, audience: Audience, parts: list[bytes], streams: int) -> list[bytes]:
+    def _rationed(self, audience: Subscription, parts: list[bytes], streams: int) -> list[bytes]:
         now = _loop_time()
-        ration = self._rations.setdefault(audience, Ration(now))
+        ration = self._rations.setdefault(audience, Throttle(now))
         kept = ration.cut(parts, streams, now)
         if ration.settle():
             kept.append(hint_message(self.next_id(), self.source, LiveEvent(type=LiveEventType.RESYNC), self._now))
         return kept
 
-    def _is_for(self, audience: Audience, hint: LiveEvent) -> bool:
+    def _is_for(self, audience: Subscription, hint: LiveEvent) -> bool:
         if not audience.wants(hint):
             return False
         return audience.own_tag is None or not hint.job_id or self._owners.get(hint.job_id) == audience.own_tag

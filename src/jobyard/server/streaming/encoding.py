@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 
 from jobyard.api.convert import queue_view
-from jobyard.api.schemas.events import QUEUE_CHANGED, RESYNC, CloudEvent, JobNews, ProgressNews, job_event_type
+from jobyard.api.schemas.events import (
+    QUEUE_CHANGED,
+    RESYNC,
+    CloudEvent,
+    JobEventData,
+    ProgressEventData,
+    job_event_type,
+)
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.ports.admin_store import QueueInfo
@@ -31,8 +38,8 @@ def hint_message(number: int, source: str, hint: LiveEvent, now: Instant) -> byt
         return message(number, source, RESYNC, at, subject=hint.job_id)
     progress = None
     if hint.type is LiveEventType.PROGRESS:
-        progress = ProgressNews(percent=hint.percent, message=hint.message or "", data=hint.data)
-    news = JobNews(
+        progress = ProgressEventData(percent=hint.percent, message=hint.message or "", data=hint.data)
+    news = JobEventData(
         job_id=hint.job_id,
         kind=hint.kind,
         queue=hint.queue,

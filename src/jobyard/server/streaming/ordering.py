@@ -12,7 +12,7 @@ BEGUN = (LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.COMPLETED,
 REMEMBERED = 10_000
 
 
-class Order:
+class EventSorter:
     def __init__(self) -> None:
         self._last: OrderedDict[str, LiveEventType] = OrderedDict()
 

@@ -14,7 +14,7 @@ from jobyard.live_events.event import LiveEvent, LiveEventType
 MAX_BEHIND_BYTES = 256 * 1024
 
 
-class Audience(msgspec.Struct, frozen=True, kw_only=True):
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """What some listeners want and may see; those with the same audience share one filtered copy."""
 
     job_id: str | None = None
@@ -24,7 +24,7 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
     types: frozenset[str] = frozenset()  # empty: all; "queue" stands for how the queues change
     queues: frozenset[str] = frozenset()  # those within reach; empty: all
     groups: frozenset[str] = frozenset()
-    own_tag: str | None = None  # of all jobs sees only those that carry it
+    own_tag: str | None = None  # of all jobs can_see only those that carry it
 
     def wants(self, hint: LiveEvent) -> bool:
         if hint.type is LiveEventType.RESYNC:
@@ -48,10 +48,10 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
         return self.wants_queues and self.queue in (None, name) and (not self.queues or name in self.queues)
 
 
-class Listener:
+class Subscriber:
     """One stream. It is over when its reader is too far behind, gone, or no longer let in."""
 
-    def __init__(self, audience: Audience, principal_id: str, on_drop: Callable[[], None] | None = None) -> None:
+    def __init__(self, audience: Subscription, principal_id: str, on_drop: Callable[[], None] | None = None) -> None:
         self.audience = audience
         self.principal_id = principal_id
         self.is_over = False

@@ -11,7 +11,7 @@ LEAST_PER_SECOND = 4_000
 LEAST_AT_ONCE = 16_000
 
 
-class Ration:
+class Throttle:
     """Of one audience. A flood is cut, and then sampled: few large pieces cost less than many small ones."""
 
     def __init__(self, now: float) -> None:
