@@ -228,14 +228,14 @@ async def test_doctor_tells_of_each_sandbox(tmp_path: Path) -> None:
     await store.open()
     assert [finding async for finding in of_sandboxes(store, SandboxSection())] == []
     [none] = [finding async for finding in of_sandboxes(store, SandboxSection(enabled=True))]
-    assert (none.level, none.what) == (Level.WARN, "sandbox")
+    assert (none.level, none.check) == (Level.WARN, "sandbox")
     await tell(store, SandboxInfo(worker="w1", reason="no namespaces here"))
     async with daemon(tmp_path) as fake:
         refuses, runs, lacks = [
             finding async for finding in of_sandboxes(store, SandboxSection(enabled=True, socket=fake.path))
         ]
-    assert (refuses.level, refuses.says) == (Level.FAIL, "worker w1 runs no programs: no namespaces here")
-    assert (runs.level, "tier A, 4 slots, python (3.11.2), c (12.2)" in runs.says) == (Level.OK, True)
-    assert (lacks.level, "does not offer bash: not installed" in lacks.says) == (Level.WARN, True)
+    assert (refuses.level, refuses.message) == (Level.FAIL, "worker w1 runs no programs: no namespaces here")
+    assert (runs.level, "tier A, 4 slots, python (3.11.2), c (12.2)" in runs.message) == (Level.OK, True)
+    assert (lacks.level, "does not offer bash: not installed" in lacks.message) == (Level.WARN, True)
     assert of_one(SandboxInfo(worker="w"), "w")[0].level is Level.FAIL
     await store.close()

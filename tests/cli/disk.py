@@ -71,12 +71,12 @@ async def full(folder: Path) -> None:
             assert (await yard.queues())[0].waiting == len(handles) - 2
             assert await yard.store.audit() == []
             gate.set()
-            await eventually(lambda: [t for t in events.of(e.StoreTrouble) if t.doing == "exchanging jobs"])
-            assert all(isinstance(trouble.error, StoreFull) for trouble in events.of(e.StoreTrouble))
+            await eventually(lambda: [t for t in events.of(e.StoreFailed) if t.doing == "exchanging jobs"])
+            assert all(isinstance(trouble.error, StoreFull) for trouble in events.of(e.StoreFailed))
             filler.unlink()
             for handle in handles:
                 await handle.result(20)
-        assert events.of(e.StoreBack)
+        assert events.of(e.StoreRecovered)
         assert events.of(e.SettlementRefused) == []
         assert {(await handle.job()).attempt for handle in handles} == {1}
         assert await yard.store.audit() == []

@@ -10,7 +10,7 @@ from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS, Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
 from jobyard.domain.retry import Fixed
-from jobyard.domain.state import LEGAL, Transition, bury, heed, judge, require_legal
+from jobyard.domain.state import LEGAL, Transition, apply_cancel_request, judge, judge_expired, require_legal
 from jobyard.errors import NotPossible
 
 texts = st.text(max_size=10)
@@ -84,20 +84,20 @@ def test_the_state_says_what_the_outcome_said(lease: Lease, outcome: Outcome) ->
 @given(leases(), outcomes, texts)
 def test_a_job_asked_to_stop_never_goes_back_to_waiting(lease: Lease, outcome: Outcome, reason: str) -> None:
     before = judge(lease, outcome)
-    heeded = heed(before, reason)
-    assert heeded.to is not State.PENDING
-    assert heed(before, None) == before
+    cancelled = apply_cancel_request(before, reason)
+    assert cancelled.to is not State.PENDING
+    assert apply_cancel_request(before, None) == before
     if before.to is State.PENDING:
-        assert (heeded.to, heeded.reason, heeded.error) == (State.CANCELLED, reason, before.error)
-        assert (heeded.signal, heeded.park_seconds, heeded.delay_seconds) == (None, None, 0.0)
-        assert heeded.counted == before.counted
+        assert (cancelled.to, cancelled.reason, cancelled.error) == (State.CANCELLED, reason, before.error)
+        assert (cancelled.signal, cancelled.park_seconds, cancelled.delay_seconds) == (None, None, 0.0)
+        assert cancelled.counted == before.counted
     else:
-        assert heeded == before
+        assert cancelled == before
 
 
 @given(st.integers(1, 5), st.integers(0, 5), st.one_of(st.none(), texts))
 def test_a_lost_lease_is_a_death_that_is_not_counted(attempt: int, deaths: int, reason: str | None) -> None:
-    transition = bury(attempt=attempt, deaths=deaths, worker="w", cancel_requested=reason)
+    transition = judge_expired(attempt=attempt, deaths=deaths, worker="w", cancel_requested=reason)
     assert transition.died
     assert not transition.counted
     assert transition.error is not None

@@ -27,15 +27,15 @@ def test_the_same_trouble_is_said_once_in_a_while(
         return sum(record.levelno == logging.ERROR for record in caplog.records)
 
     for doing in ("exchanging jobs", "renewing leases", "saying that it lives") * 10:
-        observer.observe(e.StoreTrouble(doing, StoreUnavailable("it is away"), 1.0))
+        observer.observe(e.StoreFailed(doing, StoreUnavailable("it is away"), 1.0))
     assert errors() == 1
-    observer.observe(e.StoreTrouble("exchanging jobs", StoreUnavailable("it wants a password"), 1.0))
+    observer.observe(e.StoreFailed("exchanging jobs", StoreUnavailable("it wants a password"), 1.0))
     assert errors() == 2
     now += logs.SAY_AGAIN_SECONDS
-    observer.observe(e.StoreTrouble("exchanging jobs", StoreUnavailable("it is away"), 1.0))
+    observer.observe(e.StoreFailed("exchanging jobs", StoreUnavailable("it is away"), 1.0))
     assert errors() == 3
-    observer.observe(e.StoreBack(12.0))
-    observer.observe(e.StoreTrouble("exchanging jobs", StoreUnavailable("it is away"), 1.0))
+    observer.observe(e.StoreRecovered(12.0))
+    observer.observe(e.StoreFailed("exchanging jobs", StoreUnavailable("it is away"), 1.0))
     assert errors() == 4
 
 

@@ -12,7 +12,14 @@ import pytest
 from tests.scheduler.conftest import every
 from tests.support import Events, Watched, eventually
 
-from jobyard.domain.events import SchedulerStarted, SchedulerStopped, StoreBack, StoreTrouble, TickDecided, TickHeldUp
+from jobyard.domain.events import (
+    SchedulerStarted,
+    SchedulerStopped,
+    StoreFailed,
+    StoreRecovered,
+    TickDecided,
+    TickDelayed,
+)
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Verdict
 from jobyard.errors import StoreUnavailable
@@ -109,15 +116,15 @@ async def test_a_store_that_is_away_is_waited_for(events: Events, monkeypatch: p
     scheduler = Scheduler(store, events)
     await scheduler.start()
     try:
-        await eventually(lambda: len(events.of(StoreTrouble)) > 2)
+        await eventually(lambda: len(events.of(StoreFailed)) > 2)
         began = time.monotonic()
         await eventually(lambda: scheduler.turned_at > began)
         watched.failing = None
-        await eventually(lambda: events.of(StoreBack))
+        await eventually(lambda: events.of(StoreRecovered))
         await eventually(lambda: len(events.of(TickDecided)) >= 2)
         watched.failing = StoreUnavailable("away again")
-        troubles = len(events.of(StoreTrouble))
-        await eventually(lambda: len(events.of(StoreTrouble)) > troubles + 1)
+        troubles = len(events.of(StoreFailed))
+        await eventually(lambda: len(events.of(StoreFailed)) > troubles + 1)
         watched.failing = None
         seen = len(events.of(TickDecided))
         await eventually(lambda: len(events.of(TickDecided)) > seen + 1)
@@ -238,7 +245,7 @@ def test_ticks_are_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
         TickDecided("s", START, Verdict.MISSED, 7, None, 90.0),
         TickDecided("s", START, Verdict.MISSED, 1, None, 90.0),
         TickDecided("s", START, Verdict.SKIPPED, 1, "j1", 0.0),
-        TickHeldUp("s", START, "mail"),
+        TickDelayed("s", START, "mail"),
         SchedulerStarted("one", 3),
         SchedulerStopped("one"),
     ):

@@ -8,7 +8,7 @@ from tests.scheduler.support import DAY, FIRED, LATE, MINUTE, MISSED, SECOND, SK
 from tests.support import Events, Watched
 
 from jobyard.domain.due import next_instant
-from jobyard.domain.events import TickDecided, TickHeldUp
+from jobyard.domain.events import TickDecided, TickDelayed
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.schedule import Schedule, Verdict
@@ -230,7 +230,7 @@ async def test_a_full_queue_is_tried_again(
     await scheduler.run_once()
     clock.advance(2)
     await scheduler.run_once()
-    assert len(events.of(TickHeldUp)) == 1, "said once, not each second"
+    assert len(events.of(TickDelayed)) == 1, "said once, not each second"
     assert await past(schedules) == [(60, FIRED, 1)]
     await finish_all(watched)
     clock.advance(2)

@@ -9,7 +9,7 @@ from tests.scheduler.support import FIRED, past
 from tests.stores.spread_scene import Scene
 from tests.support import Events
 
-from jobyard.domain.events import StoreTrouble, TickDecided
+from jobyard.domain.events import StoreFailed, TickDecided
 from jobyard.errors import StoreUnavailable
 from jobyard.operations.schedules import Schedules
 from jobyard.scheduler.scheduler import Scheduler
@@ -27,7 +27,7 @@ async def test_a_store_that_is_away_makes_no_other_late(tmp_path: Path) -> None:
         for _ in range(5):
             scene.clock.advance(5)
             await scheduler.run_once()
-        [trouble] = events.of(StoreTrouble)
+        [trouble] = events.of(StoreFailed)
         assert "mail" in trouble.doing, "said once, not for each schedule and not each second"
         assert [(event.schedule, event.verdict) for event in events.of(TickDecided)] == [("work", FIRED)] * 2
         scene.mail.calls.clear()

@@ -9,7 +9,7 @@ from tests.scheduler.conftest import every
 from tests.scheduler.support import DAY, FIRED, HOUR, LATE, MINUTE, MISSED, jobs, past
 from tests.support import Events, Watched
 
-from jobyard.domain.events import StoreTrouble, TickDecided
+from jobyard.domain.events import StoreFailed, TickDecided
 from jobyard.errors import BadInput, StoreUnavailable
 from jobyard.operations.schedules import COLLECTION, LOG, Schedules
 from jobyard.scheduler import firing, following, timetable
@@ -166,7 +166,7 @@ async def test_one_that_cannot_be_counted_holds_no_other_up(
         clock.set(START + minute * MINUTE)
         await scheduler.run_once()
         assert [(await past(schedules, name))[-1] for name in ("a", "c")] == [(60 * minute, FIRED, 1)] * 2
-    assert {event.doing for event in events.of(StoreTrouble)} == {"deciding bad"}
+    assert {event.doing for event in events.of(StoreFailed)} == {"deciding bad"}
 
 
 async def test_one_that_cannot_be_stored_holds_no_other_up(
@@ -186,7 +186,7 @@ async def test_one_that_cannot_be_stored_holds_no_other_up(
     monkeypatch.setattr(watched, "decide", picky, raising=False)
     clock.advance(60)
     assert await scheduler.run_once() == 2
-    [trouble] = events.of(StoreTrouble)
+    [trouble] = events.of(StoreFailed)
     assert trouble.doing == "deciding bad"
     assert [await past(schedules, name) for name in ("a", "bad", "c")] == [[(60, FIRED, 1)], [], [(60, FIRED, 1)]]
 
@@ -262,7 +262,7 @@ async def test_one_store_of_several_that_is_away_keeps_no_other_waiting(clock: M
         clock.advance(20)
         await scheduler.run_once()
     assert [event.schedule for event in events.of(TickDecided)] == ["near"]
-    assert [trouble.doing for trouble in events.of(StoreTrouble)] == ["deciding ticks of queue far"]
+    assert [trouble.doing for trouble in events.of(StoreFailed)] == ["deciding ticks of queue far"]
     there.failing = None
     clock.advance(2)
     await scheduler.run_once()

@@ -12,7 +12,7 @@ from tests.stores.test_redis_cost import count, server
 from tests.stores.test_sqlite_cost import File
 
 from jobyard.domain.job import NewJob
-from jobyard.ports.admin_store import PLACES_LOOKED_AT
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.sqlite import insert
 from jobyard.stores.sqlite.ages import ages
@@ -63,7 +63,7 @@ async def test_on_postgresql(postgres_url: str) -> None:
             await store.insert(jobs(name, each))
             await store.queues()
             await connection.execute(f'ANALYZE "{schema}".jobyard_ready, "{schema}".jobyard_job')
-            [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", PLACES_LOOKED_AT)
+            [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", MAX_HEADS_SCANNED)
             top = json.loads(plan)[0]["Plan"]
             spent.append(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
         await connection.close()

@@ -158,7 +158,7 @@ async def test_a_server_that_takes_no_writes(store: PostgresStore, postgres_url:
     async with opened(url, schema) as reader:
         with pytest.raises(StoreReadOnly):
             await reader.insert([new()])
-        assert any(finding.level is Level.FAIL and finding.what == "writable" for finding in await reader.diagnose())
+        assert any(finding.level is Level.FAIL and finding.check == "writable" for finding in await reader.diagnose())
 
 
 async def test_idle_groups_leave_no_rows_behind(store: PostgresStore, schema: str, connection: Any) -> None:

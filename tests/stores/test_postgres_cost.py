@@ -136,9 +136,9 @@ async def test_an_old_snapshot_costs_while_it_is_open_and_is_named(
         async with old.transaction(isolation="repeatable_read"):
             await old.fetchval("SELECT count(*) FROM pg_class")
             await costs(connection, store)
-            warned = [finding for finding in await store.diagnose() if finding.what == "snapshot"]
-            assert any(finding.level is Level.WARN and "the report" in finding.says for finding in warned)
-            assert any(str(old.get_server_pid()) in finding.cure for finding in warned)
+            warned = [finding for finding in await store.diagnose() if finding.check == "snapshot"]
+            assert any(finding.level is Level.WARN and "the report" in finding.message for finding in warned)
+            assert any(str(old.get_server_pid()) in finding.advice for finding in warned)
         await old.close()
         await connection.execute(f"VACUUM {schema}.jobyard_queue, {schema}.jobyard_group, {schema}.jobyard_lease")
         assert max(await costs(connection, store)) < 1.5 * max(before)

@@ -231,7 +231,7 @@ async def test_password_tls_and_a_url_that_hides_them(tmp_path: Path) -> None:
 
 
 def level(findings: list[Finding], what: str) -> Level:
-    [found] = [finding.level for finding in findings if finding.what == what]
+    [found] = [finding.level for finding in findings if finding.check == what]
     return found
 
 

@@ -23,8 +23,10 @@ async def test_a_user_who_may_not_ask_about_the_server(forbidden: str) -> None:
         assert [lease.job_id for lease in (await store.exchange("w", [], [], 1, 10.0)).leases] == ["a"]
         found = await store.diagnose()
         if "-info" in forbidden:
-            assert [(finding.level, "does not let us ask" in finding.says) for finding in found] == [(Level.WARN, True)]
+            assert [(finding.level, "does not let us ask" in finding.message) for finding in found] == [
+                (Level.WARN, True)
+            ]
         else:
             assert Level.FAIL not in {finding.level for finding in found}
-            assert "persistence" in {finding.what for finding in found}
+            assert "persistence" in {finding.check for finding in found}
         await store.close()

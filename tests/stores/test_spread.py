@@ -203,15 +203,15 @@ async def test_workers_live_in_all_stores_and_records_in_the_first(scene: Scene)
 
 async def test_each_finding_and_migration_names_its_store(scene: Scene) -> None:
     findings = await scene.store.diagnose()
-    assert {finding.what.rpartition(" of ")[2] for finding in findings} == {scene.store.url, "memory://"}
+    assert {finding.check.rpartition(" of ")[2] for finding in findings} == {scene.store.url, "memory://"}
     assert all(scene.store.url in migration.name for migration in await scene.store.migrations())
 
 
 async def test_a_store_that_cannot_be_asked_is_a_finding_beside_the_others(scene: Scene) -> None:
     scene.mail.failing = StoreUnavailable("away")
     findings = await scene.store.diagnose()
-    assert [finding.says for finding in findings if finding.what == "store of memory://"] == ["away"]
-    assert any(scene.store.url in finding.what for finding in findings)
+    assert [finding.message for finding in findings if finding.check == "store of memory://"] == ["away"]
+    assert any(scene.store.url in finding.check for finding in findings)
     scene.main.failing = StoreUnavailable("away, too")
     with pytest.raises(StoreUnavailable, match="too"):
         await scene.store.diagnose()
@@ -220,8 +220,8 @@ async def test_a_store_that_cannot_be_asked_is_a_finding_beside_the_others(scene
 async def test_jobs_from_before_the_queue_had_a_store_of_its_own(scene: Scene) -> None:
     [left] = await insert(scene.main.as_store(), new(queue="mail"))
     assert await scene.store.queues() == []
-    warning = next(finding for finding in await scene.store.diagnose() if finding.what == "queue mail")
-    assert (warning.level, "1 of its jobs" in warning.says) == (Level.WARN, True)
+    warning = next(finding for finding in await scene.store.diagnose() if finding.check == "queue mail")
+    assert (warning.level, "1 of its jobs" in warning.message) == (Level.WARN, True)
     assert await scene.store.get(left) is not None
     assert await scene.claim() == ["mail"]  # a worker of all queues runs them
 

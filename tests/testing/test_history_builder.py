@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jobyard.domain.job import AttemptError, Ending, Job, QueueSettings, State
-from jobyard.domain.lease import Ended, LeaseKey
+from jobyard.domain.lease import ExpiredLease, LeaseKey
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.domain.schedule import Verdict
 from jobyard.ports.admin_store import Action
@@ -175,7 +175,9 @@ class Story:
             handed = self.jobs[job_id][0]
             error = AttemptError(attempt=self.attempts.get(job_id, 1), ending=ending, message="lost", at=self.now)
             token = self.tokens[job_id]
-            one = Ended(job_id=job_id, queue=handed.queue, group=handed.group, token=token, worker="w", error=error)
+            one = ExpiredLease(
+                job_id=job_id, queue=handed.queue, group=handed.group, token=token, worker="w", error=error
+            )
             ended.append(one)
         self.add(AskReclaim(1000), Reclaimed(tuple(ended)) if answered else None)
 

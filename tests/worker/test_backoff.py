@@ -12,7 +12,7 @@ from tests.support import Events, Watched, eventually
 
 from jobyard import Context, Done, Jobyard, Snooze, State
 from jobyard.domain import events as e
-from jobyard.domain.lease import Ended, LeaseKey
+from jobyard.domain.lease import ExpiredLease, LeaseKey
 from jobyard.domain.outcome import Outcome
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.executor import Attempt
@@ -38,14 +38,14 @@ async def test_nothing_is_lost_while_the_store_is_away(yard: Jobyard, watched: W
         await eventually(lambda: runs == 2)
         watched.failing = StoreUnavailable("gone for now")
         gate.set()
-        await eventually(lambda: len(events.of(e.StoreTrouble)) >= 4)
+        await eventually(lambda: len(events.of(e.StoreFailed)) >= 4)
         watched.failing = None
         assert [await handle.result(10) for handle in handles] == [0, 1, 2]
     assert runs == 3
-    [back] = events.of(e.StoreBack)
+    [back] = events.of(e.StoreRecovered)
     assert back.away_seconds > 0
     assert events.of(e.SettlementRefused) == []
-    naps = [event.retry_in_seconds for event in events.of(e.StoreTrouble) if event.doing == "exchanging jobs"]
+    naps = [event.retry_in_seconds for event in events.of(e.StoreFailed) if event.doing == "exchanging jobs"]
     assert all(0 < nap <= 5 for nap in naps)
 
 
@@ -55,9 +55,9 @@ async def test_tries_ever_less_often(yard: Jobyard, watched: Watched, events: Ev
         watched.failing, watched.failing_verbs = OSError("away"), ("exchange",)
         began = time.monotonic()
         await eventually(lambda: time.monotonic() - began > 2.5)
-        naps = [event.retry_in_seconds for event in events.of(e.StoreTrouble)]
+        naps = [event.retry_in_seconds for event in events.of(e.StoreFailed)]
         watched.failing = None
-        await eventually(lambda: events.of(e.StoreBack))
+        await eventually(lambda: events.of(e.StoreRecovered))
     assert 3 <= len(naps) <= 14, naps
     assert naps[0] <= 0.05
     assert max(naps) > 0.2
@@ -143,7 +143,7 @@ async def test_after_a_slow_store_leases_are_renewed_before_any_is_cleared(
         await asyncio.sleep(0.02)
         return Extended()
 
-    async def reclaim(*_: object) -> list[Ended]:
+    async def reclaim(*_: object) -> list[ExpiredLease]:
         verbs.append("reclaim")
         return []
 

@@ -128,7 +128,7 @@ async def test_nothing_is_lost_when_both_fail(yard: Jobyard, slow: Slow, events:
         slow.gate.set()
         [queue] = await settled(yard)
     assert (handlers.ran, queue.completed) == (2000, 2000)
-    assert len(events.of(e.StoreTrouble)) == 4
+    assert len(events.of(e.StoreFailed)) == 4
     assert events.of(e.SettlementRefused) == []
 
 
@@ -166,11 +166,11 @@ async def test_one_trip_at_a_time_while_the_store_is_away(yard: Jobyard, slow: S
     await worker.start()
     await eventually(lambda: slow.most == 2)
     slow.failing = 1_000_000
-    await eventually(lambda: len(events.of(e.StoreTrouble)) >= 2)
+    await eventually(lambda: len(events.of(e.StoreFailed)) >= 2)
     slow.most = slow.under_way
     await eventually(lambda: slow.under_way == 0)
     slow.most = 0
-    await eventually(lambda: len(events.of(e.StoreTrouble)) >= 6)
+    await eventually(lambda: len(events.of(e.StoreFailed)) >= 6)
     assert slow.most == 1
     slow.failing = 0
     await worker.stop()

@@ -147,7 +147,7 @@ async def test_a_lost_lease_cancels_its_run_and_refuses_its_words(
     assert len(refusals) == 1
     assert (job.deaths, job.attempt, [error.ending for error in job.errors]) == (1, 1, [Ending.LOST])
     assert len(events.of(e.JobLeaseLost)) == 1
-    assert events.of(e.StoreTrouble)
+    assert events.of(e.StoreFailed)
 
 
 async def has_expired(watched: Watched) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Ending, Progress, State
-from jobyard.domain.lease import Ended, Lease
+from jobyard.domain.lease import ExpiredLease, Lease
 from jobyard.domain.schedule import Verdict
 
 
@@ -48,20 +48,20 @@ class LeasesExpired(msgspec.Struct, frozen=True):
     """A worker stopped renewing its leases and this one cleared them away."""
 
     worker: str
-    ended: tuple[Ended, ...]
+    ended: tuple[ExpiredLease, ...]
 
 
-class StoreTrouble(msgspec.Struct, frozen=True):
+class StoreFailed(msgspec.Struct, frozen=True):
     doing: str
     error: Exception
     retry_in_seconds: float
 
 
-class StoreBack(msgspec.Struct, frozen=True):
+class StoreRecovered(msgspec.Struct, frozen=True):
     away_seconds: float
 
 
-class LoopBlocked(msgspec.Struct, frozen=True):
+class EventLoopBlocked(msgspec.Struct, frozen=True):
     """Handlers keep the event loop from turning; leases are still renewed."""
 
     seconds: float
@@ -111,7 +111,7 @@ class TickDecided(msgspec.Struct, frozen=True):
     late_seconds: float
 
 
-class TickHeldUp(msgspec.Struct, frozen=True):
+class TickDelayed(msgspec.Struct, frozen=True):
     """A due instant waits because the queue, or the group, of its job is full."""
 
     schedule: str
@@ -126,9 +126,9 @@ Event: TypeAlias = (
     | SettlementRefused
     | JobLeaseLost
     | LeasesExpired
-    | StoreTrouble
-    | StoreBack
-    | LoopBlocked
+    | StoreFailed
+    | StoreRecovered
+    | EventLoopBlocked
     | WorkerStarted
     | WorkerQuiet
     | WorkerStopping
@@ -136,5 +136,5 @@ Event: TypeAlias = (
     | SchedulerStarted
     | SchedulerStopped
     | TickDecided
-    | TickHeldUp
+    | TickDelayed
 )

@@ -50,7 +50,7 @@ class LeaseKey(msgspec.Struct, frozen=True, gc=False):
     token: str
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
     """A lease that the store ended because it ran out."""
 
     job_id: str

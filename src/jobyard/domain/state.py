@@ -35,7 +35,7 @@ def require_legal(old: State, new: State) -> None:
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What becomes of a RUNNING job. Made by `judge` and `bury`; a store applies it as it is."""
+    """What becomes of a RUNNING job. Made by `judge` and `judge_expired`; a store applies it as it is."""
 
     to: State
     counted: bool = True  # the attempt counts towards max_attempts
@@ -104,7 +104,7 @@ def _again_or(final: State, lease: Lease, error: AttemptError, after: float | No
     return Transition(to=State.PENDING, error=error, delay_seconds=max(0.0, delay))
 
 
-def bury(*, attempt: int, deaths: int, worker: str, cancel_requested: str | None) -> Transition:
+def judge_expired(*, attempt: int, deaths: int, worker: str, cancel_requested: str | None) -> Transition:
     """The transition of a job whose lease ran out; `deaths` counts those before this one."""
     lost = AttemptError(
         attempt=attempt,
@@ -121,7 +121,7 @@ def bury(*, attempt: int, deaths: int, worker: str, cancel_requested: str | None
     return Transition(to=State.PENDING, counted=False, died=True, error=lost)
 
 
-def heed(transition: Transition, cancel_requested: str | None) -> Transition:
+def apply_cancel_request(transition: Transition, cancel_requested: str | None) -> Transition:
     """A job that was asked to stop does not go back to waiting."""
     if cancel_requested is None or transition.to is not State.PENDING:
         return transition

@@ -10,7 +10,7 @@ import msgspec
 from jobyard.domain import events as e
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Ending, State
-from jobyard.domain.lease import Ended, Lease
+from jobyard.domain.lease import ExpiredLease, Lease
 from jobyard.live_events.event import LiveEvent, LiveEventType
 
 # A hint is small: who wants all of it asks the store.
@@ -60,7 +60,7 @@ def _hint(what: LiveEventType, lease: Lease, now: Instant, state: State, **more:
     )
 
 
-def _lost(ended: Ended, now: Instant) -> LiveEvent:
+def _lost(ended: ExpiredLease, now: Instant) -> LiveEvent:
     """Whether a lost job runs again or was to be cancelled is not known here; that it was put away is."""
     error = ended.error
     is_put_away = error.ending is Ending.QUARANTINED

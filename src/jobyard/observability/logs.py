@@ -48,14 +48,14 @@ class LogObserver:
                 worker_log.warning(
                     "worker %s stopped renewing its leases: %d jobs taken back (%s)", worker, len(ended), jobs
                 )
-            case e.StoreTrouble(doing, error, seconds):
+            case e.StoreFailed(doing, error, seconds):
                 # Many things fail for one reason: it is said once, then now and then, until the store is back.
                 level = logging.ERROR if self._is_news(str(error)) else logging.DEBUG
                 store_log.log(level, "%s failed: %s (again in %.1f s)", doing, error, seconds)
-            case e.StoreBack(seconds):
+            case e.StoreRecovered(seconds):
                 self._said.clear()
                 store_log.warning("the store is back after %.1f s", seconds)
-            case e.LoopBlocked(seconds):
+            case e.EventLoopBlocked(seconds):
                 worker_log.warning("the event loop has not turned for %.0f s: a handler blocks it", seconds)
             case _:
                 self._of_the_worker(event)
@@ -114,7 +114,7 @@ def _of_the_scheduler(event: e.Event) -> None:
                 scheduler_log.log(level, "%s: %s was missed", schedule, last)
             else:
                 scheduler_log.log(level, "%s: %s %s as job %s, after %.3f s", schedule, last, verdict, job_id, late)
-        case e.TickHeldUp(schedule, at, queue):
+        case e.TickDelayed(schedule, at, queue):
             scheduler_log.warning("%s: %s waits, queue %s or its group is full", schedule, rfc3339(at), queue)
 
 

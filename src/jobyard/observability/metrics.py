@@ -100,7 +100,7 @@ class Metrics:
                 self._settled(event)
             case e.JobLeaseLost(lease):
                 self._child(self._lost, lease.queue, lease.kind).inc()
-            case e.StoreTrouble():
+            case e.StoreFailed():
                 self._trouble.inc()
             case e.TickDecided():
                 self._ticks.labels(event.verdict.value).inc(event.count)

@@ -33,24 +33,24 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     created_after: Instant | None = None  # that very millisecond included
     created_before: Instant | None = None  # that very millisecond not included
 
-    def needle(self) -> bytes:
+    def text_bytes(self) -> bytes:
         """The text as it is looked for; what UTF-8 cannot hold is in no payload.
 
-        >>> Filter(text="Zoë").needle().decode()
+        >>> Filter(text="Zoë").text_bytes().decode()
         'zoë'
         """
         return (self.text or "").encode("utf-8", "surrogatepass").lower()
 
-    def is_past(self, created_at: Instant) -> bool:
+    def ends_at(self, created_at: Instant) -> bool:
         """Whether whatever was inserted before a job of that time is too old, too."""
         return self.created_after is not None and created_at < self.created_after - CLOCK_SET_BACK
 
-    def fits(self, created_at: Instant, payload: bytes) -> bool:
+    def matches(self, created_at: Instant, payload: bytes) -> bool:
         """The conditions that no index answers."""
         return (
             (self.created_after is None or created_at >= self.created_after)
             and (self.created_before is None or created_at < self.created_before)
-            and (self.text is None or self.needle() in payload.lower())
+            and (self.text is None or self.text_bytes() in payload.lower())
         )
 
 
@@ -104,7 +104,7 @@ class QueueAges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # A look at the ages of a queue's jobs goes along so many places where the next job may stand.
-PLACES_LOOKED_AT = 1000
+MAX_HEADS_SCANNED = 1000
 
 
 class AdminStore(Protocol):
@@ -140,7 +140,7 @@ class AdminStore(Protocol):
     async def ages(self) -> list[QueueAges]:
         """All queues by name, and since when the oldest of their due and of their running jobs are there.
 
-        Looks at the first job of each priority in each group, at PLACES_LOOKED_AT of them; its cost does not grow with
+        Looks at the first job of each priority in each group, at MAX_HEADS_SCANNED of them; its cost does not grow with
         the jobs behind those.
         """
         ...

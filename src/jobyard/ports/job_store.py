@@ -10,7 +10,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, LogLine, NewJob, Progress, Step
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 
 
@@ -103,8 +103,8 @@ class JobStore(Protocol):
         """Record progress, log lines and steps of running attempts; answers the keys that no longer hold (refused)."""
         ...
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
-        """End leases that have run out, by `domain.state.bury`; a handed-off job has no lease to run out."""
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+        """End leases that have run out, by `domain.state.judge_expired`; a handed-off job has no lease to run out."""
         ...
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:

@@ -27,13 +27,13 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What a look at the engine found, for a person: cause and cure."""
+class Finding(msgspec.Struct, frozen=True, rename={"check": "what", "message": "says", "advice": "cure"}):
+    """The result of one diagnostic check, with advice when something is wrong."""
 
     level: Level
-    what: str
-    says: str
-    cure: str = ""
+    check: str
+    message: str
+    advice: str = ""
 
 
 class Migration(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import uuid_utils
 
 from jobyard.domain.due import GRACE, Plan, due, next_instant
-from jobyard.domain.events import Event, StoreTrouble, TickDecided, TickHeldUp
+from jobyard.domain.events import Event, StoreFailed, TickDecided, TickDelayed
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Overlap, Verdict
 from jobyard.errors import StoreError, StoreUnavailable
@@ -113,7 +113,7 @@ class Firing:
 
     def _put_off(self, entry: Entry, now: Instant, error: Exception) -> None:
         self._timetable.look(entry, now + BROKEN_AGAIN)
-        self.events.append(StoreTrouble(f"deciding {entry.schedule.name}", error, BROKEN_AGAIN / 1000))
+        self.events.append(StoreFailed(f"deciding {entry.schedule.name}", error, BROKEN_AGAIN / 1000))
 
     async def _look_up(self, entries: Collection[Entry], now: Instant) -> None:
         """What others made up for meanwhile is not to be counted again."""
@@ -192,12 +192,12 @@ class Firing:
         queue = entry.schedule.queue
         if why is Decision.FULL and now - entry.warned_at >= WARN_AGAIN:
             entry.warned_at = now
-            self.events.append(TickHeldUp(entry.schedule.name, plan.at, queue))
+            self.events.append(TickDelayed(entry.schedule.name, plan.at, queue))
         if why is Decision.AWAY and now - self._away_told_at.get(queue, 0) >= WARN_AGAIN:
             # Once for all schedules of the queue.
             self._away_told_at[queue] = now
             error = StoreUnavailable(f"the store of queue {queue} does not answer")
-            self.events.append(StoreTrouble(f"deciding ticks of queue {queue}", error, AGAIN / 1000))
+            self.events.append(StoreFailed(f"deciding ticks of queue {queue}", error, AGAIN / 1000))
         following = next_instant(entry.schedule, plan.at)
         self._timetable.look(entry, now + AGAIN if following is None else min(now + AGAIN, following))
 

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 
-from jobyard.domain.events import SchedulerStarted, SchedulerStopped, StoreBack, StoreTrouble, TickDecided
+from jobyard.domain.events import SchedulerStarted, SchedulerStopped, StoreFailed, StoreRecovered, TickDecided
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Verdict
 from jobyard.ports.observer import Observer
@@ -210,12 +210,12 @@ class _Trouble:
         now = time.monotonic()
         self._since = self._since or now
         nap = min(RETRY_MOST_SECONDS, max(RETRY_FIRST_SECONDS, (now - self._since) / 2)) * (0.5 + random.random() / 2)
-        self._observer.observe(StoreTrouble(doing, error, nap))
+        self._observer.observe(StoreFailed(doing, error, nap))
         return nap
 
     def is_over(self) -> None:
         if self._since is not None:
-            self._observer.observe(StoreBack(time.monotonic() - self._since))
+            self._observer.observe(StoreRecovered(time.monotonic() - self._since))
             self._since = None
 
 

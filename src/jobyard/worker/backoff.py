@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
-from jobyard.domain.events import Event, StoreBack, StoreTrouble
+from jobyard.domain.events import Event, StoreFailed, StoreRecovered
 
 log = logging.getLogger("jobyard.worker")
 
@@ -28,12 +28,12 @@ class Trouble:
             self._since = now
         away = now - self._since
         nap = min(RETRY_MOST_SECONDS, max(RETRY_FIRST_SECONDS, away / 2)) * (0.5 + random.random() / 2)
-        self._observe(StoreTrouble(doing, error, nap))
+        self._observe(StoreFailed(doing, error, nap))
         await asyncio.sleep(nap)
 
     def is_over(self, now: float) -> None:
         if self._since is not None:
-            self._observe(StoreBack(now - self._since))
+            self._observe(StoreRecovered(now - self._since))
             self._since = None
 
     def seconds(self) -> float:

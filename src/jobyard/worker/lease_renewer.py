@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
-from jobyard.domain.events import Event, LeasesExpired, LoopBlocked, StoreTrouble
-from jobyard.domain.lease import Ended, LeaseKey, renewal_interval
+from jobyard.domain.events import Event, EventLoopBlocked, LeasesExpired, StoreFailed
+from jobyard.domain.lease import ExpiredLease, LeaseKey, renewal_interval
 from jobyard.operations.worker_control import Control, heard
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
@@ -114,7 +114,7 @@ class Keeper:
             self._next.pop("beat", None)  # so that everybody sees it soon
 
     async def _reclaim(self, store: Store) -> None:
-        by_worker: dict[str, list[Ended]] = {}
+        by_worker: dict[str, list[ExpiredLease]] = {}
         for ended in await store.reclaim():
             by_worker.setdefault(ended.worker, []).append(ended)
         for worker, leases in by_worker.items():
@@ -129,7 +129,7 @@ class Keeper:
         try:
             await verb()
         except Exception as error:
-            self._crew.observe(StoreTrouble(doing, error, self._interval))
+            self._crew.observe(StoreFailed(doing, error, self._interval))
             return False
         return True
 
@@ -151,7 +151,7 @@ class Keeper:
         blocked = time.monotonic() - pinged_at
         if blocked > BLOCKED_AFTER_SECONDS and not self._blocked_reported:
             self._blocked_reported = True
-            self._crew.observe(LoopBlocked(blocked))
+            self._crew.observe(EventLoopBlocked(blocked))
 
     def _turned(self) -> None:
         self._pinged_at = None

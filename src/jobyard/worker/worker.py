@@ -310,7 +310,7 @@ class Worker:
                 await self.store.exchange(self.id, back, self._queues, 0, self._lease_seconds)
             except Exception as error:
                 # The store is away: to run them is better than to let them run out.
-                self.observe(e.StoreTrouble("putting off jobs", error, 0.0))
+                self.observe(e.StoreFailed("putting off jobs", error, 0.0))
                 return leases
         return [lease for lease in leases if lease not in put_off]
 

@@ -52,7 +52,7 @@ async def doctor(session: Session) -> None:
 
 async def _examine(yard: Jobyard, sandbox: SandboxSection) -> AsyncIterator[Finding]:
     probe, found = await _writable(yard), await yard.store.diagnose()
-    if not any(finding.what == "writable" and finding.level is Level.FAIL for finding in found):
+    if not any(finding.check == "writable" and finding.level is Level.FAIL for finding in found):
         # Said once: a store that knows why it takes no writes also knows a cure.
         yield probe
     for finding in found:

@@ -9,7 +9,7 @@ from functools import partial
 
 from jobyard.domain.instant import after
 from jobyard.domain.lease import Lease
-from jobyard.domain.state import Settlement, heed
+from jobyard.domain.state import Settlement, apply_cancel_request
 from jobyard.ports.job_store import Exchange
 from jobyard.stores._shared.polling_claim import claim_by_polling
 from jobyard.stores.memory.codec import lease_of
@@ -52,7 +52,7 @@ class MemoryClaim:
                 if stored is None:
                     refused.append(settlement.key)
                 else:
-                    apply(jobs, stored, heed(settlement.transition, stored.cancel_requested), now)
+                    apply(jobs, stored, apply_cancel_request(settlement.transition, stored.cancel_requested), now)
             token, expires_at = secrets.token_hex(8), after(now, lease_seconds)
             leases: list[Lease] = []
             while len(leases) < wanted and (stored := jobs.next_in_line(queues)) is not None:

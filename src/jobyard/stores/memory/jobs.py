@@ -39,11 +39,11 @@ class MemoryJobs:
             jobs: list[Job] = []
             searched = 0
             for visited, stored in enumerate(rows, start=1):
-                if where.is_past(stored.created_at):
+                if where.ends_at(stored.created_at):
                     break
                 if _matches(where, stored):
                     searched += len(stored.new.payload) if where.text is not None else 0
-                    if where.fits(stored.created_at, stored.new.payload):
+                    if where.matches(stored.created_at, stored.new.payload):
                         jobs.append(summary_of(stored))
                 if len(jobs) >= limit or visited >= MAX_ROWS_PER_PAGE or searched >= MAX_BYTES_PER_PAGE:
                     has_more = next(rows, None) is not None

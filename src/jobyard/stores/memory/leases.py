@@ -9,8 +9,8 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
-from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey, is_expired
-from jobyard.domain.state import bury
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, is_expired
+from jobyard.domain.state import judge_expired
 from jobyard.errors import NotPossible, duplicate_job_id
 from jobyard.ports.job_store import Extended, Report
 from jobyard.stores.memory.codec import lease_of
@@ -62,7 +62,7 @@ class MemoryLeases:
                     stored.record(report.step, now)
             return tuple(refused)
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         with self._connection.changing() as now:
             expired = sorted(
                 (stored.lease.expires_at, stored.sequence)
@@ -101,16 +101,16 @@ def cancel_requests_of(table: JobTable, worker: str) -> tuple[tuple[LeaseKey, st
     )
 
 
-def _end(table: JobTable, stored: StoredJob, now: Instant) -> Ended:
+def _end(table: JobTable, stored: StoredJob, now: Instant) -> ExpiredLease:
     """End an expired lease."""
     lease = stored.lease
     assert lease is not None
-    transition = bury(
+    transition = judge_expired(
         attempt=stored.attempt, deaths=stored.deaths, worker=lease.worker, cancel_requested=stored.cancel_requested
     )
     error = apply(table, stored, transition, now)
     assert error is not None
-    return Ended(
+    return ExpiredLease(
         job_id=stored.id,
         queue=stored.new.queue,
         group=stored.new.group,

@@ -9,7 +9,7 @@ from itertools import islice
 from jobyard.domain.admission import UNLIMITED, Group, Queue, group_room, limit_of
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import QueueSettings, State
-from jobyard.ports.admin_store import PLACES_LOOKED_AT, GroupInfo, QueueAges, QueueInfo
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
 from jobyard.stores.memory.codec import job_of
 from jobyard.stores.memory.connection import MemoryConnection
@@ -118,7 +118,7 @@ def _ages(table: JobTable, line: QueueLine) -> QueueAges:
     for group, group_line in sorted(line.groups.items(), key=lambda item: item[0] or ""):
         for urgency, sequence in group_line.positions:
             first.setdefault((group, urgency), sequence)
-    due = [table.at(sequence) for sequence in islice(first.values(), PLACES_LOOKED_AT)]
+    due = [table.at(sequence) for sequence in islice(first.values(), MAX_HEADS_SCANNED)]
     started = [stored.started_at for stored in table.running.values() if stored.new.queue == name and stored.started_at]
     return QueueAges(
         queue=name,

@@ -61,7 +61,7 @@ async def find(
     far = await connection.fetchrow(statements.qualify(query), before, *narrow)
     assert far is not None
     last, is_enough, created_at = far
-    is_over = not is_enough or (created_at is not None and where.is_past(created_at))
+    is_over = not is_enough or (created_at is not None and where.ends_at(created_at))
     return Page(found, None if is_over else str(last))
 
 
@@ -144,7 +144,7 @@ def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]
     if where.created_before is not None:
         add("j.created_at < {}", bounded(where.created_before), "bigint")
     if where.text is not None:
-        needle = where.needle()
+        needle = where.text_bytes()
         # One byte, one character, whatever the bytes: so that only ASCII letters have two cases. No text holds a NUL.
         add(SEARCH if b"\0" not in needle else "{} IS NULL", needle, "bytea")
     return " AND ".join(conditions), values

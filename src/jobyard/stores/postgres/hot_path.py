@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobyard.domain.job import Job, NewJob
-from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey, adopted
-from jobyard.domain.state import Settlement, bury
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
+from jobyard.domain.state import Settlement, judge_expired
 from jobyard.errors import LeaseLost, NotPossible, StoreError
 from jobyard.ports.job_store import Exchange, Extended, Report
 from jobyard.stores.postgres.arriving import InsertVerbs, new_token
@@ -81,7 +81,7 @@ class HotPathVerbs(InsertVerbs):
         return [
             Settlement(
                 LeaseKey(job_id, sequence, token),
-                bury(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel),
+                judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel),
             )
             for job_id, sequence, token, attempt, deaths, cancel in rows
         ]
@@ -147,20 +147,20 @@ class HotPathVerbs(InsertVerbs):
 
         return await self._run(work)
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         rows = await self._rows("expired_leases", self._now(), limit)
         if not rows:
             return []
         asked_at = rows[0][9]
         settlements: list[Settlement] = []
-        ended: list[Ended] = []
+        ended: list[ExpiredLease] = []
         for sequence, token, worker, attempt, queue, group, cancel, job_id, deaths, _ in rows:
-            transition = bury(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
+            transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
             assert transition.error is not None
             settlements.append(Settlement(LeaseKey(job_id, sequence, token), transition))
             error = msgspec.structs.replace(transition.error, at=asked_at)
             ended.append(
-                Ended(job_id=job_id, queue=queue, group=group or None, token=token, worker=worker, error=error)
+                ExpiredLease(job_id=job_id, queue=queue, group=group or None, token=token, worker=worker, error=error)
             )
         cargo = Cargo(settlements, self._family.ends.awaited)
         # By the time at which it was asked for: who ran out later may yet renew.

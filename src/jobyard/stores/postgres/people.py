@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import QueueSettings
-from jobyard.ports.admin_store import PLACES_LOOKED_AT, Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
 from jobyard.stores.postgres.audit import audit
 from jobyard.stores.postgres.columns import checked_priority
 from jobyard.stores.postgres.finding import find
@@ -90,7 +90,7 @@ class PeopleVerbs(WaitingVerbs):
         await self._value("tidy", self._now(), [])
         return [
             QueueAges(queue=name, waiting_since=waiting, running_since=running)
-            for name, waiting, running in await self._rows("ages", PLACES_LOOKED_AT)
+            for name, waiting, running in await self._rows("ages", MAX_HEADS_SCANNED)
         ]
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.job import State
-from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey
-from jobyard.domain.state import Settlement, Transition, bury
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey
+from jobyard.domain.state import Settlement, Transition, judge_expired
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.job_store import Exchange, Extended, Report
 from jobyard.stores.redis.link import AnswerLost
@@ -232,16 +232,16 @@ async def report(server: Server, homes: Homes, reports: Sequence[Report]) -> tup
     return tuple(reports[place - 1].key for place in refused)
 
 
-async def reclaim(server: Server, limit: int) -> list[Ended]:
+async def reclaim(server: Server, limit: int) -> list[ExpiredLease]:
     """Two trips: what has run out is judged here, and ended only if it is still so when the judgement arrives."""
     rows = await server.run(EXPIRED, {"limit": limit})
     if not rows:
         return []
     flat: list[Any] = []
-    ended: list[Ended] = []
+    ended: list[ExpiredLease] = []
     for name, sequence, record, lease_record, past, stop in rows:
         hold, rest = held(lease_record), unpack(record)[4]
-        transition = bury(
+        transition = judge_expired(
             attempt=hold.attempt,
             deaths=unpack_past(past).deaths,
             worker=hold.worker,
@@ -250,7 +250,7 @@ async def reclaim(server: Server, limit: int) -> list[Ended]:
         assert transition.error is not None
         flat += (name.decode(), sequence.decode(), rest.id, hold.token, spelled(transition))
         ended.append(
-            Ended(
+            ExpiredLease(
                 job_id=rest.id,
                 queue=queue_from(name),
                 group=hold.group,

@@ -12,7 +12,7 @@ from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadInput, JobNotFound, NotPossible
 from jobyard.ports.admin_store import (
     CLOCK_SET_BACK,
-    PLACES_LOOKED_AT,
+    MAX_HEADS_SCANNED,
     Action,
     Changed,
     Filter,
@@ -94,7 +94,7 @@ def _where(where: Filter) -> dict[str, Any]:
     if where.created_before is not None:
         found["before_time"] = float(where.created_before)
     if where.text is not None:
-        found["needle"] = text(where.needle())
+        found["needle"] = text(where.text_bytes())
     if where.queue is not None:
         found["queue"] = queue_name(where.queue)
     if where.group is not None:
@@ -120,7 +120,7 @@ def _matches(where: Filter, job: Job) -> bool:
         and (where.tag is None or where.tag in job.tags)
         and (where.unique_key is None or job.unique_key == where.unique_key)
         and (where.ids is None or job.id in where.ids)
-        and (where.text is None or where.fits(job.created_at, bytes(job.payload)))
+        and (where.text is None or where.matches(job.created_at, bytes(job.payload)))
     )
 
 
@@ -167,7 +167,7 @@ async def queues(server: Server) -> list[QueueInfo]:
 
 
 async def ages(server: Server) -> list[QueueAges]:
-    rows = await server.run(AGES, {"most": PLACES_LOOKED_AT})
+    rows = await server.run(AGES, {"most": MAX_HEADS_SCANNED})
     found = [
         QueueAges(
             queue=queue_from(name),

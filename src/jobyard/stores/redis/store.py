@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, NewJob, QueueSettings
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import NotPossible
 from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
@@ -130,7 +130,7 @@ class RedisStore:
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         return await exchange.report(self._server, self._homes, reports)
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         return await exchange.reclaim(self._server, limit)
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.job import Job, NewJob
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import LeaseLost, NotPossible, StoreError
 from jobyard.ports.admin_store import Action
@@ -113,9 +113,9 @@ class HotPathVerbs(Claiming):
         refused = (key for part, answer in zip(parts, answers, strict=True) for key in part.keys(answer))
         return (*refused, *unknown)
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         """A store that is away keeps nobody from clearing the others; it is told of when it is all there is to say."""
-        found: list[Ended] = []
+        found: list[ExpiredLease] = []
         trouble: Exception | None = None
         for part in self._parts:
             if len(found) < limit:

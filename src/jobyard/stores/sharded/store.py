@@ -121,4 +121,4 @@ async def _examined(part: Part) -> list[Finding]:
             raise
         names = ", ".join(part.queues)
         findings = [Finding(Level.FAIL, "store", str(error), f"until it is back, nothing of {names} runs")]
-    return [msgspec.structs.replace(finding, what=f"{finding.what} of {part.store.url}") for finding in findings]
+    return [msgspec.structs.replace(finding, check=f"{finding.check} of {part.store.url}") for finding in findings]

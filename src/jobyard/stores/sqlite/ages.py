@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from jobyard.domain.instant import Instant
-from jobyard.ports.admin_store import PLACES_LOOKED_AT, QueueAges
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, QueueAges
 from jobyard.stores.sqlite.statements import sql
 from jobyard.stores.sqlite.transaction import QueueRow
 
@@ -30,7 +30,7 @@ def ages(connection: sqlite3.Connection) -> list[QueueAges]:
 def waiting_since(connection: sqlite3.Connection, queue: str) -> Instant | None:
     oldest: Instant | None = None
     group, urgency = BEFORE_ALL
-    for _ in range(PLACES_LOOKED_AT):
+    for _ in range(MAX_HEADS_SCANNED):
         row = connection.execute(NEXT_URGENCY, (queue, group, urgency)).fetchone()
         if row is None:
             row = connection.execute(NEXT_GROUP, (queue, group)).fetchone()

@@ -89,7 +89,7 @@ def find(connection: Connection, where: Filter, limit: int, cursor: str | None) 
             return Page(tuple(jobs), None)
         searched += abs(size or 0) if where.text is not None else 0
         row = connection.execute(SEE_BY_SEQUENCE, (sequence,)).fetchone() if size and size > 0 else None
-        if row is not None and matches(where, row) and where.fits(row[13], row[6]):
+        if row is not None and matches(where, row) and where.matches(row[13], row[6]):
             jobs.append(seen(connection, row, whole=False))
         if len(jobs) == limit or searched >= SEARCHED_AT_MOST:
             break
@@ -112,7 +112,7 @@ def sieve_of(where: Filter) -> tuple[str, tuple[Any, ...]]:
         conditions.append(("j.created_at < ?", storable(where.created_before)))
     if where.text:
         # As bytes, in which only the letters of ASCII have two cases.
-        conditions.append(("instr(CAST(lower(CAST(j.payload AS TEXT)) AS BLOB), ?)", where.needle()))
+        conditions.append(("instr(CAST(lower(CAST(j.payload AS TEXT)) AS BLOB), ?)", where.text_bytes()))
     fits = " AND ".join(condition for condition, _ in conditions) or "1"
     past = 0 if where.created_after is None else storable(where.created_after - CLOCK_SET_BACK)
     sieve = (

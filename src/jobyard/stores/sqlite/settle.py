@@ -9,8 +9,8 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import AttemptError, State
-from jobyard.domain.lease import Ended, LeaseKey
-from jobyard.domain.state import Settlement, Transition, bury, heed
+from jobyard.domain.lease import ExpiredLease, LeaseKey
+from jobyard.domain.state import Settlement, Transition, apply_cancel_request, judge_expired
 from jobyard.stores.sqlite.insert import FREES_KEY, HAS_PRIVATE
 from jobyard.stores.sqlite.line import enter
 from jobyard.stores.sqlite.people import get
@@ -61,7 +61,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]
             common.setdefault(queue_name, []).append(end)
         else:
             place = Place(key.job_id, sequence, queue_name, group_name, attempt, worker, started_at, flags)
-            apply(tx, place, heed(transition, cancel))
+            apply(tx, place, apply_cancel_request(transition, cancel))
             common.setdefault(queue_name, [])
     tx.cursor.execute(DELETE_LEASES, (as_list(ended),))
     for name, ends in common.items():
@@ -205,19 +205,19 @@ def add_error(tx: Transaction, sequence: int, error: AttemptError) -> AttemptErr
     return stamped
 
 
-def reclaim(tx: Transaction, asked_at: Instant, limit: int) -> list[Ended]:
+def reclaim(tx: Transaction, asked_at: Instant, limit: int) -> list[ExpiredLease]:
     """Judged by the time at which it was asked for: who ran out while this waited for the lock may yet renew."""
-    ended: list[Ended] = []
+    ended: list[ExpiredLease] = []
     for row in tx.cursor.execute(EXPIRED_LEASES, (min(asked_at, tx.now), limit)).fetchall():
         sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
         tx.cursor.execute(DELETE_LEASES, (as_list([sequence]),))
         tx.run(tx.group(queue, group_name), -1)
-        transition = bury(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
+        transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
         apply(tx, Place(job_id, sequence, queue, group_name, attempt, worker, started_at, flags), transition)
         assert transition.error is not None
         error = msgspec.structs.replace(transition.error, at=tx.now)
         ended.append(
-            Ended(
+            ExpiredLease(
                 job_id=job_id,
                 queue=queue,
                 group=group_name or None,

@@ -15,7 +15,7 @@ import msgspec
 from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, NewJob, QueueSettings
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import LeaseLost, NotPossible, StoreUnavailable
 from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
@@ -216,7 +216,7 @@ class SqliteStore:
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         return await self._write(lambda tx: leases.report(tx, reports), durable=False)
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         now = self._clock.now()
         require_same_file(self.path, self._inode)
         # Asking first keeps an idle fleet from taking turns at the write lock.

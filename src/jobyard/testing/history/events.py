@@ -8,7 +8,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings, State
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.ports.admin_store import Action
 from jobyard.ports.job_store import Inserted
@@ -215,7 +215,7 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
 
 
 class Reclaimed(msgspec.Struct, frozen=True, tag="reclaimed"):
-    ended: tuple[Ended, ...]
+    ended: tuple[ExpiredLease, ...]
 
 
 class Adopted(msgspec.Struct, frozen=True, tag="adopted"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Ending, Job, State
-from jobyard.domain.lease import Ended
+from jobyard.domain.lease import ExpiredLease
 from jobyard.ports.admin_store import Action
 from jobyard.ports.job_store import Inserted
 from jobyard.testing.history.events import Handed, Sent, Taken
@@ -44,7 +44,7 @@ class Settled:
 @dataclass(slots=True)
 class Reclaim:
     span: Span
-    ended: Ended
+    ended: ExpiredLease
 
 
 @dataclass(slots=True)

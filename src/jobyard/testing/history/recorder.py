@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobyard.domain.job import NewJob, QueueSettings
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import BadInput, JobNotFound, NotPossible
 from jobyard.ports.admin_store import Action, Changed
@@ -116,7 +116,7 @@ class RecordingStore(Delegate):
         question = AskReport(tuple(report.key for report in reports))
         return await self._record(question, self._store.report(reports), lambda lost: Heard(tuple(lost)))
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         return await self._record(AskReclaim(limit), self._store.reclaim(limit), lambda ended: Reclaimed(tuple(ended)))
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
