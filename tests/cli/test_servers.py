@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.support import Shop, shop
 from tests.servers import Certificate, PostgresServer, RedisServer, Server
-from tests.story.engines import place
+from tests.story.engines import empty_store
 
 __all__ = ["shop"]
 
@@ -20,7 +20,7 @@ EMPTY = "holds nothing of jobyard yet"
 
 @pytest.fixture(params=["redis", "postgres", "pgbouncer"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with place(request.param, tmp_path) as url:
+    with empty_store(request.param, tmp_path) as url:
         yield url
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from tests.story.engines import on_every_store, place
+from tests.story.engines import empty_store, on_every_store
 from tests.support import ROOT
 
 from jobyard.config.store_factory import make_store
@@ -134,7 +134,7 @@ async def test_ten_thousand_over_64_connections_are_each_accepted_once(tmp_path:
 
 @pytest.fixture
 def url(engine: str, tmp_path: Path) -> Iterator[str]:
-    with place(engine, tmp_path) as url:
+    with empty_store(engine, tmp_path) as url:
         yield url
 
 

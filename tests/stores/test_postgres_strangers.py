@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.support import LEASE_SECONDS, new, settlement
 from tests.servers import PostgresServer
 from tests.servers.postgres import program
-from tests.story.engines import place
+from tests.story.engines import empty_store
 from tests.support import eventually
 
 from jobyard.config.store_factory import make_store
@@ -40,7 +40,7 @@ async def claimed(store: Store, wanted_: int = 10) -> int:
 
 async def test_a_claim_takes_only_from_queues_that_it_holds(tmp_path: Path) -> None:
     """Four queues, limits of one, claimers that name all: whoever waits for one row must not touch the others."""
-    with place("postgres", tmp_path) as url:
+    with empty_store("postgres", tmp_path) as url:
         store = open_to(url)
         await store.open()
         names = ["a", "b", "c", "d"]
@@ -93,7 +93,7 @@ async def test_a_dump_restored_on_another_server_goes_on(tmp_path: Path, postgre
 
 
 async def test_the_printed_sql_is_all_that_is_needed(tmp_path: Path) -> None:
-    with place("postgres", tmp_path) as url:
+    with empty_store("postgres", tmp_path) as url:
         store = open_to(url)
         text = "\n".join(step.text for step in await store.migrations())
         psql(url.partition("?")[0], text)
@@ -108,7 +108,7 @@ async def test_a_key_held_by_an_open_transaction_holds_up_nobody_else(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobyard.stores.postgres.pool.LONGEST_NAP_SECONDS", 0.01)
-    with place("postgres", tmp_path) as url:
+    with empty_store("postgres", tmp_path) as url:
         store = open_to(url)
         await store.open()
         connection = await asyncpg.connect(postgres_url)

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.stores import WEAKER
 from tests.conformance.support import insert, new, settlement
 from tests.stores.spread_scene import Scene
-from tests.story.engines import place
+from tests.story.engines import empty_store
 from tests.support import ROOT, eventually
 
 from jobyard import Context, Jobyard
@@ -236,7 +236,7 @@ async def test_a_store_shows_only_the_queues_it_is_here_for(scene: Scene) -> Non
 
 @pytest.mark.parametrize(("first", "second"), [("sqlite", "redis"), ("postgres", "sqlite"), ("redis", "postgres")])
 async def test_a_worker_serves_all_stores(tmp_path: Path, first: str, second: str) -> None:
-    with place(first, tmp_path) as main, place(second, tmp_path) as mail:
+    with empty_store(first, tmp_path) as main, empty_store(second, tmp_path) as mail:
         store = SpreadStore(make_store(main), {"mail": make_store(mail)})
         async with Jobyard(store=store) as yard:
 

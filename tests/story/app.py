@@ -8,14 +8,14 @@ import signal
 import time
 from pathlib import Path
 
-from tests.story.marks import Marks
+from tests.story.flags import Flags
 
 from jobyard import Context, Jobyard
 from jobyard.errors import LeaseLost
 
 
 def declare(yard: Jobyard, folder: Path) -> None:
-    marks = Marks(folder)
+    flags = Flags(folder)
 
     @yard.job()
     async def span(ctx: Context, seconds: float) -> list[int]:
@@ -27,22 +27,22 @@ def declare(yard: Jobyard, folder: Path) -> None:
     @yard.job()
     async def gate(ctx: Context, opened_by: str = "all") -> None:
         """Runs until its gate is opened, or all are."""
-        marks.put(f"started-{ctx.job_id}")
+        flags.put(f"started-{ctx.job_id}")
         try:
-            await marks.wait(f"open-{opened_by}", f"open-{ctx.job_id}", "open-all")
+            await flags.wait(f"open-{opened_by}", f"open-{ctx.job_id}", "open-all")
         except asyncio.CancelledError:
-            marks.put(f"stopped-{ctx.job_id}")
+            flags.put(f"stopped-{ctx.job_id}")
             raise
 
     @yard.job()
     async def late(ctx: Context, word: str) -> None:
         """The first attempt blocks its whole event loop until it may say its word; the next waits to be finished."""
-        if marks.has(f"first-{word}"):
-            marks.put(f"second-{word}")
-            await marks.wait(f"finish-{word}")
+        if flags.has(f"first-{word}"):
+            flags.put(f"second-{word}")
+            await flags.wait(f"finish-{word}")
             return
-        marks.put(f"first-{word}")
-        marks.wait_blocking(f"speak-{word}")
+        flags.put(f"first-{word}")
+        flags.wait_blocking(f"speak-{word}")
         try:
             if word == "progress":
                 await ctx.progress(50, "too late")
@@ -50,9 +50,9 @@ def declare(yard: Jobyard, folder: Path) -> None:
                 await ctx.log("too late")
         except (LeaseLost, asyncio.CancelledError):
             # The store's refusal, or the keeper which heard of it a moment earlier.
-            marks.put(f"refused-{word}")
+            flags.put(f"refused-{word}")
             raise
-        marks.put(f"spoken-{word}")
+        flags.put(f"spoken-{word}")
 
     @yard.job()
     async def poison(ctx: Context) -> None:

@@ -1,4 +1,4 @@
-"""Gives each story a stage, and clears it whatever happened."""
+"""The harness fixture of each story."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.story.engines import place
-from tests.story.scene import Scene
+from tests.story.engines import empty_store
+from tests.story.harness import Harness
 from tests.story.sizes import SOAK
 
 collect_ignore = ["worker.py"]  # an application: importing it begins a process of a story
@@ -37,7 +37,7 @@ def engine() -> str:
 
 @pytest.fixture
 def url(engine: str, stage: Path) -> Iterator[str]:
-    with place(engine, stage) as url:
+    with empty_store(engine, stage) as url:
         yield url
 
 
@@ -48,11 +48,11 @@ def through() -> str:
 
 
 @pytest.fixture
-async def scene(request: pytest.FixtureRequest, stage: Path, url: str, through: str) -> AsyncIterator[Scene]:
+async def harness(request: pytest.FixtureRequest, stage: Path, url: str, through: str) -> AsyncIterator[Harness]:
     title = str(request.node.name).removeprefix("test_").replace("_", " ")
-    scene = Scene(stage, title, url, through)
+    harness = Harness(stage, title, url, through)
     try:
-        async with scene.yard:
-            yield scene
+        async with harness.yard:
+            yield harness
     finally:
-        scene.clear()
+        harness.clear()

@@ -1,4 +1,4 @@
-"""Where a story's jobs live: a file, or a place of its own on a server that all tests share."""
+"""An empty store for a story: a file, or a prefix or schema on a server that all tests share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ on_every_store = pytest.mark.parametrize(
 
 
 @contextmanager
-def place(engine: str, folder: Path) -> Iterator[str]:
+def empty_store(engine: str, folder: Path) -> Iterator[str]:
     """The URL of an empty store."""
     name = f"{shared.RUN}_{secrets.token_hex(4)}"
     match engine:

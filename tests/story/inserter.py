@@ -12,13 +12,13 @@ BATCH = 20
 
 
 async def main() -> None:
-    orders, yard = begin()
+    settings, yard = begin()
     span = yard.definitions["span"]
-    acknowledged = Path(orders.marks) / f"acknowledged-{orders.name}"
+    acknowledged = Path(settings.flags) / f"acknowledged-{settings.name}"
     async with yard:
         with acknowledged.open("w", buffering=1) as file:
-            for number in itertools.count() if orders.count == 0 else range(orders.count):
-                batch = f"{orders.name}/{number}"
+            for number in itertools.count() if settings.count == 0 else range(settings.count):
+                batch = f"{settings.name}/{number}"
                 one = span.options(group=f"group-{number % 10}", tags=(batch,))
                 await yard.enqueue_many(*(one.call(0.001) for _ in range(BATCH)))
                 file.write(f"{batch}\n")

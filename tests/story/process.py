@@ -1,4 +1,4 @@
-"""What every process of a story is told, and how it begins."""
+"""Settings of a process of a story, and its start."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from jobyard import Jobyard
 from jobyard.config.store_factory import make_store
 from jobyard.testing.history import RecordingStore
 
-ORDERS_VARIABLE = "STORY_ORDERS"
+SETTINGS_VARIABLE = "STORY_SETTINGS"
 PR_SET_PDEATHSIG = 1
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     store: str  # its URL
     journal: str  # the file of this process's history
-    marks: str
-    count: int = 0  # for scripts that do something so many times; 0: until stopped
-    role: str = "scheduler"  # what is raised in a nursery: schedulers or workers
+    flags: str
+    count: int = 0  # how often a script repeats its work; 0: until stopped
+    role: str = "scheduler"  # what a process pool runs: scheduler or worker
     clocks: tuple[float, ...] = ()  # by how many seconds the clocks of its processes are wrong
 
 
-def read_orders() -> Orders:
+def read_settings() -> ProcessSettings:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if sys.platform == "linux":
-        # Nobody is left behind when the tests themselves are killed.
+        # The process must not outlive a test run that is killed.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    return msgspec.json.decode(os.environ[ORDERS_VARIABLE], type=Orders)
+    return msgspec.json.decode(os.environ[SETTINGS_VARIABLE], type=ProcessSettings)
 
 
-def begin() -> tuple[Orders, Jobyard]:
-    orders = read_orders()
-    yard = Jobyard(store=RecordingStore(make_store(orders.store), orders.journal))
-    declare(yard, Path(orders.marks))
-    return orders, yard
+def begin() -> tuple[ProcessSettings, Jobyard]:
+    settings = read_settings()
+    yard = Jobyard(store=RecordingStore(make_store(settings.store), settings.journal))
+    declare(yard, Path(settings.flags))
+    return settings, yard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.story.marks import Marks
+from tests.story.flags import Flags
 from tests.story.process import begin
 
 from jobyard.domain.job import State
@@ -14,10 +14,10 @@ from jobyard.ports.admin_store import Filter
 
 
 async def main() -> None:
-    orders, yard = begin()
-    marks = Marks(Path(orders.marks))
+    settings, yard = begin()
+    flags = Flags(Path(settings.flags))
     async with yard:
-        while not marks.has("readers-may-stop"):
+        while not flags.has("readers-may-stop"):
             for queue in await yard.queues():
                 await yard.groups(queue.name)
             for state in State:
@@ -29,7 +29,7 @@ async def main() -> None:
                         continue
             problems = await yard.store.audit()
             assert problems == [], problems
-            marks.put(f"has-read-{orders.name}")
+            flags.put(f"has-read-{settings.name}")
 
 
 if __name__ == "__main__":

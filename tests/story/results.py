@@ -1,4 +1,4 @@
-"""The numbers of a story, handed to `tests.soak`."""
+"""Results of a story, for `tests.soak`."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
     for begin, some in reclaims:
         for ended in some:
             again = min((end for end in claimed[ended.job_id] if end > begin), default=None)
-            # A quarantined job is not meant to run again until somebody redrives it.
+            # A quarantined job is not meant to run again until it is redriven.
             is_lost = ended.error.ending is Ending.LOST
             if not is_lost or ended.worker not in killed_at or again is None:
                 continue
-            # Lost once more before that: somebody claimed it and was killed before it could write that down.
+            # Lost once more before that: a worker claimed it and was killed before it recorded the claim.
             if not any(begin < later < again for later in lost[ended.job_id]):
                 found.append((again - killed_at[ended.worker]) / 1e9)
     return sorted(found)

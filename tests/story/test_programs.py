@@ -1,4 +1,4 @@
-"""Programs with the real daemon: what is killed in the middle leaves nobody behind, and the job runs again."""
+"""Programs with the real daemon: a killed worker or daemon leaves no process behind, and the job runs again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support import ROOT
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
-# Recognised among all processes of the machine, as nobody else sleeps for so long.
+# Recognised among all processes of the machine: no other process sleeps this long.
 SLOW = "import time\nprint('begun', flush=True)\ntime.sleep({seconds})\nprint('done')"
 
 
 @pytest.fixture(scope="module")
 def can_run() -> None:
-    """What the machine offers is the sandbox's own test to judge."""
+    """Whether the sandbox works on this machine is tested in tests/sandbox."""
     answer = subprocess.run([JOBYARD, "sandbox", "status", "--json"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         pytest.skip(f"no sandbox here: {answer.stdout[-200:]}{answer.stderr[-200:]}")
@@ -106,7 +106,7 @@ def test_run_followed_and_many_at_once(can_run: None, tmp_path: Path, engine: st
         told = up.client.post("/execute/batch", params={"wait": 30}, json=batch).json()
         assert [run["stdout"] for run in told["result"]["results"]] == ["1\n", "4\n", "9\n"]
         gate = up.enqueue("a")
-        up.marks.put("open-a")
+        up.flags.put("open-a")
         until("a handler ran beside it", lambda: up.job(gate)["state"] == "COMPLETED")
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
@@ -121,7 +121,7 @@ def test_a_killed_worker_leaves_no_program_and_the_job_runs_again(up: Up) -> Non
     assert len(everybody) > 2
     os.kill(worker, signal.SIGKILL)
     killed_at = time.monotonic()
-    until("nobody is left", lambda: not any(map(alive, everybody)))
+    until("no process is left", lambda: not any(map(alive, everybody)))
     assert time.monotonic() - killed_at < 4  # before the program would have ended by itself
     told = ended(up, job_id)
     assert told["result"]["stdout"] == "begun\ndone\n"
@@ -135,7 +135,7 @@ def test_a_killed_daemon_costs_an_attempt(up: Up) -> None:
     time.sleep(0.5)
     everybody = family(daemon)
     os.kill(daemon, signal.SIGKILL)
-    until("nobody is left", lambda: not any(map(alive, everybody)))
+    until("no process is left", lambda: not any(map(alive, everybody)))
     told = ended(up, job_id)
     assert told["result"]["stdout"] == "begun\ndone\n"
     job = up.job(job_id)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.story.engines import on_every_store
+from tests.story.harness import Harness
 from tests.story.overlap import most_at_once, who_ran
-from tests.story.scene import Scene
 from tests.story.sizes import SOAK, size
 
 from jobyard.domain.job import State
@@ -22,40 +22,40 @@ PRIZES_ON_SERVERS = size(3_000, PRIZES)
 
 
 @on_every_store
-async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(scene: Scene, engine: str) -> None:
+async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(harness: Harness, engine: str) -> None:
     prizes = PRIZES if engine == "sqlite" else PRIZES_ON_SERVERS
-    await scene.configure()
-    parent = await scene.nursery("worker", RACERS)
-    job_ids = await scene.enqueue_all(("span", {"seconds": 0.0}, {}) for _ in range(prizes))
-    await scene.drained(600 if SOAK else 60)
-    await scene.stop([parent])
+    await harness.configure()
+    parent = await harness.start_pool("worker", RACERS)
+    job_ids = await harness.enqueue_all(("span", {"seconds": 0.0}, {}) for _ in range(prizes))
+    await harness.drained(600 if SOAK else 60)
+    await harness.stop([parent])
 
-    jobs = await scene.all_jobs()
+    jobs = await harness.all_jobs()
     assert {job.id for job in jobs} == set(job_ids)
     assert {(job.state, job.attempt, job.deaths) for job in jobs} == {(State.COMPLETED, 1, 0)}
     assert len(who_ran(jobs)) > RACERS // 2, "few processes did everything: that was no race"
-    result = await scene.judge()
+    result = await harness.verify()
     assert result.history.claims == prizes
     assert result.history.refused == 0
 
 
 @on_every_store
-async def test_serial_groups_stay_serial(scene: Scene) -> None:
-    await scene.configure(max_per_group=1)
+async def test_serial_groups_stay_serial(harness: Harness) -> None:
+    await harness.configure(max_per_group=1)
     # With this many processes on few cores a renewal may come late; the race is the subject here, not the lease.
-    workers = await scene.workers(PROCESSES, concurrency=4, lease_seconds=15.0)
-    job_ids = await scene.enqueue_all(
+    workers = await harness.workers(PROCESSES, concurrency=4, lease_seconds=15.0)
+    job_ids = await harness.enqueue_all(
         ("span", {"seconds": 0.002}, {"group": f"group-{number % GROUPS}"}) for number in range(GROUPS * JOBS_PER_GROUP)
     )
-    await scene.drained(600 if SOAK else 60)
-    await scene.stop(workers)
+    await harness.drained(600 if SOAK else 60)
+    await harness.stop(workers)
 
-    jobs = await scene.all_jobs()
+    jobs = await harness.all_jobs()
     assert {job.id for job in jobs} == set(job_ids)
     assert {(job.state, job.attempt, job.deaths) for job in jobs} == {(State.COMPLETED, 1, 0)}
     for number in range(GROUPS):
         assert most_at_once(job for job in jobs if job.group == f"group-{number}") == 1
     assert len(who_ran(jobs)) > 1, "one process did everything: that was no race"
-    result = await scene.judge()
+    result = await harness.verify()
     assert result.history.claims == len(job_ids)
     assert result.history.refused == 0

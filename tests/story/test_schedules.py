@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.story.scene import Scene
+from tests.story.harness import Harness
+from tests.story.side_by_side import on_each_store
 from tests.story.sizes import SOAK, size
-from tests.story.together import on_each
 
 from jobyard.domain.due import instants
 from jobyard.domain.instant import Instant
@@ -29,80 +29,80 @@ def every(expression: str, **words: object) -> Schedule:
     return definition({"name": expression, "expression": expression, "kind": "span", "overlap": "allow", **words})
 
 
-def service(scene: Scene) -> Schedules:
-    return Schedules(scene.yard.store, shortest_interval_seconds=1)
+def service(harness: Harness) -> Schedules:
+    return Schedules(harness.yard.store, shortest_interval_seconds=1)
 
 
-async def fired(scene: Scene, name: str) -> list[Instant]:
+async def fired(harness: Harness, name: str) -> list[Instant]:
     """Of which instants there are jobs, with each job."""
-    return sorted([job.run_at async for job in scene.yard.read.walk(Filter(tag=f"schedule:{name}"))])
+    return sorted([job.run_at async for job in harness.yard.read.walk(Filter(tag=f"schedule:{name}"))])
 
 
-async def until(scene: Scene, at: float) -> None:
+async def until(harness: Harness, at: float) -> None:
     """Sleep until an instant of the store's clock."""
-    await asyncio.sleep(max(0.0, (at - await scene.yard.store.now()) / 1000))
+    await asyncio.sleep(max(0.0, (at - await harness.yard.store.now()) / 1000))
 
 
 async def test_five_schedulers_and_one_is_killed_at_each_instant(stage: Path) -> None:
-    await on_each(killed_at_each_instant, "five schedulers and one is killed at each instant", stage)
+    await on_each_store(killed_at_each_instant, "five schedulers and one is killed at each instant", stage)
 
 
-async def killed_at_each_instant(scene: Scene) -> None:
-    parent = await scene.nursery("scheduler", SCHEDULERS)
-    begin = await scene.yard.store.now()
+async def killed_at_each_instant(harness: Harness) -> None:
+    parent = await harness.start_pool("scheduler", SCHEDULERS)
+    begin = await harness.yard.store.now()
     end = begin // 1000 * 1000 + (KILLS + 3) * 1000
     added = [
-        await service(scene).add(every(expression, missed="all", missed_limit=1000, end_at=end))
+        await service(harness).add(every(expression, missed="all", missed_limit=1000, end_at=end))
         for expression in ("* * * * * *", "*/2 * * * * *", "1-59/2 * * * * *", "*/5 * * * * *")
     ]
     for number in range(KILLS):
         at = begin // 1000 * 1000 + (number + 2) * 1000
-        await scene.until(lambda: len(scene.pids("scheduler")) >= SCHEDULERS, "all schedulers are up again")
-        await until(scene, at + random.uniform(*KILL_BETWEEN_SECONDS) * 1000)
-        scene.kill_pid(random.choice(scene.pids("scheduler")))
+        await harness.until(lambda: len(harness.pids("scheduler")) >= SCHEDULERS, "all schedulers are up again")
+        await until(harness, at + random.uniform(*KILL_BETWEEN_SECONDS) * 1000)
+        harness.kill_pid(random.choice(harness.pids("scheduler")))
 
     expected = {schedule.name: list(instants(schedule, schedule.since)) for schedule in added}
 
     async def all_fired() -> bool:
-        return all([len(await fired(scene, name)) >= len(ticks) for name, ticks in expected.items()])
+        return all([len(await fired(harness, name)) >= len(ticks) for name, ticks in expected.items()])
 
-    await until(scene, end + 1000)
-    await scene.until(all_fired, "the last instants have fired")
+    await until(harness, end + 1000)
+    await harness.until(all_fired, "the last instants have fired")
     for name, ticks in expected.items():
-        assert await fired(scene, name) == ticks, "the fired set is not the expected set"
-        rows = await service(scene).history(name, 100)
+        assert await fired(harness, name) == ticks, "the fired set is not the expected set"
+        rows = await service(harness).history(name, 100)
         assert [row.at for row in reversed(rows)] == ticks[-100:]
         assert {row.verdict for row in rows} == {Verdict.FIRED}
-    await scene.stop([parent])
-    result = await scene.judge()
+    await harness.stop([parent])
+    result = await harness.verify()
     assert result.kills == KILLS
 
 
 async def test_edited_paused_and_removed_while_it_fires(stage: Path) -> None:
-    await on_each(edited_paused_and_removed, "a schedule edited, paused and removed while it fires", stage)
+    await on_each_store(edited_paused_and_removed, "a schedule edited, paused and removed while it fires", stage)
 
 
-async def edited_paused_and_removed(scene: Scene) -> None:
+async def edited_paused_and_removed(harness: Harness) -> None:
     """What a verb has answered holds from then on, whatever the schedulers know yet."""
-    schedules, store = service(scene), scene.yard.store
-    parent = await scene.nursery("scheduler", 3)
+    schedules, store = service(harness), harness.yard.store
+    parent = await harness.start_pool("scheduler", 3)
     added = await schedules.add(every("* * * * * *", name="s", priority=1, missed="all"))
-    await scene.until(lambda: _has(scene, 1), "it fires within a second")
-    assert min(await fired(scene, "s")) == next(instants(added, added.since))
+    await harness.until(lambda: _has(harness, 1), "it fires within a second")
+    assert min(await fired(harness, "s")) == next(instants(added, added.since))
 
     await schedules.edit("s", {"priority": 2})
     answered = await store.now()
-    await scene.until(lambda: _has(scene, 2), "the edited one fires")
+    await harness.until(lambda: _has(harness, 2), "the edited one fires")
     paused, silent_since = await schedules.pause("s"), await store.now()
-    await until(scene, silent_since + 2100)
+    await until(harness, silent_since + 2100)
     resumed = await schedules.resume("s")
     await schedules.edit("s", {"priority": 3})
-    await scene.until(lambda: _has(scene, 3), "the resumed one fires")
+    await harness.until(lambda: _has(harness, 3), "the resumed one fires")
     await schedules.remove("s")
     removed_at = await store.now()
-    await until(scene, removed_at + 1500)
+    await until(harness, removed_at + 1500)
 
-    jobs = await scene.all_jobs()
+    jobs = await harness.all_jobs()
     ticks = sorted(job.run_at for job in jobs)
     assert len(set(ticks)) == len(ticks), "an instant fired twice"
     assert all(job.priority >= 2 for job in jobs if job.created_at > answered), "an old definition fired"
@@ -113,29 +113,29 @@ async def edited_paused_and_removed(scene: Scene) -> None:
     since_resumed = [at for at in ticks if at > resumed.since]
     assert since_resumed == list(range(since_resumed[0], since_resumed[-1] + 1, 1000)), "an instant was lost"
     assert await store.armed() == []
-    await scene.stop([parent])
-    await scene.judge()
+    await harness.stop([parent])
+    await harness.verify()
 
 
-async def _has(scene: Scene, priority: int) -> bool:
-    return any(job.priority == priority for job in await scene.all_jobs())
+async def _has(harness: Harness, priority: int) -> bool:
+    return any(job.priority == priority for job in await harness.all_jobs())
 
 
 async def test_two_hosts_whose_clocks_differ_by_seconds(stage: Path) -> None:
     """On servers: a file has no clock but that of the one machine it is on."""
-    await on_each(clocks_differ, "two hosts whose clocks differ by seconds", stage, ("redis", "postgres"))
+    await on_each_store(clocks_differ, "two hosts whose clocks differ by seconds", stage, ("redis", "postgres"))
 
 
-async def clocks_differ(scene: Scene) -> None:
-    schedules = service(scene)
-    parent = await scene.nursery("scheduler", 2, clocks=(7.0, -5.0))
-    end = await scene.yard.store.now() // 1000 * 1000 + 6000
+async def clocks_differ(harness: Harness) -> None:
+    schedules = service(harness)
+    parent = await harness.start_pool("scheduler", 2, clocks=(7.0, -5.0))
+    end = await harness.yard.store.now() // 1000 * 1000 + 6000
     added = await schedules.add(every("* * * * * *", name="s", missed="skip", end_at=end))
-    await until(scene, end + 1000)
+    await until(harness, end + 1000)
     expected = list(instants(added, added.since))
-    assert await fired(scene, "s") == expected
+    assert await fired(harness, "s") == expected
     rows = await schedules.history("s")
     assert all(-50 <= row.decided_at - row.at < 1000 for row in rows), "another clock than the store's was used"
     assert {row.verdict for row in rows} == {Verdict.FIRED}
-    await scene.stop([parent])
-    await scene.judge()
+    await harness.stop([parent])
+    await harness.verify()

@@ -6,55 +6,55 @@ import signal
 import time
 
 import pytest
-from tests.story.scene import Scene
+from tests.story.harness import Harness
 
 from jobyard.domain.job import State
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
-async def test_what_runs_may_finish_and_nothing_new_starts(scene: Scene) -> None:
-    await scene.configure()
-    [worker] = await scene.workers(1, concurrency=2, shutdown_timeout=60.0)
-    running = [await scene.enqueue("gate") for _ in range(2)]
-    await scene.until(lambda: scene.marks.count("started-") == 2, "both run")
-    waiting = [await scene.enqueue("gate") for _ in range(3)]
+async def test_what_runs_may_finish_and_nothing_new_starts(harness: Harness) -> None:
+    await harness.configure()
+    [worker] = await harness.workers(1, concurrency=2, shutdown_timeout=60.0)
+    running = [await harness.enqueue("gate") for _ in range(2)]
+    await harness.until(lambda: harness.flags.count("started-") == 2, "both run")
+    waiting = [await harness.enqueue("gate") for _ in range(3)]
     worker.send(signal.SIGTERM)
-    await scene.until(lambda: scene.marks.has(f"stopping-{worker.name}"), "the worker stops")
-    scene.marks.put("open-all")
-    await scene.ended([worker])
+    await harness.until(lambda: harness.flags.has(f"stopping-{worker.name}"), "the worker stops")
+    harness.flags.put("open-all")
+    await harness.ended([worker])
 
-    assert [(await scene.yard.get(job_id)).state for job_id in running] == [State.COMPLETED] * 2
+    assert [(await harness.yard.get(job_id)).state for job_id in running] == [State.COMPLETED] * 2
     for job_id in waiting:
-        job = await scene.yard.get(job_id)
+        job = await harness.yard.get(job_id)
         assert (job.state, job.attempt) == (State.PENDING, 0)
-        assert not scene.marks.has(f"started-{job_id}")
-    assert (await scene.judge()).history.claims == 2
+        assert not harness.flags.has(f"started-{job_id}")
+    assert (await harness.verify()).history.claims == 2
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-async def test_the_rest_is_handed_back_uncounted(scene: Scene, signals: int) -> None:
+async def test_the_rest_is_handed_back_uncounted(harness: Harness, signals: int) -> None:
     """After the time for finishing, or at once after a second signal."""
-    await scene.configure()
-    [worker] = await scene.workers(1, concurrency=2, shutdown_timeout=0.5 if signals == 1 else 600.0)
-    job_ids = [await scene.enqueue("gate") for _ in range(3)]
-    await scene.until(lambda: scene.marks.count("started-") == 2, "two run")
+    await harness.configure()
+    [worker] = await harness.workers(1, concurrency=2, shutdown_timeout=0.5 if signals == 1 else 600.0)
+    job_ids = [await harness.enqueue("gate") for _ in range(3)]
+    await harness.until(lambda: harness.flags.count("started-") == 2, "two run")
     worker.send(signal.SIGTERM)
-    await scene.until(lambda: scene.marks.has(f"stopping-{worker.name}"), "the worker stops")
+    await harness.until(lambda: harness.flags.has(f"stopping-{worker.name}"), "the worker stops")
     asked = time.monotonic()
     if signals == 2:
         worker.send(signal.SIGTERM)  # and not after ten minutes
-    await scene.ended([worker])
+    await harness.ended([worker])
     assert time.monotonic() - asked < 10
 
     for job_id in job_ids:
-        job = await scene.yard.get(job_id)
+        job = await harness.yard.get(job_id)
         assert (job.state, job.deaths, job.errors) == (State.PENDING, 0, ())
-    assert scene.marks.count("stopped-") == 2
-    scene.marks.put("open-all")
-    workers = await scene.workers(1)
-    for job in await scene.done(*job_ids):
+    assert harness.flags.count("stopped-") == 2
+    harness.flags.put("open-all")
+    workers = await harness.workers(1)
+    for job in await harness.done(*job_ids):
         assert (job.state, job.attempt, job.deaths) == (State.COMPLETED, 1, 0)
-    await scene.stop(workers)
-    history = (await scene.judge()).history
+    await harness.stop(workers)
+    history = (await harness.verify()).history
     assert (history.claims, history.accepted, history.reclaimed) == (5, 5, 0)

@@ -1,4 +1,4 @@
-"""One command runs it all: what dies is replaced, what is told to stop stops well, and nobody is left behind."""
+"""`jobyard up`: dead processes are replaced, stopping is graceful, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_killed_worker_is_replaced_and_its_job_goes_on(tmp_path: Path, engine:
         [first] = until("it runs", lambda: up.runs("a"))
         os.kill(first, signal.SIGKILL)
         until("another process runs it", lambda: len(up.runs("a")) == 2)
-        up.marks.put("open-a")
+        up.flags.put("open-a")
         until("it is completed", lambda: up.job(job)["state"] == "COMPLETED")
         assert up.job(job)["result"] != first
         assert up.job(job)["deaths"] == 1
@@ -47,7 +47,7 @@ def test_what_runs_may_finish(tmp_path: Path, number: signal.Signals) -> None:
         else:
             up.process.send_signal(number)
         until("the worker stops", lambda: "have up to 30 s to finish" in up.said())
-        up.marks.put("open-a")
+        up.flags.put("open-a")
         assert up.end() == 0
         assert not alive(worker)
         assert "Traceback" not in up.said()
@@ -104,7 +104,7 @@ def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
             assert up.client.get("/v1/queues").status_code == 200
             up.process.send_signal(signal.SIGTERM)
             until("it stops", lambda: "asked to stop" in up.said())
-            until("nobody else is let in", lambda: refuses(host, int(port)))
+            until("no new connection is accepted", lambda: refuses(host, int(port)))
             caller.sendall(body[9:])
             answer = b""
             while chunk := caller.recv(65536):
@@ -145,7 +145,7 @@ def test_what_happens_to_a_waiting_job_is_heard_on_the_stream(tmp_path: Path) ->
             heard = threading.Event()
 
             def hand_in() -> None:
-                while not heard.wait(0.1):  # who publishes notices within a second that somebody listens
+                while not heard.wait(0.1):  # a publisher notices a subscriber within a second
                     up.enqueue("a")
 
             handing_in = threading.Thread(target=hand_in)
@@ -228,7 +228,7 @@ def test_one_trace_goes_from_the_caller_to_the_handler(tmp_path: Path) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     with starting(tmp_path, "up", JOBYARD_TRACING__ENABLED="true", OTEL_TRACES_EXPORTER="console") as up:
         up.greet()
-        up.marks.put("open-a")
+        up.flags.put("open-a")
         caller = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
         answer = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"name": "a"}}, headers=caller)
         until("it is done", lambda: up.job(answer.json()["id"])["state"] == "COMPLETED")
@@ -261,7 +261,7 @@ def test_each_worker_tells_of_its_health_on_a_port_of_its_own(tmp_path: Path) ->
         up.greet()
         for port in (first, first + 1):
             until("the worker is ready", lambda port=port: answers(f"http://127.0.0.1:{port}/readyz"))
-        up.marks.put("open-a")
+        up.flags.put("open-a")
         job = up.enqueue("a")
         until("it is done", lambda: up.job(job)["state"] == "COMPLETED")
         finished = 'jobyard_jobs_finished_total{kind="gate",queue="default",state="COMPLETED"} 1.0'
@@ -282,7 +282,7 @@ def answers(url: str) -> bool:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many in a row."""
+    """The first of `count` free ports in a row."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as first:
             port = int(first.getsockname()[1])

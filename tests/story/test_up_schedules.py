@@ -48,7 +48,7 @@ def test_a_schedule_made_by_api_fires_at_once_until_it_is_paused(tmp_path: Path)
         seen, others = history(up, "often"), len(history(up, "other"))
         until("the other one fires twice more", lambda: len(history(up, "other")) >= others + 2)
         assert [each["at"] for each in history(up, "often")] == [each["at"] for each in seen]
-        up.marks.put("open-a")
+        up.flags.put("open-a")
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
 

@@ -7,8 +7,8 @@ from statistics import median
 
 import pytest
 from tests.story.engines import on_every_store
+from tests.story.harness import Harness
 from tests.story.overlap import seen
-from tests.story.scene import Scene
 
 from jobyard.domain.job import State
 
@@ -16,44 +16,44 @@ pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
 @on_every_store
-async def test_an_idle_worker_in_another_process_starts_a_new_job_at_once(scene: Scene) -> None:
-    await scene.configure()
-    workers = await scene.workers(1)
+async def test_an_idle_worker_in_another_process_starts_a_new_job_at_once(harness: Harness) -> None:
+    await harness.configure()
+    workers = await harness.workers(1)
     delays = []
     for _ in range(11):
         asked = time.monotonic_ns()
-        [job] = await scene.done(await scene.enqueue("span", {"seconds": 0}))
+        [job] = await harness.done(await harness.enqueue("span", {"seconds": 0}))
         delays.append((seen(job)[1] - asked) / 1e9)
-    await scene.stop(workers)
-    await scene.judge()
+    await harness.stop(workers)
+    await harness.verify()
     # A worker that only looked once a second would need half a second in the middle.
     assert median(delays) < 0.25, delays
 
 
 @on_every_store
-async def test_a_job_cancelled_while_no_worker_is_up_never_starts(scene: Scene) -> None:
-    await scene.configure()
-    cancelled = await scene.yard.enqueue("gate")
-    await cancelled.cancel("nobody wants it")
-    workers = await scene.workers(1)
-    await scene.done(await scene.enqueue("span", {"seconds": 0}))
-    await scene.stop(workers)
+async def test_a_job_cancelled_while_no_worker_is_up_never_starts(harness: Harness) -> None:
+    await harness.configure()
+    cancelled = await harness.yard.enqueue("gate")
+    await cancelled.cancel("not needed")
+    workers = await harness.workers(1)
+    await harness.done(await harness.enqueue("span", {"seconds": 0}))
+    await harness.stop(workers)
     job = await cancelled.job()
-    assert (job.state, job.attempt, job.reason) == (State.CANCELLED, 0, "nobody wants it")
-    assert not scene.marks.has(f"started-{job.id}")
-    assert (await scene.judge()).history.claims == 1
+    assert (job.state, job.attempt, job.reason) == (State.CANCELLED, 0, "not needed")
+    assert not harness.flags.has(f"started-{job.id}")
+    assert (await harness.verify()).history.claims == 1
 
 
 @on_every_store
-async def test_a_cancel_reaches_a_running_job_in_another_process(scene: Scene) -> None:
-    await scene.configure()
-    workers = await scene.workers(1)
-    running = await scene.yard.enqueue("gate")
-    await scene.until(lambda: scene.marks.has(f"started-{running.id}"), "it runs")
+async def test_a_cancel_reaches_a_running_job_in_another_process(harness: Harness) -> None:
+    await harness.configure()
+    workers = await harness.workers(1)
+    running = await harness.yard.enqueue("gate")
+    await harness.until(lambda: harness.flags.has(f"started-{running.id}"), "it runs")
     await running.cancel("changed my mind")
-    [job] = await scene.done(running.id)
+    [job] = await harness.done(running.id)
     assert (job.state, job.reason) == (State.CANCELLED, "changed my mind")
-    assert scene.marks.has(f"stopped-{running.id}")
-    await scene.done(await scene.enqueue("span", {"seconds": 0}))
-    await scene.stop(workers)
-    assert (await scene.judge()).history.reclaimed == 0
+    assert harness.flags.has(f"stopped-{running.id}")
+    await harness.done(await harness.enqueue("span", {"seconds": 0}))
+    await harness.stop(workers)
+    assert (await harness.verify()).history.reclaimed == 0

@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
-from tests.story.marks import Marks
+from tests.story.flags import Flags
 from tests.story.sizes import PATIENCE_SECONDS
 from tests.support import ROOT
 
 JOBYARD = str(Path(sys.executable).parent / "jobyard")
 APP = """
 import os, pathlib
-from tests.story.marks import Marks
+from tests.story.flags import Flags
 from jobyard import Context, Jobyard
 
 yard = Jobyard("sqlite:///jobs.db")
-marks = Marks(pathlib.Path("marks"))
+flags = Flags(pathlib.Path("flags"))
 
 @yard.job()
 async def gate(ctx: Context, name: str) -> int:
-    marks.put(f"started-{name}-{os.getpid()}")
-    await marks.wait(f"open-{name}")
+    flags.put(f"started-{name}-{os.getpid()}")
+    await flags.wait(f"open-{name}")
     return os.getpid()
 """
 
@@ -42,7 +42,7 @@ class Up:
         self.folder = folder
         self.process = process
         self.log = log
-        self.marks = Marks(folder / "marks")
+        self.flags = Flags(folder / "flags")
         self.url = ""
         self.client = httpx.Client()
 
@@ -74,7 +74,7 @@ class Up:
 
     def runs(self, name: str) -> list[int]:
         """The processes that began this job, once each."""
-        return [int(path.name.rpartition("-")[2]) for path in self.marks.paths(f"started-{name}-")]
+        return [int(path.name.rpartition("-")[2]) for path in self.flags.paths(f"started-{name}-")]
 
     def interrupt(self) -> None:
         """As Ctrl-C does: the signal goes to every process of the group that the terminal knows."""
@@ -105,7 +105,7 @@ def until(what: str, holds: Any) -> Any:
 
 @contextmanager
 def starting(folder: Path, *words: str, app: bool = True, **variables: str) -> Iterator[Up]:
-    """Nobody of it outlives the test: the workers end with whoever started them."""
+    """No process outlives the test: workers end with their parent."""
     (folder / "house.py").write_text(APP)
     log = folder / "log.txt"
     before = ("--app", "house:yard") if app else ("--store", "sqlite:///jobs.db")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.story.marks import Marks
+from tests.story.flags import Flags
 from tests.story.process import begin
 
 from jobyard import Jobyard
 from jobyard.worker.worker import Worker
 
-orders, yard = begin()
+settings, yard = begin()
 
 
 def name_and_mark(declared: Jobyard) -> None:
@@ -19,11 +19,11 @@ def name_and_mark(declared: Jobyard) -> None:
     make = declared.worker
 
     def worker(**options: Any) -> Worker:
-        made = make(**options, name=orders.name)
+        made = make(**options, name=settings.name)
         stop = made.stop
 
         async def stop_and_tell(timeout_seconds: float | None = None) -> None:
-            Marks(Path(orders.marks)).put(f"stopping-{orders.name}")
+            Flags(Path(settings.flags)).put(f"stopping-{settings.name}")
             await stop(timeout_seconds)
 
         made.stop = stop_and_tell  # type: ignore[method-assign]

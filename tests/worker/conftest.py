@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.story.engines import place
+from tests.story.engines import empty_store
 from tests.support import Events, Watched
 
 from jobyard import Jobyard
@@ -23,7 +23,7 @@ def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]
     if request.param == "memory":
         yield Watched(make_store("memory://"))
         return
-    with place(request.param, tmp_path) as url:
+    with empty_store(request.param, tmp_path) as url:
         yield Watched(make_store(url))
 
 

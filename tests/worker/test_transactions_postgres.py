@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from tests.story.engines import place
+from tests.story.engines import empty_store
 from tests.support import Events, eventually
 
 from jobyard import Context, Jobyard
@@ -23,7 +23,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 @pytest.fixture
 async def yard(tmp_path: Path, events: Events) -> AsyncIterator[Jobyard]:
-    with place("postgres", tmp_path) as url:
+    with empty_store("postgres", tmp_path) as url:
         async with Jobyard(url, observer=events) as yard:
             yield yard
             assert await yard.store.audit() == []

@@ -1,4 +1,4 @@
-"""What the stories of broken servers share: work under way, and a look at what it costs."""
+"""Shared by the stories of broken servers: load, diagnosis, memory, the final checks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.story.harness import Harness, Process
 from tests.story.overlap import most_at_once
-from tests.story.scene import Process, Scene
 
 from jobyard.domain.job import State
 from jobyard.domain.lease import MAX_DEATHS
@@ -29,67 +29,67 @@ GROWTH_BYTES = 48 << 20
 DOCTOR_SECONDS = 30.0
 
 
-async def feed(scene: Scene, count: int) -> list[str]:
-    """Insert until so many jobs were acknowledged, whatever happens to the server; their ids."""
-    chance = random.Random(scene.title)
+async def feed(harness: Harness, count: int) -> list[str]:
+    """Insert until `count` jobs are acknowledged, whatever happens to the server; return their ids."""
+    chance = random.Random(harness.title)
     acknowledged: list[str] = []
     while len(acknowledged) < count:
         jobs = [
             ("span", {"seconds": chance.uniform(0.01, 0.06)}, {"group": chance.choice(GROUPS)}) for _ in range(BATCH)
         ]
         try:
-            acknowledged += await scene.enqueue_all(jobs)
+            acknowledged += await harness.enqueue_all(jobs)
         except StoreError:
-            # Whether these are there, nobody knows; the history does not count them as acknowledged.
+            # They may or may not be stored; the history does not count them as acknowledged.
             await asyncio.sleep(0.05)
     return acknowledged
 
 
-async def configure(scene: Scene) -> None:
-    await scene.configure(max_running=MAX_RUNNING, max_per_group=MAX_PER_GROUP)
+async def configure(harness: Harness) -> None:
+    await harness.configure(max_running=MAX_RUNNING, max_per_group=MAX_PER_GROUP)
 
 
-async def progress(scene: Scene, feeding: asyncio.Task[list[str]], jobs: int) -> None:
-    """Wait until so many more jobs were completed, or none is left and none will come."""
+async def progress(harness: Harness, feeding: asyncio.Task[list[str]], jobs: int) -> None:
+    """Wait until this many more jobs are completed, or none is left and none will be inserted."""
     before: int | None = None
 
     async def enough() -> bool:
         nonlocal before
-        info = await scene.queue()
+        info = await harness.queue()
         before = info.completed if before is None else before
         return info.completed >= before + jobs or (feeding.done() and info.waiting + info.running == 0)
 
-    await scene.until(enough, f"{jobs} more jobs are completed")
+    await harness.until(enough, f"{jobs} more jobs are completed")
 
 
-async def is_work_left(scene: Scene) -> bool:
+async def is_work_left(harness: Harness) -> bool:
     try:
-        return (await scene.queue()).waiting > 0
+        return (await harness.queue()).waiting > 0
     except StoreError:
         return True
 
 
-async def judge(scene: Scene, acknowledged: list[str]) -> None:
-    """After the workers were stopped: all that was acknowledged is done, within the limits, and work resumed soon."""
-    jobs = await scene.all_jobs()
+async def verify(harness: Harness, acknowledged: list[str]) -> None:
+    """After the workers stopped: every acknowledged job is completed, limits held, and work resumed soon."""
+    jobs = await harness.all_jobs()
     assert set(acknowledged) <= {job.id for job in jobs}
     assert {job.state for job in jobs} == {State.COMPLETED}
     assert most_at_once(jobs) <= MAX_RUNNING
     for group in GROUPS:
         assert most_at_once(job for job in jobs if job.group == group) <= MAX_PER_GROUP
-    result = await scene.judge()
+    result = await harness.verify()
     assert result.recovery_seconds
     assert max(result.recovery_seconds) <= RESUME_SECONDS
 
 
-async def drained(scene: Scene) -> None:
-    """Leases may have run out three times over, for no fault of the job: people send it on its way again."""
-    await scene.drained()
-    dead = [job for job in await scene.all_jobs() if job.state is State.FAILED]
+async def drained(harness: Harness) -> None:
+    """A lease may have expired three times through no fault of the job: redrive it, as an operator would."""
+    await harness.drained()
+    dead = [job for job in await harness.all_jobs() if job.state is State.FAILED]
     assert all(job.deaths == MAX_DEATHS for job in dead)
     if dead:
-        await scene.yard.store.change(Action.RETRY, [job.id for job in dead])
-        await scene.drained()
+        await harness.yard.store.change(Action.RETRY, [job.id for job in dead])
+        await harness.drained()
 
 
 class Memory:

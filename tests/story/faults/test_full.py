@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.servers import PostgresServer, RedisServer, Server
 from tests.servers.folders import new_folder
-from tests.story.faults.load import configure, doctor, drained, feed, judge
-from tests.story.scene import Scene
+from tests.story.faults.load import configure, doctor, drained, feed, verify
+from tests.story.harness import Harness
 from tests.story.sizes import SOAK, size
 
 from jobyard.errors import StoreError, StoreFull
@@ -46,7 +46,7 @@ class Room:
             return
         self._filler.unlink()
         if not self._server.is_up:
-            # It ends itself when not even its log has room: somebody starts it again, as systemd would.
+            # It ends itself when not even its log has room: restart it, as systemd would.
             self._server.start()
 
     @property
@@ -91,13 +91,13 @@ def server(engine: str) -> Iterator[Server]:
         disk.rmdir()
 
 
-async def test_a_full_server_refuses_and_goes_on_when_there_is_room(scene: Scene, server: Server, url: str) -> None:
-    await configure(scene)
-    workers = await scene.workers(2)
-    acknowledged = await feed(scene, JOBS)
+async def test_a_full_server_refuses_and_goes_on_when_there_is_room(harness: Harness, server: Server, url: str) -> None:
+    await configure(harness)
+    workers = await harness.workers(2)
+    acknowledged = await feed(harness, JOBS)
     room = Room(server)
     room.take_away()
-    refusals = await _insert_until_refused(scene, acknowledged)
+    refusals = await _insert_until_refused(harness, acknowledged)
     assert any(isinstance(refusal, StoreFull) for refusal in refusals), refusals
     diagnosis = await doctor(url)
     assert diagnosis.exit_code == 1
@@ -105,22 +105,22 @@ async def test_a_full_server_refuses_and_goes_on_when_there_is_room(scene: Scene
     # The workers go on, or wait: either way nothing may get lost while there is no room.
     await asyncio.sleep(size(2.0, 10.0))
     room.give_back()
-    scene.store_is_back()
-    acknowledged += await feed(scene, JOBS)
-    await drained(scene)
-    await scene.stop(workers)
-    await judge(scene, acknowledged)
+    harness.store_is_back()
+    acknowledged += await feed(harness, JOBS)
+    await drained(harness)
+    await harness.stop(workers)
+    await verify(harness, acknowledged)
 
 
-async def _insert_until_refused(scene: Scene, acknowledged: list[str]) -> list[StoreError]:
+async def _insert_until_refused(harness: Harness, acknowledged: list[str]) -> list[StoreError]:
     refusals: list[StoreError] = []
 
     async def refused_three_times() -> bool:
         try:
-            acknowledged.append(await scene.enqueue("span", {"seconds": 0.01}, tags=(BIG[:100],), group="group-0"))
+            acknowledged.append(await harness.enqueue("span", {"seconds": 0.01}, tags=(BIG[:100],), group="group-0"))
         except StoreError as error:
             refusals.append(error)
         return len(refusals) >= 3
 
-    await scene.until(refused_three_times, "inserts are refused")
+    await harness.until(refused_three_times, "inserts are refused")
     return refusals

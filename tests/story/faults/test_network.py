@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 from tests.servers import Proxy, Server
 from tests.servers.proxy import Mode
-from tests.story.faults.load import Memory, configure, doctor, drained, feed, judge, progress
-from tests.story.scene import Scene
+from tests.story.faults.load import Memory, configure, doctor, drained, feed, progress, verify
+from tests.story.harness import Harness
 from tests.story.sizes import LEASE_SECONDS, SOAK, size
 
 from jobyard.domain.job import State
@@ -50,54 +50,54 @@ def trouble(proxy: Proxy, fault: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_connection_is(scene: Scene, door: Server, proxy: Proxy, fault: str) -> None:
-    await configure(scene)
+async def test_the_connection_is(harness: Harness, door: Server, proxy: Proxy, fault: str) -> None:
+    await configure(harness)
     before = door.connections()
-    workers = await scene.workers(WORKERS)
+    workers = await harness.workers(WORKERS)
     memory = Memory(workers)
     stop_feeding = asyncio.Event()
-    feeding = asyncio.create_task(_feed_until(scene, stop_feeding))
-    await progress(scene, feeding, JOBS_BETWEEN)
+    feeding = asyncio.create_task(_feed_until(harness, stop_feeding))
+    await progress(harness, feeding, JOBS_BETWEEN)
     for _ in range(ROUNDS):
         with trouble(proxy, fault):
             # Long enough for every lease to run out.
             enough = asyncio.create_task(asyncio.sleep(2 * LEASE_SECONDS if fault != "cut" else 0.1))
             if fault in {"refused", "stalled", "half-open"}:
-                diagnosis = await doctor(scene.url)
+                diagnosis = await doctor(harness.url)
                 assert diagnosis.exit_code == 1, diagnosis
                 assert diagnosis.failures
             await enough
-        scene.store_is_back()
-        await progress(scene, feeding, JOBS_BETWEEN)
+        harness.store_is_back()
+        await progress(harness, feeding, JOBS_BETWEEN)
     stop_feeding.set()
     acknowledged = await feeding
-    await drained(scene)
+    await drained(harness)
     memory.check(workers)
-    await scene.stop(workers)
+    await harness.stop(workers)
     proxy.cut()  # those that were abandoned are not the store's to close
 
-    await scene.until(lambda: door.connections() <= before + 2, "no connection is left over")
-    await judge(scene, acknowledged)
+    await harness.until(lambda: door.connections() <= before + 2, "no connection is left over")
+    await verify(harness, acknowledged)
 
 
-async def _feed_until(scene: Scene, stop: asyncio.Event) -> list[str]:
+async def _feed_until(harness: Harness, stop: asyncio.Event) -> list[str]:
     """By the direct way: so that there always is something to claim, and never too much."""
     acknowledged: list[str] = []
     while not stop.is_set():
         with contextlib.suppress(StoreError):  # clients that were forgotten may use up all sessions for a while
-            if len(acknowledged) - (await scene.queue()).completed < 100:
-                acknowledged += await feed(scene, 20)
+            if len(acknowledged) - (await harness.queue()).completed < 100:
+                acknowledged += await feed(harness, 20)
         await asyncio.sleep(0.02)
     return acknowledged
 
 
-async def test_each_round_trip_takes_longer(scene: Scene, proxy: Proxy) -> None:
+async def test_each_round_trip_takes_longer(harness: Harness, proxy: Proxy) -> None:
     """A far server is slower, and nothing else."""
-    await configure(scene)
+    await configure(harness)
     proxy.latency_seconds = 0.05
-    workers = await scene.workers(2)
-    job_ids = await feed(scene, 100)
-    ended = await scene.done(*job_ids)
-    await scene.stop(workers)
+    workers = await harness.workers(2)
+    job_ids = await feed(harness, 100)
+    ended = await harness.done(*job_ids)
+    await harness.stop(workers)
     assert {(job.state, job.attempt, job.deaths) for job in ended} == {(State.COMPLETED, 1, 0)}
-    await scene.judge()
+    await harness.verify()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.servers import Server
 from tests.story.engines import CONNECTIONS
-from tests.story.scene import Scene
+from tests.story.harness import Harness
 from tests.story.sizes import SOAK, size
 
 from jobyard.config.store_factory import make_store
@@ -38,25 +38,25 @@ def limit(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-async def store(scene: Scene, door: Server, url: str, limit: int) -> AsyncIterator[Store]:
-    await scene.configure()
+async def store(harness: Harness, door: Server, url: str, limit: int) -> AsyncIterator[Store]:
+    await harness.configure()
     before = door.connections()
     store = RecordingStore(
-        make_store(url.replace(f"connections={CONNECTIONS}", f"connections={limit}")), scene.folder / "crowd.history"
+        make_store(url.replace(f"connections={CONNECTIONS}", f"connections={limit}")), harness.folder / "crowd.history"
     )
     await store.open()
     yield store
     assert door.connections() <= before + limit + EXTRA
     await store.close()
-    await scene.until(lambda: door.connections() <= before, "the store has closed all its connections")
+    await harness.until(lambda: door.connections() <= before, "the store has closed all its connections")
 
 
 def job(**options: Any) -> NewJob:
     return NewJob(id=new_id(), kind="span", **options)
 
 
-async def test_many_callers_share_few_connections(scene: Scene, store: Store) -> None:
-    """Those who wait for an end or for work keep nobody else from the store."""
+async def test_many_callers_share_few_connections(harness: Harness, store: Store) -> None:
+    """Callers that wait for an end or for work do not block other callers."""
     [held] = await store.insert([job(queue="held")])
     waiting = [asyncio.create_task(store.wait_for_end(held.id, 60.0)) for _ in range(CALLERS)]
     watching = [asyncio.create_task(store.wait_for_work(["nothing"], 60.0)) for _ in range(CALLERS)]
@@ -71,7 +71,7 @@ async def test_many_callers_share_few_connections(scene: Scene, store: Store) ->
         task.cancel()
     await asyncio.gather(*watching, return_exceptions=True)
     await _use(store)
-    await scene.judge()
+    await harness.verify()
 
 
 async def _use(store: Store) -> None:
@@ -82,9 +82,9 @@ async def _use(store: Store) -> None:
     assert [each.id for each in (await store.find(Filter(ids=(one.id,)))).jobs] == [one.id]
 
 
-async def test_commands_are_cancelled_at_random_moments(scene: Scene, store: Store) -> None:
+async def test_commands_are_cancelled_at_random_moments(harness: Harness, store: Store) -> None:
     """No answer reaches another caller, no connection is lost, and the counts stay true."""
-    chance = random.Random(scene.title)
+    chance = random.Random(harness.title)
     held: list[Lease] = []
 
     async def insert() -> None:
@@ -100,7 +100,7 @@ async def test_commands_are_cancelled_at_random_moments(scene: Scene, store: Sto
         await store.put("own", key, key.encode())
         found = await store.fetch("own", key)
         assert found is not None
-        assert found.data == key.encode(), "an answer for somebody else"
+        assert found.data == key.encode(), "a response to another call"
 
     async def find() -> None:
         await store.find(Filter(states=()))
@@ -114,8 +114,8 @@ async def test_commands_are_cancelled_at_random_moments(scene: Scene, store: Sto
     verbs = (insert, exchange, record, find, wait, extend, record, exchange)
     await asyncio.gather(*(_change_ones_mind(chance, verbs) for _ in range(size(10, 20))))
     await _use(store)
-    await _work_off(scene, store)
-    await scene.judge()
+    await _work_off(harness, store)
+    await harness.verify()
 
 
 async def _change_ones_mind(chance: random.Random, verbs: tuple[Callable[[], Awaitable[None]], ...]) -> None:
@@ -129,15 +129,15 @@ async def _change_ones_mind(chance: random.Random, verbs: tuple[Callable[[], Awa
             raise answer
 
 
-async def _work_off(scene: Scene, store: Store) -> None:
-    """Claims whose answer nobody heard run out; then everything is done."""
+async def _work_off(harness: Harness, store: Store) -> None:
+    """Claims whose response was lost expire; then every job is done."""
 
     async def nothing_left() -> bool:
         await store.reclaim()
         leases = (await store.exchange("last", [], ["default"], 100, 15.0)).leases
         settlements = [Settlement(lease.key, judge(lease, Done())) for lease in leases]
         await store.exchange("last", settlements, ["default"], 0, 15.0)
-        info = await scene.queue()
+        info = await harness.queue()
         return info.waiting + info.running == 0
 
-    await scene.until(nothing_left, "every job has ended")
+    await harness.until(nothing_left, "every job has ended")

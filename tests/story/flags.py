@@ -1,4 +1,4 @@
-"""Files that processes leave for each other: the slowest and surest kind of signal."""
+"""Files that processes use to signal each other; they survive any kill."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 
-class Marks:
+class Flags:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)

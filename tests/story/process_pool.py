@@ -1,4 +1,4 @@
-"""Raises processes that are killed often: forks of one that has loaded everything, each replaced when it dies."""
+"""A pool of forked processes; a process that is killed is replaced."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.story.app import declare
-from tests.story.marks import Marks
-from tests.story.process import PR_SET_PDEATHSIG, Orders, read_orders
+from tests.story.flags import Flags
+from tests.story.process import PR_SET_PDEATHSIG, ProcessSettings, read_settings
 
 from jobyard import Jobyard
 from jobyard.config.store_factory import make_store
@@ -24,7 +24,7 @@ from jobyard.testing.history import RecordingStore
 
 
 def main() -> None:
-    orders = read_orders()
+    settings = read_settings()
     children: set[int] = set()
     raised = 0
     is_ending = False
@@ -37,10 +37,10 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, end)
     while True:
-        while not is_ending and len(children) < orders.count:
-            # Whoever is told to end just now has either all of its children or none to tell.
+        while not is_ending and len(children) < settings.count:
+            # A SIGTERM between fork and add would miss the new child.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            children.add(fork(orders, raised))
+            children.add(fork(settings, raised))
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             raised += 1
         if not children:
@@ -52,7 +52,7 @@ def main() -> None:
             sys.exit(f"a child ended by itself: {code}")
 
 
-def fork(orders: Orders, number: int) -> int:
+def fork(settings: ProcessSettings, number: int) -> int:
     child = os.fork()
     if child:
         return child
@@ -62,9 +62,9 @@ def fork(orders: Orders, number: int) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if orders.clocks:
-            turn_the_clock(orders.clocks[number % len(orders.clocks)])
-        asyncio.run(live(orders, number))
+        if settings.clocks:
+            turn_the_clock(settings.clocks[number % len(settings.clocks)])
+        asyncio.run(live(settings, number))
         code = 0
     finally:
         sys.stdout.flush()
@@ -79,15 +79,15 @@ def turn_the_clock(seconds: float) -> None:
     time.time_ns = lambda: real_ns() + round(seconds * 1e9)
 
 
-async def live(orders: Orders, number: int) -> None:
+async def live(settings: ProcessSettings, number: int) -> None:
     told_to_end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_end.set)
-    journal = Path(orders.journal).with_suffix(f".{number}.history")
-    yard = Jobyard(store=RecordingStore(make_store(orders.store), journal))
-    declare(yard, Path(orders.marks))
-    role = {"scheduler": scheduling, "worker": working}[orders.role]
-    async with yard, role(yard, f"{orders.name}.{number}"):
-        Marks(Path(orders.marks)).put(f"{orders.role}-{os.getpid()}")
+    journal = Path(settings.journal).with_suffix(f".{number}.history")
+    yard = Jobyard(store=RecordingStore(make_store(settings.store), journal))
+    declare(yard, Path(settings.flags))
+    role = {"scheduler": scheduling, "worker": working}[settings.role]
+    async with yard, role(yard, f"{settings.name}.{number}"):
+        Flags(Path(settings.flags)).put(f"{settings.role}-{os.getpid()}")
         await told_to_end.wait()
 
 

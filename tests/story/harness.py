@@ -1,4 +1,4 @@
-"""One story's stage: a store, the processes on it, their histories, and the judge at the end."""
+"""The harness of a story: a store, the processes that use it, their histories, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 from tests.story import fork_server
 from tests.story.app import declare
+from tests.story.flags import Flags
 from tests.story.fork_server import ForkedProcess
-from tests.story.marks import Marks
-from tests.story.process import ORDERS_VARIABLE, Orders
+from tests.story.process import SETTINGS_VARIABLE, ProcessSettings
 from tests.story.results import Kill, Result, record, recoveries, resumptions
 from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
 
@@ -32,7 +32,7 @@ from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.testing.history import History, RecordingStore, check, summary
 
 ROOT = Path(__file__).parents[2]
-# Words that no process may have logged, whatever was done to it.
+# No process may log one of these, whatever the story does to it.
 ALARMS = ("locked", "Traceback", "disk failed", "is damaged")
 
 
@@ -48,7 +48,7 @@ class Process:
 
     @property
     def is_stopped(self) -> bool:
-        """Every thread of it stands still."""
+        """Whether every thread is stopped."""
         stats = Path(f"/proc/{self._popen.pid}/task").glob("*/stat")
         return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
 
@@ -62,7 +62,7 @@ class Process:
         return self._popen.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Nothing happens if it has ended: its number is not given away before we asked for its exit code."""
+        """Does nothing if the process has ended; its pid is not reused before its exit code is read."""
         self._popen.send_signal(number)
 
     def end(self) -> None:
@@ -71,21 +71,21 @@ class Process:
         self._popen.wait()
 
 
-class Scene:
+class Harness:
     def __init__(self, folder: Path, title: str, url: str, through: str = "") -> None:
-        """The processes may reach the store by another way than the judge does."""
+        """`through`: another URL by which the processes reach the store."""
         self.title = title
         self.url = through or url
-        self.marks = Marks(folder / "marks")
+        self.flags = Flags(folder / "flags")
         self.kills: list[Kill] = []
         self.returns: list[int] = []  # when the store was there again, in nanoseconds of CLOCK_MONOTONIC
         self.folder = folder
         self._processes: list[Process] = []
-        self._killed: set[int] = set()  # process numbers, of a nursery
+        self._killed: set[int] = set()  # process ids, of a pool
         self._numbers = itertools.count(1)
         self._started = time.monotonic()
         self.yard = Jobyard(store=RecordingStore(make_store(url), folder / "test.history"))
-        declare(self.yard, folder / "marks")
+        declare(self.yard, folder / "flags")
 
     @property
     def database(self) -> Path:
@@ -105,21 +105,21 @@ class Scene:
         shutdown_timeout: float = 30.0,
         queues: Iterable[str] = (),
     ) -> Process:
-        """`jobyard worker`, as people run it; it only does not have to load Python."""
+        """`jobyard worker`, forked from a process that has loaded Python."""
         arguments = ["--app", "tests.story.worker:yard", "worker"]
         arguments += [f"--concurrency={concurrency}", f"--lease-seconds={lease_seconds}"]
         arguments += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
         return self._start("worker", "jobyard", arguments)
 
-    async def nursery(self, role: str, count: int, clocks: tuple[float, ...] = ()) -> Process:
-        """The parent of so many schedulers or workers; whichever of them is killed is replaced."""
-        parent = self._start("nursery", "tests.story.nursery", count=count, role=role, clocks=clocks)
+    async def start_pool(self, role: str, count: int, clocks: tuple[float, ...] = ()) -> Process:
+        """The parent of `count` schedulers or workers; one that is killed is replaced."""
+        parent = self._start("pool", "tests.story.process_pool", count=count, role=role, clocks=clocks)
         await self.until(lambda: len(self.pids(role)) >= count, f"{count} of them are up")
         return parent
 
     def pids(self, role: str) -> list[int]:
-        """Of those in a nursery that are up and at work."""
-        told = (int(path.name.rpartition("-")[2]) for path in self.marks.paths(f"{role}-"))
+        """Processes of a pool that are up."""
+        told = (int(path.name.rpartition("-")[2]) for path in self.flags.paths(f"{role}-"))
         return [pid for pid in told if pid not in self._killed]
 
     def kill_pid(self, pid: int) -> None:
@@ -128,15 +128,15 @@ class Scene:
 
     def _start(self, what: str, module: str, arguments: Sequence[str] = (), count: int = 0, **more: Any) -> Process:
         name = f"{what}-{next(self._numbers)}"
-        orders = Orders(
+        settings = ProcessSettings(
             name=name,
             store=self.url,
             journal=str(self.folder / f"{name}.history"),
-            marks=str(self.folder / "marks"),
+            flags=str(self.folder / "flags"),
             count=count,
             **more,
         )
-        told = {**os.environ, ORDERS_VARIABLE: msgspec.json.encode(orders).decode()}
+        told = {**os.environ, SETTINGS_VARIABLE: msgspec.json.encode(settings).decode()}
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
             started = fork_server.start(module, arguments, environment=told, folder=ROOT, output=output.fileno())
@@ -144,9 +144,9 @@ class Scene:
         self._processes.append(process)
         return process
 
-    async def workers(self, count: int, **orders: Any) -> list[Process]:
-        """So many workers, all of them ready to take jobs."""
-        started = [self.worker(**orders) for _ in range(count)]
+    async def workers(self, count: int, **settings: Any) -> list[Process]:
+        """`count` workers, all ready to claim jobs."""
+        started = [self.worker(**settings) for _ in range(count)]
         await self.ready(started)
         return started
 
@@ -159,7 +159,7 @@ class Scene:
         await self.until(all_seen, f"the workers {', '.join(sorted(worker.name for worker in wanted))} are up")
 
     async def up(self, workers: Iterable[Process]) -> list[Process]:
-        """Those that take jobs by now."""
+        """The workers that have sent a heartbeat."""
         seen = {info.id for info in await self.yard.store.workers()}
         return [worker for worker in workers if worker.name in seen]
 
@@ -171,7 +171,7 @@ class Scene:
         self.returns.append(time.monotonic_ns())
 
     async def stop(self, processes: Iterable[Process]) -> None:
-        """Ask them to end, and see that they end well."""
+        """Send SIGTERM and expect exit code 0."""
         asked = list(processes)
         for process in asked:
             process.send(signal.SIGTERM)
@@ -185,7 +185,7 @@ class Scene:
     # Jobs
 
     async def configure(self, queue: str = "default", **settings: Any) -> None:
-        """Keeps everything: the judge wants to see how each job ended."""
+        """Keep every job: the checks at the end read how each one ended."""
         await self.yard.store.configure(queue, QueueSettings(keep_completed=1 << 30, keep_failed=1 << 30, **settings))
 
     async def enqueue(self, kind: str, payload: Any = None, **options: Any) -> str:
@@ -232,8 +232,8 @@ class Scene:
                 raise AssertionError(f"Not within {patience_seconds:g} s: {what}.{await self._state()}")
             await asyncio.sleep(0.02)
 
-    async def judge(self) -> Result:
-        """All that must hold at the end of any story. Ends what still runs: the history must be complete."""
+    async def verify(self) -> Result:
+        """What must hold at the end of every story. Ends the processes first: the history must be complete."""
         for process in self._processes:
             process.end()
         history = History.read(sorted(self.folder.glob("*.history")))
@@ -244,7 +244,7 @@ class Scene:
         violations += [f"{process.log.name}: {line}" for process in self._processes for line in _alarms(process.log)]
         result = Result(
             story=self.title,
-            processes=len(self._processes) + sum(len(self.marks.paths(f"{role}-")) for role in ("scheduler", "worker")),
+            processes=len(self._processes) + sum(len(self.flags.paths(f"{role}-")) for role in ("scheduler", "worker")),
             kills=len(self.kills) + len(self.returns) + len(self._killed),
             seconds=time.monotonic() - self._started,
             violations=violations,

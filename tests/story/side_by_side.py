@@ -1,4 +1,4 @@
-"""One story told on several stores at the same time: what takes long there is waiting for the clock."""
+"""One story on several stores at the same time: most of its time is waiting."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from tests.story.engines import place
-from tests.story.scene import Scene
+from tests.story.engines import empty_store
+from tests.story.harness import Harness
 from tests.story.sizes import size
 
 EVERY_STORE = size(("sqlite", "redis", "postgres"), ("sqlite", "redis", "postgres", "pgbouncer"))
 
 
-async def on_each(
-    story: Callable[[Scene], Awaitable[None]], title: str, folder: Path, engines: Iterable[str] = EVERY_STORE
+async def on_each_store(
+    story: Callable[[Harness], Awaitable[None]], title: str, folder: Path, engines: Iterable[str] = EVERY_STORE
 ) -> None:
-    """A store whose server is missing takes no other along; what failed is told first."""
+    """A missing server does not stop the others; failures are raised before skips."""
 
     async def tell(engine: str) -> None:
         stage = folder / engine
         stage.mkdir()
-        with place(engine, stage) as url:
-            scene = Scene(stage, f"{title}[{engine}]", url)
+        with empty_store(engine, stage) as url:
+            harness = Harness(stage, f"{title}[{engine}]", url)
             try:
-                async with scene.yard:
-                    await story(scene)
+                async with harness.yard:
+                    await story(harness)
             finally:
-                scene.clear()
+                harness.clear()
 
     ends = await asyncio.gather(*(tell(engine) for engine in engines), return_exceptions=True)
     trouble = [end for end in ends if end is not None]
