@@ -30,7 +30,7 @@ check: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check servers  ## every test, small counts
+test: servers    ## the checks and every test, small counts
 	$(BIN)/python -m tests.run
 
 servers: $(STAMP)  ## install what the tests need and lack: Redis, PostgreSQL, PgBouncer, Chromium

@@ -1,6 +1,6 @@
-"""Run every test in parts, several at once, with live progress: `make test`.
+"""Run the static checks and every test in parts, several at once, with live progress: `make test`.
 
-A test that fails has failed. Arguments select parts by name: `python -m tests.run stories server`.
+A test that fails has failed. Arguments select parts by name: `python -m tests.run check stories`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ PARTS = (
 )
 LAST = (("sandbox", ("tests/sandbox",)),)
 REST = ("rest", ("tests", "src", *(f"--ignore={path}" for _, paths in PARTS + LAST for path in paths)))
+CHECK = "check"
 SLOWEST_SHOWN = 10
 _ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
 
@@ -50,7 +51,7 @@ class Part(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """pytest's last line."""
+        """The last line of the output."""
         return self.output.rstrip().rpartition("\n")[2].strip("= ")
 
     def count(self, outcome: str) -> int:
@@ -107,6 +108,22 @@ class Display:
                 self.say(line)
 
 
+def run_check(display: Display) -> Part:
+    """The static checks, beside the first tests: they use one core, and most tests wait."""
+    began = time.monotonic()
+    display.begin(CHECK)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "check"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    display.update(CHECK, 1, 1)
+    return Part(CHECK, done.returncode, done.stdout, time.monotonic() - began, ())
+
+
 def run_part(name: str, arguments: Sequence[str], display: Display) -> Part:
     began = time.monotonic()
     display.begin(name)
@@ -151,7 +168,9 @@ def main(names: Sequence[str]) -> int:
     began = time.monotonic()
     with Display() as display, ThreadPoolExecutor(PARALLEL) as pool:
         finished: list[Part] = []
-        for running in as_completed([pool.submit(run_part, *part, display) for part in parts]):
+        submitted = [pool.submit(run_check, display)] if not names or CHECK in names else []
+        submitted += [pool.submit(run_part, *part, display) for part in parts]
+        for running in as_completed(submitted):
             finished.append(running.result())
             display.end(finished[-1])
     for part in finished:

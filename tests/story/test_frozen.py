@@ -33,7 +33,7 @@ async def test_what_a_frozen_worker_says_after_its_lease_is_refused(harness: Har
     for word in WORDS:
         harness.flags.put(f"speak-{word}")
         frozen[word].send(signal.SIGCONT)
-    # The woken workers go on with other jobs, and an exchange settles before it claims: the late settlement was processed.
+    # The woken workers claim other jobs, and an exchange settles before it claims: the late settlement was processed.
     following = [await harness.enqueue("span", {"seconds": 0.01}, queue=f"only-{word}") for word in WORDS]
     for word, job in zip(WORDS, await harness.done(*following), strict=True):
         assert (job.state, job.worker) == (State.COMPLETED, frozen[word].name)
