@@ -18,6 +18,7 @@ from jobyard.cli.app_loader import load_app
 from jobyard.cli.commands.top import watch
 from jobyard.config.settings import DEMO_SECONDS
 from jobyard.errors import JobyardError
+from jobyard.operations.local import LocalOperations
 
 ROOT = Path(__file__).resolve().parent.parent
 APP = "examples.demo_app:yard"
@@ -97,7 +98,8 @@ async def run(yard: Jobyard, console: Console) -> None:
     async with yard, yard.worker(concurrency=16, lease_seconds=3, shutdown_timeout=2):
         await forget_limits(yard)
         feeder = asyncio.create_task(feed(yard))
-        shown = asyncio.create_task(watch(yard.store, console, stop, footer=(f"[bold]{ELSEWHERE}[/]", *TRY_NEXT)))
+        footer = (f"[bold]{ELSEWHERE}[/]", *TRY_NEXT)
+        shown = asyncio.create_task(watch(LocalOperations(yard.store), console, stop, footer=footer))
         await asyncio.wait([feeder, shown], return_when=asyncio.FIRST_COMPLETED)
         stop.set()
         feeder.cancel()

@@ -23,12 +23,12 @@ from jobyard import Context, Jobyard
 from jobyard.app import sandbox
 from jobyard.app.health_server import WorkerHealth
 from jobyard.app.sandbox import WorkerSandbox, daemon_command, daemon_environment, enable_sandbox, sweep
-from jobyard.cli.sandbox_findings import of_one, of_sandboxes
+from jobyard.cli.findings.sandboxes import one_sandbox, sandbox_findings
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.operations.health import Health
-from jobyard.operations.sandboxes import Sandboxes, SandboxInfo, tell, told
+from jobyard.operations.sandboxes import Sandboxes, SandboxInfo, known_sandboxes, publish_sandbox
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Level
 from jobyard.sandbox.protocol import SandboxState, Tier
@@ -92,7 +92,7 @@ async def test_a_daemon_that_dies_is_replaced_and_the_job_runs_again(yard: Jobya
 async def test_what_it_can_do_is_told_through_the_store(yard: Jobyard) -> None:
     async with yard.worker(name="w1"):
         await eventually(lambda: Sandboxes(yard.store).tier_of("c"))
-        [info] = await told(yard.store)
+        [info] = await known_sandboxes(yard.store)
         assert (info.worker, info.tier, info.slots, info.missing) == ("w1", Tier.A, 2, {"bash": "not installed"})
         assert made(yard).check().ok
 
@@ -133,7 +133,7 @@ async def test_programs_are_taken_while_a_daemon_starts_anew(tmp_path: Path) -> 
 
 
 async def away(yard: Jobyard) -> bool:
-    return any("Nobody answers" in info.reason for info in await told(yard.store))
+    return any("Nobody answers" in info.reason for info in await known_sandboxes(yard.store))
 
 
 async def test_a_sandbox_that_refuses_is_red_and_says_why(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ async def test_a_server_tells_of_it_and_stays_ready_for_everything_else() -> Non
 
 
 async def some(yard: Jobyard) -> list[SandboxInfo]:
-    return [info for info in await told(yard.store) if "namespaces" in info.reason]
+    return [info for info in await known_sandboxes(yard.store) if "namespaces" in info.reason]
 
 
 async def test_runs_are_kept_for_an_hour_unless_somebody_says_otherwise(yard: Jobyard) -> None:
@@ -226,16 +226,16 @@ def test_folders_of_workers_that_were_killed_are_swept_away(tmp_path: Path) -> N
 async def test_doctor_tells_of_each_sandbox(tmp_path: Path) -> None:
     store = MemoryStore(SystemClock())
     await store.open()
-    assert [finding async for finding in of_sandboxes(store, SandboxSection())] == []
-    [none] = [finding async for finding in of_sandboxes(store, SandboxSection(enabled=True))]
+    assert [finding async for finding in sandbox_findings(store, SandboxSection())] == []
+    [none] = [finding async for finding in sandbox_findings(store, SandboxSection(enabled=True))]
     assert (none.level, none.check) == (Level.WARN, "sandbox")
-    await tell(store, SandboxInfo(worker="w1", reason="no namespaces here"))
+    await publish_sandbox(store, SandboxInfo(worker="w1", reason="no namespaces here"))
     async with daemon(tmp_path) as fake:
         refuses, runs, lacks = [
-            finding async for finding in of_sandboxes(store, SandboxSection(enabled=True, socket=fake.path))
+            finding async for finding in sandbox_findings(store, SandboxSection(enabled=True, socket=fake.path))
         ]
     assert (refuses.level, refuses.message) == (Level.FAIL, "worker w1 runs no programs: no namespaces here")
     assert (runs.level, "tier A, 4 slots, python (3.11.2), c (12.2)" in runs.message) == (Level.OK, True)
     assert (lacks.level, "does not offer bash: not installed" in lacks.message) == (Level.WARN, True)
-    assert of_one(SandboxInfo(worker="w"), "w")[0].level is Level.FAIL
+    assert one_sandbox(SandboxInfo(worker="w"), "w")[0].level is Level.FAIL
     await store.close()

@@ -22,6 +22,7 @@ from click.testing import CliRunner, Result
 from jobyard import Jobyard
 from jobyard.cli import cli
 from jobyard.cli.app_loader import load_app
+from jobyard.errors import JobyardError
 
 T = TypeVar("T")
 
@@ -134,6 +135,14 @@ class Shop:
                 process.kill()
                 process.wait()
             os.close(own)
+
+
+def error_code(result: Result) -> str:
+    """The code of the jobyard error that ended the command; empty if it was another error."""
+    error: BaseException | None = result.exception
+    while error is not None and not isinstance(error, JobyardError):
+        error = error.__cause__ or error.__context__
+    return "" if error is None else error.code
 
 
 class Terminal:

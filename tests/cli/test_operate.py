@@ -156,7 +156,7 @@ def test_a_redrive_names_the_unique_key_that_another_holds(shop: Shop) -> None:
 
     async def one(yard: Jobyard) -> str:
         with pytest.raises(NotPossible) as caught:
-            await yard.operate.one(Action.RETRY, dead)
+            await yard.operate.change_one(Action.RETRY, dead)
         return str(caught.value)
 
     assert "its unique key invoice-7 is held by another active job" in shop.do(one)

@@ -1,4 +1,4 @@
-"""A service manager is told the truth: ready when ready, alive only while the loop turns, stopping with enough time."""
+"""systemd is notified when ready, while the loop runs, and when stopping, with enough time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.cli.support import PATIENCE_SECONDS, Shop, shop
 
-from jobyard.cli.systemd import PINGS, Notify
+from jobyard.cli.systemd import PINGS, SystemdNotifier
 
 __all__ = ["shop"]
 
@@ -123,9 +123,9 @@ def test_a_server_says_where_it_is(shop: Shop, manager: Manager, monkeypatch: py
 async def test_signs_of_life_stop_when_what_matters_stands_still(manager: Manager) -> None:
     environment = dict(manager.environment)
     turning = True
-    notify = Notify(environment)
+    notify = SystemdNotifier(environment)
     assert environment == {}
-    async with notify.alive(lambda: turning):
+    async with notify.pinging(lambda: turning):
         assert await asyncio.to_thread(manager.hear) == ["WATCHDOG=1"]
         turning = False
         manager.forget()
@@ -137,9 +137,9 @@ async def test_signs_of_life_stop_when_what_matters_stands_still(manager: Manage
 
 
 async def test_nothing_is_said_where_nobody_listens(manager: Manager, tmp_path: Path) -> None:
-    async with (silent := Notify({"WATCHDOG_USEC": "10000"})).alive():
+    async with (silent := SystemdNotifier({"WATCHDOG_USEC": "10000"})).pinging():
         silent.ready("x")
-    gone = Notify({"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    gone = SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})
     gone.ready("a manager that went away is no reason to end")
-    another = Notify(manager.environment | {"WATCHDOG_PID": str(os.getppid())})
+    another = SystemdNotifier(manager.environment | {"WATCHDOG_PID": str(os.getppid())})
     assert another.watchdog_seconds is None, "somebody else is watched"

@@ -16,8 +16,9 @@ from rich.console import Console
 from tests.cli.support import PATIENCE_SECONDS, Shop, shop
 
 from jobyard.cli.render.top import frame
-from jobyard.cli.snapshot import Snapshot, Watcher
+from jobyard.cli.snapshot import Sampler, TopSnapshot
 from jobyard.domain.job import QueueSettings
+from jobyard.operations.local import LocalOperations
 from jobyard.ports.admin_store import GroupInfo, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.memory import MemoryStore
@@ -59,7 +60,7 @@ def test_without_a_terminal_it_prints_until_a_signal(shop: Shop, number: signal.
     assert (process.returncode, errors) == (0, "")
 
 
-def full_snapshot() -> Snapshot:
+def full_snapshot() -> TopSnapshot:
     settings = QueueSettings(max_running=100, max_per_group=10)
     counts = {"waiting": 1_000_000, "delayed": 10_000, "running": 99}
     queues = [
@@ -90,7 +91,7 @@ def full_snapshot() -> Snapshot:
     workers = [
         WorkerInfo(id=f"a-host-with-a-long-name-{n}", host="h", pid=n, queues=(), concurrency=8) for n in range(20)
     ]
-    return Snapshot(at=1_000_000, queues=queues, groups=groups, workers=workers, running=[], jobs_per_second=1234.5)
+    return TopSnapshot(at=1_000_000, queues=queues, groups=groups, workers=workers, running=[], jobs_per_second=1234.5)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (200, 50)])
@@ -112,7 +113,7 @@ async def test_throughput_is_what_workers_completed_between_beats() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     await store.open()
-    watcher = Watcher(store)
+    sampler = Sampler(LocalOperations(store))
     info = WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1, started_at=clock.now())
 
     async def beat(completed: int, seconds: float = 5) -> float:
@@ -120,16 +121,16 @@ async def test_throughput_is_what_workers_completed_between_beats() -> None:
         await store.heartbeat(
             WorkerInfo(**{f: getattr(info, f) for f in info.__struct_fields__} | {"completed": completed}), 60
         )
-        return (await watcher.look()).jobs_per_second
+        return (await sampler.sample()).jobs_per_second
 
     assert await beat(10) == 2.0
     assert await beat(60) == 10.0
-    assert (await watcher.look()).jobs_per_second == 10.0
+    assert (await sampler.sample()).jobs_per_second == 10.0
     assert await beat(60) == 0.0
     assert [await beat(60 + n, 1) for n in range(1, 6)][-1] == 1.0
     clock.advance(120)
-    assert (await watcher.look()).jobs_per_second == 0.0
-    assert list(watcher.history)[:2] == [2.0, 10.0]
+    assert (await sampler.sample()).jobs_per_second == 0.0
+    assert list(sampler.history)[:2] == [2.0, 10.0]
     await store.close()
 
 

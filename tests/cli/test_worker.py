@@ -12,6 +12,7 @@ import pytest
 from tests.cli.support import PATIENCE_SECONDS, Shop, shop
 
 from jobyard import Jobyard
+from jobyard.operations.worker_control import control_worker
 
 __all__ = ["shop"]
 
@@ -62,7 +63,7 @@ def test_settings_out_of_range_are_refused(
 def test_a_worker_told_to_stop_from_elsewhere_ends_well(shop: Shop) -> None:
     async def told(yard: Jobyard) -> bool:
         for worker in await yard.store.workers():
-            await yard.operate.control_worker(worker.id, "stop")
+            await control_worker(yard.store, worker.id, "stop")
             return True
         return False
 

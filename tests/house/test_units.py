@@ -11,7 +11,7 @@ import pytest
 from tests.house.repository import ROOT
 
 from jobyard.cli.commands.worker import LONGEST_END_SECONDS
-from jobyard.cli.server_process import END_SECONDS
+from jobyard.cli.server_process import STOP_SECONDS
 from jobyard.config.sections import Configuration
 
 UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
@@ -80,7 +80,7 @@ def test_it_runs_as_services_must(name: str) -> None:
 
 
 LONGEST = {
-    "server": Configuration().server.shutdown_timeout + END_SECONDS,
+    "server": Configuration().server.shutdown_timeout + STOP_SECONDS,
     "worker": Configuration().worker.shutdown_timeout + LONGEST_END_SECONDS,
     "scheduler": 5.0,
     "sandboxd": 5.0,

@@ -145,8 +145,8 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
         watch = JobPoller(yard.store)
         for job_id in (failing, cancelled, deleted):
             watch.add(await yard.get(job_id))
-        await yard.operate.one(Action.CANCEL, cancelled, reason="enough")
-        await yard.operate.one(Action.DELETE, deleted)
+        await yard.operate.change_one(Action.CANCEL, cancelled, reason="enough")
+        await yard.operate.change_one(Action.DELETE, deleted)
         async with yard.worker():
             await yard.read.end(failing, 10)
         told = {hint.job_id: hint for hint in await watch.look(list(watch.ids))}

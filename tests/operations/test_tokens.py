@@ -9,7 +9,7 @@ from tests.support import Watched
 
 from jobyard.domain.access import Permission, Role
 from jobyard.errors import BadOption, StoreUnavailable
-from jobyard.operations.tokens import COLLECTION, REMEMBER_SECONDS, Tokens
+from jobyard.operations.tokens import CACHE_SECONDS, COLLECTION, Tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -97,8 +97,8 @@ async def test_a_token_revoked_elsewhere_stops_within_a_second(
     info, text = await tokens.create("ci", Role.ADMIN)
     assert await tokens.authenticate(text)
     assert await Tokens(store.as_store()).revoke(info.id)
-    seconds.now += REMEMBER_SECONDS
-    assert REMEMBER_SECONDS <= 1.0
+    seconds.now += CACHE_SECONDS
+    assert CACHE_SECONDS <= 1.0
     assert await tokens.authenticate(text) is None
 
 
@@ -112,15 +112,15 @@ async def test_a_token_revoked_here_stops_at_once(tokens: Tokens) -> None:
 
 async def test_who_was_just_let_in_is_remembered_for_a_second(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
     info, text = await tokens.create("ci", Role.ADMIN)
-    assert tokens.remembered(text.encode()) is None
+    assert tokens.cached(text.encode()) is None
     principal = await tokens.authenticate(text)
-    assert tokens.remembered(text.encode()) == principal
-    assert tokens.remembered(text.encode() + b"x") is None
-    seconds.now += REMEMBER_SECONDS
-    assert tokens.remembered(text.encode()) is None
+    assert tokens.cached(text.encode()) == principal
+    assert tokens.cached(text.encode() + b"x") is None
+    seconds.now += CACHE_SECONDS
+    assert tokens.cached(text.encode()) is None
     assert await tokens.authenticate(text)
     assert await tokens.revoke(info.id)
-    assert tokens.remembered(text.encode()) is None
+    assert tokens.cached(text.encode()) is None
 
 
 async def test_a_token_ends_by_the_stores_clock(tokens: Tokens, clock: ManualClock, seconds: Seconds) -> None:
@@ -138,7 +138,7 @@ async def test_requests_share_one_look_at_the_store(tokens: Tokens, store: Watch
     await asyncio.gather(*(tokens.authenticate(text) for _ in range(100)))
     await tokens.authenticate(text)
     assert store.calls["fetch"] == 1
-    seconds.now += REMEMBER_SECONDS
+    seconds.now += CACHE_SECONDS
     await tokens.authenticate(text)
     assert store.calls["fetch"] == 2
 

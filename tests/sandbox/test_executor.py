@@ -182,7 +182,7 @@ async def test_a_daemon_that_dies_in_the_middle_costs_an_attempt_not_the_job(sce
 async def test_a_cancelled_job_kills_its_run(scene: Scene) -> None:
     job_id = await scene.submit(program("sleep 30", limits=Limits(time_seconds=30)))
     await eventually(lambda: scene.fake.running)
-    await scene.yard.operate.one(Action.CANCEL, job_id, reason="enough")
+    await scene.yard.operate.change_one(Action.CANCEL, job_id, reason="enough")
     job = await scene.yard.read.end(job_id, 5)
     assert (job.state, scene.fake.running, scene.fake.cancelled) == (State.CANCELLED, 0, 1)
 

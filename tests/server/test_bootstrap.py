@@ -10,7 +10,7 @@ import pytest
 
 from jobyard import Context, Jobyard
 from jobyard.app.job_factory import make_job
-from jobyard.cli.render.welcome import greeting, sample_job, try_next
+from jobyard.cli.render.greeting import greeting, sample_job, try_next
 from jobyard.config.sections import ServerSection
 from jobyard.domain.access import Role
 from jobyard.errors import BadInput, ConfigurationError, UnknownKind

@@ -308,7 +308,7 @@ async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(scene: Scene, se
     handle = await yard.enqueue("quick")
     async with await client(scene, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        await yard.operate.one(Action.DELETE, handle.id)
+        await yard.operate.change_one(Action.DELETE, handle.id)
         event = await eventually(lambda: reader.first("resync"))
         assert event["subject"] == handle.id
 

@@ -14,7 +14,7 @@ from tests.server.scenes import api
 from tests.server.support import Scene, tell_of_languages
 
 from jobyard.domain.job import QueueSettings
-from jobyard.operations.sandboxes import SandboxInfo, tell
+from jobyard.operations.sandboxes import SandboxInfo, publish_sandbox
 from jobyard.ports.admin_store import Filter
 from jobyard.sandbox.protocol import Language, Tier
 
@@ -183,7 +183,7 @@ async def test_without_any_sandbox_it_is_said_and_nothing_is_queued() -> None:
     async with api() as scene, scene.client("submitter") as client:
         answer = await client.post("/execute", json=body())
         assert (answer.status_code, answer.json()["code"]) == (503, "sandbox_unavailable")
-        await tell(scene.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
+        await publish_sandbox(scene.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
         answer = await client.post("/execute", json=body())
         why = "No worker can run programs now: There are no namespaces here."
         assert answer.json()["detail"] == why
@@ -194,7 +194,9 @@ async def test_without_any_sandbox_it_is_said_and_nothing_is_queued() -> None:
 
 
 async def test_without_a_folder_there_are_no_files(scene: Scene) -> None:
-    await tell(scene.store, SandboxInfo(worker="c", tier=Tier.C, languages=(Language(name="lua", version="5"),)))
+    await publish_sandbox(
+        scene.store, SandboxInfo(worker="c", tier=Tier.C, languages=(Language(name="lua", version="5"),))
+    )
     async with scene.client("submitter") as client:
         for given, pointer in (({"files": [{"name": "a"}]}, "/files"), ({"collect": ["a"]}, "/collect")):
             answer = await client.post("/execute", json=body(**given) | {"language": "lua"})

@@ -16,7 +16,7 @@ from jobyard import Context, Jobyard
 from jobyard.config.store_factory import make_store
 from jobyard.errors import StoreUnavailable
 from jobyard.observability.metrics import Metrics
-from jobyard.operations.health import ASK_EVERY_SECONDS, CLAIM_SECONDS, MIGRATIONS_AGAIN_SECONDS, STORE_SECONDS, Health
+from jobyard.operations.health import CACHE_SECONDS, CLAIM_SECONDS, MIGRATIONS_AGAIN_SECONDS, STORE_SECONDS, Health
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Migration, Store
@@ -82,7 +82,7 @@ async def test_a_store_that_is_away_turns_it_red_until_it_is_back(store: Watched
     assert "store_unavailable" in told.reason
     assert "secret-host" not in told.reason
     store.failing = None
-    now.seconds += ASK_EVERY_SECONDS
+    now.seconds += CACHE_SECONDS
     assert (await watch.ready()).status == "ok"
 
 
@@ -129,7 +129,7 @@ async def test_the_store_is_not_asked_more_than_once_a_second(store: Watched) ->
     watch = Health(store.as_store(), lambda: False, clock=now)
     await asyncio.gather(*(watch.ready() for _ in range(50)))
     assert store.calls["fetch"] == 1
-    now.seconds += ASK_EVERY_SECONDS
+    now.seconds += CACHE_SECONDS
     await watch.ready()
     assert store.calls["fetch"] == 2
 
@@ -154,18 +154,18 @@ async def test_where_workers_belong_to_it_their_silence_turns_it_red() -> None:
     watch = Health(store, lambda: False, clock=now)
     assert (await watch.ready()).status == "ok"
     watch.needs_workers = True
-    now.seconds += ASK_EVERY_SECONDS
+    now.seconds += CACHE_SECONDS
     assert (await watch.ready()).reason == "No worker of this machine has been heard of lately."
     stranger = WorkerInfo(id="s", host="elsewhere", pid=1, queues=(), concurrency=2)
     await store.heartbeat(stranger, 12)
-    now.seconds += ASK_EVERY_SECONDS
+    now.seconds += CACHE_SECONDS
     assert (await watch.ready()).status == "unavailable"
     await store.heartbeat(WorkerInfo(id="w", host=socket.gethostname(), pid=2, queues=(), concurrency=2), 12)
-    now.seconds += ASK_EVERY_SECONDS
+    now.seconds += CACHE_SECONDS
     told = await watch.ready()
     assert (told.status, told.checks[-1].name) == ("ok", "workers")
     clock.advance(12)  # it was stopped, or hangs
-    now.seconds += ASK_EVERY_SECONDS
+    now.seconds += CACHE_SECONDS
     assert (await watch.ready()).status == "unavailable"
 
 

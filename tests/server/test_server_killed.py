@@ -17,7 +17,7 @@ from tests.story.engines import empty_store, on_every_store
 from tests.support import ROOT
 
 from jobyard.config.store_factory import make_store
-from jobyard.operations.queries import Read
+from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.store import Store
 
@@ -108,7 +108,7 @@ def body_of(number: int) -> bytes:
 async def numbers(url: str) -> list[int]:
     """Which requests became jobs, by what they carried."""
     async with opened(url) as store:
-        return sorted([job.payload_value()["number"] async for job in Read(store).walk(Filter())])
+        return sorted([job.payload_value()["number"] async for job in Queries(store).walk(Filter())])
 
 
 async def test_ten_thousand_over_64_connections_are_each_accepted_once(tmp_path: Path) -> None:

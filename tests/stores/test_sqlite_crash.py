@@ -11,7 +11,7 @@ from pathlib import Path
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
-from jobyard.operations.queries import Read
+from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.schedule_store import Tick
 from jobyard.ports.store import Store
@@ -59,7 +59,7 @@ async def test_a_log_cut_anywhere_leaves_whole_batches_and_true_counts(tmp_path:
         await after.open()
         try:
             assert await after.audit() == []
-            found = [job.id async for job in Read(after).walk(Filter())]
+            found = [job.id async for job in Queries(after).walk(Filter())]
             # An instant and its job stand or fall together.
             told = [tick.job_id for tick in await after.ticks("nightly")]
             assert told == [id_ for id_ in found if id_.startswith("tick")]

@@ -249,5 +249,5 @@ async def test_quarantine_after_three_deaths(yard: Jobyard) -> None:
     assert job.reason == "quarantined: 3 workers died while running it"
     assert [error.ending for error in job.errors] == [Ending.LOST, Ending.LOST, Ending.QUARANTINED]
     async with yard.worker():
-        await yard.operate.one(Action.RETRY, handle.id)
+        await yard.operate.change_one(Action.RETRY, handle.id)
         assert await handle.result(10) == "survived"

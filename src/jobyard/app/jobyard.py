@@ -14,7 +14,7 @@ from jobyard.app.task import Call, Definition, Enqueue, Handle, declared
 from jobyard.app.tracing import make_tracing
 from jobyard.config.sections import EVERY_QUEUE, MAX_CONCURRENCY
 from jobyard.config.store_factory import make_store
-from jobyard.domain.explain import Explanation
+from jobyard.domain.explain import Explanation, explain
 from jobyard.domain.job import Job, QueueSettings
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 from jobyard.domain.schedule import Schedule
@@ -27,9 +27,9 @@ from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
 from jobyard.operations import job_options as options
-from jobyard.operations.commands import Operate
+from jobyard.operations.commands import Commands
 from jobyard.operations.job_options import BackoffLike
-from jobyard.operations.queries import Read
+from jobyard.operations.queries import Queries
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
 from jobyard.ports.admin_store import Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.clock import Clock
@@ -80,8 +80,8 @@ class Jobyard:
 
     def _use(self, store: Store) -> None:
         self.store = store if self._tracing is None else self._tracing.store(store)
-        self.read = Read(store)
-        self.operate = Operate(store)
+        self.read = Queries(store)
+        self.operate = Commands(store)
 
     def trace(self, provider: Any = None, *, as_link: bool = False) -> None:
         """Spans from enqueue to handler by OpenTelemetry, as the process has set it up, or by this provider.
@@ -354,7 +354,7 @@ class Jobyard:
 
     async def explain(self, job_id: str) -> Explanation:
         """Why the job waits."""
-        return await self.read.explain(job_id)
+        return explain(await self.store.standing(job_id))
 
     async def get(self, job_id: str) -> Job:
         return await self.read.job(job_id)

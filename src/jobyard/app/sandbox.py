@@ -25,7 +25,7 @@ from jobyard.executors.sandbox.client import STARTING, SandboxClient, SandboxFau
 from jobyard.executors.sandbox.executor import SandboxExecutor
 from jobyard.executors.sandbox.live_output import LiveOutput
 from jobyard.executors.sandbox.program import KEEP_SECONDS, KIND, QUEUE
-from jobyard.operations.sandboxes import TELL_EVERY_SECONDS, info_of, tell
+from jobyard.operations.sandboxes import PUBLISH_EVERY_SECONDS, publish_sandbox, sandbox_info
 from jobyard.ports.executor import Executor
 from jobyard.ports.record_store import RecordStore
 from jobyard.sandbox.protocol import SandboxState
@@ -231,7 +231,7 @@ class WorkerSandbox:
                 before, said_at = now, 0.0
                 if state is not None and now is not None:
                     announce(state)
-            if not said_at or loop.time() - said_at >= TELL_EVERY_SECONDS:
+            if not said_at or loop.time() - said_at >= PUBLISH_EVERY_SECONDS:
                 said_at = loop.time()
                 await self._say()
             await asyncio.sleep(LOOK_SECONDS)
@@ -247,8 +247,8 @@ class WorkerSandbox:
         elif loop.time() - self._well_at < RESTART_SECONDS:
             return  # a daemon that starts anew is worth waiting for: programs are taken meanwhile
         try:
-            info = info_of(self._worker, socket.gethostname(), state, self.why_not(), self._details())
-            await tell(self._records, info)
+            info = sandbox_info(self._worker, socket.gethostname(), state, self.why_not(), self._details())
+            await publish_sandbox(self._records, info)
         except JobyardError:
             log.debug("what the sandbox can do could not be told", exc_info=True)
 

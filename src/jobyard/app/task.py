@@ -43,7 +43,7 @@ class Handle(Generic[R_co]):
         return await self._yard.read.job(self.id)
 
     async def cancel(self, reason: str = "") -> None:
-        await self._yard.operate.one(Action.CANCEL, self.id, reason=reason)
+        await self._yard.operate.change_one(Action.CANCEL, self.id, reason=reason)
 
     async def signal(self, name: str, data: Any = None) -> bool:
         """Wake the job if it is parked on this signal, else remember it for when it parks."""

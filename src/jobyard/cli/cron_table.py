@@ -42,7 +42,7 @@ CONNECT_SECONDS = 10.0
 Row = Mapping[str, Any]
 
 
-class Table(NamedTuple):
+class CronTable(NamedTuple):
     """A table: its columns by the word that each stands for, those that stand for nothing, and its rows."""
 
     columns: Mapping[str, str]
@@ -50,7 +50,7 @@ class Table(NamedTuple):
     rows: Sequence[Row]
 
 
-class Mapped(NamedTuple):
+class MappedRow(NamedTuple):
     """One row: the words of a schedule, or why there are none."""
 
     name: str
@@ -60,7 +60,7 @@ class Mapped(NamedTuple):
     why: str = ""
 
 
-async def read_table(url: str, table: str = USUAL_TABLE) -> Table:
+async def read_table(url: str, table: str = USUAL_TABLE) -> CronTable:
     """Every row, by name. Raises ConfigurationError when it cannot be read, or is no such table."""
     parts = table.split(".")
     if not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):
@@ -110,7 +110,7 @@ async def _from_postgres(url: str, table: str) -> tuple[list[str], list[Row]]:
         raise ConfigurationError(f"{shown(url)} cannot be read: {why}.") from error
 
 
-def _found(url: str, table: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
+def _found(url: str, table: str, names: Sequence[str], rows: Sequence[Row]) -> CronTable:
     columns = {
         word: column for word, known in COLUMNS.items() if (column := next(filter(names.__contains__, known), None))
     }
@@ -120,10 +120,10 @@ def _found(url: str, table: str, names: Sequence[str], rows: Sequence[Row]) -> T
             f"{table} in {shown(url)} is no table of cron jobs: it has no column {', no column '.join(missing)}."
         )
     unknown = tuple(name for name in names if name not in columns.values() and name not in OWN)
-    return Table(columns, unknown, sorted(rows, key=lambda row: str(row[columns["name"]])))
+    return CronTable(columns, unknown, sorted(rows, key=lambda row: str(row[columns["name"]])))
 
 
-def mapped(found: Table, row: Row, timezone: str, kinds: Mapping[str, str]) -> Mapped:
+def mapped(found: CronTable, row: Row, timezone: str, kinds: Mapping[str, str]) -> MappedRow:
     """As that program runs it: by UTC unless said otherwise, side by side unless it says so, nothing made up for."""
     told = {word: row[column] for word, column in found.columns.items() if row[column] is not None}
     name, expression, handler = (str(told.get(word, "")).strip() for word in NEEDED)
@@ -139,8 +139,8 @@ def mapped(found: Table, row: Row, timezone: str, kinds: Mapping[str, str]) -> M
         if "overlap" in told and not _truth("allow_overlap", told["overlap"]):
             words["overlap"] = Overlap.SKIP
     except BadOption as error:
-        return Mapped(name, expression, handler, None, str(error))
-    return Mapped(name, expression, handler, words)
+        return MappedRow(name, expression, handler, None, str(error))
+    return MappedRow(name, expression, handler, words)
 
 
 def _expression(text: str) -> str:

@@ -17,7 +17,7 @@ async def declare_schedules(session: Session, yard: Jobyard) -> None:
     await declare_all(yard, session.app_name, told, shortest)
 
 
-def require_shared(yard: Jobyard) -> None:
+def require_shared_store(yard: Jobyard) -> None:
     if yard.store.url.startswith("memory:"):
         raise ConfigurationError(
             "memory:// lives in one process, and workers are others. Name a store that they share: "

@@ -54,11 +54,11 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return filtered
 
 
-def in_words(where: Filter) -> str:
+def describe(where: Filter) -> str:
     """
-    >>> in_words(Filter(queue="mail", states=(State.FAILED, State.TIMEOUT)))
+    >>> describe(Filter(queue="mail", states=(State.FAILED, State.TIMEOUT)))
     'FAILED or TIMEOUT, queue mail'
-    >>> in_words(Filter(text="ann", created_before=0))
+    >>> describe(Filter(text="ann", created_before=0))
     'text ann, created before 1970-01-01T00:00:00.000Z'
     """
     parts = [" or ".join(where.states)] if where.states else []

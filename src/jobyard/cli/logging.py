@@ -22,20 +22,20 @@ def set_up_logs(
     levels = parse_levels(text or "", usual)
     logger, root = logging.getLogger("jobyard"), logging.getLogger()
     formatter = json_formatter() if as_json else logging.Formatter(PLAIN)
-    if not any(isinstance(handler, OurHandler) for handler in logger.handlers):
-        logger.addHandler(OurHandler())
+    if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
+        logger.addHandler(StderrHandler())
         logger.propagate = False
     if everything and not root.handlers:
-        root.addHandler(OurHandler())
+        root.addHandler(StderrHandler())
         root.setLevel(levels["jobyard"].upper())
     for handler in (*logger.handlers, *root.handlers):
-        if isinstance(handler, OurHandler):
+        if isinstance(handler, StderrHandler):
             handler.setFormatter(formatter)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level.upper())
 
 
-class OurHandler(logging.Handler):
+class StderrHandler(logging.Handler):
     """Told apart from handlers that an application may have added; finds stderr anew, as tests change it."""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -21,7 +21,7 @@ from jobyard.errors import ConfigurationError, JobyardError
 log = logging.getLogger("jobyard.app")
 
 
-class Refused(click.ClickException):
+class CommandError(click.ClickException):
     """One clear line and exit code 1; an object where the logs are objects, as they share their stream."""
 
     def __init__(self, message: str, context: click.Context) -> None:
@@ -44,7 +44,7 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except JobyardError as error:
-            raise Refused(str(error), ctx) from error
+            raise CommandError(str(error), ctx) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -52,7 +52,7 @@ class Root(click.Group):
                 raise
             log.debug("unexpected error", exc_info=error)
             says = f"unexpected {type(error).__name__}: {error} (--log-level debug shows where)"
-            raise Refused(says, ctx) from error
+            raise CommandError(says, ctx) from error
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -88,7 +88,7 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
     }
     try:
         found = load(os.environ, config or None, given)
-        session = Session(found, far=chosen_server(context, found, os.environ))
+        session = Session(found, server=chosen_server(context, found, os.environ))
     except ConfigurationError as error:
         if context.invoked_subcommand != "check":
             raise

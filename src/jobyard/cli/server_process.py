@@ -1,4 +1,4 @@
-"""A server from its start to its end: opened, announced, told to stop, and stopped with its workers."""
+"""The process of `jobyard server` and `jobyard up`: start, announce, handle signals, stop with its workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobyard.app.sandbox import enable_sandbox
 from jobyard.app.scheduling import Scheduling
 from jobyard.app.tracing import make_tracing
 from jobyard.cli.commands.worker import require_packages, run_loop
-from jobyard.cli.declared_schedules import declare_schedules, require_shared
+from jobyard.cli.declared_schedules import declare_schedules, require_shared_store
 from jobyard.cli.session import Session
 from jobyard.config.sections import ServerSection
 from jobyard.config.store_url import shown
@@ -29,130 +29,130 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jobyard.server")
 
-# What a stop may take beyond the times for finishing.
-END_SECONDS = 5.0
+# What a stop may take beyond the shutdown timeouts.
+STOP_SECONDS = 5.0
 
 
-class Crew(NamedTuple):
-    """The workers of `jobyard up`, and whether it has a scheduler."""
+class UpOptions(NamedTuple):
+    """What `jobyard up` runs beside the server."""
 
     supervisor: Supervisor
-    options: dict[str, Any]  # of each of them
-    shown: str
+    worker_options: dict[str, Any]
+    summary: str  # for the greeting
     has_scheduler: bool = False
     has_sandbox: bool = False
 
 
-class Part(Protocol):
-    """What runs until it is told to stop."""
+class Stoppable(Protocol):
+    """A part of the process that runs until it is stopped."""
 
     def stop(self) -> None: ...
 
     def hurry(self) -> None: ...
 
 
-def start(session: Session, host: str, port: int, *, insecure: bool, crew: Crew | None = None) -> None:
+def start(session: Session, host: str, port: int, *, insecure: bool, up: UpOptions | None = None) -> None:
     yard = session.yard()
-    if crew is not None and crew.has_sandbox:
-        enable_sandbox(yard, session.configuration.sandbox, crew.options["concurrency"])
+    if up is not None and up.has_sandbox:
+        enable_sandbox(yard, session.configuration.sandbox, up.worker_options["concurrency"])
     session.set_up_logs("info", everything=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     require_packages("The server")
     from jobyard.server.server import listen  # noqa: PLC0415  # its packages are an extra
 
     with listen(host, port) as listener:
-        run_loop(_run(session, yard, listener, crew, insecure=insecure))
+        run_loop(_run(session, yard, listener, up, insecure=insecure))
 
 
-async def _run(session: Session, yard: Jobyard, listener: socket.socket, crew: Crew | None, *, insecure: bool) -> None:
+async def _run(
+    session: Session, yard: Jobyard, listener: socket.socket, up: UpOptions | None, *, insecure: bool
+) -> None:
     from jobyard.app.job_factory import make_job  # noqa: PLC0415
     from jobyard.server.bootstrap import entry  # noqa: PLC0415
     from jobyard.server.server import Server, settings_of  # noqa: PLC0415
 
     section = session.configuration.server
     async with session.opened(yard):
-        if crew is not None:
-            require_fit(yard, crew)
-        if crew is not None and crew.has_scheduler:
+        if up is not None:
+            require_runnable_workers(yard, up)
+        if up is not None and up.has_scheduler:
             await declare_schedules(session, yard)
-        who = await entry(
-            yard.store, listener, settings_of(section), insecure=insecure, shows_first=not session.notify.is_heard
+        access = await entry(
+            yard.store, listener, settings_of(section), insecure=insecure, shows_first=not session.notify.is_active
         )
-        if who.is_open:
-            log.warning("started with --insecure: everybody on this machine may do everything")
+        if access.is_open:
+            log.warning("started with --insecure: every user of this machine has full access")
         make = make_job(yard, has_app=session.app_name is not None)
-        server = Server(yard.store, make, who, section, request_spans(session))
+        server = Server(yard.store, make, access, section, request_spans(session))
         server.dependencies.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
         server.dependencies.bounds = session.configuration.sandbox.bounds
-        server.dependencies.health.needs_workers = crew is not None
-        server.dependencies.health.has_sandbox = crew is not None and crew.has_sandbox
-        parts: list[Part] = [server]
+        server.dependencies.health.needs_workers = up is not None
+        server.dependencies.health.has_sandbox = up is not None and up.has_sandbox
+        parts: list[Stoppable] = [server]
         running = [asyncio.ensure_future(server.run(listener))]
-        turns = always
-        if crew is not None:
-            parts.append(crew.supervisor)
-            running.append(asyncio.ensure_future(crew.supervisor.run()))
-        if crew is not None and crew.has_scheduler:
+        is_healthy: Callable[[], bool] = lambda: True  # noqa: E731
+        if up is not None:
+            parts.append(up.supervisor)
+            running.append(asyncio.ensure_future(up.supervisor.run()))
+        if up is not None and up.has_scheduler:
             scheduling = Scheduling(yard, CompositeObserver(yard.observer, server.dependencies.exporter.metrics))
             parts.append(scheduling)
             running.append(asyncio.ensure_future(scheduling.run()))
-            turns = scheduling.is_turning
-        signals = Signals(parts, lambda: session.notify.stopping(longest_stop(section, crew)))
-        async with session.notify.alive(turns):
-            await until_stopped(session, yard, listener, who, crew, server, running)
+            is_healthy = scheduling.is_turning
+        signals = Signals(parts, lambda: session.notify.stopping(longest_stop(section, up)))
+        async with session.notify.pinging(is_healthy):
+            await until_stopped(session, yard, listener, access, up, server, running)
             signals.stop()
             await asyncio.gather(*running)
     log.info("stopped")
 
 
-def always() -> bool:
-    return True
-
-
-def longest_stop(section: ServerSection, crew: Crew | None) -> float:
-    of_crew = 0.0 if crew is None else float(crew.options["shutdown_timeout"]) + SLACK_SECONDS
-    return max(section.lame_duck_seconds + section.shutdown_timeout, of_crew) + END_SECONDS
+def longest_stop(section: ServerSection, up: UpOptions | None) -> float:
+    of_workers = 0.0 if up is None else float(up.worker_options["shutdown_timeout"]) + SLACK_SECONDS
+    return max(section.lame_duck_seconds + section.shutdown_timeout, of_workers) + STOP_SECONDS
 
 
 async def until_stopped(
     session: Session,
     yard: Jobyard,
     listener: socket.socket,
-    who: Entry,
-    crew: Crew | None,
+    access: Entry,
+    up: UpOptions | None,
     server: Server,
     running: Sequence[asyncio.Task[None]],
 ) -> None:
-    """Announces it once it is ready. Whichever part ends first by itself, by a fault, takes the others with it."""
+    """Announce the server once it is ready, then wait until the first part ends, by a signal or by an error."""
     ready: asyncio.Task[Any] = asyncio.ensure_future(server.ready.wait())
     await asyncio.wait([ready, *running], return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
-        announce(session, yard, listener, who, "API only" if crew is None else crew.shown)
+        announce(session, yard, listener, access, "API only" if up is None else up.summary)
     ready.cancel()
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
 
-def require_fit(yard: Jobyard, crew: Crew) -> None:
-    """With what no worker can use, each process would end as soon as it starts."""
-    require_shared(yard)
-    yard.worker(**crew.options)
+def require_runnable_workers(yard: Jobyard, up: UpOptions) -> None:
+    """Reject invalid worker options here: otherwise each worker process would exit as soon as it starts."""
+    require_shared_store(yard)
+    yard.worker(**up.worker_options)
 
 
-def announce(session: Session, yard: Jobyard, listener: socket.socket, who: Entry, doing: str) -> None:
-    from jobyard.cli.render.welcome import greeting, try_next  # noqa: PLC0415
+def announce(session: Session, yard: Jobyard, listener: socket.socket, access: Entry, summary: str) -> None:
+    from jobyard.cli.render.greeting import greeting, try_next  # noqa: PLC0415
     from jobyard.server.server import url_of  # noqa: PLC0415
 
     url = url_of(listener)
-    session.notify.ready(f"{url}, {doing}")
-    if session.notify.is_heard:
-        # Nobody sits before it, and what is printed stays in a journal: no secret goes there.
-        log.info("up at %s (%s; %s)", url, yard.store.url, doing)
+    session.notify.ready(f"{url}, {summary}")
+    if session.notify.is_active:
+        # Output ends up in the journal, so no secret is printed.
+        log.info("up at %s (%s; %s)", url, yard.store.url, summary)
         return
     if session.as_json:
-        session.print_json({"url": url, "token": who.first_token, "try": try_next(url, yard, is_open=who.is_open)})
+        session.print_json(
+            {"url": url, "token": access.first_token, "try": try_next(url, yard, is_open=access.is_open)}
+        )
     own = {queue: shown(each) for queue, each in session.configuration.store.queues.items()}
-    for line in greeting(url, yard, who, doing, own):
-        session.say(line)
+    for line in greeting(url, yard, access, summary, own):
+        session.echo(line)
     sys.stdout.flush()
 
 
@@ -166,28 +166,28 @@ def request_spans(session: Session) -> Callable[[Any], Any] | None:
 
 
 class Signals:
-    """First signal: drain. Second: at once."""
+    """First SIGTERM or SIGINT: drain. Second: stop at once."""
 
-    def __init__(self, parts: Sequence[Part], tell: Callable[[], None]) -> None:
+    def __init__(self, parts: Sequence[Stoppable], on_stop: Callable[[], None]) -> None:
         self._parts = parts
-        self._tell = tell
-        self._asked = False
+        self._on_stop = on_stop
+        self._is_stopping = False
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._ask)
+            loop.add_signal_handler(number, self._received)
 
-    def _ask(self) -> None:
-        if self._asked:
-            log.warning("asked twice: ending at once")
+    def _received(self) -> None:
+        if self._is_stopping:
+            log.warning("second signal: stopping at once")
             for part in self._parts:
                 part.hurry()
         else:
-            log.info("asked to stop: no more connections, what runs may finish")
+            log.info("stopping: no new connections; requests and jobs may finish")
             self.stop()
 
     def stop(self) -> None:
-        if not self._asked:
-            self._tell()
-        self._asked = True
+        if not self._is_stopping:
+            self._on_stop()
+        self._is_stopping = True
         for part in self._parts:
             part.stop()

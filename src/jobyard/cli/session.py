@@ -6,12 +6,13 @@ import asyncio
 import functools
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
 
+from jobyard.app.job_factory import make_job
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.sandbox import suggest_queue
 from jobyard.app.tracing import set_up_sdk
@@ -20,55 +21,40 @@ from jobyard.cli.logging import set_up_logs
 from jobyard.cli.render.json import as_json
 from jobyard.cli.render.output import echo, print_markup, visible
 from jobyard.cli.require_store import require_database
-from jobyard.cli.systemd import Notify
-from jobyard.cli.target import Far, StoreTokens, TokenDesk
+from jobyard.cli.systemd import SystemdNotifier
+from jobyard.cli.target import ServerTarget
 from jobyard.config import Found
 from jobyard.config.settings import LOG_LEVEL
 from jobyard.config.store_factory import make_store, spread
+from jobyard.domain.job import NewJob
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
-from jobyard.operations.audit import Audit
-from jobyard.operations.tokens import Tokens
+from jobyard.operations.local import LocalOperations
+from jobyard.operations.protocol import Operations
+from jobyard.operations.submit import AnyKind
 from jobyard.ports.store import Store
 
 if TYPE_CHECKING:
-    from jobyard.cli.remote import ServerYard
+    from jobyard.client import Client
 
+# A person waits for the answer: fail sooner than the client of a program does.
+PATIENCE_SECONDS = 5.0
 WORKER_OPTIONS = ("concurrency", "queues", "lease_seconds", "shutdown_timeout", "health_host")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Submitted(Protocol):
-    """A job that was handed in."""
-
-    id: str
-    created: bool
-
-    async def result(self, timeout: float | None = None) -> Any: ...
-
-
-class Submit(Protocol):
-    def __call__(self, kind: str, payload: Any, **given: Any) -> Awaitable[Submitted]: ...
-
-
-def server_yard(url: str) -> ServerYard:
-    from jobyard.cli.remote import ServerYard  # noqa: PLC0415  # its package is an extra
-
-    return ServerYard(url)
-
-
 class Session:
-    def __init__(self, found: Found, trouble: Sequence[str] = (), far: Far | None = None) -> None:
+    def __init__(self, found: Found, config_errors: Sequence[str] = (), server: ServerTarget | None = None) -> None:
         self.found = found
-        self.trouble = trouble  # what is wrong with the configuration; only `jobyard check` goes on with some
-        self.far = far  # the server that commands go through, if one was named
+        self.config_errors = config_errors  # only `jobyard check` runs with any
+        self.server = server  # commands go through it, if one was named
         self.configuration = found.configuration
         self.store_url = self.configuration.store.url
         self.app_name = self.configuration.worker.app
         self.store_is_given = found.says("store", "url")
         self.as_json = False
-        self.notify = Notify()  # at once: no process that we start may inherit it
+        self.notify = SystemdNotifier()  # at once: no process that we start may inherit it
         # Colour, width and NO_COLOR are rich's to judge; off a terminal it prints plain text.
         self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
@@ -130,9 +116,9 @@ class Session:
             end()
 
     def require_store(self) -> None:
-        """For commands that no server can do."""
-        if self.far is not None and self.far.is_alone:
-            raise self.far.refusal(click.get_current_context().command_path)
+        """For commands that work only on a store."""
+        if self.server is not None and self.server.is_alone:
+            raise self.server.unsupported(click.get_current_context().command_path)
 
     def store(self) -> Store:
         self.require_store()
@@ -148,47 +134,49 @@ class Session:
         return store if not queues else spread(store, queues, self.store_url if own is None else None)
 
     @asynccontextmanager
-    async def operator(self, *, near: bool = False) -> AsyncIterator[Jobyard]:
-        """A yard without an application's declarations: it reads and operates, and configures nothing.
-
-        `near`: on the store itself, also where a server is named.
-        """
-        if self.far is not None and not near:
-            async with server_yard(self.far.url) as far:
-                yield far
-            return
+    async def opened_store(self) -> AsyncIterator[Store]:
+        """The chosen store, which must exist; nothing that an application declares is written to it."""
         store = self.store()
         await require_database(store)
-        async with Jobyard(store=store) as yard:
-            yield yard
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
 
     @asynccontextmanager
-    async def submitter(self) -> AsyncIterator[Submit]:
-        """Hands in jobs by the name of their kind, which the application knows, here or at the server."""
-        if self.far is not None:
-            async with server_yard(self.far.url) as far:
-                yield far.hand_in
-            return
-        yard = self.app()
-        async with self.opened(yard):
-            yield yard.enqueue
+    async def operations(self, *, creates_store: bool = False, needs_app: bool = False) -> AsyncIterator[Operations]:
+        """Through the server if one is named, else on the store.
 
-    @asynccontextmanager
-    async def tokens(self, *, makes_store: bool = False) -> AsyncIterator[TokenDesk]:
-        """`makes_store`: the first token may come before the first job."""
-        if self.far is not None:
-            from jobyard.cli.remote import ServerTokens  # noqa: PLC0415  # its package is an extra
+        `creates_store`: the command may be the first one on a new store. `needs_app`: on a store, handlers check it.
+        """
+        if self.server is not None:
+            from jobyard.client.operations import RemoteOperations  # noqa: PLC0415  # its package is an extra
 
-            async with server_yard(self.far.url) as far:
-                yield ServerTokens(far.client)
-            return
-        async with AsyncExitStack() as stack:
-            if makes_store:
-                yard = self.yard()
-                await stack.enter_async_context(self.opened(yard))
-            else:
-                yard = await stack.enter_async_context(self.operator(near=True))
-            yield StoreTokens(Tokens(yard.store), Audit(yard.store))
+            async with self.client() as client:
+                yield RemoteOperations(client)
+        elif creates_store or needs_app:
+            yard = self.app() if needs_app else self.yard()
+            async with self.opened(yard):
+                yield self._local(yard.store)
+        else:
+            async with self.opened_store() as store:
+                yield self._local(store)
+
+    def client(self) -> Client:
+        from jobyard.client import Client  # noqa: PLC0415  # its package is an extra
+
+        assert self.server is not None
+        return Client(self.server.url, patience=PATIENCE_SECONDS)
+
+    def _local(self, store: Store) -> Operations:
+        shortest = self.configuration.scheduler.shortest_interval_seconds
+        return LocalOperations(store, self.make_job, shortest_interval_seconds=shortest)
+
+    def make_job(self, kind: str, payload: Any, options: dict[str, Any]) -> NewJob:
+        """By the handlers of the application; without one, every kind is accepted."""
+        make = AnyKind() if self.app_name is None else make_job(self.app(), has_app=True)
+        return make(kind, payload, options)
 
     def set_up_logs(self, usual: str = LOG_LEVEL.default, *, everything: bool = False) -> None:
         log = self.configuration.log
@@ -212,23 +200,23 @@ class Session:
     def print_json(self, value: Any) -> None:
         echo(as_json(value))
 
-    def show(self, markup: str) -> None:
+    def print_markup(self, markup: str) -> None:
         """Rich markup for people; what comes from users must be escaped."""
         print_markup(self.console, markup)
 
-    def say(self, text: str) -> None:
+    def echo(self, text: str) -> None:
         """A line for people; a program that asked for JSON gets JSON only."""
         if not self.as_json:
             echo(text)
 
-    def note(self, text: str) -> None:
+    def echo_error(self, text: str) -> None:
         echo(text, err=True)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise click.UsageError(f"{question} Nobody can be asked here: repeat with --yes to do it.")
+            raise click.UsageError(f"{question} Not a terminal: pass --yes.")
         click.confirm(visible(question), abort=True, err=True)
 
 
@@ -242,7 +230,7 @@ json_option = click.option(
 )
 
 
-def verb(function: Callable[Concatenate[Session, P], Awaitable[T]]) -> Callable[P, T]:
+def async_command(function: Callable[Concatenate[Session, P], Awaitable[T]]) -> Callable[P, T]:
     """A command that is a coroutine and gets the session; adds --json."""
 
     @functools.wraps(function)

@@ -8,9 +8,10 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
+from jobyard.operations.protocol import Operations
+from jobyard.operations.queries import take
 from jobyard.ports.admin_store import Filter, GroupInfo, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.ports.store import Store
 
 GROUPS_PER_QUEUE = 100
 RUNNING_AT_MOST = 100
@@ -19,7 +20,7 @@ HISTORY = 30
 AVERAGED_MILLISECONDS = 5000
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant
     queues: list[QueueInfo]
     groups: list[GroupInfo]  # those with jobs, a limit or a pause; busiest first
@@ -28,34 +29,34 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     jobs_per_second: float
 
 
-class Watcher:
+class Sampler:
     """Takes snapshots; remembers the workers' counts, from which the throughput follows."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
         self._beats: dict[str, deque[tuple[Instant, int]]] = {}
         self._noted_at: Instant = 0
         self.history: deque[float] = deque(maxlen=HISTORY)
 
-    async def look(self) -> Snapshot:
-        store = self._store
-        queues = await store.queues()
+    async def sample(self) -> TopSnapshot:
+        operations = self._operations
+        queues = await operations.queues()
         groups = [
             group
             for queue in queues
-            for group in await store.groups(queue.name, GROUPS_PER_QUEUE)
+            for group in await take(operations.groups(queue.name, page_size=GROUPS_PER_QUEUE), GROUPS_PER_QUEUE)
             if group.name is not None
         ]
         groups.sort(key=lambda group: (-group.running, -group.waiting, group.queue, group.name or ""))
-        workers = await store.workers()
-        running = list((await store.find(Filter(states=(State.RUNNING,)), RUNNING_AT_MOST)).jobs)
+        workers = await operations.workers()
+        running = list((await operations.find(Filter(states=(State.RUNNING,)), RUNNING_AT_MOST)).jobs)
         running.sort(key=lambda job: job.started_at or 0)
-        now = await store.now()
+        now = await operations.now()
         rate = self._throughput(workers)
         if now - self._noted_at >= 1000:
             self._noted_at = now
             self.history.append(rate)
-        return Snapshot(at=now, queues=queues, groups=groups, workers=workers, running=running, jobs_per_second=rate)
+        return TopSnapshot(at=now, queues=queues, groups=groups, workers=workers, running=running, jobs_per_second=rate)
 
     def _throughput(self, workers: list[WorkerInfo]) -> float:
         """Completed jobs between beats, over some seconds; a young worker's since its start."""

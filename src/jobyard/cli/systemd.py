@@ -1,4 +1,4 @@
-"""What a service manager is told (systemd's protocol): ready, alive as long as the loop turns, stopping."""
+"""Notifications to systemd (sd_notify): ready, watchdog pings while the loop runs, stopping."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ log = logging.getLogger("jobyard.app")
 
 SOCKET, WATCHDOG, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 MICRO = 1_000_000
-# Signs of life in one watchdog time: the loop may stand still for two thirds of it before the manager steps in.
+# Pings per watchdog interval: the loop may block for two thirds of it before systemd restarts the service.
 PINGS = 3
-# A manager that does not take what we say must not hold us up.
-PATIENCE_SECONDS = 0.5
+# A service manager that does not read its socket must not block the event loop for longer.
+SEND_SECONDS = 0.5
 
 
-class Notify:
-    """Silent where nobody listens. What a process inherits must not speak for us, so the variables are taken away."""
+class SystemdNotifier:
+    """Does nothing outside systemd. Removes the variables, so that child processes do not notify in our name."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
         self._inherited = {name: environment[name] for name in (SOCKET, WATCHDOG, WATCHDOG_PID) if name in environment}
-        self._address = address(environment.pop(SOCKET, ""))
-        self.watchdog_seconds = watchdog(environment)
+        self._address = socket_address(environment.pop(SOCKET, ""))
+        self.watchdog_seconds = watchdog_interval(environment)
         for name in (WATCHDOG, WATCHDOG_PID):
             environment.pop(name, None)
 
     @property
-    def is_heard(self) -> bool:
-        """Whether a service manager started this."""
+    def is_active(self) -> bool:
+        """Whether systemd started this process."""
         return self._address is not None
 
     def inherited(self) -> dict[str, str]:
-        """The variables, for a program that goes on in this process."""
+        """The variables, for a program that replaces this process."""
         return self._inherited
 
-    def say(self, *words: str) -> None:
-        """Never the reason for which a program ends."""
+    def send(self, *lines: str) -> None:
+        """Never raises: a failed notification must not end the program."""
         if self._address is None:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
-                to.settimeout(PATIENCE_SECONDS)
-                to.sendto("\n".join(words).encode(), self._address)
+                to.settimeout(SEND_SECONDS)
+                to.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            log.warning("the service manager cannot be told %s: %s", words[0], error)
+            log.warning("cannot notify the service manager of %s: %s", lines[0], error)
 
     def ready(self, status: str) -> None:
-        self.say("READY=1", f"STATUS={one_line(status)}")
+        self.send("READY=1", f"STATUS={' '.join(status.split())}")
 
     def stopping(self, seconds: float) -> None:
-        """And how long that may take, whatever the unit says: what runs has that much time to finish."""
-        self.say(
+        """Also extends the stop timeout of the unit, so that running jobs have that long to finish."""
+        self.send(
             "STOPPING=1", f"STATUS=stopping, within {seconds:g} s", f"EXTEND_TIMEOUT_USEC={round(seconds * MICRO)}"
         )
 
     @contextlib.asynccontextmanager
-    async def alive(self, turns: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
-        """Within, the watchdog is told that we live: by this loop, so only while it turns, and while `turns` agrees."""
+    async def pinging(self, is_healthy: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
+        """Ping the watchdog from this event loop, as long as it runs and `is_healthy` is true."""
         if self._address is None or self.watchdog_seconds is None:
             yield
             return
-        pinging = asyncio.ensure_future(self._ping(self.watchdog_seconds / PINGS, turns))
+        pinging = asyncio.ensure_future(self._ping(self.watchdog_seconds / PINGS, is_healthy))
         try:
             yield
         finally:
@@ -72,36 +72,32 @@ class Notify:
             with contextlib.suppress(asyncio.CancelledError):
                 await pinging
 
-    async def _ping(self, seconds: float, turns: Callable[[], bool]) -> None:
+    async def _ping(self, seconds: float, is_healthy: Callable[[], bool]) -> None:
         while True:
-            if turns():
-                self.say("WATCHDOG=1")
+            if is_healthy():
+                self.send("WATCHDOG=1")
             await asyncio.sleep(seconds)
 
 
-def address(text: str) -> str | None:
+def socket_address(text: str) -> str | None:
     r"""
-    >>> address("/run/systemd/notify"), address("@abstract"), address(""), address("vsock:2:1234")
-    ('/run/systemd/notify', '\x00abstract', None, None)
+    >>> [socket_address(text) for text in ("/run/systemd/notify", "@abstract", "", "vsock:2:1234")]
+    ['/run/systemd/notify', '\x00abstract', None, None]
     """
     if text.startswith("@"):
         return "\0" + text[1:]
     return text if text.startswith("/") else None
 
 
-def watchdog(environment: MutableMapping[str, str]) -> float | None:
-    """After how many seconds without a sign the manager steps in; None where it does not watch this process.
+def watchdog_interval(environment: MutableMapping[str, str]) -> float | None:
+    """Seconds without a ping after which systemd acts; None if it does not watch this process.
 
-    >>> watchdog({"WATCHDOG_USEC": "30000000"}), watchdog({"WATCHDOG_USEC": "soon"}), watchdog({})
-    (30.0, None, None)
-    >>> watchdog({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "0"}) is None
+    >>> [watchdog_interval(given) for given in ({"WATCHDOG_USEC": "30000000"}, {"WATCHDOG_USEC": "soon"}, {})]
+    [30.0, None, None]
+    >>> watchdog_interval({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "0"}) is None
     True
     """
     text, pid = environment.get(WATCHDOG, ""), environment.get(WATCHDOG_PID, "")
     if not text.isdecimal() or int(text) == 0 or (pid and pid != str(os.getpid())):
         return None
     return int(text) / MICRO
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())

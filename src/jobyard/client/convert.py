@@ -1,4 +1,4 @@
-"""From what travelled back to what a store answers: times as instants, payloads as their JSON text."""
+"""Conversion of API views to the types of `Operations`: times as instants, payloads as JSON text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from jobyard.api.schemas.access import AuditView, TokenView
 from jobyard.api.schemas.jobs import ExplanationView, JobSummary, JobView
 from jobyard.api.schemas.queues import GroupView, QueueView, WorkerView
 from jobyard.domain.explain import Cause, Explanation
 from jobyard.domain.instant import FOREVER, Instant, instant, rfc3339
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, QueueSettings, State, Step
 from jobyard.domain.tags import SUBMITTED_BY
+from jobyard.operations.audit import AuditEntry
+from jobyard.operations.tokens import TokenInfo
 from jobyard.ports.admin_store import Filter, GroupInfo, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
@@ -39,30 +42,30 @@ def time(text: str | None) -> Instant | None:
 
 
 def job_of(view: RawSummary | RawJob) -> Job:
-    facts = {name: getattr(view, name) for name in _SAME}
-    facts["payload"] = view.payload.copy()
+    fields = {name: getattr(view, name) for name in _SAME}
+    fields["payload"] = view.payload.copy()
     if view.submitted_by is not None:
-        facts["tags"] = (*view.tags, SUBMITTED_BY + view.submitted_by)
+        fields["tags"] = (*view.tags, SUBMITTED_BY + view.submitted_by)
     has_result = bytes(view.result) != NULL or view.state is State.COMPLETED
-    facts["result"] = view.result.copy() if has_result else None
-    facts["run_at"] = FOREVER if view.run_at is None else instant(view.run_at)
+    fields["result"] = view.result.copy() if has_result else None
+    fields["run_at"] = FOREVER if view.run_at is None else instant(view.run_at)
     for name in ("created_at", "started_at", "finished_at"):
-        facts[name] = time(getattr(view, name))
-    facts["progress"] = None if view.progress is None else Progress(**_timed(view.progress))
-    facts["errors"] = tuple(AttemptError(**_timed(error)) for error in view.errors)
+        fields[name] = time(getattr(view, name))
+    fields["progress"] = None if view.progress is None else Progress(**_timed(view.progress))
+    fields["errors"] = tuple(AttemptError(**_timed(error)) for error in view.errors)
     if isinstance(view, RawJob):
-        facts["log"] = tuple(LogLine(**_timed(line)) for line in view.log)
-        facts["steps"] = tuple(Step(**_timed(step)) for step in view.steps)
-    return Job(**facts)
+        fields["log"] = tuple(LogLine(**_timed(line)) for line in view.log)
+        fields["steps"] = tuple(Step(**_timed(step)) for step in view.steps)
+    return Job(**fields)
 
 
 _SAME = tuple(name for name in Job.__struct_fields__ if name in JobSummary.__struct_fields__)
 
 
 def queue_of(view: QueueView) -> QueueInfo:
-    facts = _fields(view) | {"settings": QueueSettings(**_fields(view.settings))}
-    del facts["finished_per_minute"]  # the workers tell
-    return QueueInfo(**facts)
+    fields = _fields(view) | {"settings": QueueSettings(**_fields(view.settings))}
+    del fields["finished_per_minute"]  # part of the workers here
+    return QueueInfo(**fields)
 
 
 def group_of(view: GroupView) -> GroupInfo:
@@ -78,14 +81,22 @@ def explanation_of(view: ExplanationView) -> Explanation:
     return Explanation(**(_fields(view) | {"causes": causes}))
 
 
+def token_of(view: TokenView) -> TokenInfo:
+    return TokenInfo(**{name: each for name, each in _timed(view).items() if name in TokenInfo.__struct_fields__})
+
+
+def entry_of(view: AuditView) -> AuditEntry:
+    return AuditEntry(**_timed(view))
+
+
 def conditions_of(where: Filter) -> dict[str, Any]:
-    """The filter as the query of a list; ids are not asked for in this way."""
-    words = {name: getattr(where, name) for name in ("queue", "group", "kind", "tag", "unique_key", "text")}
-    words["state"] = where.states or ()
+    """The filter as a query of a list, without its ids."""
+    query = {name: getattr(where, name) for name in ("queue", "group", "kind", "tag", "unique_key", "text")}
+    query["state"] = where.states or ()
     for name in ("created_after", "created_before"):
         value = getattr(where, name)
-        words[name] = None if value is None else rfc3339(value)
-    return words
+        query[name] = None if value is None else rfc3339(value)
+    return query
 
 
 def _fields(value: msgspec.Struct) -> dict[str, Any]:
@@ -93,5 +104,5 @@ def _fields(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _timed(value: msgspec.Struct) -> dict[str, Any]:
-    """Its fields, with those that are times as instants."""
+    """The fields, times as instants."""
     return {name: time(each) if name == "at" or name.endswith("_at") else each for name, each in _fields(value).items()}

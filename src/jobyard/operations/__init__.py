@@ -1,1 +1,1 @@
-"""The verbs of the product: submit, operate, read."""
+"""The use cases: submit, queries, commands, schedules, tokens, audit; `protocol.Operations` names them all."""

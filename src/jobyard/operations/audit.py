@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and when; written once, never changed, the oldest entries removed in the end."""
+"""The audit log: who changed what, and when. Entries never change; beyond a maximum, the oldest are removed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from jobyard.errors import StoreError
 from jobyard.ports.store import Store
 
 LOG = "jobyard.audit"
-# An entry says what was done, not everything it was done to.
+# Larger details (thousands of job ids) are left out of an entry.
 MAX_DETAILS_BYTES = 4096
-# Entries that are kept, and after how many new ones the oldest are removed.
+# How many entries are kept, and after how many new ones the oldest are trimmed.
 KEEP = 100_000
 TRIM_EVERY = 100
 
@@ -24,7 +24,7 @@ TRIM_EVERY = 100
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     at: Instant  # the store's clock
-    principal: str  # its id
+    principal: str  # the id of the principal
     name: str
     role: Role
     action: str
@@ -32,7 +32,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
-class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     principal: str
     name: str
     role: Role
@@ -41,7 +41,7 @@ class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     details: dict[str, Any] = {}
 
 
-_decode = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 class Audit:
@@ -53,17 +53,17 @@ class Audit:
     async def record(
         self, principal: Principal, action: str, target: str = "", details: Mapping[str, Any] | None = None
     ) -> int:
-        """Answers the entry's number."""
-        kept = dict(details or {})
-        if len(msgspec.json.encode(kept)) > MAX_DETAILS_BYTES:
-            kept = {"left_out": f"more than {MAX_DETAILS_BYTES} bytes"}
-        entry = _Kept(principal.id, principal.name, principal.role, action, target, kept)
+        """Append an entry; returns its number."""
+        stored = dict(details or {})
+        if len(msgspec.json.encode(stored)) > MAX_DETAILS_BYTES:
+            stored = {"left_out": f"more than {MAX_DETAILS_BYTES} bytes"}
+        entry = AuditRecord(principal.id, principal.name, principal.role, action, target, stored)
         number = await self._store.append(LOG, msgspec.json.encode(entry))
         await self._trim(number)
         return number
 
     async def _trim(self, newest: int) -> None:
-        """Now and then; the entry is written, whatever becomes of the old ones."""
+        """Remove the oldest entries, once per TRIM_EVERY. An error is ignored: the new entry is already written."""
         self._until_trim -= 1
         if self._until_trim < 0 and newest > self._keep:
             with suppress(StoreError):
@@ -71,7 +71,7 @@ class Audit:
                 self._until_trim = TRIM_EVERY
 
     async def read(self, after: int = 0, limit: int = 100) -> list[AuditEntry]:
-        """Entries with a higher number than `after`, oldest first."""
+        """Entries with a number above `after`, oldest first."""
         return [
             AuditEntry(number=entry.number, at=entry.at, **msgspec.structs.asdict(_decode(entry.data)))
             for entry in await self._store.read(LOG, after, limit)

@@ -1,4 +1,4 @@
-"""A batch and its Idempotency-Key: each job is guarded by itself, and the key stands for the whole of them."""
+"""The Idempotency-Key of a batch: each job is deduplicated by itself, the key must come with the same batch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ COLLECTION = "jobyard.batches"
 
 
 async def require_same_batch(store: Store, principal: Principal, key: str, request: BatchRequest) -> None:
-    """Written down before the first job of the batch is: whoever repeats it after a crash finds the same words."""
+    """Raise IdempotencyKeyReused if the key came with another batch.
+
+    Recorded before the first job is inserted, so that a retry after a crash is recognised.
+    """
     name = digest(principal.id.encode(), key.encode()).hex()
-    said = digest(msgspec.json.encode(request, order="deterministic")).hex().encode()
-    if await store.put(COLLECTION, name, said, expect=0, expire_seconds=KEY_SECONDS) is not None:
+    content = digest(msgspec.json.encode(request, order="deterministic")).hex().encode()
+    if await store.put(COLLECTION, name, content, expect=0, expire_seconds=KEY_SECONDS) is not None:
         return
     known = await store.fetch(COLLECTION, name)
-    if known is not None and known.data != said:
-        raise IdempotencyKeyReused(
-            "This Idempotency-Key came with another batch before. Use a new key for a new request."
-        )
+    if known is not None and known.data != content:
+        raise IdempotencyKeyReused("This Idempotency-Key was used with another batch. Use a new key for a new request.")

@@ -1,4 +1,4 @@
-"""Whether this process can do its work now, and if not, why."""
+"""Health checks of this process: liveness, readiness, and the reason when it is not ready."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Protocol
 
 from jobyard.api.schemas.events import CheckView, HealthView
 from jobyard.errors import JobyardError
-from jobyard.operations.sandboxes import best, told, why_none
+from jobyard.operations.sandboxes import best_languages, known_sandboxes, why_unavailable
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
 
-# The store is asked at most so often, however often somebody asks us.
-ASK_EVERY_SECONDS = 1.0
+# Store checks are cached for this long, however often the health route is called.
+CACHE_SECONDS = 1.0
 STORE_SECONDS = 3.0
-# Migrations that are there stay there.
+# Applied migrations stay applied: a successful check is repeated only this often.
 MIGRATIONS_AGAIN_SECONDS = 60.0
-# A worker with room asks for jobs about every second; one that has not for so long cannot get through.
+# A worker with free slots claims about every second; after this long without a claim it is cut off from the store.
 CLAIM_SECONDS = 15.0
 
 
-class Claiming(Protocol):
-    """A worker, as far as its health goes."""
+class ClaimingWorker(Protocol):
+    """What the readiness check needs of a worker."""
 
     last_exchange: float | None  # by time.monotonic
 
@@ -37,13 +37,13 @@ class Health:
         self,
         store: Store,
         is_draining: Callable[[], bool],
-        worker: Claiming | None = None,
+        worker: ClaimingWorker | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.worker = worker  # the one in this process, if there is one
-        self.more: list[Callable[[], CheckView]] = []  # of what else runs in this process
-        self.needs_workers = False  # it was started together with workers, as processes of their own
-        self.has_sandbox = False  # and these should be able to run programs
+        self.worker = worker  # the worker in this process, if any
+        self.more: list[Callable[[], CheckView]] = []  # checks of other parts of this process
+        self.needs_workers = False  # started together with worker processes
+        self.has_sandbox = False  # these workers should be able to run programs
         self._store = store
         self._is_draining = is_draining
         self._clock = clock
@@ -53,7 +53,7 @@ class Health:
         self._migrated_at: float | None = None
 
     def live(self) -> HealthView:
-        """Whoever gets this answer knows that the loop turns."""
+        """A response proves that the event loop runs."""
         return HealthView(status="ok")
 
     async def ready(self) -> HealthView:
@@ -72,40 +72,40 @@ class Health:
 
     def _draining(self) -> CheckView:
         if self._is_draining():
-            return CheckView(name="not_draining", ok=False, reason="It is stopping.")
+            return CheckView(name="not_draining", ok=False, reason="The server is stopping.")
         return CheckView(name="not_draining", ok=True)
 
-    def _claiming(self, worker: Claiming) -> CheckView:
+    def _claiming(self, worker: ClaimingWorker) -> CheckView:
         info = worker.info()
         if info.running >= info.concurrency or info.quiet:
-            return CheckView(name="claiming", ok=True)  # it has no room, or was told to: so it does not ask
+            return CheckView(name="claiming", ok=True)  # no free slots, or quiet: it does not claim
         last = worker.last_exchange
         if last is None:
-            return CheckView(name="claiming", ok=False, reason="The worker has not asked for jobs yet.")
+            return CheckView(name="claiming", ok=False, reason="The worker has not claimed yet.")
         silent = self._clock() - last
         if silent > CLAIM_SECONDS:
             return CheckView(
-                name="claiming", ok=False, reason=f"The worker has not got through to ask for jobs for {silent:.0f} s."
+                name="claiming", ok=False, reason=f"The worker has not reached the store for {silent:.0f} s."
             )
         return CheckView(name="claiming", ok=True)
 
     async def _of_store(self) -> tuple[CheckView, ...]:
         async with self._asking:
-            if self._asked is None or self._clock() - self._asked[0] >= ASK_EVERY_SECONDS:
-                found = [await self._try("store", "The store does not answer", self._answers())]
-                if found[0].ok:  # of one that is away nothing else is known
+            if self._asked is None or self._clock() - self._asked[0] >= CACHE_SECONDS:
+                found = [await self._try("store", "The store does not respond", self._answers())]
+                if found[0].ok:  # nothing else can be checked while it is away
                     found.append(
-                        await self._try("migrations", "The store's schema cannot be read", self._is_migrated())
+                        await self._try("migrations", "The schema of the store cannot be read", self._is_migrated())
                     )
                     if self.needs_workers:
-                        found.append(await self._try("workers", "The workers are not known", self._are_alive()))
+                        found.append(await self._try("workers", "The workers cannot be listed", self._are_alive()))
                     if self.has_sandbox:
                         found.append(await self._sandbox())
                 self._asked = (self._clock(), tuple(found))
             return self._asked[1]
 
     async def _try(self, name: str, says: str, question: Awaitable[str]) -> CheckView:
-        """The reason names the kind of trouble only: this may be read by anybody, and the log tells the rest."""
+        """The reason holds only the error code: the health route is public. The details are in the log."""
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 reason = await question
@@ -116,24 +116,24 @@ class Health:
         return CheckView(name=name, ok=not reason, reason=reason)
 
     async def _answers(self) -> str:
-        # Something that is really read: what time it is, a store may know without its file.
+        # A real read: `now` may succeed without the file of the store.
         await self._store.fetch("jobyard.health", "ready")
         return ""
 
     async def _are_alive(self) -> str:
-        """Workers say that they live every few seconds; one that hangs or cannot reach the store does not."""
+        """Whether a worker of this machine has sent a heartbeat lately."""
         host = socket.gethostname()
         if any(info.host == host for info in await self._store.workers()):
             return ""
-        return "No worker of this machine has been heard of lately."
+        return "No worker of this machine has sent a heartbeat lately."
 
     async def _sandbox(self) -> CheckView:
-        """Told, but no reason to send everything else elsewhere."""
+        """Reported, but never a failure: everything else still works."""
         try:
-            known = await told(self._store)
+            known = await known_sandboxes(self._store)
         except JobyardError as error:
-            return CheckView(name="sandbox", ok=True, reason=f"The sandboxes are not known ({error.code}).")
-        return CheckView(name="sandbox", ok=True, reason="" if best(known) else why_none(known))
+            return CheckView(name="sandbox", ok=True, reason=f"The sandboxes cannot be listed ({error.code}).")
+        return CheckView(name="sandbox", ok=True, reason="" if best_languages(known) else why_unavailable(known))
 
     async def _is_migrated(self) -> str:
         if self._migrated_at is not None and self._clock() - self._migrated_at < MIGRATIONS_AGAIN_SECONDS:
@@ -141,6 +141,6 @@ class Health:
         missing = [migration for migration in await self._store.migrations() if not migration.applied]
         if missing:
             self._migrated_at = None
-            return f"{len(missing)} migrations are not applied: run jobyard migrate."
+            return f"{len(missing)} migrations are not applied. Run jobyard migrate."
         self._migrated_at = self._clock()
         return ""

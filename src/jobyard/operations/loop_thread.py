@@ -1,4 +1,4 @@
-"""For synchronous programs: a thread with an event loop, and one function that waits for any coroutine."""
+"""A thread with an event loop, for synchronous programs: `wait` runs any coroutine there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Usable from any number of threads between `start` and `end`."""
+    """Safe to use from several threads between `start` and `end`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,12 +32,12 @@ class LoopThread:
                 self._thread.start()
 
     def wait(self, verb: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's answer; Ctrl-C stops waiting and cancels it."""
-        # Nothing can come in between its end and those who are let go then: they would wait for ever.
+        """Run the coroutine and return its result; Ctrl-C stops the wait and cancels the coroutine."""
+        # A coroutine that is submitted after `end` has cancelled the tasks would never finish.
         with self._lock:
             if self._loop is None:
                 verb.close()
-                raise RuntimeError("It is not open: use it in a `with` block.")
+                raise RuntimeError("Not open: use it in a `with` block, or call open() first.")
             future = asyncio.run_coroutine_threadsafe(verb, self._loop)
         try:
             return future.result()
@@ -46,20 +46,20 @@ class LoopThread:
             raise
 
     def end(self) -> None:
-        """Whoever still waits is not left waiting: it is cancelled. Safe twice."""
+        """Cancel what still runs and stop the thread. Safe twice."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
         if loop is not None and thread is not None:
-            asyncio.run_coroutine_threadsafe(_cancel_the_rest(), loop).result()
+            asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
 
 
-async def _cancel_the_rest() -> None:
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.get_running_loop().shutdown_asyncgens()

@@ -1,39 +1,56 @@
-"""What people ask: a job, its end, lists, counts, and why a job waits."""
+"""Queries: one job, its end, its result, lists and counts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Protocol, TypeVar
 
-from jobyard.domain.explain import Explanation, explain
 from jobyard.domain.job import Job, State
 from jobyard.errors import JobCancelled, JobFailed, JobNotCompleted, JobNotFound, JobTimedOut, ResultNotReady
-from jobyard.ports.admin_store import Filter
-from jobyard.ports.store import Store
+from jobyard.ports.admin_store import Filter, Page
 
 PAGE = 200
-# A wait is asked anew this often, so that a lost connection cannot make it endless.
-ASK_AGAIN_SECONDS = 30.0
+# The longest single wait: a connection that is lost without an error delays a caller by this much, not forever.
+WAIT_SECONDS = 30.0
+T = TypeVar("T")
 
 
-class Read:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+async def take(items: AsyncIterator[T], limit: int) -> list[T]:
+    """The first items of a list that may be long."""
+    found: list[T] = []
+    async for item in items:
+        found.append(item)
+        if len(found) >= limit:
+            break
+    return found
+
+
+class JobReader(Protocol):
+    """The verbs that queries need: a store has them, and a client of a server."""
+
+    async def get(self, job_id: str) -> Job | None: ...
+
+    async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page: ...
+
+    async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None: ...
+
+
+class Queries:
+    def __init__(self, reader: JobReader) -> None:
+        self._reader = reader
 
     async def job(self, job_id: str) -> Job:
-        job = await self._store.get(job_id)
+        job = await self._reader.get(job_id)
         if job is None:
             raise JobNotFound.of(job_id)
         return job
 
-    async def explain(self, job_id: str) -> Explanation:
-        return explain(await self._store.standing(job_id))
-
     async def walk(self, where: Filter) -> AsyncIterator[Job]:
-        """All jobs that match, newest first, page by page."""
+        """All jobs that match, newest first, fetched page by page."""
         cursor: str | None = None
         while True:
-            page = await self._store.find(where, PAGE, cursor)
+            page = await self._reader.find(where, PAGE, cursor)
             for job in page.jobs:
                 yield job
             cursor = page.cursor
@@ -49,23 +66,42 @@ class Read:
         return number
 
     async def end(self, job_id: str, timeout_seconds: float | None = None) -> Job:
-        """The job once it is final."""
+        """Wait until the job is final. Raises ResultNotReady after the timeout."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout_seconds is None else loop.time() + timeout_seconds
         while True:
-            left = ASK_AGAIN_SECONDS if deadline is None else min(ASK_AGAIN_SECONDS, deadline - loop.time())
-            job = await self._store.wait_for_end(job_id, max(0.0, left))
+            left = WAIT_SECONDS if deadline is None else min(WAIT_SECONDS, deadline - loop.time())
+            job = await self._reader.wait_for_end(job_id, max(0.0, left))
             if job is not None:
                 return job
             if deadline is not None and loop.time() >= deadline:
-                raise ResultNotReady(f"Job {job_id} did not end within {timeout_seconds:g} s; it goes on.")
+                raise not_ready(job_id, timeout_seconds)
 
     async def result(self, job_id: str, timeout_seconds: float | None = None) -> bytes:
-        """The result of a job that ended well; else the error that says how it ended."""
+        """The result of a completed job; raises the error that matches any other end."""
         job = await self.end(job_id, timeout_seconds)
         if job.state is State.COMPLETED:
             return bytes(job.result) if job.result is not None else b"null"
-        raise ENDS[job.state](f"Job {job_id} ({job.kind}) is {job.state}: {job.reason}")
+        raise not_completed(job)
+
+
+class EndedJob(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+def not_completed(job: EndedJob) -> JobNotCompleted:
+    return ENDS[job.state](f"Job {job.id} ({job.kind}) is {job.state}: {job.reason}")
+
+
+def not_ready(job_id: str, timeout_seconds: float | None) -> ResultNotReady:
+    return ResultNotReady(f"Job {job_id} did not end within {timeout_seconds:g} s. It is still active.")
 
 
 ENDS: dict[State, type[JobNotCompleted]] = {

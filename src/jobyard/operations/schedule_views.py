@@ -1,4 +1,4 @@
-"""Schedules as people see them: with their next instant, and whether a clock that was ahead keeps them silent."""
+"""Schedules as the API shows them: with the next instant, and until when a clock that was ahead silences them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def view_of(store: Store, schedule: Schedule) -> ScheduleView:
 
 
 async def views_of(store: Store, found: Sequence[Schedule], after: str | None = None) -> list[ScheduleView]:
-    """Of some that follow each other by name, all of them after `after`."""
+    """Views of a contiguous page of schedules, sorted by name, that begins after `after`."""
     if not found:
         return []
     now = await store.now()
@@ -29,7 +29,7 @@ async def views_of(store: Store, found: Sequence[Schedule], after: str | None = 
 
 
 async def every_armed(store: Store, after: str | None = None, last: str | None = None) -> AsyncIterator[Armed]:
-    """By name, up to `last`."""
+    """All armed schedules by name, up to `last`."""
     while page := await store.armed(PAGE, after):
         for each in page:
             yield each

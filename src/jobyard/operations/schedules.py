@@ -14,7 +14,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 from jobyard.domain.schedule import Schedule, Verdict
 from jobyard.errors import BadOption, NotFound, NotPossible
-from jobyard.operations.queries import Read
+from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_options import check_policies, check_timing, checked, definition
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.record_store import Record
@@ -113,7 +113,7 @@ class Schedules:
         await self._fetch(name)
         ticks = await self._store.ticks(name, limit, before)
         ids = tuple({tick.job_id for tick in ticks if tick.job_id is not None})
-        states = {job.id: job.state async for job in Read(self._store).walk(Filter(ids=ids))} if ids else {}
+        states = {job.id: job.state async for job in Queries(self._store).walk(Filter(ids=ids))} if ids else {}
         return [
             Past(
                 at=tick.at,

@@ -1,4 +1,4 @@
-"""A secret from the environment: never on a command line, never shown."""
+"""Secrets, read from the environment or a file; never from a command line, never shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobyard.errors import ConfigurationError
 
 
 def secret(variable: str, environment: Mapping[str, str]) -> str:
-    """From the variable, or from the file that the same variable with _FILE names."""
+    """The value of the variable, or the content of the file that `<variable>_FILE` names."""
     value = environment.get(variable, "")
     path = environment.get(f"{variable}_FILE", "")
     if value or not path:
@@ -18,5 +18,5 @@ def secret(variable: str, environment: Mapping[str, str]) -> str:
         return Path(path).read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"{variable}_FILE names {path}, which cannot be read: {getattr(error, 'strerror', None) or 'not text'}."
+            f"Cannot read {path}, named by {variable}_FILE: {getattr(error, 'strerror', None) or 'not text'}."
         ) from error

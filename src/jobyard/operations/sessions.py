@@ -1,4 +1,4 @@
-"""Browser sessions: a token is shown once at the login, then a cookie stands for it until it ends or is revoked."""
+"""Browser sessions: a cookie stands for the token of the login until the session ends or the token is revoked."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SESSION_SECONDS = 12 * 3600.0
 _TEXT = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class SessionRecord(msgspec.Struct, frozen=True):
     token_id: str
 
 
-_decode = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(SessionRecord).decode
 
 
 class Sessions:
@@ -32,14 +32,14 @@ class Sessions:
         self.seconds = seconds
 
     async def open(self, principal: Principal) -> str:
-        """The session's text, for the cookie; the store knows only its hash."""
+        """Open a session; returns the value of its cookie, of which the store holds only a hash."""
         text = secrets.token_urlsafe(32)
-        data = msgspec.json.encode(_Kept(principal.id))
+        data = msgspec.json.encode(SessionRecord(principal.id))
         await self._store.put(COLLECTION, _key(text), data, expect=0, expire_seconds=self.seconds)
         return text
 
     async def find(self, text: str) -> Principal | None:
-        """Whose session it is; None once it has ended, or its token is no longer valid."""
+        """The principal of the session; None if it has ended, or its token is no longer valid."""
         if not _TEXT.fullmatch(text):
             return None
         record = await self._store.fetch(COLLECTION, _key(text))
@@ -50,7 +50,7 @@ class Sessions:
 
 
 def csrf_token(session: str) -> str:
-    """What a page of ours sends along with a change; another site cannot know it."""
+    """The value that the dashboard sends with each change, and that other sites cannot know."""
     return hmac.new(session.encode(), b"jobyard csrf", hashlib.sha256).hexdigest()
 
 

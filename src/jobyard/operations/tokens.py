@@ -1,4 +1,4 @@
-"""API tokens: made, listed, revoked, and recognised; the store holds only a hash of the secret."""
+"""API tokens: create, list, revoke and authenticate. The store holds only a hash of the secret."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
 
 COLLECTION = "jobyard.tokens"
-# A token that was revoked, here or by another server, may still open doors for so long.
-REMEMBER_SECONDS = 1.0
-MAX_RECENT = 10_000
+# How long a token is cached: one that another server revoked is accepted for at most this long.
+CACHE_SECONDS = 1.0
+MAX_CACHED = 10_000
 MAX_SCOPES = 1000
 PAGE = 500
 # 32 random bytes cannot be guessed from their hash, so no slow hash is needed.
@@ -32,7 +32,7 @@ _TEXT = re.compile(r"jy_([0-9a-f]{12})_([A-Za-z0-9_-]{20,100})")
 
 
 class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be shown of a token."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -47,18 +47,18 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
         return Principal(id=self.id, name=self.name, role=self.role, queues=self.queues, groups=self.groups)
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class TokenRecord(msgspec.Struct, frozen=True):
     info: TokenInfo
     secret_sha256: str
 
 
-_decode = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(TokenRecord).decode
 
 
-class _Known(NamedTuple):
-    """A token as it was last read."""
+class CachedToken(NamedTuple):
+    """A token as last read from the store."""
 
-    until: float  # when it must be read again
+    until: float  # when it must be read again, by the clock
     secret_sha256: str
     principal: Principal
 
@@ -67,9 +67,9 @@ class Tokens:
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._known: dict[str, _Known] = {}  # by id
-        self._recent: dict[bytes, _Known] = {}  # by the hash of the whole text
-        self._looking: dict[str, asyncio.Task[_Known | None]] = {}
+        self._known: dict[str, CachedToken] = {}  # by id
+        self._recent: dict[bytes, CachedToken] = {}  # by the hash of the whole token
+        self._reading: dict[str, asyncio.Task[CachedToken | None]] = {}
 
     async def create(
         self,
@@ -80,13 +80,13 @@ class Tokens:
         expire_seconds: float | None = None,
         known: Callable[[TokenInfo], bool] = lambda _: True,
     ) -> tuple[TokenInfo, str]:
-        """The token's text is answered here and never again. Two of the same name could not be told apart.
+        """Create a token; the second value is its text, which cannot be read again. Names are unique.
 
-        `known`: the tokens that whoever asks may know of; of others not even the name is told.
+        `known`: which tokens the caller may see; the name of any other may be taken twice.
         """
         options.name("token", name)
         if any(info.name == name and known(info) for info in await self.list()):
-            raise BadOption(f"There is a token named {name} already. Choose another name, or revoke that one first.")
+            raise BadOption(f'Token "{name}" already exists. Choose another name, or revoke it first.', option="name")
         now = await self._store.now()
         if expire_seconds is not None:
             options.positive("expire_seconds", expire_seconds)
@@ -100,12 +100,12 @@ class Tokens:
             expires_at=None if expire_seconds is None else now + round(expire_seconds * 1000),
         )
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        data = msgspec.json.encode(_Kept(info, _hash(secret)))
+        data = msgspec.json.encode(TokenRecord(info, _hash(secret)))
         await self._store.put(COLLECTION, info.id, data, expect=0, expire_seconds=expire_seconds)
         return info, f"jy_{info.id}_{secret}"
 
     async def list(self) -> list[TokenInfo]:
-        """All that are valid now, oldest first."""
+        """All valid tokens, oldest first."""
         found: list[TokenInfo] = []
         after: str | None = None
         while True:
@@ -116,56 +116,56 @@ class Tokens:
             after = page[-1].key
 
     async def revoke(self, token_id: str) -> bool:
-        """Whether there was one; elsewhere it stops within REMEMBER_SECONDS."""
+        """Whether the token existed; other processes reject it within CACHE_SECONDS."""
         is_removed = await self._store.remove(COLLECTION, token_id)
         self._known.pop(token_id, None)
         self._recent.clear()
         return is_removed
 
-    def remembered(self, text: bytes) -> Principal | None:
-        """Who showed this very text a moment ago: the short way, for those who ask often."""
+    def cached(self, text: bytes) -> Principal | None:
+        """The principal of a token that was authenticated within CACHE_SECONDS, without a look at the store."""
         known = self._recent.get(hashlib.sha256(text).digest())
         return None if known is None or self._clock() >= known.until else known.principal
 
     async def authenticate(self, text: str) -> Principal | None:
-        """Who holds this token; None when it is not one, or is no longer."""
+        """The principal of this token; None if it is malformed, unknown, revoked or expired."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
             return None
         known = await self._find(parts.group(1))
         if known is None or not hmac.compare_digest(known.secret_sha256, _hash(parts.group(2))):
             return None
-        if len(self._recent) >= MAX_RECENT:
+        if len(self._recent) >= MAX_CACHED:
             self._recent.clear()
         self._recent[hashlib.sha256(text.encode()).digest()] = known
         return known.principal
 
     async def holder(self, token_id: str) -> Principal | None:
-        """Whom the token with this id stands for, as long as it is valid."""
+        """The principal of the token with this id; None if it is not valid."""
         known = await self._find(token_id)
         return None if known is None else known.principal
 
-    async def _find(self, token_id: str) -> _Known | None:
+    async def _find(self, token_id: str) -> CachedToken | None:
         known = self._known.get(token_id)
         if known is not None and self._clock() < known.until:
             return known
-        # Requests that meet here share one look, and none of them can cancel it for the others.
-        task = self._looking.get(token_id)
+        # Concurrent requests share one read, and a cancelled request does not cancel it for the others.
+        task = self._reading.get(token_id)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._look(token_id))
-            self._looking[token_id] = task
-            task.add_done_callback(lambda _: self._looking.pop(token_id, None))
+            task = asyncio.get_running_loop().create_task(self._read(token_id))
+            self._reading[token_id] = task
+            task.add_done_callback(lambda _: self._reading.pop(token_id, None))
         return await asyncio.shield(task)
 
-    async def _look(self, token_id: str) -> _Known | None:
-        # Counted from before the look: what is read may be revoked while the answer travels.
-        asked = self._clock()
+    async def _read(self, token_id: str) -> CachedToken | None:
+        # Counted from before the read: the token may be revoked while the response is on its way.
+        started = self._clock()
         record = await self._store.fetch(COLLECTION, token_id)
         self._known.pop(token_id, None)
         if record is None:
             return None
-        kept = _decode(record.data)
-        known = _Known(asked + REMEMBER_SECONDS, kept.secret_sha256, kept.info.principal)
+        stored = _decode(record.data)
+        known = CachedToken(started + CACHE_SECONDS, stored.secret_sha256, stored.info.principal)
         self._known[token_id] = known
         return known
 
@@ -175,19 +175,19 @@ def checked_role(value: Role | str) -> Role:
     >>> checked_role("admim")
     Traceback (most recent call last):
       ...
-    jobyard.errors.BadOption: There is no role admim. Did you mean "admin"?
+    jobyard.errors.BadOption: Role "admim" not found. Did you mean "admin"?
     """
     known = [str(role) for role in Role]
     if value not in known:
-        raise BadOption(f"There is no role {str(value)[:50]}.{did_you_mean(str(value)[:50], known)}")
+        raise BadOption(f'Role "{str(value)[:50]}" not found.{did_you_mean(str(value)[:50], known)}', option="role")
     return Role(value)
 
 
 def _scopes(what: str, names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise BadOption(f"{what}s is a list of names: write [{names!r}].")
+        raise BadOption(f"{what}s must be a list of names: [{names!r}].", option=f"{what}s")
     if len(names) > MAX_SCOPES:
-        raise BadOption(f"A token may be confined to {MAX_SCOPES} {what}s, not to {len(names)}.")
+        raise BadOption(f"A token may have at most {MAX_SCOPES} {what}s, not {len(names)}.", option=f"{what}s")
     return tuple(dict.fromkeys(options.name(what, name) for name in names))
 
 

@@ -1,4 +1,4 @@
-"""What a worker can be told from anywhere: take no more jobs, or stop; a record that its keeper looks at."""
+"""Remote control of a worker: a record in the store that the worker reads about every second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.errors import WorkerNotFound, did_you_mean
+from jobyard.errors import BadOption, WorkerNotFound, did_you_mean
 from jobyard.ports.record_store import RecordStore
 from jobyard.ports.store import Store
 
@@ -16,30 +16,37 @@ KEPT_SECONDS = 3600.0
 
 
 class Control(StrEnum):
-    QUIET = "quiet"  # take no more; what runs goes on, and the worker stays
+    QUIET = "quiet"  # claim no more jobs; running jobs continue, and the worker stays
     STOP = "stop"  # as SIGTERM does
 
 
-class Told(msgspec.Struct, frozen=True):
+class ControlRecord(msgspec.Struct, frozen=True):
     control: Control
-    started_at: Instant  # a later worker of the same name is not meant
+    started_at: Instant  # the record does not apply to a later worker of the same name
 
 
-async def tell(store: Store, worker_id: str, control: Control) -> None:
-    """The worker hears it within about a second; who was told to stop cannot be told to be quiet instead."""
+async def control_worker(store: Store, worker_id: str, control: str) -> None:
+    """Ask a live worker to be "quiet" or to "stop". After "stop", "quiet" has no effect."""
+    wanted = checked_control(control)
     alive = {worker.id: worker for worker in await store.workers()}
     if worker_id not in alive:
-        raise WorkerNotFound(f"There is no live worker {worker_id}.{did_you_mean(worker_id, alive)}")
+        raise WorkerNotFound(f'Live worker "{worker_id}" not found.{did_you_mean(worker_id, alive)}')
     started_at = alive[worker_id].started_at
-    if await heard(store, worker_id, started_at) is not Control.STOP:
-        told = msgspec.json.encode(Told(control, started_at))
-        await store.put(COLLECTION, worker_id, told, expire_seconds=KEPT_SECONDS)
+    if await requested_control(store, worker_id, started_at) is not Control.STOP:
+        record = msgspec.json.encode(ControlRecord(wanted, started_at))
+        await store.put(COLLECTION, worker_id, record, expire_seconds=KEPT_SECONDS)
 
 
-async def heard(records: RecordStore, worker_id: str, started_at: Instant) -> Control | None:
-    """What the worker that began then was told."""
-    record = await records.fetch(COLLECTION, worker_id)
-    if record is None:
+def checked_control(control: str) -> Control:
+    if control not in list(Control):
+        raise BadOption(f'A worker control is "quiet" or "stop", not "{control}".', option="control")
+    return Control(control)
+
+
+async def requested_control(records: RecordStore, worker_id: str, started_at: Instant) -> Control | None:
+    """What was last requested of the worker that started at this instant."""
+    found = await records.fetch(COLLECTION, worker_id)
+    if found is None:
         return None
-    told = msgspec.json.decode(record.data, type=Told)
-    return told.control if told.started_at == started_at else None
+    record = msgspec.json.decode(found.data, type=ControlRecord)
+    return record.control if record.started_at == started_at else None

@@ -34,7 +34,7 @@ class TokenAuthenticator:
         given = authorization(request)
         principal = None
         if given is not None and given.startswith(BEARER):
-            principal = self.tokens.remembered(given[len(BEARER) :])
+            principal = self.tokens.cached(given[len(BEARER) :])
         if principal is None:
             principal = await (self._by_cookie(request) if given is None else self._by_header(request, given))
         if principal is not None:

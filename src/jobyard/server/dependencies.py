@@ -17,9 +17,9 @@ from jobyard.live_events.poller import live_event_of
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.metrics import Metrics
 from jobyard.operations.audit import KEEP, Audit
-from jobyard.operations.commands import Operate
+from jobyard.operations.commands import Commands
 from jobyard.operations.health import Health
-from jobyard.operations.queries import Read
+from jobyard.operations.queries import Queries
 from jobyard.operations.sandboxes import Sandboxes
 from jobyard.operations.schedules import Schedules
 from jobyard.operations.submit import MakeJob
@@ -61,8 +61,8 @@ class Dependencies:
         self.submit = submit
         self.authenticator = authenticator
         self.settings = settings or ServerSettings()
-        self.read = Read(store)
-        self.operate = Operate(store)
+        self.read = Queries(store)
+        self.operate = Commands(store)
         self.audit = Audit(store, self.settings.audit_keep)
         self.schedules = Schedules(store)
         self.sandboxes = Sandboxes(store)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from jobyard.domain.events import Event, EventLoopBlocked, LeasesExpired, StoreFailed
 from jobyard.domain.lease import ExpiredLease, LeaseKey, renewal_interval
-from jobyard.operations.worker_control import Control, heard
+from jobyard.operations.worker_control import Control, requested_control
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
 
@@ -107,7 +107,7 @@ class Keeper:
             self._crew.asked_to_stop(key, reason)
 
     async def _listen(self, store: Store) -> None:
-        control = await heard(store, self._crew.id, self._crew.info().started_at)
+        control = await requested_control(store, self._crew.id, self._crew.info().started_at)
         if control is not None and control is not self._heard:
             self._heard = control
             self._crew.obey(control)

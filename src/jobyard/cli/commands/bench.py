@@ -17,7 +17,7 @@ from rich.progress import Progress
 from jobyard.app.jobyard import Jobyard
 from jobyard.cli.commands.job_actions import progress_bar
 from jobyard.cli.require_store import require_tables
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.config.store_factory import make_store
 from jobyard.domain.ids import new_id
 from jobyard.domain.job import NewJob
@@ -34,7 +34,7 @@ ROUNDS = 200
 INSERT_SECONDS, DRAIN_SECONDS, LATENCY_SECONDS = 4.0, 10.0, 3.0
 
 
-class Speed(msgspec.Struct, frozen=True, kw_only=True):
+class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     jobs: int
     groups: int
@@ -52,7 +52,7 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--this-store", is_flag=True, help=f"Measure the chosen store, in a queue {QUEUE}.  [default: a temporary file]"
 )
-@verb
+@async_command
 async def bench(session: Session, jobs: int, concurrency: int, this_store: bool) -> None:
     """Measure bulk insert, drain and idle latency here.
 
@@ -71,10 +71,10 @@ async def bench(session: Session, jobs: int, concurrency: int, this_store: bool)
     if session.as_json:
         session.print_json(speed)
         return
-    session.say(f"store    {speed.store}")
-    session.say(f"insert   {speed.inserted_per_second:>10,.0f} jobs/s   ({speed.jobs:,} jobs, {BATCH} at a time)")
-    session.say(f"drain    {speed.drained_per_second:>10,.0f} jobs/s   (one worker, {speed.groups} groups)")
-    session.say(
+    session.echo(f"store    {speed.store}")
+    session.echo(f"insert   {speed.inserted_per_second:>10,.0f} jobs/s   ({speed.jobs:,} jobs, {BATCH} at a time)")
+    session.echo(f"drain    {speed.drained_per_second:>10,.0f} jobs/s   (one worker, {speed.groups} groups)")
+    session.echo(
         f"latency  {speed.latency_p50_ms:>10.2f} ms p50   {speed.latency_p99_ms:.2f} ms p99   (enqueue to start, idle)"
     )
 
@@ -90,7 +90,7 @@ async def _place(session: Session, this_store: bool) -> AsyncIterator[Store]:
             yield make_store(f"sqlite:///{Path(folder) / 'bench.db'}")
 
 
-async def measure(yard: Jobyard, jobs: int, concurrency: int, progress: Progress) -> Speed:
+async def measure(yard: Jobyard, jobs: int, concurrency: int, progress: Progress) -> BenchResult:
     started: asyncio.Queue[float] = asyncio.Queue()
     is_counting = False
 
@@ -113,7 +113,7 @@ async def measure(yard: Jobyard, jobs: int, concurrency: int, progress: Progress
             waits.append((await started.get() - before) * 1000)
             progress.advance(task)
     waits.sort()
-    return Speed(
+    return BenchResult(
         store=yard.store.url,
         jobs=inserted,
         groups=GROUPS,
@@ -149,5 +149,5 @@ async def _drain(yard: Jobyard, jobs: int, concurrency: int, progress: Progress)
 
 
 async def _clean_up(yard: Jobyard) -> None:
-    async for _ in yard.operate.matching(Action.DELETE, Filter(queue=QUEUE)):
+    async for _ in yard.operate.change_matching(Action.DELETE, Filter(queue=QUEUE)):
         pass

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from jobyard.app.jobyard import Jobyard
-from jobyard.cli.findings import report
-from jobyard.cli.schedule_findings import of_declared
-from jobyard.cli.session import Session, verb
+from jobyard.cli.findings.report import report
+from jobyard.cli.findings.schedules import declared_findings
+from jobyard.cli.session import Session, async_command
 from jobyard.config.settings import unknown_variables
 from jobyard.config.store_factory import make_store
 from jobyard.errors import JobyardError
@@ -19,7 +19,7 @@ from jobyard.ports.store import Finding, Level
 
 
 @click.command()
-@verb
+@async_command
 async def check(session: Session) -> None:
     """Check configuration, app and store before a deployment.
 
@@ -30,8 +30,8 @@ async def check(session: Session) -> None:
     Example:
       jobyard --app shop.jobs:yard check
     """
-    if session.trouble:
-        report(session, [Finding(Level.FAIL, "configuration", each) for each in session.trouble])
+    if session.config_errors:
+        report(session, [Finding(Level.FAIL, "configuration", each) for each in session.config_errors])
         return
     findings = [Finding(Level.OK, "configuration", f"{session.found.file or 'no file'}; all values fit")]
     findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
@@ -53,7 +53,7 @@ async def check(session: Session) -> None:
         findings += [Finding(Level.FAIL, "audit", problem) for problem in problems]
         if not problems:
             findings.append(Finding(Level.OK, "audit", "every count agrees with the jobs"))
-        findings += [finding async for finding in of_declared(session, yard)]
+        findings += [finding async for finding in declared_findings(session, yard)]
     known = {queue.name for queue in queues}
     findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
     report(session, findings, {"kinds": kinds, "queues": sorted(known)})

@@ -10,7 +10,7 @@ import msgspec
 from rich.markup import escape
 
 from jobyard.cli.render.output import print_table
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.config import Found
 from jobyard.config.keys import Key, Path, find, number
 from jobyard.config.settings import LOG_LEVEL, SETTINGS
@@ -33,7 +33,7 @@ def config() -> None:
 @click.option(
     "--origin", is_flag=True, help="Also say where each value came from: a line of the file, a variable, a flag."
 )
-@verb
+@async_command
 async def show(session: Session, origin: bool) -> None:
     """Print every value, without secrets.
 
@@ -60,13 +60,13 @@ async def show(session: Session, origin: bool) -> None:
     print_table(session.console, ("~key", "~value", *(["~origin"] if origin else [])), rows, "Nothing.")
 
 
-class Value(NamedTuple):
+class ConfigValue(NamedTuple):
     key: str
     value: Any
     origin: str
 
 
-def every_value(found: Found) -> Iterator[Value]:
+def every_value(found: Found) -> Iterator[ConfigValue]:
     """In the order of the table of settings; queues by name, each with what was said of it."""
     told = msgspec.to_builtins(found.configuration)
     for setting in SETTINGS:
@@ -74,7 +74,7 @@ def every_value(found: Found) -> Iterator[Value]:
         if path and path != ("store", "queues") and path not in found.given:
             section = told.get(path[0], {})
             default = number(setting.default) if setting is LOG_LEVEL or path[0] == "queues" else section.get(path[1])
-            yield Value(setting.key, masked(path, default), DEFAULT)
+            yield ConfigValue(setting.key, masked(path, default), DEFAULT)
         elif path in found.given:
             yield _given(found, path)
     known = {tuple(setting.key.split(".")) for setting in SETTINGS}
@@ -83,9 +83,9 @@ def every_value(found: Found) -> Iterator[Value]:
             yield _given(found, path)
 
 
-def _given(found: Found, path: Path) -> Value:
+def _given(found: Found, path: Path) -> ConfigValue:
     given = found.given[path]
-    return Value(".".join(path), masked(path, given.value), given.origin)
+    return ConfigValue(".".join(path), masked(path, given.value), given.origin)
 
 
 def masked(path: Path, value: Any) -> Any:

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import islice
 
 import click
 
-from jobyard.api.schemas.schedules import MAX_NEXT, NextTicksResponse, TickView, next_ticks_response
-from jobyard.cli.cron_desk import schedules
+from jobyard.api.schemas.schedules import MAX_NEXT, NextTicksResponse, next_ticks_response
 from jobyard.cli.render.output import print_table
 from jobyard.cli.render.schedule import history_row, instant_line, row, show_schedule
-from jobyard.cli.session import Session, json_option, verb
+from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.cron import Cron
 from jobyard.domain.instant import Instant
+from jobyard.errors import NotFound, did_you_mean
+from jobyard.operations.protocol import Operations
+from jobyard.operations.queries import take
 
 HEADINGS = ("~schedule", "~expression", "~zone", "~kind", ">next", "")
 NONE_YET = (
     "No schedule. Declare one with @yard.cron(…) or under `schedules` in jobyard.yaml, or: "
     "jobyard cron add NAME EXPRESSION KIND"
 )
+
+
+@asynccontextmanager
+async def schedules(session: Session, *, creates_store: bool = False) -> AsyncIterator[Operations]:
+    """Operations that suggest a name when the schedule is not found."""
+    async with session.operations(creates_store=creates_store) as operations:
+        try:
+            yield operations
+        except NotFound as error:
+            name = str(click.get_current_context().params.get("name", ""))
+            hint = did_you_mean(name, [each.name async for each in operations.schedules()])
+            raise NotFound(f"{error}{hint or ' `jobyard cron` lists them.'}") from error
 
 
 @click.group(invoke_without_command=True)
@@ -41,11 +56,11 @@ def cron(context: click.Context) -> None:
         _list()
 
 
-@verb
+@async_command
 async def _list(session: Session) -> None:
-    async with schedules(session) as desk:
-        found = [each async for each in desk.all()]
-        now = await desk.now()
+    async with schedules(session) as operations:
+        found = [each async for each in operations.schedules()]
+        now = await operations.now()
     if session.as_json:
         session.print_json({"schedules": found})
     else:
@@ -59,7 +74,7 @@ cron.command("list", help="List the schedules, and when each fires next.\n\n\b\n
 
 @cron.command()
 @click.argument("name")
-@verb
+@async_command
 async def show(session: Session, name: str) -> None:
     """Show one schedule.
 
@@ -69,10 +84,10 @@ async def show(session: Session, name: str) -> None:
     Example:
       jobyard cron show nightly
     """
-    async with schedules(session) as desk:
-        found, coming = await desk.get(name), await desk.next(name, 3)
-        past = [each async for each in _some(desk.history(name), 5)]
-        now = await desk.now()
+    async with schedules(session) as operations:
+        found, coming = await operations.schedule(name), await operations.next_of_schedule(name, 3)
+        past = await take(operations.schedule_history(name), 5)
+        now = await operations.now()
     if session.as_json:
         session.print_json({"schedule": found, "next": coming.items, "history": past})
     else:
@@ -83,7 +98,7 @@ async def show(session: Session, name: str) -> None:
 @click.argument("what", metavar="EXPRESSION|NAME")
 @click.option("--tz", "timezone", metavar="ZONE", help="The time zone of the expression.  [default: UTC]")
 @click.option("--count", type=click.IntRange(1, MAX_NEXT), default=5, show_default=True, help="So many instants.")
-@verb
+@async_command
 async def next_instants(session: Session, what: str, timezone: str | None, count: int) -> None:
     """Say what an expression means, and when it is due next.
 
@@ -102,28 +117,19 @@ async def next_instants(session: Session, what: str, timezone: str | None, count
         return
     if timezone is not None:
         raise click.UsageError(f"{what} is the name of a schedule, which has a time zone of its own: leave --tz out.")
-    async with schedules(session) as desk:
-        _print_next(session, await desk.next(what, count), await desk.now())
+    async with schedules(session) as operations:
+        _print_next(session, await operations.next_of_schedule(what, count), await operations.now())
 
 
 def _print_next(session: Session, found: NextTicksResponse, now: Instant) -> None:
     if session.as_json:
         session.print_json(found)
         return
-    session.say(f"{found.in_words} ({found.timezone})")
+    session.echo(f"{found.in_words} ({found.timezone})")
     for at in found.items:
-        session.say(instant_line(at, found.timezone, now))
+        session.echo(instant_line(at, found.timezone, now))
     if not found.items:
-        session.note("It is not due again: paused, or past its end.")
-
-
-async def _some(found: AsyncIterator[TickView], most: int) -> AsyncIterator[TickView]:
-    count = 0
-    async for each in found:
-        yield each
-        count += 1
-        if count == most:
-            return
+        session.echo_error("It is not due again: paused, or past its end.")
 
 
 def is_expression(text: str) -> bool:
@@ -137,7 +143,7 @@ def is_expression(text: str) -> bool:
 @cron.command()
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="At most so many.")
-@verb
+@async_command
 async def history(session: Session, name: str, limit: int) -> None:
     """Show what became of a schedule's instants, newest first.
 
@@ -148,8 +154,8 @@ async def history(session: Session, name: str, limit: int) -> None:
     Example:
       jobyard cron history nightly
     """
-    async with schedules(session) as desk:
-        found = [each async for each in _some(desk.history(name), limit)]
+    async with schedules(session) as operations:
+        found = await take(operations.schedule_history(name), limit)
     if session.as_json:
         session.print_json({"history": found})
         return
@@ -157,12 +163,12 @@ async def history(session: Session, name: str, limit: int) -> None:
     if found:
         print_table(session.console, headings, map(history_row, found), "")
     else:
-        session.note(f"Schedule {name} was not due yet.")
+        session.echo_error(f"Schedule {name} was not due yet.")
 
 
 @cron.command()
 @click.argument("name")
-@verb
+@async_command
 async def pause(session: Session, name: str) -> None:
     """Let a schedule fire no more.
 
@@ -170,16 +176,16 @@ async def pause(session: Session, name: str) -> None:
     Example:
       jobyard cron pause nightly
     """
-    async with schedules(session) as desk:
-        found = await desk.pause(name)
+    async with schedules(session) as operations:
+        found = await operations.pause_schedule(name)
     if session.as_json:
         session.print_json({"schedule": found})
-    session.say(f"Schedule {name} is paused.")
+    session.echo(f"Schedule {name} is paused.")
 
 
 @cron.command()
 @click.argument("name")
-@verb
+@async_command
 async def resume(session: Session, name: str) -> None:
     """Let a paused schedule fire again.
 
@@ -189,18 +195,18 @@ async def resume(session: Session, name: str) -> None:
     Example:
       jobyard cron resume nightly
     """
-    async with schedules(session) as desk:
-        found = await desk.resume(name)
-        now = await desk.now()
+    async with schedules(session) as operations:
+        found = await operations.resume_schedule(name)
+        now = await operations.now()
     if session.as_json:
         session.print_json({"schedule": found})
     coming = "not due again" if found.next_at is None else f"next {instant_line(found.next_at, found.timezone, now)}"
-    session.say(f"Schedule {name} is not paused any more; {coming}.")
+    session.echo(f"Schedule {name} is not paused any more; {coming}.")
 
 
 @cron.command()
 @click.argument("name")
-@verb
+@async_command
 async def run(session: Session, name: str) -> None:
     """Insert a schedule's job now.
 
@@ -210,17 +216,17 @@ async def run(session: Session, name: str) -> None:
     Example:
       jobyard cron run nightly
     """
-    async with schedules(session) as desk:
-        job_id = await desk.run(name)
+    async with schedules(session) as operations:
+        job_id = await operations.run_schedule(name)
     if session.as_json:
         session.print_json({"schedule": name, "job_id": job_id})
-    session.say(job_id)
+    session.echo(job_id)
 
 
 @cron.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@verb
+@async_command
 async def remove(session: Session, name: str, yes: bool) -> None:
     """Remove a schedule and its history; its jobs stay.
 
@@ -228,10 +234,10 @@ async def remove(session: Session, name: str, yes: bool) -> None:
     Example:
       jobyard cron remove nightly --yes
     """
-    async with schedules(session) as desk:
-        found = await desk.get(name)
+    async with schedules(session) as operations:
+        found = await operations.schedule(name)
         session.confirm(f"Remove the schedule {name} ({found.expression}, {found.kind}) and its history?", yes=yes)
-        await desk.remove(name)
+        await operations.remove_schedule(name)
     if session.as_json:
         session.print_json({"schedule": name, "removed": True})
-    session.say(f"Schedule {name} is removed.")
+    session.echo(f"Schedule {name} is removed.")

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from jobyard.api.schemas.schedules import ScheduleView
+from jobyard.cli.commands.cron import schedules
 from jobyard.cli.commands.enqueue import parse_payload
-from jobyard.cli.cron_desk import schedules
 from jobyard.cli.render.schedule import instant_line
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.domain.instant import instant, rfc3339
 from jobyard.domain.schedule import Missed, Overlap
 
@@ -69,7 +69,7 @@ def given(found: dict[str, Any]) -> dict[str, Any]:
 @click.argument("payload", nargs=-1)
 @words
 @click.option("--paused", is_flag=True, help="It fires only once it is resumed.")
-@verb
+@async_command
 async def add(
     session: Session, /, name: str, expression: str, kind: str, payload: tuple[str, ...], paused: bool, **more: Any
 ) -> None:
@@ -87,9 +87,9 @@ async def add(
     made = {"name": name, "expression": expression, "kind": kind, "enabled": not paused, **given(more)}
     if payload:
         made["payload"] = parse_payload(payload)
-    async with schedules(session, makes_store=True) as desk:
-        found = await desk.add(made)
-        await _say(session, found, await desk.now())
+    async with schedules(session, creates_store=True) as operations:
+        found = await operations.add_schedule(made)
+        await _say(session, found, await operations.now())
 
 
 @click.command()
@@ -102,7 +102,7 @@ async def add(
 @click.option("--no-group", is_flag=True, help="Its jobs belong to no group.")
 @click.option("--no-start", is_flag=True, help="No first instant.")
 @click.option("--no-end", is_flag=True, help="No last instant.")
-@verb
+@async_command
 async def edit(session: Session, /, name: str, payload: str | None, **more: Any) -> None:
     """Change a schedule; what is not given stays as it is.
 
@@ -122,17 +122,17 @@ async def edit(session: Session, /, name: str, payload: str | None, **more: Any)
         changes["payload"] = parse_payload((payload,))
     if not changes:
         raise click.UsageError("Say what to change: see `jobyard cron edit --help`.")
-    async with schedules(session) as desk:
-        found = await desk.edit(name, changes)
-        await _say(session, found, await desk.now())
+    async with schedules(session) as operations:
+        found = await operations.edit_schedule(name, changes)
+        await _say(session, found, await operations.now())
 
 
 async def _say(session: Session, found: ScheduleView, now: int) -> None:
     if session.as_json:
         session.print_json({"schedule": found})
         return
-    session.say(f"{found.name}: {found.in_words} ({found.timezone})")
+    session.echo(f"{found.name}: {found.in_words} ({found.timezone})")
     if found.next_at is not None:
-        session.say(f"next {instant_line(found.next_at, found.timezone, now)}")
+        session.echo(f"next {instant_line(found.next_at, found.timezone, now)}")
     else:
-        session.note("It is paused." if not found.enabled else "It is not due again.")
+        session.echo_error("It is paused." if not found.enabled else "It is not due again.")

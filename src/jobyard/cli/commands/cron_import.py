@@ -12,15 +12,16 @@ from rich.markup import escape
 
 from jobyard.api.schemas.schedules import ScheduleView
 from jobyard.app.jobyard import Jobyard
-from jobyard.cli.cron_desk import Desk, StoreDesk, job_maker, schedules
-from jobyard.cli.cron_table import USUAL_TABLE, Mapped, Table, mapped, read_table
+from jobyard.cli.commands.cron import schedules
+from jobyard.cli.cron_table import USUAL_TABLE, CronTable, MappedRow, mapped, read_table
 from jobyard.cli.render.output import print_table
 from jobyard.cli.require_store import require_database
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.domain.schedule import Missed
 from jobyard.errors import BadInput, ConfigurationError, NotFound, NotPossible
+from jobyard.operations.local import LocalOperations
+from jobyard.operations.protocol import Operations
 from jobyard.operations.schedule_options import check_timing, definition
-from jobyard.operations.schedules import Schedules
 from jobyard.ports.store import Store
 
 NEW, ADDED, THERE, NOT = "new", "added", "there already", "does not map"
@@ -37,8 +38,8 @@ BECOMES = {
 }
 
 
-class Outcome(NamedTuple):
-    row: Mapped
+class RowOutcome(NamedTuple):
+    row: MappedRow
     outcome: str
     why: str = ""
 
@@ -70,7 +71,7 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     help="What becomes of instants that no scheduler was there for.",
 )
 @click.option("--apply", "is_applied", is_flag=True, help="Write what maps; without it, only say what would happen.")
-@verb
+@async_command
 async def import_table(
     session: Session, url: str, table: str, timezone: str, kinds: dict[str, str], missed: str, is_applied: bool
 ) -> None:
@@ -87,8 +88,8 @@ async def import_table(
     """
     found = await read_table(url, table)
     rows = list(_once([_with_policy(mapped(found, row, timezone, kinds), missed) for row in found.rows]))
-    async with _desk(session, is_applied=is_applied) as desk:
-        outcomes = [await _outcome(desk, session, row, is_applied=is_applied) for row in rows]
+    async with _operations(session, is_applied=is_applied) as operations:
+        outcomes = [await _outcome(operations, session, row, is_applied=is_applied) for row in rows]
     if session.as_json:
         session.print_json(_document(found, outcomes, is_applied=is_applied))
     else:
@@ -98,14 +99,14 @@ async def import_table(
 
 
 @asynccontextmanager
-async def _desk(session: Session, *, is_applied: bool) -> AsyncIterator[Desk]:
+async def _operations(session: Session, *, is_applied: bool) -> AsyncIterator[Operations]:
     """A dry run makes no store: where there is none, there is no schedule either."""
-    if is_applied or session.far is not None or await _is_there(session.store()):
-        async with schedules(session, makes_store=is_applied) as desk:
-            yield desk
+    if is_applied or session.server is not None or await _is_there(session.store()):
+        async with schedules(session, creates_store=is_applied) as operations:
+            yield operations
         return
     async with Jobyard("memory://") as yard:
-        yield StoreDesk(yard.store, Schedules(yard.store), job_maker(session))
+        yield LocalOperations(yard.store, session.make_job)
 
 
 async def _is_there(store: Store) -> bool:
@@ -116,11 +117,11 @@ async def _is_there(store: Store) -> bool:
     return True
 
 
-def _with_policy(row: Mapped, missed: str) -> Mapped:
+def _with_policy(row: MappedRow, missed: str) -> MappedRow:
     return row if row.words is None else row._replace(words={**row.words, "missed": missed})
 
 
-def _once(rows: list[Mapped]) -> Iterator[Mapped]:
+def _once(rows: list[MappedRow]) -> Iterator[MappedRow]:
     """A table may hold a name twice; which of the two is meant, nobody can tell."""
     names = Counter(row.name for row in rows)
     for row in rows:
@@ -128,27 +129,27 @@ def _once(rows: list[Mapped]) -> Iterator[Mapped]:
         yield row._replace(words=None, why=f"{names[row.name]} rows have that name") if is_double else row
 
 
-async def _outcome(desk: Desk, session: Session, row: Mapped, *, is_applied: bool) -> Outcome:
+async def _outcome(operations: Operations, session: Session, row: MappedRow, *, is_applied: bool) -> RowOutcome:
     if row.words is None:
-        return Outcome(row, NOT, row.why)
+        return RowOutcome(row, NOT, row.why)
     try:
         check_timing(definition(row.words), session.configuration.scheduler.shortest_interval_seconds)
-        await desk.fits(row.words["kind"], row.words["payload"])
-        present = await _present(desk, row.name)
+        await operations.check_job(row.words["kind"], row.words["payload"])
+        present = await _present(operations, row.name)
         if present is not None:
             if _is_same(present, row.words):
-                return Outcome(row, THERE)
-            return Outcome(row, NOT, "there is another schedule of that name; it was left as it is")
+                return RowOutcome(row, THERE)
+            return RowOutcome(row, NOT, "there is another schedule of that name; it was left as it is")
         if is_applied:
-            await desk.add(dict(row.words))
+            await operations.add_schedule(dict(row.words))
     except (BadInput, NotPossible) as error:
-        return Outcome(row, NOT, str(error))
-    return Outcome(row, ADDED if is_applied else NEW)
+        return RowOutcome(row, NOT, str(error))
+    return RowOutcome(row, ADDED if is_applied else NEW)
 
 
-async def _present(desk: Desk, name: str) -> ScheduleView | None:
+async def _present(operations: Operations, name: str) -> ScheduleView | None:
     try:
-        return await desk.get(name)
+        return await operations.schedule(name)
     except NotFound:
         return None
 
@@ -158,7 +159,7 @@ def _is_same(present: ScheduleView, words: Mapping[str, Any]) -> bool:
     return all(getattr(present, word) == value for word, value in words.items() if word != "enabled")
 
 
-def _document(found: Table, outcomes: list[Outcome], *, is_applied: bool) -> dict[str, Any]:
+def _document(found: CronTable, outcomes: list[RowOutcome], *, is_applied: bool) -> dict[str, Any]:
     rows = [
         {
             "name": each.row.name,
@@ -175,10 +176,10 @@ def _document(found: Table, outcomes: list[Outcome], *, is_applied: bool) -> dic
 
 
 def _print(
-    session: Session, found: Table, outcomes: list[Outcome], timezone: str, missed: str, *, is_applied: bool
+    session: Session, found: CronTable, outcomes: list[RowOutcome], timezone: str, missed: str, *, is_applied: bool
 ) -> None:
     print_table(session.console, ("column", "becomes"), _columns(found, timezone, missed), "")
-    session.say("")
+    session.echo("")
     rows = (
         (
             escape(each.row.name),
@@ -189,20 +190,20 @@ def _print(
         for each in outcomes
     )
     print_table(session.console, ("~name", "~expression", "~handler", "outcome"), rows, "The table is empty.")
-    session.say("")
+    session.echo("")
     for each in outcomes:
         if each.why:
-            session.show(f"[red]{escape(each.row.name)}[/]: {escape(each.why)}")
+            session.print_markup(f"[red]{escape(each.row.name)}[/]: {escape(each.why)}")
     count = {word: sum(each.outcome == word for each in outcomes) for word in COLOURS}
     done = f"{count[ADDED]} added" if is_applied else f"{count[NEW]} to add"
-    session.say(f"{len(outcomes)} rows: {done}, {count[THERE]} there already, {count[NOT]} that do not map.")
+    session.echo(f"{len(outcomes)} rows: {done}, {count[THERE]} there already, {count[NOT]} that do not map.")
     if not is_applied and count[NEW]:
-        session.say("Nothing was written. Repeat with --apply to add them.")
-    if session.app_name is None and session.far is None:
-        session.note("Handlers and parameters were not checked: name your application with --app.")
+        session.echo("Nothing was written. Repeat with --apply to add them.")
+    if session.app_name is None and session.server is None:
+        session.echo_error("Handlers and parameters were not checked: name your application with --app.")
 
 
-def _columns(found: Table, timezone: str, missed: str) -> Iterator[tuple[str, str]]:
+def _columns(found: CronTable, timezone: str, missed: str) -> Iterator[tuple[str, str]]:
     for word, column in found.columns.items():
         yield escape(column), BECOMES[word].format(timezone=escape(timezone))
     if "overlap" not in found.columns:

@@ -7,8 +7,9 @@ from rich.markup import escape
 
 from jobyard.cli.commands.job_actions import change_ids, change_matching, yes_option
 from jobyard.cli.render.output import age, name, print_table, state
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.operations.commands import DEAD
+from jobyard.operations.queries import take
 from jobyard.ports.admin_store import Action, Filter
 
 
@@ -27,7 +28,7 @@ def dead() -> None:
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
 @click.option("--kind", metavar="NAME", help="Only jobs of this kind.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
-@verb
+@async_command
 async def list_dead(session: Session, queue: str | None, kind: str | None, limit: int) -> None:
     """List dead letters, newest first, with the reason of each.
 
@@ -35,13 +36,9 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
     Example:
       jobyard dead list --queue mail
     """
-    async with session.operator() as yard:
-        found = []
-        async for job in yard.read.walk(Filter(queue=queue, kind=kind, states=DEAD)):
-            found.append(job)
-            if len(found) == limit:
-                break
-        now = await yard.store.now()
+    async with session.operations() as operations:
+        found = await take(operations.walk(Filter(queue=queue, kind=kind, states=DEAD)), limit)
+        now = await operations.now()
     if session.as_json:
         session.print_json({"jobs": found})
         return
@@ -63,7 +60,7 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
 @click.option("--kind", metavar="NAME", help="Only jobs of this kind.")
 @yes_option
-@verb
+@async_command
 async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None, kind: str | None, yes: bool) -> None:
     """Run dead letters again.
 
@@ -77,8 +74,10 @@ async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None,
     """
     if job_ids and (queue or kind):
         raise click.UsageError("Give job ids or filters, not both.")
-    async with session.operator() as yard:
+    async with session.operations() as operations:
         if job_ids:
-            await change_ids(session, yard, Action.RETRY, job_ids)
+            await change_ids(session, operations, Action.RETRY, job_ids)
         else:
-            await change_matching(session, yard, Action.RETRY, Filter(queue=queue, kind=kind, states=DEAD), yes=yes)
+            await change_matching(
+                session, operations, Action.RETRY, Filter(queue=queue, kind=kind, states=DEAD), yes=yes
+            )

@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator, Iterator
 
 import click
 
-from jobyard.app.jobyard import Jobyard
-from jobyard.cli.findings import report
+from jobyard.cli.findings.report import report
+from jobyard.cli.findings.sandboxes import sandbox_findings
+from jobyard.cli.findings.schedules import stored_findings
 from jobyard.cli.render.output import duration
-from jobyard.cli.sandbox_findings import of_sandboxes
-from jobyard.cli.schedule_findings import of_store
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import SandboxSection
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
 from jobyard.errors import JobyardError, StoreError
+from jobyard.operations.queries import Queries, take
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.ports.store import Finding, Level
+from jobyard.ports.store import Finding, Level, Store
 
 OLD_SECONDS = 600.0
 # Looking at more would take longer than the answer is worth.
@@ -28,7 +28,7 @@ PROBE_BYTES = 256 << 10
 
 
 @click.command()
-@verb
+@async_command
 async def doctor(session: Session) -> None:
     """Examine a store: what is wrong, why, and what to do.
 
@@ -41,44 +41,44 @@ async def doctor(session: Session) -> None:
     session.require_store()
     findings: list[Finding] = []
     try:
-        async with session.operator(near=True) as yard:
-            findings.append(Finding(Level.OK, "store", f"{yard.store.url} answers"))
-            async for finding in _examine(yard, session.configuration.sandbox):
+        async with session.opened_store() as store:
+            findings.append(Finding(Level.OK, "store", f"{store.url} answers"))
+            async for finding in _examine(store, session.configuration.sandbox):
                 findings.append(finding)  # noqa: PERF401  # what was found before an error must be shown
     except JobyardError as error:
         findings.append(Finding(Level.FAIL, "store", str(error)))
     report(session, findings)
 
 
-async def _examine(yard: Jobyard, sandbox: SandboxSection) -> AsyncIterator[Finding]:
-    probe, found = await _writable(yard), await yard.store.diagnose()
+async def _examine(store: Store, sandbox: SandboxSection) -> AsyncIterator[Finding]:
+    probe, found = await _writable(store), await store.diagnose()
     if not any(finding.check == "writable" and finding.level is Level.FAIL for finding in found):
         # Said once: a store that knows why it takes no writes also knows a cure.
         yield probe
     for finding in found:
         yield finding
-    problems = await yard.store.audit()
+    problems = await store.audit()
     for problem in problems:
         yield Finding(Level.FAIL, "audit", problem, "stop the workers, keep a copy of the store and report this")
     if not problems:
         yield Finding(Level.OK, "audit", "every count agrees with the jobs")
-    queues, workers, now = await yard.queues(), await yard.store.workers(), await yard.store.now()
+    queues, workers, now = await store.queues(), await store.workers(), await store.now()
     for finding in _workers(queues, workers):
         yield finding
-    yield await _orphans(yard, workers)
-    yield await _oldest(yard, now)
+    yield await _orphans(store, workers)
+    yield await _oldest(store, now)
     for finding in _queues(queues):
         yield finding
-    async for finding in of_store(yard.store):
+    async for finding in stored_findings(store):
         yield finding
-    async for finding in of_sandboxes(yard.store, sandbox):
+    async for finding in sandbox_findings(store, sandbox):
         yield finding
 
 
-async def _writable(yard: Jobyard) -> Finding:
+async def _writable(store: Store) -> Finding:
     try:
-        await yard.store.put("jobyard.doctor", "probe", bytes(PROBE_BYTES), expire_seconds=60)
-        await yard.store.remove("jobyard.doctor", "probe")
+        await store.put("jobyard.doctor", "probe", bytes(PROBE_BYTES), expire_seconds=60)
+        await store.remove("jobyard.doctor", "probe")
     except StoreError as error:
         return Finding(Level.FAIL, "store", str(error))
     return Finding(Level.OK, "store", "can be written")
@@ -103,10 +103,10 @@ def _workers(queues: list[QueueInfo], workers: list[WorkerInfo]) -> Iterator[Fin
             )
 
 
-async def _orphans(yard: Jobyard, workers: list[WorkerInfo]) -> Finding:
+async def _orphans(store: Store, workers: list[WorkerInfo]) -> Finding:
     """Jobs whose worker is gone: their leases have run out, or soon will."""
     alive = {worker.id for worker in workers}
-    orphans = [job for job in await _some(yard, State.RUNNING) if job.worker not in alive and not job.external_id]
+    orphans = [job for job in await _some(store, State.RUNNING) if job.worker not in alive and not job.external_id]
     if not orphans:
         return Finding(Level.OK, "leases", "every running job has a live worker")
     return Finding(
@@ -117,8 +117,8 @@ async def _orphans(yard: Jobyard, workers: list[WorkerInfo]) -> Finding:
     )
 
 
-async def _oldest(yard: Jobyard, now: Instant) -> Finding:
-    waiting = await _some(yard, State.PENDING)
+async def _oldest(store: Store, now: Instant) -> Finding:
+    waiting = await _some(store, State.PENDING)
     due = [job for job in waiting if job.run_at <= now]
     if not due:
         return Finding(Level.OK, "waiting", "no job is due and waiting")
@@ -146,10 +146,5 @@ def _queues(queues: list[QueueInfo]) -> Iterator[Finding]:
         yield Finding(Level.WARN, "dead letters", f"{number:,} in queue {name}", cure)
 
 
-async def _some(yard: Jobyard, state: State) -> list[Job]:
-    found: list[Job] = []
-    async for job in yard.read.walk(Filter(states=(state,))):
-        found.append(job)
-        if len(found) == LOOKED_AT_MOST:
-            break
-    return found
+async def _some(store: Store, state: State) -> list[Job]:
+    return await take(Queries(store).walk(Filter(states=(state,))), LOOKED_AT_MOST)

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from jobyard.cli.render.json import as_json
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.errors import PayloadNotJson
 
 
@@ -25,7 +25,7 @@ from jobyard.errors import PayloadNotJson
 @click.option("--max-attempts", type=int, help="How often it is tried in all.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="How long one attempt may take.")
 @click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for its end and print the result.")
-@verb
+@async_command
 async def enqueue(
     session: Session, /, kind: str, payload: tuple[str, ...], tags: tuple[str, ...], wait: float | None, **words: Any
 ) -> None:
@@ -43,18 +43,18 @@ async def enqueue(
     if tags:
         given["tags"] = tags
     value = parse_payload(payload)
-    async with session.submitter() as submit:
-        handle = await submit(kind, value, **given)
-        result = None if wait is None else await handle.result(wait)
+    async with session.operations(needs_app=True) as operations:
+        job = await operations.submit(kind, {} if value is None else value, given)
+        result = b"null" if wait is None else await operations.result(job.id, wait)
     if session.as_json:
-        answer = {"id": handle.id, "created": handle.created}
-        session.print_json(answer if wait is None else answer | {"result": msgspec.to_builtins(result)})
+        answer = {"id": job.id, "created": job.created}
+        session.print_json(answer if wait is None else answer | {"result": msgspec.json.decode(result)})
     elif wait is not None:
-        session.say(as_json(msgspec.to_builtins(result), indent=-1))
+        session.echo(as_json(msgspec.json.decode(result), indent=-1))
     else:
-        session.say(handle.id)
-        if not handle.created:
-            session.note("Nothing new: an unfinished job holds that unique key; this is its id.")
+        session.echo(job.id)
+        if not job.created:
+            session.echo_error("Nothing new: an unfinished job holds that unique key; this is its id.")
 
 
 def parse_payload(words: tuple[str, ...]) -> Any:

@@ -6,12 +6,12 @@ import click
 from rich.markup import escape
 
 from jobyard.cli.render.output import state
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 
 
 @click.command()
 @click.argument("job_id")
-@verb
+@async_command
 async def explain(session: Session, job_id: str) -> None:
     """Say why a job waits, as a sentence and as stable codes.
 
@@ -19,11 +19,11 @@ async def explain(session: Session, job_id: str) -> None:
     Example:
       jobyard explain 01890a5d-ac96-774b-bcce-b302099a8057
     """
-    async with session.operator() as yard:
-        answer = await yard.explain(job_id)
+    async with session.operations() as operations:
+        answer = await operations.explain(job_id)
     if session.as_json:
         session.print_json(answer)
         return
-    session.show(f"{state(answer.state)}  {escape(answer.sentence)}")
+    session.print_markup(f"{state(answer.state)}  {escape(answer.sentence)}")
     for cause in answer.causes:
-        session.show(f"  [yellow]{cause.code}[/]  {escape(cause.sentence)}")
+        session.print_markup(f"  [yellow]{cause.code}[/]  {escape(cause.sentence)}")

@@ -6,7 +6,8 @@ import click
 
 from jobyard.cli.commands.queues import set_paused
 from jobyard.cli.render.output import name, number, print_table, usage
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
+from jobyard.operations.queries import take
 from jobyard.ports.admin_store import GroupInfo
 
 HEADINGS = ("~group", ">waiting", ">delayed", "running", "limit", "")
@@ -39,7 +40,7 @@ def groups() -> None:
 @click.argument("queue")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
 @click.option("--after", metavar="NAME", help="Only groups that come after this name.")
-@verb
+@async_command
 async def list_groups(session: Session, queue: str, limit: int, after: str | None) -> None:
     """List the groups that have jobs, a limit or a pause, by name.
 
@@ -47,21 +48,21 @@ async def list_groups(session: Session, queue: str, limit: int, after: str | Non
     Example:
       jobyard groups list test-execution
     """
-    async with session.operator() as yard:
-        await yard.operate.known_queue(queue)
-        found = await yard.store.groups(queue, limit, after)
+    async with session.operations() as operations:
+        await operations.queue(queue)
+        found = await take(operations.groups(queue, after, limit), limit)
     if session.as_json:
         session.print_json({"groups": found})
         return
     print_table(session.console, HEADINGS, map(group_row, found), f"Queue {queue} has no group with jobs or a limit.")
     if len(found) == limit and found[-1].name is not None:
-        session.note(f"More: repeat with --after {found[-1].name}")
+        session.echo_error(f"More: repeat with --after {found[-1].name}")
 
 
 @groups.command()
 @click.argument("queue")
 @click.argument("group")
-@verb
+@async_command
 async def pause(session: Session, queue: str, group: str) -> None:
     """Start no more jobs of one group; running ones go on.
 
@@ -75,7 +76,7 @@ async def pause(session: Session, queue: str, group: str) -> None:
 @groups.command()
 @click.argument("queue")
 @click.argument("group")
-@verb
+@async_command
 async def resume(session: Session, queue: str, group: str) -> None:
     """Start jobs of a paused group again.
 

@@ -10,11 +10,12 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from jobyard.app.jobyard import Jobyard
-from jobyard.cli.filters import filter_options, in_words
-from jobyard.cli.session import Session, verb
+from jobyard.cli.filters import describe, filter_options
+from jobyard.cli.session import Session, async_command
 from jobyard.domain.job import State
+from jobyard.errors import JobNotFound
 from jobyard.operations.commands import CHANGE_AT_ONCE, DEAD, RETRIED
+from jobyard.operations.protocol import Operations
 from jobyard.ports.admin_store import Action, Filter
 
 # The states an action fits, so that the count asked about is the count that changes.
@@ -39,55 +40,56 @@ def narrowed(action: Action, where: Filter) -> Filter:
     return where
 
 
-async def change_ids(session: Session, yard: Jobyard, action: Action, ids: tuple[str, ...], **words: Any) -> None:
-    answer = await yard.operate.many(action, ids, **words)
-    unchanged = {job_id: await yard.store.get(job_id) for job_id in answer.unchanged}
-    missing = [job_id for job_id in ids if job_id not in answer.changed and job_id not in unchanged]
+async def change_ids(
+    session: Session, operations: Operations, action: Action, ids: tuple[str, ...], **words: Any
+) -> None:
+    answer = await operations.change(action, ids, **words)
+    missing = [job_id for job_id in ids if job_id not in answer.changed and job_id not in answer.unchanged]
     if session.as_json:
-        session.print_json({"changed": answer.changed, "unchanged": list(unchanged), "missing": missing})
+        session.print_json({"changed": answer.changed, "unchanged": answer.unchanged, "missing": missing})
     else:
-        asked = await asked_to_stop(yard, action, answer.changed)
-        session.say(f"{done(action, len(answer.changed), asked)}.")
-    for job_id, job in unchanged.items():
-        why = f"Job {job_id} is gone." if job is None else await yard.operate.why_not(action, job)
-        session.note(f"error: {why}")
+        asked = await asked_to_stop(operations, action, answer.changed)
+        session.echo(f"{done(action, len(answer.changed), asked)}.")
+    if answer.unchanged:
+        async for job in operations.walk(Filter(ids=answer.unchanged)):
+            session.echo_error(f"error: {await operations.why_unchanged(action, job)}")
     for job_id in missing:
-        session.note(f"error: there is no job {job_id}: never inserted, deleted, or removed by retention.")
-    if unchanged or missing:
+        session.echo_error(f"error: {JobNotFound.of(job_id)}")
+    if answer.unchanged or missing:
         raise click.exceptions.Exit(1)
 
 
 async def change_matching(
-    session: Session, yard: Jobyard, action: Action, where: Filter, *, yes: bool, **words: Any
+    session: Session, operations: Operations, action: Action, where: Filter, *, yes: bool, **words: Any
 ) -> None:
     where = narrowed(action, where)
-    total = await yard.read.count(where)
+    total = await operations.count(where)
     if total:
-        session.confirm(f"{action.replace('_', '-').capitalize()} {counted(total)} ({in_words(where)})?", yes=yes)
+        session.confirm(f"{action.replace('_', '-').capitalize()} {counted(total)} ({describe(where)})?", yes=yes)
     changed = unchanged = asked = 0
     with progress_bar() as progress:
         task = progress.add_task(str(action), total=total)
-        async for answer in yard.operate.matching(action, where, **words):
+        async for answer in operations.change_matching(action, where, **words):
             changed += len(answer.changed)
             unchanged += len(answer.unchanged)
-            asked += await asked_to_stop(yard, action, answer.changed)
+            asked += await asked_to_stop(operations, action, answer.changed)
             progress.update(task, completed=changed + unchanged)
     if session.as_json:
         session.print_json({"matched": total, "changed": changed, "unchanged": unchanged})
     else:
         why = "state changed meanwhile" + (", or unique key held" if action is Action.RETRY else "")
         left = f" {counted(unchanged)} could not be changed ({why})." if unchanged else ""
-        session.say(f"{done(action, changed, asked)}.{left}")
+        session.echo(f"{done(action, changed, asked)}.{left}")
 
 
-async def asked_to_stop(yard: Jobyard, action: Action, ids: Sequence[str]) -> int:
+async def asked_to_stop(operations: Operations, action: Action, ids: Sequence[str]) -> int:
     """How many of the cancelled were running: they were only asked, and may yet end otherwise."""
     if action is not Action.CANCEL:
         return 0
     number = 0
     for start in range(0, len(ids), CHANGE_AT_ONCE):
         some = Filter(ids=tuple(ids[start : start + CHANGE_AT_ONCE]))
-        async for job in yard.read.walk(some):
+        async for job in operations.walk(some):
             number += job.state is not State.CANCELLED
     return number
 
@@ -139,14 +141,14 @@ def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.C
             raise click.UsageError("Give job ids, or filters with --all-matching.")
         if job_ids and where != Filter():
             raise click.UsageError("Filters go with --all-matching, not with job ids.")
-        async with session.operator() as yard:
+        async with session.operations() as operations:
             if all_matching:
-                await change_matching(session, yard, action, where, yes=yes, **words)
+                await change_matching(session, operations, action, where, yes=yes, **words)
             else:
-                await change_ids(session, yard, action, job_ids, **words)
+                await change_ids(session, operations, action, job_ids, **words)
 
     run.__doc__ = doc
-    function = verb(run)
+    function = async_command(run)
     for option in options:
         function = option(function)
     function = click.option("--all-matching", is_flag=True, help="All jobs that the filters match, counted first.")(

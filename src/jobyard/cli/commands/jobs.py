@@ -8,7 +8,7 @@ from rich.markup import escape
 from jobyard.cli.filters import filter_options
 from jobyard.cli.render.job import show_job
 from jobyard.cli.render.output import age, name, print_table, state
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.domain.job import Job
 from jobyard.ports.admin_store import Filter
 
@@ -29,7 +29,7 @@ def jobs() -> None:
 @filter_options
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
 @click.option("--cursor", metavar="TEXT", help="Go on where the page before ended.")
-@verb
+@async_command
 async def list_jobs(
     session: Session,
     where: Filter,
@@ -42,16 +42,16 @@ async def list_jobs(
     Example:
       jobyard jobs list --queue mail --state failed --state timeout --limit 20
     """
-    async with session.operator() as yard:
+    async with session.operations() as operations:
         found: list[Job] = []
         # A page may be short, even empty, and still have a cursor.
         while True:
-            page = await yard.find(where, limit - len(found), cursor)
+            page = await operations.find(where, limit - len(found), cursor)
             found += page.jobs
             cursor = page.cursor
             if cursor is None or len(found) >= limit:
                 break
-        now = await yard.store.now()
+        now = await operations.now()
     if session.as_json:
         session.print_json({"jobs": found, "cursor": cursor})
         return
@@ -69,12 +69,12 @@ async def list_jobs(
     )
     print_table(session.console, ("job", "state", "~kind", "~queue", "~group", ">try", ">age"), rows, "No job matches.")
     if cursor is not None:
-        session.note(f"More: repeat with --cursor {cursor}")
+        session.echo_error(f"More: repeat with --cursor {cursor}")
 
 
 @jobs.command("show")
 @click.argument("job_id")
-@verb
+@async_command
 async def show(session: Session, job_id: str) -> None:
     """Show everything about one job.
 
@@ -84,9 +84,9 @@ async def show(session: Session, job_id: str) -> None:
     Example:
       jobyard jobs show 01890a5d-ac96-774b-bcce-b302099a8057
     """
-    async with session.operator() as yard:
-        job = await yard.get(job_id)
-        now = await yard.store.now()
+    async with session.operations() as operations:
+        job = await operations.job(job_id)
+        now = await operations.now()
     if session.as_json:
         session.print_json(job)
     else:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import click
 from rich.markup import escape
 
-from jobyard.app.jobyard import Jobyard
 from jobyard.cli.render.output import print_table, usage
-from jobyard.cli.session import Session, verb
-from jobyard.ports.admin_store import GroupInfo
-
-PAGE = 1000
+from jobyard.cli.session import Session, async_command
 
 
 @click.group()
@@ -33,7 +27,7 @@ def limits() -> None:
 @click.argument("queue")
 @click.argument("group")
 @click.argument("limit", type=int, metavar="N")
-@verb
+@async_command
 async def set_limit(session: Session, queue: str, group: str, limit: int) -> None:
     """Give a group its own limit.
 
@@ -41,19 +35,19 @@ async def set_limit(session: Session, queue: str, group: str, limit: int) -> Non
     Example:
       jobyard limits set test-execution team-a 25
     """
-    async with session.operator() as yard:
-        await yard.operate.known_queue(queue)
-        await yard.set_limit(queue, group, limit)
+    async with session.operations() as operations:
+        await operations.queue(queue)
+        await operations.set_limit(queue, group, limit)
     if session.as_json:
         session.print_json({"queue": queue, "group": group, "limit": limit})
     effect = " (blocked)" if limit == 0 else " (one after the other)" if limit == 1 else ""
-    session.say(f"Group {group} of queue {queue} runs at most {limit} at a time{effect}.")
+    session.echo(f"Group {group} of queue {queue} runs at most {limit} at a time{effect}.")
 
 
 @limits.command()
 @click.argument("queue")
 @click.argument("group", required=False)
-@verb
+@async_command
 async def show(session: Session, queue: str, group: str | None) -> None:
     """Show the limits of a queue, or of one group.
 
@@ -63,9 +57,9 @@ async def show(session: Session, queue: str, group: str | None) -> None:
     Example:
       jobyard limits show test-execution
     """
-    async with session.operator() as yard:
-        settings = (await yard.operate.known_queue(queue)).settings
-        found = [each async for each in _all_groups(yard, queue)]
+    async with session.operations() as operations:
+        settings = (await operations.queue(queue)).settings
+        found = [each async for each in operations.groups(queue)]
     chosen = [each for each in found if (each.name == group if group else each.limit is not None)]
     if session.as_json:
         session.print_json(
@@ -85,7 +79,7 @@ async def show(session: Session, queue: str, group: str | None) -> None:
             }
         )
         return
-    session.say(
+    session.echo(
         f"Queue {queue}: at most {_limit(settings.max_running)} running, {_limit(settings.max_per_group)} per group."
     )
     rows = (
@@ -103,7 +97,7 @@ async def show(session: Session, queue: str, group: str | None) -> None:
 @limits.command()
 @click.argument("queue")
 @click.argument("group")
-@verb
+@async_command
 async def remove(session: Session, queue: str, group: str) -> None:
     """Take a group's own limit away.
 
@@ -113,23 +107,12 @@ async def remove(session: Session, queue: str, group: str) -> None:
     Example:
       jobyard limits remove test-execution team-a
     """
-    async with session.operator() as yard:
-        settings = (await yard.operate.known_queue(queue)).settings
-        await yard.remove_limit(queue, group)
+    async with session.operations() as operations:
+        settings = (await operations.queue(queue)).settings
+        await operations.remove_limit(queue, group)
     if session.as_json:
         session.print_json({"queue": queue, "group": group, "limit": None, "effective_limit": settings.max_per_group})
-    session.say(f"Group {group} of queue {queue} has the queue's limit again: {_limit(settings.max_per_group)}.")
-
-
-async def _all_groups(yard: Jobyard, queue: str) -> AsyncIterator[GroupInfo]:
-    after: str | None = None
-    while True:
-        page = await yard.store.groups(queue, PAGE, after)
-        for group in page:
-            yield group
-        if len(page) < PAGE:
-            return
-        after = page[-1].name
+    session.echo(f"Group {group} of queue {queue} has the queue's limit again: {_limit(settings.max_per_group)}.")
 
 
 def _limit(value: int | None) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.ports.store import Migration, Store
 
 
 @click.command()
 @click.option("--plan", "only_plan", is_flag=True, help="Only say what is there and what is missing.")
 @click.option("--sql", "only_print", is_flag=True, help="Only print the missing changes, to be applied by hand.")
-@verb
+@async_command
 async def migrate(session: Session, only_plan: bool, only_print: bool) -> None:
     """Bring the schema of a store up to date.
 
@@ -43,9 +43,9 @@ def _print(session: Session, store: Store, missing: list[Migration]) -> None:
         session.print_json({"store": store.url, "missing": missing})
     elif missing:
         for migration in missing:
-            session.say(f"-- {migration.number:04} {migration.name}\n{migration.text.strip()}\n")
+            session.echo(f"-- {migration.number:04} {migration.name}\n{migration.text.strip()}\n")
     else:
-        session.note(f"{store.url} has nothing to migrate.")
+        session.echo_error(f"{store.url} has nothing to migrate.")
 
 
 def _report(
@@ -64,12 +64,12 @@ def _report(
         session.print_json({"store": store.url, "migrations": listed})
         return
     if not before:
-        session.say(f"{store.url} has no schema: there is nothing to migrate.")
+        session.echo(f"{store.url} has no schema: there is nothing to migrate.")
         return
     for migration in before:
         word = "there" if migration.applied else "missing" if is_plan else "applied"
-        session.say(f"{word:<8}{migration.number:04} {migration.name}")
+        session.echo(f"{word:<8}{migration.number:04} {migration.name}")
     if not missing:
-        session.say(f"{store.url} is up to date.")
+        session.echo(f"{store.url} is up to date.")
     elif is_plan:
-        session.say(f"{len(missing)} to apply: jobyard --store {store.url} migrate")
+        session.echo(f"{len(missing)} to apply: jobyard --store {store.url} migrate")

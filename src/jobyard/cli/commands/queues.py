@@ -11,7 +11,7 @@ from rich.markup import escape
 from jobyard.api.convert import finished_per_minute
 from jobyard.cli.commands.job_actions import change_matching, yes_option
 from jobyard.cli.render.output import number, print_table, usage
-from jobyard.cli.session import Session, json_option, verb
+from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import Action, Filter, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
@@ -33,10 +33,10 @@ def queue_row(queue: QueueInfo, workers: Sequence[WorkerInfo]) -> tuple[str, ...
     )
 
 
-@verb
+@async_command
 async def _list(session: Session) -> None:
-    async with session.operator() as yard:
-        found, workers = await yard.queues(), await yard.store.workers()
+    async with session.operations() as operations:
+        found, workers = await operations.queues(), await operations.workers()
     if session.as_json:
         rates = [{"finished_per_minute": finished_per_minute(queue.name, workers)} for queue in found]
         session.print_json({"queues": [structs.asdict(queue) | rate for queue, rate in zip(found, rates, strict=True)]})
@@ -68,7 +68,7 @@ queues.command("list", help="List the queues with their counts.\n\n\b\nExample:\
 
 @queues.command()
 @click.argument("queue")
-@verb
+@async_command
 async def pause(session: Session, queue: str) -> None:
     """Start no more jobs of a queue; running ones go on.
 
@@ -81,7 +81,7 @@ async def pause(session: Session, queue: str) -> None:
 
 @queues.command()
 @click.argument("queue")
-@verb
+@async_command
 async def resume(session: Session, queue: str) -> None:
     """Start jobs of a paused queue again.
 
@@ -95,7 +95,7 @@ async def resume(session: Session, queue: str) -> None:
 @queues.command()
 @click.argument("queue")
 @yes_option
-@verb
+@async_command
 async def drain(session: Session, queue: str, yes: bool) -> None:
     """Delete all waiting jobs of a queue.
 
@@ -105,16 +105,16 @@ async def drain(session: Session, queue: str, yes: bool) -> None:
     Example:
       jobyard queues drain mail
     """
-    async with session.operator() as yard:
-        await yard.operate.known_queue(queue)
-        await change_matching(session, yard, Action.DELETE, Filter(queue=queue, states=(State.PENDING,)), yes=yes)
+    async with session.operations() as operations:
+        await operations.queue(queue)
+        await change_matching(session, operations, Action.DELETE, Filter(queue=queue, states=(State.PENDING,)), yes=yes)
 
 
 async def set_paused(session: Session, queue: str, group: str | None, *, paused: bool) -> None:
-    async with session.operator() as yard:
-        await yard.operate.known_queue(queue)
-        await yard.operate.pause(queue, group, paused=paused)
+    async with session.operations() as operations:
+        await operations.queue(queue)
+        await operations.pause(queue, group, paused=paused)
     if session.as_json:
         session.print_json({"queue": queue, "group": group, "paused": paused})
     what = f"Queue {queue}" if group is None else f"Group {group} of queue {queue}"
-    session.say(f"{what} is {'paused' if paused else 'not paused any more'}.")
+    session.echo(f"{what} is {'paused' if paused else 'not paused any more'}.")

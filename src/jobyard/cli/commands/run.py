@@ -17,7 +17,7 @@ import msgspec
 from jobyard.api.schemas.execute import ExecuteRequest, FileRequest, LimitsRequest
 from jobyard.app.sandbox import DaemonProcess
 from jobyard.cli.render.output import visible
-from jobyard.cli.session import Session, server_yard, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import BadInput, ConfigurationError, JobFailed, JobyardError
 from jobyard.executors.sandbox.bounds import check, file_name_problem
@@ -50,7 +50,7 @@ Write: TypeAlias = Callable[[int, bytes], None]
 @click.option("--disk", "disk_mb", type=int, default=USUAL.disk_mb, show_default=True, help="Megabytes of own files.")
 @click.option("--file", "files", multiple=True, metavar="PATH", help="Put this file into its folder; repeatable.")
 @click.option("--collect", multiple=True, metavar="NAME", help="Bring this file back, to the current folder.")
-@verb
+@async_command
 async def run(
     session: Session,
     /,
@@ -72,10 +72,10 @@ async def run(
       jobyard run solution.py < input.txt
       jobyard --server http://127.0.0.1:8080 run --time 10 --memory 256 main.cpp
     """
-    show = quiet if session.as_json else write
-    signals = heard()
+    show = discard if session.as_json else write
+    signals = cancel_on_signals()
     try:
-        order = Program(
+        program = Program(
             language=language or language_of(file),
             source=text_of(file),
             inputs=(standard_input(),),
@@ -84,17 +84,17 @@ async def run(
             collect=collect,
             limits=Limits(**limits),
         )
-        if session.far is not None:
-            result = await run_far(session, order, show)
+        if session.server is not None:
+            result = await run_remotely(session, program, show)
         else:
-            result = await run_here(session.configuration.sandbox, order, show)
+            result = await run_locally(session.configuration.sandbox, program, show)
     except (SandboxFault, JobyardError) as error:
-        session.note(f"jobyard: not run: {error}")
+        session.echo_error(f"jobyard: not run: {error}")
         raise click.exceptions.Exit(NOT_RUN) from error
     except asyncio.CancelledError:
-        session.note("jobyard: interrupted; the program was ended")
+        session.echo_error("jobyard: interrupted; the program was ended")
         raise click.exceptions.Exit(128 + signals[0] if signals else NOT_RUN) from None
-    keep(
+    save_files(
         [
             made
             for made in result.get("files", ())
@@ -103,12 +103,12 @@ async def run(
     )
     if session.as_json:
         session.print_json(result)
-    session.note(f"jobyard: {summary(result)}")
+    session.echo_error(f"jobyard: {summary(result)}")
     is_compiled = result["verdict"] != RunVerdict.COMPILE_ERROR
     raise click.exceptions.Exit(result["exit_code"] if is_compiled else NOT_COMPILED)
 
 
-def heard() -> list[int]:
+def cancel_on_signals() -> list[int]:
     """Ctrl-C ends the program first, then us, as a shell expects it. Answers the signals that come."""
     signals: list[int] = []
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -124,8 +124,8 @@ def heard() -> list[int]:
     return signals
 
 
-async def run_here(section: SandboxSection, order: Program, show: Write) -> dict[str, Any]:
-    check(order, section.bounds)
+async def run_locally(section: SandboxSection, program: Program, show: Write) -> dict[str, Any]:
+    check(program, section.bounds)
     daemon = None if section.socket else DaemonProcess(msgspec.structs.replace(section, pool=1), 1)
     client = SandboxClient(section.socket or "", patience_seconds=START_SECONDS)
     try:
@@ -133,7 +133,7 @@ async def run_here(section: SandboxSection, order: Program, show: Write) -> dict
             await daemon.start()
             client.path = daemon.path
         await client.start()
-        running = asyncio.ensure_future(client.run(order.run(order.inputs[0], stream=True), show))
+        running = asyncio.ensure_future(client.run(program.run(program.inputs[0], stream=True), show))
         return run_result(await (running if daemon is None else while_alive(running, daemon)))
     finally:
         await client.stop()
@@ -155,25 +155,24 @@ async def while_alive(running: asyncio.Future[RunFinished], daemon: DaemonProces
         running.cancel()
 
 
-async def run_far(session: Session, order: Program, show: Write) -> dict[str, Any]:
-    assert session.far is not None
-    stdin = order.inputs[0]
-    program = ExecuteRequest(
-        language=order.language,
-        source_code=order.source,
+async def run_remotely(session: Session, program: Program, show: Write) -> dict[str, Any]:
+    stdin = program.inputs[0]
+    request = ExecuteRequest(
+        language=program.language,
+        source_code=program.source,
         input_base64=stdin or None,
-        args=order.args,
-        files=tuple(FileRequest(name=file.name, content_base64=file.data) for file in order.files),
-        collect=order.collect,
-        limits=LimitsRequest(**msgspec.structs.asdict(order.limits)),
+        args=program.args,
+        files=tuple(FileRequest(name=file.name, content_base64=file.data) for file in program.files),
+        collect=program.collect,
+        limits=LimitsRequest(**msgspec.structs.asdict(program.limits)),
     )
-    async with server_yard(session.far.url) as yard:
-        job_id = (await yard.client.execute(program)).job_id
-        async for name, data in yard.client.output(job_id, cancel_on_leave=True):
+    async with session.client() as client:
+        job_id = (await client.execute(request)).job_id
+        async for name, data in client.output(job_id, cancel_on_leave=True):
             if name in ("stdout", "stderr"):
                 show(1 if name == "stdout" else 2, data["text"].encode())
             elif name == "restart":
-                session.note("jobyard: it is run again, from its beginning")
+                session.echo_error("jobyard: it is run again, from its beginning")
             elif name == "finished" and data["status"] == "COMPLETED":
                 found: dict[str, Any] = data["result"]
                 return found
@@ -224,10 +223,10 @@ def for_terminal(data: bytes) -> bytes:
     return visible(data.decode("utf-8", "replace"), lines=True).encode()
 
 
-def quiet(fd: int, data: bytes) -> None: ...
+def discard(fd: int, data: bytes) -> None: ...
 
 
-def keep(files: Sequence[dict[str, Any]]) -> None:
+def save_files(files: Sequence[dict[str, Any]]) -> None:
     for file in files:
         path = Path(file["name"])
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,15 +6,16 @@ import click
 from rich.markup import escape
 
 from jobyard.cli.render.output import age, name, number, print_table, progress, usage
-from jobyard.cli.session import Session, json_option, verb
+from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.job import State
+from jobyard.operations.queries import take
 from jobyard.ports.admin_store import Filter
 
 
 @click.command()
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="At most so many.")
-@verb
+@async_command
 async def running(session: Session, queue: str | None, limit: int) -> None:
     """List what runs now, longest first, with progress.
 
@@ -22,13 +23,9 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
     Example:
       jobyard running --queue test-execution
     """
-    async with session.operator() as yard:
-        found = []
-        async for job in yard.read.walk(Filter(queue=queue, states=(State.RUNNING,))):
-            found.append(job)
-            if len(found) == limit:
-                break
-        now = await yard.store.now()
+    async with session.operations() as operations:
+        found = await take(operations.walk(Filter(queue=queue, states=(State.RUNNING,))), limit)
+        now = await operations.now()
     found.sort(key=lambda job: job.started_at or 0)
     if session.as_json:
         jobs = [
@@ -66,11 +63,11 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
     print_table(session.console, headings, rows, "Nothing runs.")
 
 
-@verb
+@async_command
 async def _list(session: Session) -> None:
-    async with session.operator() as yard:
-        found = await yard.store.workers()
-        now = await yard.store.now()
+    async with session.operations() as operations:
+        found = await operations.workers()
+        now = await operations.now()
     if session.as_json:
         session.print_json({"workers": found})
         return
@@ -111,7 +108,7 @@ workers.command(
 
 @workers.command()
 @click.argument("worker_id", metavar="WORKER")
-@verb
+@async_command
 async def quiet(session: Session, worker_id: str) -> None:
     """Have a worker take no more jobs.
 
@@ -126,7 +123,7 @@ async def quiet(session: Session, worker_id: str) -> None:
 
 @workers.command()
 @click.argument("worker_id", metavar="WORKER")
-@verb
+@async_command
 async def stop(session: Session, worker_id: str) -> None:
     """Have a worker stop, as SIGTERM does.
 
@@ -140,8 +137,8 @@ async def stop(session: Session, worker_id: str) -> None:
 
 
 async def _tell(session: Session, worker_id: str, what: str) -> None:
-    async with session.operator() as yard:
-        await yard.operate.control_worker(worker_id, what)
+    async with session.operations() as operations:
+        await operations.control_worker(worker_id, what)
     if session.as_json:
         session.print_json({"worker": worker_id, "told": what})
-    session.say(f"Worker {worker_id} is told to {'be quiet' if what == 'quiet' else 'stop'}.")
+    session.echo(f"Worker {worker_id} is told to {'be quiet' if what == 'quiet' else 'stop'}.")

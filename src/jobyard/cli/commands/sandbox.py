@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.sandbox.protocol import Tier
 
 socket_option = click.option(
@@ -34,7 +34,7 @@ def sandbox() -> None:
     type=click.Choice(["seccomp", "namespaces"]),
     help="Leave a layer out, to see that the others hold.",
 )
-@verb
+@async_command
 async def selftest(session: Session, socket: Path | None, tier: str | None, only: str, without: str | None) -> None:
     """Attack the sandbox and show what came of it.
 
@@ -47,7 +47,7 @@ async def selftest(session: Session, socket: Path | None, tier: str | None, only
       jobyard sandbox selftest
       jobyard sandbox selftest --tier B --only fork,memory
     """
-    from jobyard.cli.render.selftest import attack  # noqa: PLC0415  # other commands need none of it
+    from jobyard.cli.sandbox_selftest import attack  # noqa: PLC0415  # other commands need none of it
 
     if socket is not None and (tier or without):
         raise click.UsageError("--tier and --without are for a daemon of its own: leave out --socket.")
@@ -56,7 +56,7 @@ async def selftest(session: Session, socket: Path | None, tier: str | None, only
 
 @sandbox.command()
 @socket_option
-@verb
+@async_command
 async def status(session: Session, socket: Path | None) -> None:
     """Tell the tier in use and why, the languages and the pool.
 
@@ -67,7 +67,7 @@ async def status(session: Session, socket: Path | None) -> None:
     Example:
       jobyard sandbox status --socket /run/jobyard/sandbox.sock
     """
-    from jobyard.cli.render.selftest import look  # noqa: PLC0415  # other commands need none of it
+    from jobyard.cli.sandbox_selftest import look  # noqa: PLC0415  # other commands need none of it
 
     configured = session.configuration.sandbox.socket
     await look(session, socket or (Path(configured) if configured else None))

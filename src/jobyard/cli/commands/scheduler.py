@@ -14,8 +14,8 @@ import click
 
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.scheduling import Scheduling
-from jobyard.cli.commands.worker import run_loop, watched
-from jobyard.cli.declared_schedules import declare_schedules, require_shared
+from jobyard.cli.commands.worker import health_server, run_loop
+from jobyard.cli.declared_schedules import declare_schedules, require_shared_store
 from jobyard.cli.session import Session, json_option
 from jobyard.config.settings import SCHEDULER_HEALTH_HOST, SCHEDULER_HEALTH_PORT
 
@@ -58,13 +58,13 @@ def scheduler(session: Session, health_host: str, health_port: int | None) -> No
     """
     yard = session.yard()
     session.set_up_logs("info", everything=True)
-    health = None if health_port is None else watched(yard, health_host, health_port)
+    health = None if health_port is None else health_server(yard, health_host, health_port)
     run_loop(_run(session, yard, health))
 
 
 async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> None:
     async with session.opened(yard), contextlib.AsyncExitStack() as beside:
-        require_shared(yard)
+        require_shared_store(yard)
         await declare_schedules(session, yard)
         scheduling = Scheduling(yard, yard.observer)
         loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> 
             loop.add_signal_handler(number, _end, scheduling)
         if health is not None:
             await beside.enter_async_context(health.serving(None, scheduling.is_asked))
-        await beside.enter_async_context(session.notify.alive(scheduling.is_turning))
+        await beside.enter_async_context(session.notify.pinging(scheduling.is_turning))
         session.notify.ready(f"{scheduling.scheduler.name}: firing schedules of {yard.store.url}")
         await scheduling.run()
         session.notify.stopping(END_SECONDS)

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from jobyard.app.process_manager import Supervisor
-from jobyard.cli.commands.worker import manned, own_queues, worker_options
-from jobyard.cli.server_process import Crew, start
+from jobyard.cli.commands.worker import default_queues, worker_app, worker_options
+from jobyard.cli.server_process import UpOptions, start
 from jobyard.cli.session import Session, json_option
 from jobyard.config.settings import CONFIG, HOST, PORT, PROCESSES, SCHEDULER, SETTINGS
 from jobyard.errors import BadOption
@@ -85,8 +85,8 @@ def up(
     Example:
       jobyard --app shop.jobs:yard up --concurrency 8 --processes 2
     """
-    manned(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # refused before anything listens
-    worker["queues"] = worker["queues"] or own_queues(session)
+    worker_app(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # refused before anything listens
+    worker["queues"] = worker["queues"] or default_queues(session)
     last = processes - 1 + (worker["health_port"] or 0)
     if last > MAX_PORT:
         raise BadOption(f"The last of {processes} workers would have the health port {last}; there are {MAX_PORT}.")
@@ -99,7 +99,13 @@ def up(
     made = {word: worker[word] for word in ("concurrency", "queues", "lease_seconds", "shutdown_timeout")}
     shown = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
     shown += ", sandbox" if worker["sandbox"] else ""
-    start(session, host, port, insecure=insecure, crew=Crew(supervisor, made, shown, scheduler, worker["sandbox"]))
+    start(
+        session,
+        host,
+        port,
+        insecure=insecure,
+        up=UpOptions(supervisor, made, shown, scheduler, worker["sandbox"]),
+    )
 
 
 def child_command(worker: Mapping[str, Any], number: int) -> list[str]:

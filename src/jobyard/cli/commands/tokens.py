@@ -6,7 +6,7 @@ import click
 from rich.markup import escape
 
 from jobyard.cli.render.output import print_table
-from jobyard.cli.session import Session, verb
+from jobyard.cli.session import Session, async_command
 from jobyard.domain.access import Role
 from jobyard.domain.instant import rfc3339
 from jobyard.errors import BadOption
@@ -37,7 +37,7 @@ def tokens() -> None:
 @click.option(
     "--expire-seconds", type=float, metavar="SECONDS", help="It ends after so many seconds.  [default: never]"
 )
-@verb
+@async_command
 async def create(
     session: Session,
     name: str,
@@ -54,17 +54,19 @@ async def create(
     Example:
       jobyard tokens create ci --role submitter --queue test-execution
     """
-    async with session.tokens(makes_store=True) as desk:
-        info, text = await desk.create(name, role, queues, groups, expire_seconds)
+    async with session.operations(creates_store=True) as operations:
+        info, text = await operations.create_token(
+            name, role, queues=queues, groups=groups, expire_seconds=expire_seconds
+        )
     if session.as_json:
         session.print_json({"token": text, "info": info})
         return
-    session.say(text)
-    session.note(f"This is the only time it is shown. Revoke it with: jobyard tokens revoke {info.id}")
+    session.echo(text)
+    session.echo_error(f"This is the only time it is shown. Revoke it with: jobyard tokens revoke {info.id}")
 
 
 @tokens.command("list")
-@verb
+@async_command
 async def list_tokens(session: Session) -> None:
     """List the valid tokens; their secrets are known to nobody.
 
@@ -72,8 +74,8 @@ async def list_tokens(session: Session) -> None:
     Example:
       jobyard tokens list
     """
-    async with session.tokens() as desk:
-        found = await desk.list()
+    async with session.operations() as operations:
+        found = await operations.tokens()
     if session.as_json:
         session.print_json({"tokens": found})
         return
@@ -96,7 +98,7 @@ async def list_tokens(session: Session) -> None:
 @tokens.command()
 @click.argument("token_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@verb
+@async_command
 async def revoke(session: Session, token_id: str, yes: bool) -> None:
     """Revoke a token; servers let it in no more within a second.
 
@@ -104,14 +106,14 @@ async def revoke(session: Session, token_id: str, yes: bool) -> None:
     Example:
       jobyard tokens revoke 3f2a90c1d4e5 --yes
     """
-    async with session.tokens() as desk:
-        known = {each.id: each for each in await desk.list()}
+    async with session.operations() as operations:
+        known = {each.id: each for each in await operations.tokens()}
         if token_id not in known:
             # Somebody may have pasted the whole token: it must not be repeated on a screen.
             raise BadOption("There is no token with that id; `jobyard tokens list` shows the ids.")
         session.confirm(f"Revoke the token {token_id} ({known[token_id].name}, {known[token_id].role})?", yes=yes)
-        revoked = await desk.revoke(known[token_id])
+        revoked = await operations.revoke_token(token_id)
     if session.as_json:
         session.print_json({"id": token_id, "revoked": revoked})
     else:
-        session.say(f"Token {token_id} is revoked.")
+        session.echo(f"Token {token_id} is revoked.")

@@ -14,9 +14,9 @@ from rich.live import Live
 
 from jobyard.cli.render.output import echo
 from jobyard.cli.render.top import frame, lines
-from jobyard.cli.session import Session, verb
-from jobyard.cli.snapshot import Watcher
-from jobyard.ports.store import Store
+from jobyard.cli.session import Session, async_command
+from jobyard.cli.snapshot import Sampler
+from jobyard.operations.protocol import Operations
 
 LIVE_SECONDS = 0.25
 PLAIN_SECONDS = 2.0
@@ -30,7 +30,7 @@ PLAIN_SECONDS = 2.0
     metavar="SECONDS",
     help="How often to look.  [default: 0.25; 2 without a terminal]",
 )
-@verb
+@async_command
 async def top(session: Session, once: bool, interval: float | None) -> None:
     """Watch queues, groups, workers and running jobs live.
 
@@ -43,33 +43,37 @@ async def top(session: Session, once: bool, interval: float | None) -> None:
       jobyard top
       jobyard top --once
     """
-    async with session.operator() as yard:
-        watcher = Watcher(yard.store)
+    async with session.operations() as operations:
+        sampler = Sampler(operations)
         if session.as_json:
-            session.print_json(await watcher.look())
+            session.print_json(await sampler.sample())
         elif once and session.is_terminal:
-            session.console.print(frame(await watcher.look(), yard.store.url, (), session.console))
+            session.console.print(frame(await sampler.sample(), operations.url, (), session.console))
         elif once:
-            _print_lines(lines(await watcher.look()))
+            _print_lines(lines(await sampler.sample()))
         else:
             stop = asyncio.Event()
             with stop_on_signals(stop):
-                await watch(yard.store, session.console, stop, interval)
+                await watch(operations, session.console, stop, interval)
 
 
 async def watch(
-    store: Store, console: Console, stop: asyncio.Event, interval: float | None = None, footer: Sequence[str] = ()
+    operations: Operations,
+    console: Console,
+    stop: asyncio.Event,
+    interval: float | None = None,
+    footer: Sequence[str] = (),
 ) -> None:
     """Show what happens until told to stop."""
-    watcher = Watcher(store)
+    sampler = Sampler(operations)
     if not console.is_terminal:
         while not stop.is_set():
-            _print_lines(lines(await watcher.look()))
+            _print_lines(lines(await sampler.sample()))
             await _pause(stop, interval or PLAIN_SECONDS)
         return
     with stop_on_key("q", stop), Live(console=console, screen=True, auto_refresh=False) as live:
         while not stop.is_set():
-            live.update(frame(await watcher.look(), store.url, watcher.history, console, footer), refresh=True)
+            live.update(frame(await sampler.sample(), operations.url, sampler.history, console, footer), refresh=True)
             await _pause(stop, interval or LIVE_SECONDS)
 
 

@@ -111,19 +111,19 @@ def worker(
     Example:
       jobyard --app shop.jobs:yard worker --concurrency 8 --queue mail
     """
-    yard = manned(session, sandbox=sandbox, concurrency=concurrency)
+    yard = worker_app(session, sandbox=sandbox, concurrency=concurrency)
     session.set_up_logs("info", everything=True)
     made = {
         "concurrency": concurrency,
-        "queues": queues or own_queues(session),
+        "queues": queues or default_queues(session),
         "lease_seconds": lease_seconds,
         "shutdown_timeout": shutdown_timeout,
     }
-    health = None if health_port is None else watched(yard, health_host, health_port)
+    health = None if health_port is None else health_server(yard, health_host, health_port)
     run_loop(_run(session, yard, made, health, until_empty=until_empty, until_input_ends=until_input_ends))
 
 
-def manned(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
+def worker_app(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
     """The yard that a worker works for."""
     if not sandbox:
         return session.app()
@@ -132,12 +132,12 @@ def manned(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
     return yard
 
 
-def own_queues(session: Session) -> tuple[str, ...]:
+def default_queues(session: Session) -> tuple[str, ...]:
     """Without an application there are only programs to run; jobs of other kinds are for other workers."""
     return () if session.app_name is not None else (QUEUE,)
 
 
-def watched(yard: Jobyard, host: str, port: int) -> WorkerHealth:
+def health_server(yard: Jobyard, host: str, port: int) -> WorkerHealth:
     require_packages("Health")
     from jobyard.app.health_server import WorkerHealth  # noqa: PLC0415  # its packages are an extra
 
@@ -153,16 +153,16 @@ async def _run(
     until_empty: bool,
     until_input_ends: bool,
 ) -> None:
-    async with session.opened(yard), session.notify.alive(), contextlib.AsyncExitStack() as beside:
+    async with session.opened(yard), session.notify.pinging(), contextlib.AsyncExitStack() as beside:
         worker = yard.worker(**made)
-        stop = Stop(worker, lambda: session.notify.stopping(made["shutdown_timeout"] + LONGEST_END_SECONDS))
+        stop = WorkerStop(worker, lambda: session.notify.stopping(made["shutdown_timeout"] + LONGEST_END_SECONDS))
         if health is not None:
             await beside.enter_async_context(health.serving(worker, stop.is_asked))
         await worker.start()
         takes = ", ".join(made["queues"]) or "all queues"
         session.notify.ready(f"{worker.id}: {takes}, {made['concurrency']} at a time")
         if until_input_ends:
-            when_input_ends(stop.ask_once, made["shutdown_timeout"] + SLACK_SECONDS)
+            stop_when_input_ends(stop.ask_once, made["shutdown_timeout"] + SLACK_SECONDS)
         if until_empty:
             watcher = asyncio.create_task(_stop_when_empty(yard, made["queues"], stop))
             await stop.finished()
@@ -175,7 +175,7 @@ async def _run(
             session.print_json({"worker": worker.id, "completed": worker.info().completed})
 
 
-class Stop:
+class WorkerStop:
     """First signal: drain. Second: hand back at once. Later ones change nothing, up to the loop's end."""
 
     def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:
@@ -211,7 +211,7 @@ class Stop:
             await self._hurry
 
 
-def when_input_ends(stop: Callable[[], None], seconds: float) -> None:
+def stop_when_input_ends(stop: Callable[[], None], seconds: float) -> None:
     """Whoever started us is gone. A process whose loop is stuck by then ends too: nobody is left who would kill it."""
     loop = asyncio.get_running_loop()
     pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
@@ -229,7 +229,7 @@ def when_input_ends(stop: Callable[[], None], seconds: float) -> None:
     threading.Thread(target=watch, name="jobyard-parent", daemon=True).start()
 
 
-async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: Stop) -> None:
+async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: WorkerStop) -> None:
     while True:
         could_start = await yard.store.wait_for_work(queues, EMPTY_FOR_SECONDS)
         busy = sum(queue.running for queue in await yard.queues() if not queues or queue.name in queues)

@@ -8,8 +8,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from jobyard.cli.redact import as_seen
 from jobyard.cli.render.output import duration, name, print_markup, progress, state, visible, when
+from jobyard.cli.render.redact import without_internals
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State
 
@@ -18,7 +18,7 @@ LINE_COLOURS = {"warning": "yellow", "error": "red", "debug": "dim"}
 
 
 def show_job(console: Console, job: Job, now: Instant) -> None:
-    job = as_seen(job)
+    job = without_internals(job)
     for part in (_facts(job), _steps(job), _log(job), _errors(job), _timeline(job, now)):
         for line in part:
             print_markup(console, line)

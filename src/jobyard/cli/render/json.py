@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.cli.redact import as_seen
+from jobyard.cli.render.redact import without_internals
 from jobyard.domain.instant import FOREVER, rfc3339
 from jobyard.domain.job import Job
 from jobyard.domain.retry import Delays, Exponential, Fixed
@@ -42,7 +42,7 @@ def document(value: Any) -> Any:
         case Fixed() | Exponential() | Delays():
             return msgspec.to_builtins(value)
         case Job():
-            return _fields(as_seen(value))
+            return _fields(without_internals(value))
         case msgspec.Struct():
             return _fields(value)
         case Mapping():
@@ -54,7 +54,8 @@ def document(value: Any) -> Any:
 
 
 def _fields(value: msgspec.Struct) -> dict[str, Any]:
-    return {name: _field(name, getattr(value, name)) for name in value.__struct_fields__}
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    return {key: _field(key, getattr(value, name)) for key, name in names}
 
 
 def _field(name: str, value: Any) -> Any:

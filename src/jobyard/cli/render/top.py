@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jobyard.cli.commands.queues import HEADINGS, queue_row
 from jobyard.cli.render.output import age, bar, number, plain, table, usage, visible
-from jobyard.cli.snapshot import Snapshot
+from jobyard.cli.snapshot import TopSnapshot
 from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import Job
 
@@ -21,7 +21,7 @@ SECTION_ROWS = 2
 
 
 def frame(
-    snapshot: Snapshot, store_url: str, history: Sequence[float], console: Console, footer: Sequence[str] = ()
+    snapshot: TopSnapshot, store_url: str, history: Sequence[float], console: Console, footer: Sequence[str] = ()
 ) -> RenderableType:
     left = console.height - 3 - len(snapshot.queues) - len(footer) - (1 if footer else 0)
     workers, left = _cut(len(snapshot.workers), left, share=0.25)
@@ -72,7 +72,7 @@ def _cut(wanted: int, left: int, share: float) -> tuple[int, int]:
     return rows, left - (rows + SECTION_ROWS if rows else 0)
 
 
-def _title(snapshot: Snapshot, store_url: str, history: Sequence[float]) -> Table:
+def _title(snapshot: TopSnapshot, store_url: str, history: Sequence[float]) -> Table:
     title = Table.grid(expand=True)
     title.add_column(overflow="ellipsis", no_wrap=True)
     title.add_column(justify="right", no_wrap=True)
@@ -83,7 +83,7 @@ def _title(snapshot: Snapshot, store_url: str, history: Sequence[float]) -> Tabl
     return title
 
 
-def _job_row(job: Job, snapshot: Snapshot) -> tuple[str, ...]:
+def _job_row(job: Job, snapshot: TopSnapshot) -> tuple[str, ...]:
     percent = 0.0 if job.progress is None else job.progress.percent
     message = "" if job.progress is None else escape(job.progress.message)
     shown = f"[cyan]{bar(percent, 100, 8)}[/]{percent:4.0f}%" if job.progress else "[dim]-[/]"
@@ -109,7 +109,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(SPARKS[int(value / most * (len(SPARKS) - 1))] if most else SPARKS[0] for value in values)
 
 
-def lines(snapshot: Snapshot) -> Iterator[str]:
+def lines(snapshot: TopSnapshot) -> Iterator[str]:
     """One line for the whole, one for each queue: for logs and pipes."""
     at = rfc3339(snapshot.at)[:19] + "Z"
     busy = f"{len(snapshot.running)} running" if len(snapshot.running) < 100 else "100 or more running"

@@ -24,7 +24,7 @@ from jobyard.domain.job import Job, State
 from jobyard.errors import did_you_mean
 from jobyard.executors.sandbox.bounds import BoundsViolation, violations
 from jobyard.executors.sandbox.program import KIND, QUEUE, Program
-from jobyard.operations.sandboxes import best, why_none
+from jobyard.operations.sandboxes import best_languages, why_unavailable
 from jobyard.operations.submit import AnyKind, prepare, store_one
 from jobyard.sandbox.protocol import File, Limits, Tier
 from jobyard.server.authorization import job_not_found, visible_job
@@ -114,12 +114,12 @@ async def get_execution(context: RequestContext) -> Response:
 
 @ROUTES.add("GET", "/languages", Permission.READ, "Languages that programs can be run in now", answer=LanguageList)
 async def list_languages(context: RequestContext) -> LanguageList:
-    known = await context.dependencies.sandboxes.known(anew=True)
+    known = await context.dependencies.sandboxes.known(fresh=True)
     items = tuple(
         LanguageView(name=name, version=language.version, compiled=language.compiled, tier=tier)
-        for name, (language, tier) in best(known).items()
+        for name, (language, tier) in best_languages(known).items()
     )
-    return LanguageList(items=items) if items else LanguageList(items=(), reason=why_none(known))
+    return LanguageList(items=items) if items else LanguageList(items=(), reason=why_unavailable(known))
 
 
 # On the way in
@@ -204,9 +204,9 @@ async def require_language(context: RequestContext, order: Program) -> None:
     if tier is not None:
         return
     known = await context.dependencies.sandboxes.known()
-    names = best(known)
+    names = best_languages(known)
     if not names:
-        raise HttpError(503, "sandbox_unavailable", why_none(known), headers={"Retry-After": "5"})
+        raise HttpError(503, "sandbox_unavailable", why_unavailable(known), headers={"Retry-After": "5"})
     why = f"No live worker runs {order.language}; there are {', '.join(names)}.{did_you_mean(order.language, names)}"
     raise wrong([FieldError("/language", why)])
 

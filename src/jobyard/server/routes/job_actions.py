@@ -24,7 +24,7 @@ TOLD = (Action.CANCEL, Action.RETRY)
 async def change(context: RequestContext, action: Action, *, reason: str = "", priority: int = 0) -> JobView:
     """Change one job and show it as it is then."""
     job_id = await require_job(context)
-    await context.dependencies.operate.one(action, job_id, reason=reason, priority=priority)
+    await context.dependencies.operate.change_one(action, job_id, reason=reason, priority=priority)
     await context.audit(f"job.{action}", job_id, reason=reason, priority=priority or None)
     job = await context.dependencies.read.job(job_id)
     if action in TOLD:
@@ -87,5 +87,5 @@ async def signal_job(context: RequestContext) -> SignalResponse:
 @ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, "Remove a job that does not run", status=204)
 async def delete_job(context: RequestContext) -> None:
     job_id = await require_job(context)
-    await context.dependencies.operate.one(Action.DELETE, job_id)
+    await context.dependencies.operate.change_one(Action.DELETE, job_id)
     await context.audit("job.delete", job_id)

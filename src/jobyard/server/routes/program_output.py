@@ -168,7 +168,7 @@ class OutputStream(Response):
             self._dependencies.open.leave(self._principal_id)
             with contextlib.suppress(JobyardError):
                 if has_left and self._cancels:
-                    await self._dependencies.operate.one(Action.CANCEL, self._job_id, reason=LEFT)
+                    await self._dependencies.operate.change_one(Action.CANCEL, self._job_id, reason=LEFT)
 
     async def _flow(self, send: Send, gone: asyncio.Future[None]) -> bool:
         """Until the program has ended, or the server does; False when the reader left before that."""

@@ -6,6 +6,7 @@ from jobyard.api.convert import worker_view
 from jobyard.api.schemas.queues import WorkerList
 from jobyard.domain.access import Permission, Principal
 from jobyard.errors import WorkerNotFound
+from jobyard.operations.worker_control import control_worker
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
@@ -34,7 +35,7 @@ async def tell(context: RequestContext, what: str) -> None:
             raise WorkerNotFound(f"There is no live worker {worker_id}.")
         if principal.groups or not found[0].queues or not set(found[0].queues) <= set(principal.queues):
             raise HttpError(403, "out_of_scope", "This worker also takes jobs that are out of the token's scope.")
-    await context.dependencies.operate.control_worker(worker_id, what)
+    await control_worker(context.dependencies.store, worker_id, what)
     await context.audit(f"worker.{what}", worker_id)
 
 

@@ -9,7 +9,7 @@ from jobyard.domain.job import Job
 from jobyard.domain.tags import TRACE
 
 
-def as_seen(job: Job) -> Job:
+def without_internals(job: Job) -> Job:
     """Without its trace and the key of the request that made it; whose token handed it in stays."""
     is_ours = job.unique_key is not None and job.unique_key.startswith(IDEMPOTENCY)
     tags = tuple(tag for tag in job.tags if not tag.startswith(TRACE))

@@ -27,7 +27,7 @@ OVERDUE = 60_000
 NAMED = 5
 
 
-async def of_declared(session: Session, yard: Jobyard) -> AsyncIterator[Finding]:
+async def declared_findings(session: Session, yard: Jobyard) -> AsyncIterator[Finding]:
     """Would what is declared be written, and could it run?"""
     shortest = session.configuration.scheduler.shortest_interval_seconds
     schedules, now = Schedules(yard.store, shortest), await yard.store.now()
@@ -66,7 +66,7 @@ async def _trouble(
     return f"there is one of that name already, {where(present.origin)}", "rename or remove one of the two"
 
 
-async def of_store(store: Store) -> AsyncIterator[Finding]:
+async def stored_findings(store: Store) -> AsyncIterator[Finding]:
     """Do they fire, and are they still wanted?"""
     found = await Schedules(store).all()
     if not found:

@@ -75,9 +75,11 @@ async def look(session: Session, socket: Path | None) -> None:
     if session.as_json:
         session.print_json(state)
     else:
-        session.show(f"daemon     {escape(who)}")
+        session.print_markup(f"daemon     {escape(who)}")
         _tell(session, state)
-        session.show(f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults")
+        session.print_markup(
+            f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults"
+        )
     if state.tier is None:
         raise click.exceptions.Exit(1)
 
@@ -132,9 +134,9 @@ def _show(session: Session, state: SandboxState, reports: list[AttackReport]) ->
     absent = sum(report.contained is None for report in reports)
     loose = len(reports) - held - absent
     colour = "red" if loose else "green"
-    session.show(f"[{colour}]{held} held, {loose} not held[/], {absent} not here, in tier {state.tier}")
+    session.print_markup(f"[{colour}]{held} held, {loose} not held[/], {absent} not here, in tier {state.tier}")
     for report in (report for report in reports if report.contained is False):
-        session.show(f"[red]#{report.number} {escape(report.name)}[/]: {escape('; '.join(report.problems))}")
+        session.print_markup(f"[red]#{report.number} {escape(report.name)}[/]: {escape('; '.join(report.problems))}")
 
 
 def shortened(text: str, most: int = 80) -> str:
@@ -160,13 +162,13 @@ def _tell(session: Session, state: SandboxState) -> None:
     if session.as_json:
         return
     if state.tier is None:
-        session.show(f"[red]refuses to run anything[/]: {escape(state.reason)}")
+        session.print_markup(f"[red]refuses to run anything[/]: {escape(state.reason)}")
         return
-    session.show(f"tier       [bold]{state.tier}[/]  {HELD[state.tier]}")
+    session.print_markup(f"tier       [bold]{state.tier}[/]  {HELD[state.tier]}")
     if state.reason:
-        session.show(f"reason     {escape(state.reason)}")
+        session.print_markup(f"reason     {escape(state.reason)}")
     for language in state.languages:
         pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.name in state.idle else ""
-        session.show(f"language   {escape(language.name)}  {escape(language.version)}{pool}")
+        session.print_markup(f"language   {escape(language.name)}  {escape(language.version)}{pool}")
     for name, why in state.missing.items():
-        session.show(f"[dim]missing    {escape(name)}  {escape(why)}[/]")
+        session.print_markup(f"[dim]missing    {escape(name)}  {escape(why)}[/]")

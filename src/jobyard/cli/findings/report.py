@@ -22,8 +22,8 @@ def report(session: Session, findings: Sequence[Finding], more: dict[str, Any] |
     else:
         for finding in findings:
             colour = COLOURS[finding.level]
-            session.show(f"[{colour}]{finding.level:<4}[/] {finding.check}: {escape(finding.message)}")
+            session.print_markup(f"[{colour}]{finding.level:<4}[/] {finding.check}: {escape(finding.message)}")
             if finding.advice:
-                session.show(f"     → {escape(finding.advice)}")
+                session.print_markup(f"     → {escape(finding.advice)}")
     if worst is Level.FAIL:
         raise click.exceptions.Exit(1)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from jobyard.config.sections import SandboxSection
 from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
-from jobyard.operations.sandboxes import SandboxInfo, info_of, told
+from jobyard.operations.sandboxes import SandboxInfo, known_sandboxes, sandbox_info
 from jobyard.ports.record_store import RecordStore
 from jobyard.ports.store import Finding, Level
 
@@ -14,16 +14,16 @@ ANSWER_SECONDS = 5.0
 CURE = "jobyard sandbox status says more; sandbox.min_tier says what is asked for"
 
 
-async def of_sandboxes(records: RecordStore, section: SandboxSection) -> AsyncIterator[Finding]:
+async def sandbox_findings(records: RecordStore, section: SandboxSection) -> AsyncIterator[Finding]:
     """Nothing where nobody runs programs."""
-    known = await told(records)
+    known = await known_sandboxes(records)
     for info in known:
-        for finding in of_one(info, f"worker {info.worker}"):
+        for finding in one_sandbox(info, f"worker {info.worker}"):
             yield finding
     if section.enabled and not known:
         yield Finding(Level.WARN, "sandbox", "no live worker has told of one", "start one: jobyard worker --sandbox")
     if section.socket:
-        for finding in of_one(await _asked(section.socket), f"the daemon at {section.socket}"):
+        for finding in one_sandbox(await _asked(section.socket), f"the daemon at {section.socket}"):
             yield finding
 
 
@@ -31,14 +31,14 @@ async def _asked(path: str) -> SandboxInfo:
     client = SandboxClient(path, patience_seconds=ANSWER_SECONDS)
     await client.start()
     try:
-        return info_of("", "", await client.known(), "")
+        return sandbox_info("", "", await client.known(), "")
     except SandboxFault as refused:
-        return info_of("", "", client.state, refused.message)
+        return sandbox_info("", "", client.state, refused.message)
     finally:
         await client.stop()
 
 
-def of_one(info: SandboxInfo, who: str) -> list[Finding]:
+def one_sandbox(info: SandboxInfo, who: str) -> list[Finding]:
     if info.tier is None:
         why = f"{info.reason} {info.details}".strip()
         return [Finding(Level.FAIL, "sandbox", f"{who} runs no programs: {why}", CURE)]

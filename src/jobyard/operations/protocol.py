@@ -1,0 +1,158 @@
+"""The `Operations` protocol: everything a person does with jobs, queues, workers, schedules and tokens.
+
+`operations.local` implements it on a store, `client.operations` through a server. Changes of schedules and tokens are
+written to the audit log, by whichever side makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView
+from jobyard.domain.explain import Explanation
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, QueueSettings
+from jobyard.operations.audit import AuditEntry
+from jobyard.operations.tokens import TokenInfo
+from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
+
+
+class SubmittedJob(NamedTuple):
+    id: str
+    created: bool  # False: an active job holds the unique key, and `id` is the id of that job
+
+
+class Operations(Protocol):
+    url: str  # of the store or the server, without secrets
+
+    async def now(self) -> Instant: ...
+
+    # Jobs
+
+    async def submit(self, kind: str, payload: Any, options: Mapping[str, Any]) -> SubmittedJob: ...
+
+    async def check_job(self, kind: str, payload: Any) -> None:
+        """Raise BadInput if a job of this kind and payload would be rejected, as far as is known here."""
+        ...
+
+    async def job(self, job_id: str) -> Job:
+        """Raises JobNotFound."""
+        ...
+
+    async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page: ...
+
+    def walk(self, where: Filter) -> AsyncIterator[Job]:
+        """All jobs that match, newest first."""
+        ...
+
+    async def count(self, where: Filter) -> int: ...
+
+    async def explain(self, job_id: str) -> Explanation: ...
+
+    async def end(self, job_id: str, timeout_seconds: float | None = None) -> Job:
+        """Wait until the job is final. Raises ResultNotReady after the timeout."""
+        ...
+
+    async def result(self, job_id: str, timeout_seconds: float | None = None) -> bytes:
+        """Wait for the result, as JSON; raises JobNotCompleted when the job ended without one."""
+        ...
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool: ...
+
+    async def change_one(self, action: Action, job_id: str, *, reason: str = "", priority: int = 0) -> None:
+        """Raises JobNotFound, or NotPossible with the reason."""
+        ...
+
+    async def change(
+        self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0
+    ) -> Changed: ...
+
+    def change_matching(
+        self, action: Action, where: Filter, *, reason: str = "", priority: int = 0
+    ) -> AsyncIterator[Changed]:
+        """Change all jobs that match; yields each batch."""
+        ...
+
+    async def why_unchanged(self, action: Action, job: Job) -> str: ...
+
+    # Queues, groups and workers
+
+    async def queues(self) -> list[QueueInfo]: ...
+
+    async def queue(self, name: str) -> QueueInfo:
+        """Raises BadOption for a queue that does not exist."""
+        ...
+
+    def groups(self, queue: str, after: str | None = None, page_size: int = 200) -> AsyncIterator[GroupInfo]:
+        """Groups with jobs, a limit or a pause, by name; first the jobs without a group."""
+        ...
+
+    async def configure(self, queue: str, settings: QueueSettings) -> None: ...
+
+    async def set_limit(self, queue: str, group: str, limit: int) -> None: ...
+
+    async def remove_limit(self, queue: str, group: str) -> None: ...
+
+    async def pause(self, queue: str, group: str | None = None, *, paused: bool = True) -> None: ...
+
+    async def drain(self, queue: str) -> int:
+        """Delete all waiting jobs of a queue."""
+        ...
+
+    async def workers(self) -> list[WorkerInfo]: ...
+
+    async def control_worker(self, worker_id: str, control: str) -> None:
+        """Ask a worker to be "quiet" or to "stop". Raises WorkerNotFound."""
+        ...
+
+    # Schedules: `fields` are those of `schedule_options.definition`; NotFound is raised for an unknown name
+
+    def schedules(self) -> AsyncIterator[ScheduleView]: ...
+
+    async def schedule(self, name: str) -> ScheduleView: ...
+
+    async def add_schedule(self, fields: Mapping[str, Any]) -> ScheduleView: ...
+
+    async def edit_schedule(self, name: str, fields: Mapping[str, Any]) -> ScheduleView: ...
+
+    async def pause_schedule(self, name: str) -> ScheduleView: ...
+
+    async def resume_schedule(self, name: str) -> ScheduleView: ...
+
+    async def remove_schedule(self, name: str) -> None: ...
+
+    async def run_schedule(self, name: str) -> str:
+        """Insert a job of the schedule now; returns the id of the job."""
+        ...
+
+    async def next_of_schedule(self, name: str, count: int) -> NextTicksResponse: ...
+
+    def schedule_history(self, name: str) -> AsyncIterator[TickView]:
+        """The decided instants of a schedule, newest first."""
+        ...
+
+    # Tokens and the audit log
+
+    async def create_token(
+        self,
+        name: str,
+        role: str,
+        *,
+        queues: Sequence[str] = (),
+        groups: Sequence[str] = (),
+        expire_seconds: float | None = None,
+    ) -> tuple[TokenInfo, str]:
+        """The second value is the token itself, which cannot be read again."""
+        ...
+
+    async def tokens(self) -> list[TokenInfo]: ...
+
+    async def revoke_token(self, token_id: str) -> bool:
+        """Whether the token existed."""
+        ...
+
+    def audit_log(self) -> AsyncIterator[AuditEntry]:
+        """All entries, oldest first."""
+        ...
