@@ -1,4 +1,4 @@
-"""Short words for what the Redis tests do all the time."""
+"""Fixtures and helpers of the Redis tests."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def jobs(*ids: str, **options: Any) -> list[NewJob]:
 
 
 async def keys(store: RedisStore) -> set[str]:
-    return {key.decode() for key in await store._server.ask("KEYS", "*")}
+    return {key.decode() for key in await store._client.execute("KEYS", "*")}
 
 
-async def until_there(store: RedisStore, *words: str, at_least: int = 1) -> None:
-    """Others' sleep shows on the server, which sends no signal of it."""
-    while await store._server.ask(*words) < at_least:  # noqa: ASYNC110
+async def wait_for_count(store: RedisStore, *words: str, at_least: int = 1) -> None:
+    """Poll a counting command: Redis sends no signal when another client registers as waiting."""
+    while await store._client.execute(*words) < at_least:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
-async def alone(server: RedisServer) -> None:
-    """A server notices in its own time that a connection is closed."""
+async def wait_until_disconnected(server: RedisServer) -> None:
+    """Poll: the server notices some time later that a client closed its connection."""
     while server.connections():  # noqa: ASYNC110
         await asyncio.sleep(0.001)

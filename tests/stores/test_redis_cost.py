@@ -1,4 +1,4 @@
-"""The work of a claim does not grow with blocked jobs, finished jobs or groups; counted, not timed."""
+"""Cost of claims and inserts on Redis, counted in commands: independent of backlog, history and groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCKED, GROUPS, FINISHED, AT_ONCE = 200_000, 100_000, 20_000, 5_000
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    """Its own: everything that happens on it is counted."""
+    """A private server: all its commands are counted."""
     try:
         server = RedisServer(appendonly="no")
     except Absent as error:
@@ -31,7 +31,7 @@ def server() -> Iterator[RedisServer]:
 
 
 def count(server: RedisServer) -> tuple[int, int]:
-    """Commands executed and keys looked up so far; asking looks up none."""
+    """Commands executed and keys looked up so far; INFO itself looks up none."""
     commands = server.ask("INFO", "commandstats").decode()
     stats = server.ask("INFO", "stats").decode()
     ours = [int(calls) for name, calls in re.findall(r"cmdstat_(\S+?):calls=(\d+)", commands) if name != "info"]
@@ -40,7 +40,7 @@ def count(server: RedisServer) -> tuple[int, int]:
 
 
 async def filled(server: RedisServer, prefix: str, *, large: bool) -> RedisStore:
-    """Named groups may run nothing, but for those that have a limit of their own."""
+    """A queue whose groups may run nothing, except those with a limit of their own."""
     store = RedisStore(server.url, prefix=prefix)
     await store.open()
     await store.configure("q", QueueSettings(max_per_group=0, keep_completed=FINISHED))
@@ -84,23 +84,23 @@ async def costs(server: RedisServer, store: RedisStore) -> list[tuple[int, int]]
 
 
 @pytest.mark.timeout(600)
-async def test_the_work_of_a_claim_does_not_grow(server: RedisServer) -> None:
+async def test_claim_cost_is_independent_of_the_backlog(server: RedisServer) -> None:
     small = await filled(server, "small", large=False)
     few = await costs(server, small)
     await small.close()
     large = await filled(server, "large", large=True)
     many = await costs(server, large)
-    # A full history prunes with each exchange: a handful of commands for the whole batch.
+    # With a full history each exchange prunes, which takes a few commands per batch.
     allowed = 10
     for (commands_few, keys_few), (commands_many, keys_many) in zip(few, many, strict=True):
         assert commands_many <= commands_few + allowed, (few, many)
         assert keys_many <= keys_few + allowed, (few, many)
-    # One command for each group that is served, and a fixed number for the batch.
+    # One command per group that gets a slot, and a fixed number per batch.
     assert max(commands for commands, _ in few) < LIVE_GROUPS + 40, few
     await large.close()
 
 
-async def test_the_commands_of_an_insert_do_not_grow_with_its_jobs(server: RedisServer) -> None:
+async def test_insert_cost_is_independent_of_the_number_of_jobs(server: RedisServer) -> None:
     store = RedisStore(server.url)
     await store.open()
     spent: list[int] = []

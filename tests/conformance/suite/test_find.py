@@ -15,15 +15,15 @@ from jobyard.testing.clock import ManualClock
 ROWS = (
     "jobyard.stores.memory.jobs.MAX_ROWS_PER_PAGE",
     "jobyard.stores.sqlite.people.LOOKED_AT_MOST",
-    "jobyard.stores.redis.people.LOOKED_PER_TRIP",
-    "jobyard.stores.redis.people.LOOKED_AT_MOST",
+    "jobyard.stores.redis.jobs.EXAMINED_PER_COMMAND",
+    "jobyard.stores.redis.jobs.MAX_EXAMINED",
     "jobyard.stores.postgres.finding.LOOKED_AT_MOST",
 )
 # How much payload each store reads per call when it looks for a text.
 SEARCHES = (
     "jobyard.stores.memory.jobs.MAX_BYTES_PER_PAGE",
     "jobyard.stores.sqlite.people.SEARCHED_AT_MOST",
-    "jobyard.stores.redis.people.SEARCHED_PER_TRIP",
+    "jobyard.stores.redis.jobs.BYTES_SEARCHED_PER_COMMAND",
     "jobyard.stores.postgres.finding.SEARCHED_BYTES",
 )
 
@@ -156,7 +156,7 @@ async def test_a_search_reads_a_bounded_part_per_page(store: Store, monkeypatch:
     ids = await insert(store, *(new(payload=payload) for payload in payloads))
     for setting in SEARCHES:
         monkeypatch.setattr(setting, 3000)
-    monkeypatch.setattr("jobyard.stores.redis.people.LOOKED_AT_MOST", 2000)  # one trip per page
+    monkeypatch.setattr("jobyard.stores.redis.jobs.MAX_EXAMINED", 2000)  # one trip per page
     page = await store.find(Filter(text='"n":3,'), 50)
     assert (page.jobs, page.cursor is None) == ((), False)
     assert [job.id for job in await find_all(store, Filter(text='"n":3,'))] == [ids[3]]

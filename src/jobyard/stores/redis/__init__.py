@@ -1,4 +1,4 @@
-"""The Redis store: many machines, one server; every change is one Lua command on it."""
+"""Redis store: many machines share one server, and each change is one Lua command on it."""
 
 from jobyard.stores.redis.store import RedisStore
 

@@ -1,4 +1,4 @@
-"""Where the server is and how it is entered, from a URL."""
+"""Server address and credentials, parsed from the store URL."""
 
 from __future__ import annotations
 
@@ -22,57 +22,61 @@ TLS_OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    shown: str  # without secrets
+class RedisAddress:
+    url: str  # without credentials and options
     host: str
     port: int
-    path: str | None  # a Unix socket instead of host and port
     database: int
     username: str | None
     password: str | None
     tls: ssl.SSLContext | None
 
 
-def read(url: str) -> Address:
+def parse_address(url: str) -> RedisAddress:
     """
-    >>> address = read("redis://user:secret@example.org:7000/3")
-    >>> (address.shown, address.port, address.database, address.password)
+    >>> address = parse_address("redis://user:secret@example.org:7000/3")
+    >>> (address.url, address.port, address.database, address.password)
     ('redis://example.org:7000/3', 7000, 3, 'secret')
+    >>> parse_address("unix:///run/redis.sock")
+    Traceback (most recent call last):
+      ...
+    jobyard.errors.UnknownStore: unix:///run/redis.sock is not a Redis URL. Use redis://host:6379/0.
     """
-    shown = without_secrets(url)
+    redacted = without_credentials(url)
     try:
         options: dict[str, Any] = dict(parse_url(url))
         database = int(options.get("db", 0))
+        if "path" in options:
+            raise ValueError("a Unix socket")
     except (ValueError, TypeError):
-        raise UnknownStore(f"{shown} is not a Redis URL. Write it like redis://host:6379/0.") from None
-    return Address(
-        shown=shown,
+        raise UnknownStore(f"{redacted} is not a Redis URL. Use redis://host:6379/0.") from None
+    return RedisAddress(
+        url=redacted,
         host=options.get("host", "localhost"),
         port=int(options.get("port", 6379)),
-        path=options.get("path"),
         database=database,
         username=options.get("username"),
         password=options.get("password"),
-        tls=_tls(options) if options.get("connection_class") is SSLConnection else None,
+        tls=_tls_context(options) if options.get("connection_class") is SSLConnection else None,
     )
 
 
-def without_secrets(url: str) -> str:
+def without_credentials(url: str) -> str:
     """
-    >>> without_secrets("rediss://:secret@host/0?ssl_cert_reqs=none")
+    >>> without_credentials("rediss://:secret@host/0?ssl_cert_reqs=none")
     'rediss://host/0'
     """
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _tls(options: dict[str, Any]) -> ssl.SSLContext:
-    given = {ours: options[theirs] for theirs, ours in TLS_OPTIONS.items() if theirs in options}
+def _tls_context(options: dict[str, Any]) -> ssl.SSLContext:
+    given = {name: options[option] for option, name in TLS_OPTIONS.items() if option in options}
     given.setdefault("cert_reqs", "required")
     given.setdefault("check_hostname", given["cert_reqs"] not in ("none", ssl.CERT_NONE))
     try:
         context: ssl.SSLContext = RedisSSLContext(**given).get()
     except OSError as error:
         files = ", ".join(str(options[name]) for name in TLS_OPTIONS if isinstance(options.get(name), str))
-        raise ConfigurationError(f"The TLS files ({files}) cannot be used: {error.strerror or error}.") from error
+        raise ConfigurationError(f"Cannot load the TLS files ({files}): {error.strerror or error}.") from error
     return context

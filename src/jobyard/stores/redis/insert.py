@@ -1,4 +1,4 @@
-"""Insert: calls that meet in the same turn of the event loop travel together, and fail apart."""
+"""Insert: calls made in the same turn of the event loop are sent as one batch, each all or nothing."""
 
 from __future__ import annotations
 
@@ -10,58 +10,94 @@ from hiredis import ReplyError
 
 from jobyard.domain.instant import FOREVER
 from jobyard.domain.job import NewJob
-from jobyard.domain.lease import Lease, adopted
-from jobyard.errors import BadInput, JobyardError, QueueFull, StoreError
+from jobyard.errors import BadInput, JobyardError, NotPossible, QueueFull, StoreError, duplicate_job_id
 from jobyard.ports.job_store import Inserted
-from jobyard.stores.redis.packing import HAS_PRIVATE, extra, is_plain, pack, queue_from, queue_name
-from jobyard.stores.redis.scripts import command
-from jobyard.stores.redis.server import Server
-from jobyard.stores.redis.station import Station
-from jobyard.stores.redis.trouble import is_late, is_unknown_command
+from jobyard.stores.redis.client import RedisClient
+from jobyard.stores.redis.codec import decode_queue, encode_queue, has_options, job_options, pack_job
+from jobyard.stores.redis.errors import is_function_missing, is_late
+from jobyard.stores.redis.loop_pool import LoopPool
+from jobyard.stores.redis.scripts import function_name
 
-INSERT, ADOPT = command("insert"), command("adopt")
-# Jobs that travel in one command: more would keep other commands waiting for milliseconds.
-TOGETHER = 1000
-# What even a busy server takes: a call with very many jobs is waited for longer.
+INSERT = function_name("insert")
+# Jobs in one command: more would delay the commands of others by milliseconds.
+MAX_BATCH = 1000
+# A busy server inserts at least this many; the deadline of a large call is extended accordingly.
 JOBS_PER_SECOND = 5000
 
 
-class Load:
-    """Jobs ready to travel."""
+class RedisInsert:
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+
+    async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
+        if transaction is not None:
+            raise NotPossible(
+                "Cannot insert in a transaction: Redis has none that a caller can hold open. Insert without one."
+            )
+        if not jobs:
+            return []
+        call, pool = InsertCall(jobs), self._client.pool
+        if not pool.inserts_in_flight and not pool.insert_calls:
+            # With no other call to share a command with, waiting for the end of the turn only adds latency.
+            InsertBatch(self._client, pool, [call]).send()
+        else:
+            pool.insert_calls.append(call)
+            if len(pool.insert_calls) == 1:
+                pool.loop.call_soon(self._send_batches, pool)
+        pool.inserts_in_flight += 1
+        try:
+            return await call.answer
+        finally:
+            pool.inserts_in_flight -= 1
+
+    def _send_batches(self, pool: LoopPool) -> None:
+        calls: list[InsertCall] = pool.insert_calls[:]
+        pool.insert_calls.clear()
+        start = count = 0
+        for end, call in enumerate(calls):
+            if end > start and count + len(call.jobs) > MAX_BATCH:
+                InsertBatch(self._client, pool, calls[start:end]).send()
+                start, count = end, 0
+            count += len(call.jobs)
+        InsertBatch(self._client, pool, calls[start:]).send()
+
+
+class EncodedJobs:
+    """New jobs with their records."""
 
     __slots__ = ("jobs", "records")
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
         try:
-            self.records = [pack(job) for job in jobs]
+            self.records = [pack_job(job) for job in jobs]
             for job in jobs:
                 job.queue.encode()
         except UnicodeEncodeError as error:
-            raise BadInput(f"This text cannot be stored: {error}.") from error
+            raise BadInput(f"Cannot store this text: {error}.") from error
 
-    def question(self, names: dict[str, int]) -> dict[str, Any]:
-        """What is said of them beside the records; `names` learns and numbers their queues."""
+    def request(self, queue_numbers: dict[str, int]) -> dict[str, Any]:
+        """What Lua reads besides the records; adds the queues of the jobs to `queue_numbers`."""
         flat: list[Any] = []
-        more: dict[int, Any] = {}
+        options: dict[int, Any] = {}
         for position, job in enumerate(self.jobs, start=1):
-            name = queue_name(job.queue)
-            number = names.get(name)
+            name = encode_queue(job.queue)
+            number = queue_numbers.get(name)
             if number is None:
-                number = names[name] = len(names) + 1
+                number = queue_numbers[name] = len(queue_numbers) + 1
             flat += (job.id, number, job.group or "", job.priority)
-            if not is_plain(job):
-                more[position] = extra(job)
-                if more[position].get("at", 0) > FOREVER:
-                    more[position]["at"] = FOREVER
+            if has_options(job):
+                options[position] = job_options(job)
+                if options[position].get("at", 0) > FOREVER:
+                    options[position]["at"] = FOREVER
         found: dict[str, Any] = {"jobs": flat}
-        if more:
-            found["more"] = more
+        if options:
+            found["options"] = options
         return found
 
 
-class Call(Load):
-    """One caller's jobs, and the answer it waits for."""
+class InsertCall(EncodedJobs):
+    """The jobs of one caller and the answer that it awaits."""
 
     __slots__ = ("answer",)
 
@@ -73,7 +109,7 @@ class Call(Load):
         if self.answer.done():
             return
         if isinstance(reply[0], bytes):
-            self.answer.set_exception(refusal(reply))
+            self.answer.set_exception(rejection(reply))
             return
         holders = dict(zip(reply[1::2], reply[2::2], strict=True))
         sequence = reply[0]
@@ -92,145 +128,88 @@ class Call(Load):
             self.answer.set_exception(error)
 
 
-class Journey:
-    """Several calls on their way in one command; it stands in for the future of its answer."""
+class InsertBatch:
+    """Several calls in one command; receives the reply in place of a future."""
 
-    def __init__(self, server: Server, station: Station, calls: list[Call]) -> None:
-        self._server = server
-        self._station = station
+    def __init__(self, client: RedisClient, pool: LoopPool, calls: list[InsertCall]) -> None:
+        self._client = client
+        self._pool = pool
         self._calls = calls
-        self._patience = sum(len(call.jobs) for call in calls) / JOBS_PER_SECOND
+        self._extra_seconds = sum(len(call.jobs) for call in calls) / JOBS_PER_SECOND
 
-    def depart(self) -> None:
-        """At once where a connection is at hand."""
-        link = self._station.link_at_hand()
-        if link is None:
-            self._station.run(self.travel())
+    def send(self) -> None:
+        """Send at once if a connection is idle, otherwise in a task."""
+        connection = self._pool.idle_connection()
+        if connection is None:
+            self._pool.spawn(self._send_by_task())
             return
         try:
-            words = self._words()
+            words = self._client.encode_call(
+                INSERT, self._request(), *self._records(), extra_seconds=self._extra_seconds
+            )
         except BadInput as error:
-            self._apart(error)
+            self._send_separately(error)
         except Exception as error:
-            self._apart(BadInput(f"This cannot be stored: {error}."))
+            self._send_separately(BadInput(f"Cannot store these jobs: {error}."))
         else:
-            link.post(self, *words, patience=self._patience)
+            connection.post(self, *words, extra_seconds=self._extra_seconds)
 
-    async def travel(self) -> None:
-        """The long way: a connection must be made, or the server must learn the command first."""
-        names: dict[str, int] = {}
+    async def _send_by_task(self) -> None:
+        """Send when a connection must be opened first, or the server does not know the command yet."""
         try:
-            question = {"calls": [call.question(names) for call in self._calls], "names": list(names)}
-            replies = await self._server.run(INSERT, question, *self._records(), patience=self._patience)
+            replies = await self._client.call(
+                INSERT, self._request(), *self._records(), extra_seconds=self._extra_seconds
+            )
         except BadInput as error:
-            self._apart(error)
+            self._send_separately(error)
         except (StoreError, asyncio.CancelledError) as error:
             self.set_exception(error)
         else:
-            self._deliver(replies)
+            self._resolve(replies)
 
     def done(self) -> bool:
         return all(call.answer.done() for call in self._calls)
 
     def set_result(self, reply: Any, /) -> None:
         if not isinstance(reply, ReplyError):
-            self._deliver(reply)
-        elif is_unknown_command(reply) or is_late(reply):
-            self._station.run(self.travel())
+            self._resolve(reply)
+        elif is_function_missing(reply) or is_late(reply):
+            self._pool.spawn(self._send_by_task())
         else:
-            self.set_exception(self._server.refusal(reply))
+            self.set_exception(self._client.error_of(reply))
 
     def set_exception(self, error: BaseException, /) -> None:
         for call in self._calls:
             call.fail(error)
 
-    def _deliver(self, replies: list[Any]) -> None:
+    def _resolve(self, replies: list[Any]) -> None:
         for call, reply in zip(self._calls, replies, strict=True):
             call.resolve(reply)
 
-    def _words(self) -> tuple[str | bytes, ...]:
-        names: dict[str, int] = {}
-        question = {"calls": [call.question(names) for call in self._calls], "names": list(names)}
-        return self._server.words(INSERT, question, *self._records(), patience=self._patience)
+    def _request(self) -> dict[str, Any]:
+        queue_numbers: dict[str, int] = {}
+        calls = [call.request(queue_numbers) for call in self._calls]
+        return {"calls": calls, "names": list(queue_numbers)}
 
     def _records(self) -> list[bytes]:
         return [record for call in self._calls for record in call.records]
 
-    def _apart(self, error: BadInput) -> None:
-        """One of them cannot be written down: nothing went out, so each goes alone."""
+    def _send_separately(self, error: BadInput) -> None:
+        """One of the calls cannot be encoded. Nothing was sent, so send each alone: only the bad one fails."""
         if len(self._calls) == 1:
             self._calls[0].fail(error)
             return
         for call in self._calls:
-            Journey(self._server, self._station, [call]).depart()
+            InsertBatch(self._client, self._pool, [call]).send()
 
 
-async def insert(server: Server, call: Call) -> list[Inserted]:
-    station = server.station
-    if not station.travelling and not station.meeting:
-        # Nobody to travel with.
-        Journey(server, station, [call]).depart()
-    else:
-        station.meeting.append(call)
-        if len(station.meeting) == 1:
-            station.loop.call_soon(_depart, server, station)
-    station.travelling += 1
-    try:
-        return await call.answer
-    finally:
-        station.travelling -= 1
-
-
-def _depart(server: Server, station: Station) -> None:
-    calls: list[Call] = station.meeting[:]
-    station.meeting.clear()
-    start = count = 0
-    for end, call in enumerate(calls):
-        if end > start and count + len(call.jobs) > TOGETHER:
-            Journey(server, station, calls[start:end]).depart()
-            start, count = end, 0
-        count += len(call.jobs)
-    Journey(server, station, calls[start:]).depart()
-
-
-def refusal(reply: list[Any]) -> JobyardError:
+def rejection(reply: list[Any]) -> JobyardError:
+    """The error for a rejected call, as `insert.lua` returns it."""
     match reply:
-        case [b"known", job_id]:
-            return BadInput(f"There already is a job {job_id.decode()}. Give each job an id of its own.")
-        case [b"twice", job_id]:
-            return BadInput(f"Job {job_id.decode()} is handed in twice. Give each job an id of its own.")
-        case [b"queue", name, limit, count]:
-            return QueueFull(
-                f'Queue "{queue_from(name)}" may hold {limit} waiting jobs (max_waiting) and has no room for {count} '
-                "more. Insert again when some have run, or raise max_waiting."
-            )
-        case [b"group", name, group, limit, count]:
-            return QueueFull(
-                f'Group "{group.decode()}" of queue "{queue_from(name)}" may hold {limit} waiting jobs '
-                f"(max_waiting_per_group) and has no room for {count} more. Insert again when some have run, or raise "
-                "max_waiting_per_group."
-            )
-    return StoreError(f"The server refused jobs for a reason that is not known here: {reply!r}.")
-
-
-async def adopt(server: Server, job: NewJob, worker: str, external_id: str, token: str) -> Lease:
-    """Enter a job that was found running outside."""
-    try:
-        record = pack(job)
-    except UnicodeEncodeError as error:
-        raise BadInput(f"This text cannot be stored: {error}.") from error
-    question = {
-        "name": queue_name(job.queue),
-        "id": job.id,
-        "group": job.group or "",
-        "worker": worker,
-        "external": external_id,
-        "token": token,
-        "flags": record[0],
-        "extra": extra(job),
-    }
-    sequence = await server.run(ADOPT, question, record)
-    if sequence < 0:
-        raise BadInput(f"There already is a job {job.id}. Give each job an id of its own.")
-    assert bool(record[0] & HAS_PRIVATE) == (job.private_payload is not None)
-    return adopted(job, sequence, token)
+        case [b"duplicate", job_id]:
+            return duplicate_job_id(job_id.decode())
+        case [b"queue", name, limit]:
+            return QueueFull.over(limit, decode_queue(name))
+        case [b"group", name, group, limit]:
+            return QueueFull.over(limit, decode_queue(name), group.decode())
+    return StoreError(f"Cannot insert: the server rejected the jobs for an unknown reason: {reply!r}.")

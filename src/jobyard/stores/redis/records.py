@@ -1,4 +1,4 @@
-"""Small named documents with compare-and-set and expiry, and append-only logs."""
+"""Small documents with compare-and-set and expiry, and append-only logs."""
 
 from __future__ import annotations
 
@@ -6,68 +6,67 @@ from struct import Struct
 from typing import Any
 
 from jobyard.ports.record_store import LogEntry, Record
-from jobyard.stores.redis.packing import milliseconds, text
-from jobyard.stores.redis.scripts import command
-from jobyard.stores.redis.server import Server
+from jobyard.stores.redis.client import RedisClient
+from jobyard.stores.redis.codec import as_string, milliseconds
+from jobyard.stores.redis.scripts import function_name
 
-PUT, REMOVE, DOCUMENTS = command("put"), command("remove"), command("documents")
-APPEND, READ, TRIM = command("append"), command("read"), command("trim")
-TWO, AT = Struct(">dd"), Struct(">d")
-
-
-async def put(
-    server: Server, collection: str, key: str, data: bytes, expect: int | None, expire_seconds: float | None
-) -> int | None:
-    question: dict[str, Any] = {"collection": collection, "key": key, "data": text(data)}
-    if expect is not None:
-        question["expect"] = expect
-    if expire_seconds is not None:
-        question["expire"] = milliseconds(expire_seconds)
-    version: int = await server.run(PUT, question)
-    return None if version < 0 else version
+PUT, REMOVE, FETCH = function_name("put_record"), function_name("remove_record"), function_name("fetch_records")
+APPEND, READ, TRIM = function_name("append_log"), function_name("read_log"), function_name("trim_log")
+RECORD_HEAD = Struct(">dd")  # version, expires
+ENTRY_HEAD = Struct(">d")  # at
 
 
-async def remove(server: Server, collection: str, key: str, expect: int | None) -> bool:
-    question: dict[str, Any] = {"collection": collection, "key": key}
-    if expect is not None:
-        question["expect"] = expect
-    return bool(await server.run(REMOVE, question))
+class RedisRecords:
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+
+    async def put(
+        self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
+    ) -> int | None:
+        request: dict[str, Any] = {"collection": collection, "key": key, "data": as_string(data)}
+        if expect is not None:
+            request["expect"] = expect
+        if expire_seconds is not None:
+            request["expire"] = milliseconds(expire_seconds)
+        version: int = await self._client.call(PUT, request)
+        return None if version < 0 else version
+
+    async def remove(self, collection: str, key: str, *, expect: int | None = None) -> bool:
+        request: dict[str, Any] = {"collection": collection, "key": key}
+        if expect is not None:
+            request["expect"] = expect
+        return bool(await self._client.call(REMOVE, request))
+
+    async def fetch(self, collection: str, key: str) -> Record | None:
+        found = _decode_records(await self._client.call(FETCH, {"collection": collection, "key": key}))
+        return found[0] if found else None
+
+    async def fetch_all(self, collection: str, limit: int = 1000, after: str | None = None) -> list[Record]:
+        request: dict[str, Any] = {"collection": collection, "limit": limit}
+        if after is not None:
+            request["after"] = after
+        return _decode_records(await self._client.call(FETCH, request))
+
+    async def append(self, log: str, data: bytes) -> int:
+        number: int = await self._client.call(APPEND, {"log": log, "data": as_string(data)})
+        return number
+
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        if limit <= 0:
+            return []
+        before, entries = await self._client.call(READ, {"log": log, "after": after, "limit": limit})
+        return [
+            LogEntry(number, int(ENTRY_HEAD.unpack_from(entry)[0]), entry[ENTRY_HEAD.size :])
+            for number, entry in enumerate(entries, start=before + 1)
+        ]
+
+    async def trim(self, log: str, through: int) -> int:
+        count: int = await self._client.call(TRIM, {"log": log, "through": through})
+        return count
 
 
-async def fetch(server: Server, collection: str, key: str) -> Record | None:
-    found = _records(await server.run(DOCUMENTS, {"collection": collection, "key": key}))
-    return found[0] if found else None
-
-
-async def fetch_all(server: Server, collection: str, limit: int, after: str | None) -> list[Record]:
-    question: dict[str, Any] = {"collection": collection, "limit": limit}
-    if after is not None:
-        question["after"] = after
-    return _records(await server.run(DOCUMENTS, question))
-
-
-def _records(flat: list[bytes]) -> list[Record]:
+def _decode_records(flat: list[bytes]) -> list[Record]:
     return [
-        Record(key.decode(), int(TWO.unpack_from(record)[0]), record[TWO.size :])
+        Record(key.decode(), int(RECORD_HEAD.unpack_from(record)[0]), record[RECORD_HEAD.size :])
         for key, record in zip(flat[::2], flat[1::2], strict=True)
     ]
-
-
-async def append(server: Server, log: str, data: bytes) -> int:
-    number: int = await server.run(APPEND, {"log": log, "data": text(data)})
-    return number
-
-
-async def read(server: Server, log: str, after: int, limit: int) -> list[LogEntry]:
-    if limit <= 0:
-        return []
-    before, entries = await server.run(READ, {"log": log, "after": after, "limit": limit})
-    return [
-        LogEntry(number, int(AT.unpack_from(entry)[0]), entry[AT.size :])
-        for number, entry in enumerate(entries, start=before + 1)
-    ]
-
-
-async def trim(server: Server, log: str, through: int) -> int:
-    count: int = await server.run(TRIM, {"log": log, "through": through})
-    return count

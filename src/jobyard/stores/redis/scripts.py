@@ -1,7 +1,7 @@
-"""The Lua commands, one per file, loaded into the server as one library.
+"""The Lua commands, one per file, loaded into the server as one library of functions.
 
-A library's functions are made once, when it is loaded. A script called by EVALSHA makes all of its own anew in every
-call: with this many, that cost more than the work.
+The functions of a library are created once, when it is loaded. A script called by EVALSHA creates all of its functions
+again in every call: with this many, that cost more than the work itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-# Each may use those before it.
-SHARED = ("_base", "_line", "_job", "_settle", "_claim", "_stopping", "_recall", "_orders", "_insert")
+# In the order of loading: each may use those before it.
+SHARED = (
+    "_base",
+    "_queue_line",
+    "_job",
+    "_settle",
+    "_claim",
+    "_cancel_requests",
+    "_replay",
+    "_waiting_claims",
+    "_insert",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +33,7 @@ class Library:
 
 @lru_cache
 def library() -> Library:
-    """Named after its text: another version of jobyard brings its own, and both can be used side by side.
+    """Named after a hash of its text, so that two versions of jobyard can use one server side by side.
 
     >>> library().text.startswith(f"#!lua name={library().name}")
     True
@@ -35,13 +45,13 @@ def library() -> Library:
         if entry.name.endswith(".lua")
     }
     shared = [texts.pop(name) for name in SHARED]
-    # Each command in a block of its own: what one defines is not seen by the others.
+    # Each command is a block of its own, so that its local definitions stay local.
     commands = [f"do\n{texts[name]}end\n" for name in sorted(texts)]
     body = "".join([*shared, *commands])
     name = f"jobyard_{hashlib.sha256(body.encode()).hexdigest()[:12]}"
     return Library(name, f"#!lua name={name}\nlocal LIBRARY = '{name}'\n{body}")
 
 
-def command(name: str) -> str:
-    """What a command is called in the server."""
-    return f"{library().name}_{name}"
+def function_name(command: str) -> str:
+    """The name of a command on the server, for FCALL."""
+    return f"{library().name}_{command}"

@@ -1,22 +1,22 @@
--- What every command begins with: the question, the clock, and how to send many values at once.
--- Everything here and in the other shared files is made once, when the library is loaded; what belongs to one call is
+-- Start of every command: the request and the clock; and calls with many values.
+-- Everything here and in the other shared files is created once, when the library is loaded; the state of one call is
 -- set by `begin`.
 local FOREVER, UNLIMITED = 253402300799999, 9007199254740992
-local ROOT, ask, now
-local call, pack, unpack_bytes, sub, byte, format -- there is none of these yet while the library is loaded
+local PREFIX, request, now
+local call, pack, unpack_bytes, sub, byte, format -- not available yet while the library is loaded
 
--- The server's clock decides; only a test that turns time by hand sends its own.
+-- The server's clock decides; only a test with a clock of its own sends `now`.
 local function begin(args)
   call, pack, unpack_bytes = redis.call, struct.pack, struct.unpack
   sub, byte, format = string.sub, string.byte, string.format
-  ROOT, ask = args[1], cmsgpack.unpack(args[2])
-  now = ask.now
+  PREFIX, request = args[1], cmsgpack.unpack(args[2])
+  now = request.now
   if now == 0 then
     local time = call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)
-    -- It was held up on its way, and whoever asked has given up: it must not take effect behind his back.
-    if ask.useful_until and now > ask.useful_until then
-      error({ err = 'LATE this command came too late to be executed' })
+    -- The command was delayed on its way and its caller has given up: it must not take effect any more.
+    if request.deadline and now > request.deadline then
+      error({ err = 'LATE the command arrived after its deadline' })
     end
   end
 end
@@ -29,35 +29,35 @@ local function after(milliseconds)
   return math.min(FOREVER, now + milliseconds)
 end
 
--- Lua cannot spread more than about 8000 values over one call.
-local AT_ONCE = 4000
+-- Lua's unpack fails beyond about 8000 values.
+local MAX_ARGUMENTS = 4000
 
-local function many(command, key, list)
+local function call_batched(command, key, list)
   local count = #list
   if count == 0 then
     return
   end
-  if count <= AT_ONCE then
+  if count <= MAX_ARGUMENTS then
     call(command, key, unpack(list))
     return
   end
-  for first = 1, count, AT_ONCE do
-    call(command, key, unpack(list, first, math.min(first + AT_ONCE - 1, count)))
+  for first = 1, count, MAX_ARGUMENTS do
+    call(command, key, unpack(list, first, math.min(first + MAX_ARGUMENTS - 1, count)))
   end
 end
 
 -- The values of many fields of a hash, in the order of the fields.
-local function fetch(key, fields)
+local function hmget(key, fields)
   local count = #fields
   if count == 0 then
     return {}
   end
-  if count <= AT_ONCE then
+  if count <= MAX_ARGUMENTS then
     return call('HMGET', key, unpack(fields))
   end
   local values = {}
-  for first = 1, count, AT_ONCE do
-    local last = math.min(first + AT_ONCE - 1, count)
+  for first = 1, count, MAX_ARGUMENTS do
+    local last = math.min(first + MAX_ARGUMENTS - 1, count)
     local some = call('HMGET', key, unpack(fields, first, last))
     for index = 1, last - first + 1 do
       values[first + index - 1] = some[index]
@@ -66,14 +66,14 @@ local function fetch(key, fields)
   return values
 end
 
--- Redis keeps a small hash as a list that it walks for every field. One value of more than 64 bytes makes it a real
--- hash, so the first value of each write is made that long; readers know where a value ends.
+-- Redis stores a small hash as a list, which it scans for every field. One value of more than 64 bytes turns it into a
+-- hash table, so the first value of each write is padded to that length; readers know where a value ends.
 local function pad(value)
   local size = #value
   return size > 64 and value or value .. string.rep('\0', 65 - size)
 end
 
--- Several byte strings as one, each with its length before it.
+-- Several byte strings as one, each behind its length.
 local function join(list)
   local parts = {}
   for index = 1, #list do

@@ -1,8 +1,8 @@
--- Claim: the rule of `domain.admission`, performed on the open groups in line.
+-- Claim: the admission rule of `domain.admission`, applied to the groups in line that have room.
 
--- Who is given each of `wanted` places, in order, when those in line have so much room each.
+-- The index that gets each of `wanted` slots, round by round, when each index has `rooms[index]` of them.
 local function share(rooms, wanted)
-  local given, count, round, standing = {}, 0, {}, 0
+  local chosen, count, round, standing = {}, 0, {}, 0
   for index = 1, #rooms do
     if rooms[index] > 0 then
       standing = standing + 1
@@ -14,17 +14,16 @@ local function share(rooms, wanted)
     for position = 1, math.min(standing, wanted - count) do
       local index = round[position]
       count = count + 1
-      given[count] = index
-      local more = rooms[index] - 1
-      rooms[index] = more
-      if more > 0 then
+      chosen[count] = index
+      rooms[index] = rooms[index] - 1
+      if rooms[index] > 0 then
         left = left + 1
         round[left] = index
       end
     end
     standing = left
   end
-  return given, count
+  return chosen, count
 end
 
 local function by_turn(one, other)
@@ -46,7 +45,7 @@ local function line(queue, wanted)
     end
     return eligible
   end
-  -- What this call changed is not written yet.
+  -- The changes of this call are not written yet, so the sorted set alone is not enough.
   for _, group in pairs(queue.groups) do
     if room(queue, group) > 0 then
       eligible[#eligible + 1] = group
@@ -59,7 +58,7 @@ local function line(queue, wanted)
   return eligible
 end
 
--- The queues that a claim may look at, nearest the front first; none named means all that have work.
+-- The queues that a claim considers, by turn; no names means all queues with work.
 local function candidates(names)
   local found, seen = {}, {}
   local function add(name, its_turn)
@@ -75,7 +74,7 @@ local function candidates(names)
   if #names == 1 then
     return { { name = names[1] } }
   elseif #names > 0 then
-    local turns = call('ZMSCORE', ROOT .. ':turns', unpack(names))
+    local turns = call('ZMSCORE', PREFIX .. ':turns', unpack(names))
     for index, name in ipairs(names) do
       add(name, turns[index])
     end
@@ -83,7 +82,7 @@ local function candidates(names)
     for _, queue in ipairs(loaded) do
       add(queue.name)
     end
-    local all = call('ZRANGE', ROOT .. ':turns', 0, -1, 'WITHSCORES')
+    local all = call('ZRANGE', PREFIX .. ':turns', 0, -1, 'WITHSCORES')
     for index = 1, #all, 2 do
       add(all[index], all[index + 1])
     end
@@ -92,8 +91,8 @@ local function candidates(names)
   return found
 end
 
--- Whose job is taken, once per job, in the order of single claims.
-local function places(names, wanted)
+-- The group of each job to claim, in the order in which single claims would take them.
+local function choose_groups(names, wanted)
   local rows, lines, rooms, totals = {}, {}, {}, {}
   for _, candidate in ipairs(candidates(names)) do
     local queue = known_queue(candidate.name)
@@ -107,7 +106,7 @@ local function places(names, wanted)
         total = total + rooms[at][index]
       end
       totals[at] = math.min(free, total)
-      -- Each queue with a line gets a turn before any gets a second: those after the first `wanted` get none.
+      -- Each queue gets one turn before any gets a second one, so queues beyond the first `wanted` get none.
       if at == wanted then
         break
       end
@@ -115,28 +114,28 @@ local function places(names, wanted)
   end
   local turns, count = share(totals, wanted)
   if #lines == 1 then
-    local given, order, groups = share(rooms[1], count), {}, lines[1]
+    local chosen, order, groups = share(rooms[1], count), {}, lines[1]
     for index = 1, count do
-      order[index] = groups[given[index]]
+      order[index] = groups[chosen[index]]
     end
     return order, count
   end
-  local counts, given, order = {}, {}, {}
+  local counts, chosen, order = {}, {}, {}
   for _, at in ipairs(turns) do
     counts[at] = (counts[at] or 0) + 1
   end
   for at, its_count in pairs(counts) do
-    given[at] = share(rooms[at], its_count)
+    chosen[at] = share(rooms[at], its_count)
     counts[at] = 0
   end
   for index, at in ipairs(turns) do
     counts[at] = counts[at] + 1
-    order[index] = lines[at][given[at][counts[at]]]
+    order[index] = lines[at][chosen[at][counts[at]]]
   end
   return order, count
 end
 
--- Take the heads of the groups out of the line; the running counts move in the same step.
+-- Pop the first jobs of the groups; the running counts change in the same command.
 local function take(order, count)
   local heads, seqs = {}, {}
   for index = 1, count do
@@ -161,31 +160,31 @@ local function take(order, count)
   return seqs
 end
 
--- The leases of one queue; `mine` are their places in the whole order.
-local function lease_out(queue, order, mine, seqs, records, more, head, worker, expires)
-  local names, leases, ends, usual = {}, {}, {}, {}
+-- Write the leases of one queue; `mine` are the positions of its jobs in the whole order.
+local function write_leases(queue, order, mine, seqs, records, options, head, worker, expires)
+  local names, leases, ends, plain_records = {}, {}, {}, {}
   local count = #mine
   for position = 1, count do
     names[position] = seqs[mine[position]]
   end
-  local values = fetch(queue.key .. 'jobs', names)
-  local pasts = has(queue, 'past') and fetch(queue.key .. 'past', names)
+  local values = hmget(queue.key .. 'jobs', names)
+  local all_changes = has(queue, 'past') and hmget(queue.key .. 'past', names)
   for position = 1, count do
     local index, seq, value = mine[position], names[position], values[position]
-    local past = pasts and pasts[position]
+    local changes = all_changes and all_changes[position]
     local group, flags = order[index].name, byte(value, 17)
     records[index] = value
-    local record = usual[group]
+    local record = plain_records[group]
     if not record then
       record = head .. pack('>IBH', 1, 0, #group) .. group
-      usual[group] = record
+      plain_records[group] = record
     end
-    if past or flags > 0 then
-      local attempt = (past and cmsgpack.unpack(past).u or 0) + 1
-      record = head .. pack('>IBH', attempt, flags + (past and HAS_PAST or 0), #group) .. group
-      local private = carries(flags, HAS_PRIVATE) and call('HGET', queue.key .. 'private', seq)
-      if past or private then
-        more[#more + 1] = { index - 1, past or '', private or '' }
+    if changes or flags > 0 then
+      local attempt = (changes and cmsgpack.unpack(changes).u or 0) + 1
+      record = head .. pack('>IBH', attempt, flags + (changes and HAS_CHANGES or 0), #group) .. group
+      local private = has_flag(flags, HAS_PRIVATE) and call('HGET', queue.key .. 'private', seq)
+      if changes or private then
+        options[#options + 1] = { index - 1, changes or '', private or '' }
       end
     end
     local at = 2 * position
@@ -193,23 +192,23 @@ local function lease_out(queue, order, mine, seqs, records, more, head, worker, 
     ends[at - 1], ends[at] = expires, seq
   end
   leases[2] = pad(leases[2])
-  many('HSET', queue.key .. 'leases', leases)
-  many('ZADD', queue.key .. 'lease:' .. worker, ends)
+  call_batched('HSET', queue.key .. 'leases', leases)
+  call_batched('ZADD', queue.key .. 'lease:' .. worker, ends)
   call('SADD', queue.key .. 'holders', worker)
 end
 
--- Answers queues (one name if all are of one), sequences, records, and what only some leases have:
--- { place, past, private payload }.
+-- Returns queues (one name if all jobs are of one queue), sequences, records, and options of the leases that have any:
+-- { position, changes, private payload }.
 local function claim(worker, token, names, wanted, lease_ms)
   if wanted <= 0 then
     return {}, {}, {}, {}
   end
-  local order, count = places(names, wanted)
-  local seqs, records, of, more = take(order, count), {}, {}, {}
+  local order, count = choose_groups(names, wanted)
+  local seqs, records, queue_names, options = take(order, count), {}, {}, {}
   local by_queue, touched = {}, {}
   for index = 1, count do
     local queue = order[index].queue
-    of[index] = queue.name
+    queue_names[index] = queue.name
     local mine = by_queue[queue]
     if not mine then
       mine = {}
@@ -220,22 +219,22 @@ local function claim(worker, token, names, wanted, lease_ms)
   end
   local head, expires = token .. pack('>dH', now, #worker) .. worker, format('%.0f', after(lease_ms))
   for _, queue in ipairs(touched) do
-    lease_out(queue, order, by_queue[queue], seqs, records, more, head, worker, expires)
+    write_leases(queue, order, by_queue[queue], seqs, records, options, head, worker, expires)
   end
-  return #touched == 1 and { of[1] } or of, seqs, records, more
+  return #touched == 1 and { queue_names[1] } or queue_names, seqs, records, options
 end
 
--- Who should hear of what this exchange has left.
+-- Count what this exchange left as arrivals, so that other waiters are woken for it.
 local function mark_arrivals(claimed)
   local named = {}
-  for _, name in ipairs(ask.queues) do
+  for _, name in ipairs(request.queues) do
     named[name] = true
   end
   for _, queue in ipairs(loaded) do
-    if claimed < ask.wanted and (#ask.queues == 0 or named[queue.name]) then
-      queue.arrived = 0 -- this worker took all there was
+    if claimed < request.wanted and (#request.queues == 0 or named[queue.name]) then
+      queue.arrived = 0 -- this worker took everything
     elseif queue.waiting > 0 and (queue.freed or claimed > 0) and queue_room(queue) > 0 then
-      -- It may not have taken all: the next one should look, and tell another in turn.
+      -- Jobs may be left: one waiter is woken, which wakes the next one in turn.
       queue.arrived = math.max(queue.arrived, 1)
     end
   end

@@ -1,36 +1,35 @@
--- New jobs: who holds a unique key, which ids are known, what they take from each other before anything is written, and
--- everything that is written for a job.
--- A job in a list is flat: id, number of its queue's name, group, priority; its record comes as an argument of its own.
--- What only some have is kept apart by position: delay or at, key, scope, period, index, private.
+-- Insert: holders of unique keys, known ids, the checks before anything is written, and everything written for a job.
+-- Jobs come as a flat list: id, number of the queue's name, group, priority; each record is an argument of its own.
+-- Options, by position of the jobs that have any: delay or at, key, scope, period, index, private.
 local ACTIVE, PERIOD = 1, 2
-local known -- ids that are taken, before this call or by it
+local known -- ids that exist, or were created by this command
 
 -- The id of the job that holds the key, or false.
 local function holder_of(name, key)
-  local place = name .. '\0' .. key
-  local id = holders[place]
+  local slot = name .. '\0' .. key
+  local id = holders[slot]
   if id == nil then
-    local held = call('HGET', ROOT .. ':{' .. name .. '}:unique', key)
+    local held = call('HGET', PREFIX .. ':{' .. name .. '}:unique', key)
     id = held and unpack_bytes('>d', held) > now and sub(held, 10)
-    holders[place] = id
+    holders[slot] = id
   end
   return id
 end
 
-local function hold_key(queue, extra, id)
-  local till = extra.scope == PERIOD and after(extra.period) or FOREVER
-  call('HSET', queue.key .. 'unique', extra.key, pack('>dB', till, extra.scope == ACTIVE and 1 or 0) .. id)
-  if extra.scope == PERIOD then
-    call('ZADD', queue.key .. 'unique_until', till, extra.key)
+local function hold_key(queue, options, id)
+  local till = options.scope == PERIOD and after(options.period) or FOREVER
+  call('HSET', queue.key .. 'unique', options.key, pack('>dB', till, options.scope == ACTIVE and 1 or 0) .. id)
+  if options.scope == PERIOD then
+    call('ZADD', queue.key .. 'unique_until', till, options.key)
   end
-  holders[queue.name .. '\0' .. extra.key] = till > now and id
+  holders[queue.name .. '\0' .. options.key] = till > now and id
 end
 
--- Which of the ids are known, whatever their queue.
+-- The set of those ids that exist, in any queue.
 local function known_ids(ids)
   local found_ids = {}
   for _, name in ipairs(all_queues()) do
-    local found = fetch(ROOT .. ':{' .. name .. '}:ids', ids)
+    local found = hmget(PREFIX .. ':{' .. name .. '}:ids', ids)
     for index, id in ipairs(ids) do
       if found[index] then
         found_ids[id] = true
@@ -40,20 +39,20 @@ local function known_ids(ids)
   return found_ids
 end
 
--- What the jobs of a call will have taken: ids, keys, and room in queues that limit what may wait.
+-- What the jobs of a call will take: ids, unique keys, and room in queues with a limit of waiting jobs.
 local function new_plan()
   return { ids = {}, keys = {}, counts = {} }
 end
 
--- Who holds the key, be it an earlier job of the plan; or false.
+-- The id of the job that holds the key, or of an earlier job of the plan; or false.
 local function planned_holder(plan, name, key)
   return holder_of(name, key) or plan.keys[name .. '\0' .. key] or false
 end
 
--- The job takes its part. Answers a reason to refuse when its id is taken.
+-- Add the job to the plan. Returns a rejection when its id is taken.
 local function reserve(plan, id, name, group, key)
   if known[id] or plan.ids[id] then
-    return { known[id] and 'known' or 'twice', id }
+    return { 'duplicate', id }
   end
   plan.ids[id] = true
   if key then
@@ -69,22 +68,22 @@ local function reserve(plan, id, name, group, key)
   return nil
 end
 
-local function queue_lacks(queue, more)
-  return queue.max_waiting >= 0 and queue.waiting + queue.delayed + more > queue.max_waiting
+local function exceeds_queue(queue, added)
+  return queue.max_waiting >= 0 and queue.waiting + queue.delayed + added > queue.max_waiting
 end
 
-local function group_lacks(queue, name, more)
+local function exceeds_group(queue, name, added)
   if queue.max_waiting_per_group < 0 or name == '' then
     return false
   end
   local group = queue.groups[name] or remember_group(queue, name, call('HGET', queue.key .. 'groups', name))
-  return group.waiting + group.delayed + more > queue.max_waiting_per_group
+  return group.waiting + group.delayed + added > queue.max_waiting_per_group
 end
 
--- Write what a job is; where it stands is the caller's affair. Answers its sequence, as it is named everywhere.
-local function register(queue, id, record, run_at, extra)
+-- Write the records of a new job; the caller puts it in a line. Returns its sequence as text.
+local function create_job(queue, id, record, run_at, options)
   sequence = sequence + 1
-  local seq = name_of(sequence)
+  local seq = format_sequence(sequence)
   local new = queue.new
   if not new then
     new = { jobs = {}, ids = {}, count = 0, stamp = pack('>dd', now, now) }
@@ -96,15 +95,15 @@ local function register(queue, id, record, run_at, extra)
   new.count = at + 2
   local block = sub(seq, 1, BLOCK)
   queue.blocks[block] = (queue.blocks[block] or 0) + 1
-  if extra then
-    if extra.index then
-      call('HSET', queue.key .. 'marks', seq, cmsgpack.pack({ extra.key or false, extra.index }))
-      for _, name in ipairs(extra.index) do
+  if options then
+    if options.index then
+      call('HSET', queue.key .. 'marks', seq, cmsgpack.pack({ options.key or false, options.index }))
+      for _, name in ipairs(options.index) do
         call('ZADD', queue.key .. 'index:' .. name, sequence, seq)
       end
     end
-    if extra.private then
-      call('HSET', queue.key .. 'private', seq, extra.private)
+    if options.private then
+      call('HSET', queue.key .. 'private', seq, options.private)
     end
   end
   return seq
@@ -114,14 +113,14 @@ local function write_new()
   for _, queue in ipairs(loaded) do
     local new = queue.new
     if new then
-      many('HSET', queue.key .. 'jobs', new.jobs)
+      call_batched('HSET', queue.key .. 'jobs', new.jobs)
       new.ids[2] = pad(new.ids[2])
-      many('HSET', queue.key .. 'ids', new.ids)
+      call_batched('HSET', queue.key .. 'ids', new.ids)
     end
   end
 end
 
--- Into the line of its group; written for all jobs of the call together.
+-- Add a job to the line of its group; written once for all jobs of the call.
 local function join_line(group, priority, seq, arrivals)
   local ready = group.new_ready
   if not ready then
@@ -134,9 +133,9 @@ local function join_line(group, priority, seq, arrivals)
   ready.count = at + 2
 end
 
--- Write the jobs of a call but for those whose key is held. Answers the first sequence, then position and holder of these.
-local function store(one, held, records, offset)
-  local first, answer, arrivals, list = sequence + 1, {}, {}, one.jobs
+-- Write the jobs of a call except those whose key is held. Returns the first sequence, then position and holder of these.
+local function store(insert_call, held, records, offset)
+  local first, answer, arrivals, list = sequence + 1, {}, {}, insert_call.jobs
   for position = 1, #list / 4 do
     local at = 4 * position
     local id = list[at - 3]
@@ -144,15 +143,16 @@ local function store(one, held, records, offset)
       answer[#answer + 1] = position - 1
       answer[#answer + 1] = held[position]
     else
-      local queue, extra, run_at = queue_of(ask.names[list[at - 2]]), one.more and one.more[position], now
-      if extra then
-        run_at = extra.at or after(extra.delay or 0)
-        if extra.key then
-          hold_key(queue, extra, id)
+      local queue, run_at = queue_of(request.names[list[at - 2]]), now
+      local options = insert_call.options and insert_call.options[position]
+      if options then
+        run_at = options.at or after(options.delay or 0)
+        if options.key then
+          hold_key(queue, options, id)
         end
       end
       known[id] = true
-      local seq = register(queue, id, records[offset + position], run_at, extra)
+      local seq = create_job(queue, id, records[offset + position], run_at, options)
       local group = queue.groups[list[at - 1]] or group_of(queue, list[at - 1])
       if run_at <= now then
         join_line(group, list[at], seq, arrivals)
@@ -164,14 +164,14 @@ local function store(one, held, records, offset)
     end
   end
   for _, group in ipairs(arrivals) do
-    many('ZADD', group.queue.key .. 'ready:' .. group.name, group.new_ready)
+    call_batched('ZADD', group.queue.key .. 'ready:' .. group.name, group.new_ready)
     group.new_ready = nil
   end
   table.insert(answer, 1, first)
   return answer
 end
 
--- Writes all, and wakes nobody for what cannot be claimed.
+-- Write everything; waiters are not woken for jobs that cannot be claimed.
 local function flush_new()
   write_new()
   for _, queue in ipairs(loaded) do

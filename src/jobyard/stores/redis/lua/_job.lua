@@ -1,26 +1,26 @@
--- One job in its queue: where it stands, what it carries along, and how it leaves.
--- jobs: created (8) run_at (8) flags (1) priority (8) group (2 + n), then what only the client reads.
-local HAS_PRIVATE, HAS_ACTIVE_KEY, HAS_MARKS, HAS_PAST = 1, 2, 4, 8
+-- One job in its queue: its place, its records, its end and its removal.
+-- jobs: created (8) run_at (8) flags (1) priority (8) group (2 + n), then the body, which only the client reads.
+local HAS_PRIVATE, HAS_ACTIVE_KEY, HAS_MARKS, HAS_CHANGES = 1, 2, 4, 8
 local PENDING, COMPLETED, FAILED, TIMEOUT, CANCELLED, RUNNING = 0, 1, 2, 3, 4, 5
-local BLOCK = 12 -- sequences that begin alike, a thousand of them
+local BLOCK = 12 -- digits that the thousand sequences of a block share
 
-local function name_of(number)
+local function format_sequence(number)
   return format('%015d', number)
 end
 
--- flags, priority, group, run_at as they were handed in
-local function header(value)
+-- flags, priority, group and run_at of the insert
+local function job_header(value)
   local _, run_at, flags, priority, group = unpack_bytes('>ddBdHc0', value)
   return flags, priority, group, run_at
 end
 
-local function carries(flags, what)
-  return flags % (2 * what) >= what
+local function has_flag(flags, flag)
+  return flags % (2 * flag) >= flag
 end
 
--- What a job has behind it, kept only where it differs from a new job's:
+-- past: changes since the insert, stored only for jobs that differ from a new one:
 -- u attempts used, d deaths, r run_at, w waiting for, s signal delivered, p priority
-local function past_of(queue, seq)
+local function changes_of(queue, seq)
   if not has(queue, 'past') then
     return {}
   end
@@ -28,18 +28,18 @@ local function past_of(queue, seq)
   return packed and cmsgpack.unpack(packed) or {}
 end
 
-local function keep_past(queue, seq, past)
-  if past.u == 0 then past.u = nil end
-  if past.d == 0 then past.d = nil end
-  if next(past) then
-    call('HSET', queue.key .. 'past', seq, cmsgpack.pack(past))
+local function save_changes(queue, seq, changes)
+  if changes.u == 0 then changes.u = nil end
+  if changes.d == 0 then changes.d = nil end
+  if next(changes) then
+    call('HSET', queue.key .. 'past', seq, cmsgpack.pack(changes))
     queue.has.past = true
   elseif has(queue, 'past') then
     call('HDEL', queue.key .. 'past', seq)
   end
 end
 
--- A PENDING job takes its place: in line if it is due, else among the delayed.
+-- Put a PENDING job in line if it is due, otherwise among the delayed.
 local function enter(group, seq, priority, run_at)
   local queue = group.queue
   if run_at <= now then
@@ -51,25 +51,25 @@ local function enter(group, seq, priority, run_at)
   end
 end
 
--- Back to waiting, with another time; parked on a signal if one is given.
-local function wait(queue, seq, run_at, waiting_for, past)
-  local _, priority, group = header(call('HGET', queue.key .. 'jobs', seq))
-  past.r, past.w = run_at, run_at > now and waiting_for or nil
-  keep_past(queue, seq, past)
-  enter(group_of(queue, group), seq, past.p or priority, run_at)
+-- Make the job wait again until `run_at`; parked if it waits for a signal.
+local function wait(queue, seq, run_at, waiting_for, changes)
+  local _, priority, group = job_header(call('HGET', queue.key .. 'jobs', seq))
+  changes.r, changes.w = run_at, run_at > now and waiting_for or nil
+  save_changes(queue, seq, changes)
+  enter(group_of(queue, group), seq, changes.p or priority, run_at)
 end
 
--- Let jobs whose time has come join, by (run_at, sequence); so many per call that nobody else waits long.
-local PROMOTE_AT_ONCE = 2000
+-- Put due jobs in line, by (run_at, sequence); limited per call, since more would block the server for others.
+local PROMOTE_LIMIT = 2000
 
 local function promote()
   if due > now then
     return
   end
   local joining = {}
-  for _, name in ipairs(call('ZRANGEBYSCORE', ROOT .. ':due', '-inf', now)) do
+  for _, name in ipairs(call('ZRANGEBYSCORE', PREFIX .. ':due', '-inf', now)) do
     local queue = queue_of(name)
-    local some = call('ZRANGEBYSCORE', queue.key .. 'delayed', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTE_AT_ONCE)
+    local some = call('ZRANGEBYSCORE', queue.key .. 'delayed', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTE_LIMIT)
     for index = 1, #some, 2 do
       joining[#joining + 1] = { queue, some[index], tonumber(some[index + 1]) }
     end
@@ -80,29 +80,29 @@ local function promote()
     end
     return one[2] < other[2]
   end)
-  for index = 1, math.min(#joining, PROMOTE_AT_ONCE) do
+  for index = 1, math.min(#joining, PROMOTE_LIMIT) do
     local queue, seq = joining[index][1], joining[index][2]
-    local _, priority, name = header(call('HGET', queue.key .. 'jobs', seq))
-    local past = past_of(queue, seq)
-    if past.w then
-      past.w = nil
-      keep_past(queue, seq, past)
+    local _, priority, name = job_header(call('HGET', queue.key .. 'jobs', seq))
+    local changes = changes_of(queue, seq)
+    if changes.w then
+      changes.w = nil
+      save_changes(queue, seq, changes)
     end
     local group = group_of(queue, name)
     call('ZREM', queue.key .. 'delayed', seq)
     delay(group, -1)
-    enter(group, seq, past.p or priority, now)
+    enter(group, seq, changes.p or priority, now)
   end
 end
 
--- The sequence of a job of this queue, as it is named everywhere, or false.
+-- The sequence of a job of this queue as text, or false.
 local function seq_of(queue, id)
   local value = call('HGET', queue.key .. 'ids', id)
   return value and sub(value, 1, 15)
 end
 
--- Everything the client needs to show the job, each part a byte string.
-local function see(queue, seq, whole)
+-- The parts from which the client builds its view of the job, each a byte string.
+local function job_parts(queue, seq, full)
   local key = queue.key
   local function part(what)
     return has(queue, what) and call('HGET', key .. what, seq) or ''
@@ -111,7 +111,7 @@ local function see(queue, seq, whole)
   if has(queue, 'extras') and call('SISMEMBER', key .. 'extras', seq) == 1 then
     errors = join(call('LRANGE', key .. 'errors:' .. seq, 0, -1))
     progress = call('HGET', key .. 'extra:' .. seq, 'progress') or ''
-    if whole then
+    if full then
       lines = join(call('LRANGE', key .. 'log:' .. seq, 0, -1))
       steps = join(call('HGETALL', key .. 'steps:' .. seq))
     end
@@ -122,21 +122,21 @@ local function see(queue, seq, whole)
   }
 end
 
--- Those who wait for the job's end are sent the whole job: retention may take it away at once.
-local function tell_end(queue, id, message)
+-- Publish the end of a job to its waiters, with the whole job: retention may remove it at once.
+local function publish_end(queue, id, message)
   if not has(queue, 'awaited') then
     return
   end
   local handles = call('HGET', queue.key .. 'awaited', id)
   if handles then
     for handle in string.gmatch(handles, '%S+') do
-      call('PUBLISH', ROOT .. ':to:' .. handle, message())
+      call('PUBLISH', PREFIX .. ':to:' .. handle, message())
     end
     call('HDEL', queue.key .. 'awaited', id)
   end
 end
 
--- An ACTIVE key is free when its job has ended or is gone.
+-- Free an ACTIVE key when its job ends or is removed.
 local function free_key(queue, seq, id)
   local marks = cmsgpack.unpack(call('HGET', queue.key .. 'marks', seq))
   local holder = call('HGET', queue.key .. 'unique', marks[1])
@@ -166,31 +166,31 @@ local function bucket(queue, state)
 end
 
 -- done: state (1) has a reason (1) finished (8) started (8) attempt (4) worker (2 + n) reason (4 + n) result (4 + n)
-local function ending(state, reason, started, attempt, worker)
+local function finished_head(state, reason, started, attempt, worker)
   local head = pack('>BBddIH', state, reason and 1 or 0, now, started, attempt, #worker) .. worker
   return reason and head .. pack('>I', #reason) .. reason or head
 end
 
--- Write the end of a job: its row among the finished, its queue's counts, its unique key.
+-- Write the end of a job: its record, the counts of its queue, its unique key.
 local function finish(queue, seq, id, flags, state, reason, result, started, attempt, worker)
   finish_number = finish_number + 1
-  local head = ending(state, reason, started, attempt, worker)
+  local head = finished_head(state, reason, started, attempt, worker)
   call('HSET', queue.key .. 'done', seq, pad(head .. pack('>I', #(result or '')) .. (result or '')))
   queue.has.done = true
   call('ZADD', bucket(queue, state), finish_number, seq .. id)
   tally(queue, state, 1)
-  if carries(flags, HAS_ACTIVE_KEY) then
+  if has_flag(flags, HAS_ACTIVE_KEY) then
     free_key(queue, seq, id)
   end
-  if state == COMPLETED and carries(flags, HAS_PRIVATE) then
+  if state == COMPLETED and has_flag(flags, HAS_PRIVATE) then
     call('HDEL', queue.key .. 'private', seq)
   end
-  tell_end(queue, id, function()
-    return 'e' .. join({ id, join(see(queue, seq, true)) })
+  publish_end(queue, id, function()
+    return 'e' .. join({ id, join(job_parts(queue, seq, true)) })
   end)
 end
 
--- Jobs leave with everything that hangs on them.
+-- Remove jobs with all their records.
 local function drop(queue, seqs, ids)
   local key, blocks = queue.key, queue.blocks
   for index = 1, #seqs do
@@ -198,15 +198,15 @@ local function drop(queue, seqs, ids)
     blocks[block] = (blocks[block] or 0) - 1
   end
   queue.dirty = true
-  many('HDEL', key .. 'ids', ids)
+  call_batched('HDEL', key .. 'ids', ids)
   if has(queue, 'marks') then
-    local marks = fetch(key .. 'marks', seqs)
+    local marks = hmget(key .. 'marks', seqs)
     for index, seq in ipairs(seqs) do
       for _, name in ipairs(marks[index] and cmsgpack.unpack(marks[index])[2] or {}) do
         call('ZREM', key .. 'index:' .. name, seq)
       end
     end
-    many('HDEL', key .. 'marks', seqs)
+    call_batched('HDEL', key .. 'marks', seqs)
   end
   if has(queue, 'extras') then
     for _, seq in ipairs(seqs) do
@@ -215,15 +215,15 @@ local function drop(queue, seqs, ids)
       end
     end
   end
-  many('HDEL', key .. 'jobs', seqs)
+  call_batched('HDEL', key .. 'jobs', seqs)
   for _, what in ipairs({ 'past', 'private' }) do
     if has(queue, what) then
-      many('HDEL', key .. what, seqs)
+      call_batched('HDEL', key .. what, seqs)
     end
   end
 end
 
--- Remove the oldest finished jobs beyond the counts, once there are more than `slack` of them.
+-- Remove the oldest finished jobs beyond retention, once there are more than `slack` of them.
 local function prune_bucket(queue, state, beyond, limit, slack)
   local most, key = math.min(beyond, limit), bucket(queue, state)
   if beyond <= slack or most <= 0 then
@@ -237,10 +237,10 @@ local function prune_bucket(queue, state, beyond, limit, slack)
   if state == COMPLETED and queue.keep_ms == 0 then
     tally(queue, COMPLETED, -old)
   else
-    local ends = fetch(queue.key .. 'done', seqs)
+    local ends = hmget(queue.key .. 'done', seqs)
     for index = 1, #members do
       local its_state, _, finished = unpack_bytes('>BBd', ends[index])
-      -- They stand in the order in which they ended: after the first young one all are young.
+      -- Ordered by when they ended: all after the first one to keep are to be kept as well.
       if finished > now - queue.keep_ms then
         old = index - 1
         break
@@ -253,7 +253,7 @@ local function prune_bucket(queue, state, beyond, limit, slack)
   end
   if old > 0 then
     call('ZREMRANGEBYRANK', key, 0, old - 1)
-    many('HDEL', queue.key .. 'done', seqs)
+    call_batched('HDEL', queue.key .. 'done', seqs)
     drop(queue, seqs, ids)
   end
   return old

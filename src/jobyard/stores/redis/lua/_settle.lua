@@ -2,12 +2,12 @@
 -- leases: token (16) started (8) worker (2 + n) attempt (4) flags (1) group (2 + n)
 local PRUNE_SLACK = 64
 
-local function open_lease(record)
+local function unpack_lease(record)
   local token, started, worker, attempt, flags, group = unpack_bytes('>c16dHc0IBHc0', record)
   return { token = token, started = started, worker = worker, attempt = attempt, flags = flags, group = group }
 end
 
--- A signal that came before the job parked on it, once.
+-- Take a signal that arrived before the job parked on it.
 local function take_signal(queue, seq, name)
   if not has(queue, 'extras') then
     return nil
@@ -20,46 +20,46 @@ local function take_signal(queue, seq, name)
   return data or nil
 end
 
-local function back_to_waiting(queue, seq, past, to)
+local function back_to_waiting(queue, seq, changes, to)
   local run_at, waiting_for = after(to.delay or 0), nil
   if to.signal then
-    past.s = take_signal(queue, seq, to.signal)
-    if past.s then
+    changes.s = take_signal(queue, seq, to.signal)
+    if changes.s then
       run_at = now
     else
       waiting_for = to.signal
       run_at = to.park and after(to.park) or FOREVER
     end
   end
-  wait(queue, seq, run_at, waiting_for, past)
+  wait(queue, seq, run_at, waiting_for, changes)
 end
 
--- Everything but the common end; the lease is gone and the counts are lowered already.
+-- Apply a transition that is not batched; the lease is deleted and the counts are lowered already.
 local function apply(queue, seq, id, lease, to, stop)
-  local past = carries(lease.flags, HAS_PAST) and past_of(queue, seq) or {}
+  local changes = has_flag(lease.flags, HAS_CHANGES) and changes_of(queue, seq) or {}
   local state, reason = to.to, to.reason
   if stop and state == PENDING then
     state, reason = CANCELLED, stop
   end
   local used = to.uncounted and lease.attempt - 1 or lease.attempt
   if to.died then
-    past.d = (past.d or 0) + 1
+    changes.d = (changes.d or 0) + 1
   end
   if to.error then
     add_error(queue, seq, to.error)
   end
   if state == PENDING then
-    past.u = used
-    back_to_waiting(queue, seq, past, to)
+    changes.u = used
+    back_to_waiting(queue, seq, changes, to)
     return
   end
-  past.u, past.w, past.s = nil, nil, nil
-  keep_past(queue, seq, past)
+  changes.u, changes.w, changes.s = nil, nil, nil
+  save_changes(queue, seq, changes)
   finish(queue, seq, id, lease.flags, state, reason, to.result, lease.started, used, lease.worker)
 end
 
--- The common ends of a queue, in one go. Those that retention would drop at once are not written first.
-local function complete(queue, ends)
+-- Complete the batch of a queue. Jobs that retention would remove at once are not written first.
+local function complete_batch(queue, ends)
   local count, first = ends.count, 1
   if queue.keep_ms == 0 and count > queue.keep_completed then
     local seqs, ids = {}, {}
@@ -75,7 +75,7 @@ local function complete(queue, ends)
     local seq, result, lease = ends.seqs[index], ends.results[index], ends.leases[index]
     local head = heads[lease]
     if not head then
-      head = ending(COMPLETED, nil, lease.started, lease.attempt, lease.worker)
+      head = finished_head(COMPLETED, nil, lease.started, lease.attempt, lease.worker)
       heads[lease] = head
     end
     finish_number = finish_number + 1
@@ -85,24 +85,24 @@ local function complete(queue, ends)
   end
   if at > 0 then
     done[2] = pad(done[2])
-    many('HSET', queue.key .. 'done', done)
-    many('ZADD', queue.key .. 'completed', order)
+    call_batched('HSET', queue.key .. 'done', done)
+    call_batched('ZADD', queue.key .. 'completed', order)
     queue.completed = queue.completed + at / 2
   end
 end
 
--- The queue that holds a job whose queue the client does not know.
+-- The queue of a job, for a client that does not know it.
 local function queue_holding(id)
   for _, name in ipairs(all_queues()) do
-    if call('HEXISTS', ROOT .. ':{' .. name .. '}:ids', id) == 1 then
+    if call('HEXISTS', PREFIX .. ':{' .. name .. '}:ids', id) == 1 then
       return name
     end
   end
   return false
 end
 
--- Loads the leases that the list speaks of, and their groups; answers the queues, in whose rows they are noted.
-local function load_held(list)
+-- Load the leases named in the list, and their groups. Returns their queues, which hold the leases in `held`.
+local function load_leases(list)
   local touched, records = {}, {}
   for index = 1, #list, 5 do
     local name = list[index] or queue_holding(list[index + 2])
@@ -121,13 +121,13 @@ local function load_held(list)
   end
   for _, queue in ipairs(touched) do
     local held, names, asked = {}, {}, queue.asked
-    local found = fetch(queue.key .. 'leases', asked)
+    local found = hmget(queue.key .. 'leases', asked)
     for index = 1, asked.count do
       local record = found[index]
       if record then
         local lease = records[record]
         if not lease then
-          lease = open_lease(record)
+          lease = unpack_lease(record)
           records[record] = lease
         end
         held[asked[index]] = lease
@@ -140,14 +140,14 @@ local function load_held(list)
     end
     load_groups(queue, wanted)
     queue.held, queue.ended, queue.ended_of = held, 0, {}
-    queue.common = { count = 0, seqs = {}, ids = {}, results = {}, leases = {} }
+    queue.batch = { count = 0, seqs = {}, ids = {}, results = {}, leases = {} }
     queue.is_plain = not has(queue, 'awaited')
   end
   return touched
 end
 
--- An end that is not the common one. What must not be shown with the finished job goes first.
-local function settle_apart(queue, seq, id, lease, to)
+-- Settle a job that is not batched. Its lease and marks go first: the published end must not show them.
+local function settle_single(queue, seq, id, lease, to)
   local stop = has(queue, 'stop') and call('HGET', queue.key .. 'stop', seq)
   if type(to) ~= 'table' then
     to = { to = COMPLETED, result = to == true and 'null' or to }
@@ -170,57 +170,57 @@ local function hand_off(queue, seq, lease, external)
   queue.has.outside = true
 end
 
--- What is left to do for a queue once all its ends are known.
-local function close(queue)
-  local common = queue.common
-  for index = 1, common.count do
-    local lease = common.leases[index]
-    lease.common = (lease.common or 0) + 1
+-- Write the batch of a queue, and prune it.
+local function finish_queue(queue)
+  local batch = queue.batch
+  for index = 1, batch.count do
+    local lease = batch.leases[index]
+    lease.batch = (lease.batch or 0) + 1
   end
-  for index = 1, common.count do
-    local lease = common.leases[index]
-    if lease.common then
-      run(group_of(queue, lease.group), -lease.common)
-      lease.common = nil
+  for index = 1, batch.count do
+    local lease = batch.leases[index]
+    if lease.batch then
+      run(group_of(queue, lease.group), -lease.batch)
+      lease.batch = nil
     end
   end
   for _, what in ipairs({ 'outside', 'stop' }) do
     if has(queue, what) then
-      many('HDEL', queue.key .. what, common.seqs)
+      call_batched('HDEL', queue.key .. what, batch.seqs)
     end
   end
   queue.stop_changed = queue.has.stop
-  complete(queue, common)
+  complete_batch(queue, batch)
   if queue.ended > 0 then
     prune_queue(queue, 2 * queue.ended + PRUNE_SLACK, PRUNE_SLACK)
   end
 end
 
--- The leases of the common ends go last, when others may have come: Redis would build up anew what it finds empty.
-local function let_leases_go()
+-- Delete the leases of the batch after the claim added new ones: Redis would otherwise free and recreate the hash.
+local function delete_leases()
   for _, queue in ipairs(loaded) do
-    if queue.common then
-      many('HDEL', queue.key .. 'leases', queue.common.seqs)
+    if queue.batch then
+      call_batched('HDEL', queue.key .. 'leases', queue.batch.seqs)
       for worker, seqs in pairs(queue.ended_of) do
-        many('ZREM', queue.key .. 'lease:' .. worker, seqs)
+        call_batched('ZREM', queue.key .. 'lease:' .. worker, seqs)
       end
     end
   end
 end
 
-local function is_over(queue, seq, lease)
+local function is_expired(queue, seq, lease)
   local expires = call('ZSCORE', queue.key .. 'lease:' .. lease.worker, seq)
   return expires and tonumber(expires) <= now
 end
 
 -- `list` is flat: queue or false, sequence, id, token, then a result (true for null) or a table with the transition.
--- Answers which were refused, counted from 1. With `expired_only` a lease that was renewed meanwhile is refused too.
+-- Returns the positions of the refused, from 1. With `expired_only` a lease that was renewed meanwhile is refused.
 local function settle(list, expired_only)
-  local touched, refused = load_held(list), {}
+  local touched, refused = load_leases(list), {}
   for index = 1, #list, 5 do
     local queue, seq, to = list[index], list[index + 1], list[index + 4]
     local lease = queue and queue.held[seq]
-    if not lease or lease.token ~= list[index + 3] or expired_only and not is_over(queue, seq, lease) then
+    if not lease or lease.token ~= list[index + 3] or expired_only and not is_expired(queue, seq, lease) then
       refused[#refused + 1] = (index + 4) / 5
     elseif type(to) == 'table' and to.to == RUNNING then
       hand_off(queue, seq, lease, to.external)
@@ -228,24 +228,24 @@ local function settle(list, expired_only)
       queue.held[seq] = nil
       queue.ended = queue.ended + 1
       if type(to) ~= 'table' and lease.flags == 0 and queue.is_plain then
-        -- With nothing to free, erase or tell it goes with the batch.
-        local common, of = queue.common, queue.ended_of[lease.worker]
-        if not of then
-          of = { count = 0 }
-          queue.ended_of[lease.worker] = of
+        -- Nothing to free, erase or publish: this one is batched.
+        local batch, ended = queue.batch, queue.ended_of[lease.worker]
+        if not ended then
+          ended = { count = 0 }
+          queue.ended_of[lease.worker] = ended
         end
-        of.count = of.count + 1
-        of[of.count] = seq
-        local at = common.count + 1
-        common.count, common.seqs[at], common.ids[at] = at, seq, list[index + 2]
-        common.results[at], common.leases[at] = to == true and 'null' or to, lease
+        ended.count = ended.count + 1
+        ended[ended.count] = seq
+        local at = batch.count + 1
+        batch.count, batch.seqs[at], batch.ids[at] = at, seq, list[index + 2]
+        batch.results[at], batch.leases[at] = to == true and 'null' or to, lease
       else
-        settle_apart(queue, seq, list[index + 2], lease, to)
+        settle_single(queue, seq, list[index + 2], lease, to)
       end
     end
   end
   for _, queue in ipairs(touched) do
-    close(queue)
+    finish_queue(queue)
   end
   return refused
 end

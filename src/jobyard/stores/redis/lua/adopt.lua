@@ -1,22 +1,22 @@
--- Enter a job that runs already: no limit is asked, the counts are true.
--- asks: name (queue), id, group, worker, external, token, flags, extra (see _insert); a further argument: its record
--- answers its sequence, or -1 when the id is known
+-- Add a job that already runs elsewhere: counted as running, whatever the limits.
+-- request: name (queue), id, group, worker, external, token, flags, options (see _insert); further argument: its record
+-- returns its sequence, or -1 when the id exists
 command('adopt', {}, function(_, args)
   begin_line(args)
   promote()
-  if known_ids({ ask.id })[ask.id] then
+  if known_ids({ request.id })[request.id] then
     return -1
   end
-  local queue = queue_of(ask.name)
-  if ask.extra.key and not holder_of(ask.name, ask.extra.key) then
-    hold_key(queue, ask.extra, ask.id)
+  local queue = queue_of(request.name)
+  if request.options.key and not holder_of(request.name, request.options.key) then
+    hold_key(queue, request.options, request.id)
   end
-  local seq = register(queue, ask.id, args[3], now, ask.extra)
+  local seq = create_job(queue, request.id, args[3], now, request.options)
   write_new()
-  local lease = ask.token .. pack('>dH', now, #ask.worker) .. ask.worker .. pack('>IBH', 1, ask.flags, #ask.group) .. ask.group
+  local lease = request.token .. pack('>dH', now, #request.worker) .. request.worker .. pack('>IBH', 1, request.flags, #request.group) .. request.group
   call('HSET', queue.key .. 'leases', seq, lease)
-  call('HSET', queue.key .. 'outside', seq, ask.external)
-  run(group_of(queue, ask.group), 1)
+  call('HSET', queue.key .. 'outside', seq, request.external)
+  run(group_of(queue, request.group), 1)
   flush()
   return sequence
 end)

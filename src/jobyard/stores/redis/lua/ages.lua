@@ -1,6 +1,6 @@
--- Since when the oldest due and the oldest running job of each queue are there.
--- asks: most (places to look at per queue: the first job of each priority in each group)
--- answers rows: { name, waiting since, running since }, each time as text, or empty
+-- The age of the oldest due and of the oldest running job of each queue.
+-- request: most (jobs examined per queue: the first one of each priority in each group)
+-- returns rows: { name, waiting since, running since }, each time as text, or empty
 command('ages', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
@@ -9,15 +9,15 @@ command('ages', { 'allow-oom' }, function(_, args)
   local function due_since(queue, seq)
     local value = call('HGET', queue.key .. 'jobs', seq)
     local created, run_at = unpack_bytes('>dd', value)
-    return math.max(created, past_of(queue, seq).r or run_at)
+    return math.max(created, changes_of(queue, seq).r or run_at)
   end
 
   local function waiting_since(queue)
-    local oldest, left = nil, ask.most
+    local oldest, left = nil, request.most
     if queue.waiting == 0 then
       return nil
     end
-    for _, group in ipairs(call('ZRANGEBYLEX', queue.key .. 'names', '-', '+', 'LIMIT', 0, ask.most)) do
+    for _, group in ipairs(call('ZRANGEBYLEX', queue.key .. 'names', '-', '+', 'LIMIT', 0, request.most)) do
       local key, from = queue.key .. 'ready:' .. group, '-inf'
       while left > 0 do
         local first = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
@@ -35,7 +35,7 @@ command('ages', { 'allow-oom' }, function(_, args)
   local function running_since(queue)
     local oldest
     for _, record in ipairs(call('HVALS', queue.key .. 'leases')) do
-      local started = open_lease(record).started
+      local started = unpack_lease(record).started
       oldest = oldest and math.min(oldest, started) or started
     end
     return oldest

@@ -1,17 +1,17 @@
--- Count everything of one queue again.
--- asks: name
--- answers each disagreement as a sentence
+-- Recount everything of one queue.
+-- request: name
+-- returns each discrepancy as a sentence
 command('audit', { 'no-writes' }, function(_, args)
   begin_line(args)
-  local queue = known_queue(ask.name)
+  local queue = known_queue(request.name)
   if not queue then
-    return { 'queue ' .. ask.name .. ' is listed but has no row' }
+    return { 'queue ' .. request.name .. ' is listed but has no row' }
   end
   local key, wrong = queue.key, {}
 
   local function compare(what, kept, counted)
     if kept ~= counted then
-      wrong[#wrong + 1] = format('queue %s: %s says %d, counted are %d', queue.name, what, kept, counted)
+      wrong[#wrong + 1] = format('queue %s: %s is %d, but %d were counted', queue.name, what, kept, counted)
     end
   end
 
@@ -44,7 +44,7 @@ command('audit', { 'no-writes' }, function(_, args)
     jobs = jobs + 1
     local block = sub(seq, 1, BLOCK)
     blocks[block] = (blocks[block] or 0) + 1
-    local _, _, name = header(value)
+    local _, _, name = job_header(value)
     if not rows[name] then
       rows[name] = false
     end
@@ -56,7 +56,7 @@ command('audit', { 'no-writes' }, function(_, args)
     end
   end
   local function group_name(seq)
-    return values[seq] and select(3, header(values[seq])) or ''
+    return values[seq] and select(3, job_header(values[seq])) or ''
   end
   local delayed = call('ZRANGE', key .. 'delayed', 0, -1)
   for _, seq in ipairs(delayed) do
@@ -65,17 +65,17 @@ command('audit', { 'no-writes' }, function(_, args)
   local leases, running, ends = call('HGETALL', key .. 'leases'), 0, 0
   for index = 1, #leases, 2 do
     running = running + 1
-    local seq, lease = leases[index], open_lease(leases[index + 1])
+    local seq, lease = leases[index], unpack_lease(leases[index + 1])
     stands(seq, lease.group, 'running')
     local expires = call('ZSCORE', key .. 'lease:' .. lease.worker, seq)
     if not expires and call('HEXISTS', key .. 'outside', seq) == 0 then
-      wrong[#wrong + 1] = format('job %s runs with a lease that never ends', seq)
+      wrong[#wrong + 1] = format('job %s is RUNNING, but its lease has no expiry', seq)
     end
   end
   for _, worker in ipairs(call('SMEMBERS', key .. 'holders')) do
     ends = ends + call('ZCARD', key .. 'lease:' .. worker)
   end
-  compare('leases with an end', ends, running - call('HLEN', key .. 'outside'))
+  compare('number of leases with an expiry', ends, running - call('HLEN', key .. 'outside'))
   local counts = { [COMPLETED] = 0, [FAILED] = 0, [TIMEOUT] = 0, [CANCELLED] = 0 }
   local done = call('HGETALL', key .. 'done')
   for index = 1, #done, 2 do
@@ -89,8 +89,8 @@ command('audit', { 'no-writes' }, function(_, args)
   compare('completed', queue.completed, counts[COMPLETED])
   compare('failed', queue.failed, counts[FAILED] + counts[TIMEOUT])
   compare('cancelled', queue.cancelled, counts[CANCELLED])
-  compare('retention of completed', call('ZCARD', key .. 'completed'), counts[COMPLETED])
-  compare('retention of others', call('ZCARD', key .. 'failed'), #done / 2 - counts[COMPLETED])
+  compare('retention list of completed', call('ZCARD', key .. 'completed'), counts[COMPLETED])
+  compare('retention list of failed', call('ZCARD', key .. 'failed'), #done / 2 - counts[COMPLETED])
   compare('ids', call('HLEN', key .. 'ids'), jobs)
   for name, row in pairs(rows) do
     local counted = groups[name] or { waiting = 0, delayed = 0, running = 0 }
@@ -100,21 +100,21 @@ command('audit', { 'no-writes' }, function(_, args)
     end
     local in_line = call('ZSCORE', key .. 'line', name)
     if (in_line and tonumber(in_line) or -1) ~= (room(queue, group) > 0 and group.turn or -1) then
-      wrong[#wrong + 1] = format('queue %s: group %s does not stand in line as its counts say', queue.name, name)
+      wrong[#wrong + 1] = format('queue %s: group %s is not in line as its counts require', queue.name, name)
     end
     if row and not call('ZSCORE', key .. 'names', name) then
-      wrong[#wrong + 1] = format('queue %s: group %s is not listed', queue.name, name)
+      wrong[#wrong + 1] = format('queue %s: group %s is missing from the list of groups', queue.name, name)
     end
   end
-  compare('names of groups', call('ZCARD', key .. 'names'), call('HLEN', key .. 'groups'))
+  compare('number of listed groups', call('ZCARD', key .. 'names'), call('HLEN', key .. 'groups'))
   for seq in pairs(values) do
     if places[seq] ~= 1 then
-      wrong[#wrong + 1] = format('job %s stands in %d places, should be 1', seq, places[seq] or 0)
+      wrong[#wrong + 1] = format('job %s is in %d places instead of 1', seq, places[seq] or 0)
     end
   end
   for seq in pairs(places) do
     if not values[seq] then
-      wrong[#wrong + 1] = format('job %s stands in line, runs or is done, but is not there', seq)
+      wrong[#wrong + 1] = format('job %s is waiting, RUNNING or finished, but has no record', seq)
     end
   end
   local kept = pairs_of(call('HGETALL', key .. 'block'))
@@ -128,13 +128,13 @@ command('audit', { 'no-writes' }, function(_, args)
   for _, what in ipairs({ 'past', 'private', 'marks', 'outside', 'stop' }) do
     for _, seq in ipairs(call('HKEYS', key .. what)) do
       if not values[seq] then
-        wrong[#wrong + 1] = format('%s is kept of job %s, which is not there', what, seq)
+        wrong[#wrong + 1] = format('%s has an entry for job %s, which has no record', what, seq)
       end
     end
   end
   for _, seq in ipairs(call('SMEMBERS', key .. 'extras')) do
     if not values[seq] then
-      wrong[#wrong + 1] = format('extras are kept of job %s, which is not there', seq)
+      wrong[#wrong + 1] = format('extras has an entry for job %s, which has no record', seq)
     end
   end
   local held = pairs_of(call('HGETALL', key .. 'unique'))
@@ -142,20 +142,20 @@ command('audit', { 'no-writes' }, function(_, args)
     local id = sub(holder, 10)
     local seq = seq_of(queue, id)
     if byte(holder, 9) == 1 and (not seq or call('HEXISTS', key .. 'done', seq) == 1) then
-      wrong[#wrong + 1] = format('unique key %s of queue %s is held by %s, which is not active', unique, queue.name, id)
+      wrong[#wrong + 1] = format('unique key %s of queue %s is held by job %s, which is not active', unique, queue.name, id)
     end
   end
-  local turns = call('ZSCORE', ROOT .. ':turns', queue.name)
+  local turns = call('ZSCORE', PREFIX .. ':turns', queue.name)
   if (turns and tonumber(turns) or -1) ~= (queue.waiting > 0 and queue.turn or -1) then
-    wrong[#wrong + 1] = format('queue %s does not stand among the queues as its counts say', queue.name)
+    wrong[#wrong + 1] = format('queue %s is not in line as its counts require', queue.name)
   end
   local first = call('ZRANGE', key .. 'delayed', 0, 0, 'WITHSCORES')[2]
-  local first_of_all = call('ZRANGE', ROOT .. ':due', 0, 0, 'WITHSCORES')[2]
+  local first_of_all = call('ZRANGE', PREFIX .. ':due', 0, 0, 'WITHSCORES')[2]
   if
-    (first or '') ~= (call('ZSCORE', ROOT .. ':due', queue.name) or '')
+    (first or '') ~= (call('ZSCORE', PREFIX .. ':due', queue.name) or '')
     or (first_of_all and tonumber(first_of_all) or FOREVER) ~= due
   then
-    wrong[#wrong + 1] = format('queue %s: the next due time is not the kept one', queue.name)
+    wrong[#wrong + 1] = format('queue %s: the next due time differs from the stored one', queue.name)
   end
   return wrong
 end)

@@ -1,8 +1,9 @@
--- What people may do to jobs, each in the states that allow it.
--- asks: action, ids, reason, priority
--- answers { changed ids, unchanged ids }
--- Take a PENDING job out of the line, or out of the delayed.
-local function leave_waiting(job)
+-- Apply an action to jobs whose state allows it.
+-- request: action, ids, reason, priority
+-- returns { changed ids, unchanged ids }
+
+-- Remove a PENDING job from the line, or from the delayed.
+local function remove_waiting(job)
   local queue, group = job.queue, group_of(job.queue, job.group)
   if call('ZREM', queue.key .. 'ready:' .. job.group, job.seq) == 1 then
     leave(group)
@@ -18,23 +19,23 @@ function actions.cancel(job)
   local queue = job.queue
   if job.state == RUNNING then
     local worker = select(3, unpack_bytes('>c16dHc0', job.lease))
-    call('HSET', queue.key .. 'stop', job.seq, cmsgpack.pack(worker, job.id, ask.reason))
-    call('SADD', ROOT .. ':stopping', queue.name)
-    queue.arrived, queue.dirty = EVERYBODY, true
+    call('HSET', queue.key .. 'stop', job.seq, cmsgpack.pack(worker, job.id, request.reason))
+    call('SADD', PREFIX .. ':stopping', queue.name)
+    queue.arrived, queue.dirty = ALL_WAITERS, true
     return true
   elseif job.state ~= PENDING then
     return false
   end
-  leave_waiting(job)
-  local past = job.past
-  local used = past.u or 0
-  past.u, past.w, past.s = nil, nil, nil
-  keep_past(queue, job.seq, past)
-  finish(queue, job.seq, job.id, job.flags, CANCELLED, ask.reason, nil, -1, used, '')
+  remove_waiting(job)
+  local changes = job.changes
+  local used = changes.u or 0
+  changes.u, changes.w, changes.s = nil, nil, nil
+  save_changes(queue, job.seq, changes)
+  finish(queue, job.seq, job.id, job.flags, CANCELLED, request.reason, nil, -1, used, '')
   return true
 end
 
-local function leave_finished(job)
+local function remove_finished(job)
   tally(job.queue, job.state, -1)
   call('HDEL', job.queue.key .. 'done', job.seq)
   call('ZREM', bucket(job.queue, job.state), job.seq .. job.id)
@@ -45,7 +46,7 @@ function actions.retry(job)
   if job.state == PENDING or job.state == RUNNING or job.state == COMPLETED then
     return false
   end
-  if carries(job.flags, HAS_ACTIVE_KEY) then
+  if has_flag(job.flags, HAS_ACTIVE_KEY) then
     local key = cmsgpack.unpack(call('HGET', queue.key .. 'marks', job.seq))[1]
     local holder = call('HGET', queue.key .. 'unique', key)
     if holder and unpack_bytes('>d', holder) > now and sub(holder, 10) ~= job.id then
@@ -53,8 +54,8 @@ function actions.retry(job)
     end
     call('HSET', queue.key .. 'unique', key, pack('>dB', FOREVER, 1) .. job.id)
   end
-  leave_finished(job)
-  wait(queue, job.seq, now, nil, { p = job.past.p })
+  remove_finished(job)
+  wait(queue, job.seq, now, nil, { p = job.changes.p })
   return true
 end
 
@@ -62,15 +63,15 @@ function actions.delete(job)
   if job.state == RUNNING then
     return false
   elseif job.state == PENDING then
-    leave_waiting(job)
-    if carries(job.flags, HAS_ACTIVE_KEY) then
+    remove_waiting(job)
+    if has_flag(job.flags, HAS_ACTIVE_KEY) then
       free_key(job.queue, job.seq, job.id)
     end
   else
-    leave_finished(job)
+    remove_finished(job)
   end
   drop(job.queue, { job.seq }, { job.id })
-  tell_end(job.queue, job.id, function()
+  publish_end(job.queue, job.id, function()
     return 'g' .. job.id
   end)
   return true
@@ -81,28 +82,28 @@ function actions.prioritise(job)
     return false
   end
   local queue = job.queue
-  job.past.p = ask.priority
-  keep_past(queue, job.seq, job.past)
-  call('ZADD', queue.key .. 'ready:' .. job.group, 'XX', -ask.priority, job.seq)
+  job.changes.p = request.priority
+  save_changes(queue, job.seq, job.changes)
+  call('ZADD', queue.key .. 'ready:' .. job.group, 'XX', -request.priority, job.seq)
   queue.dirty = true
   return true
 end
 
 function actions.run_now(job)
-  if job.state ~= PENDING or job.past.w or not call('ZSCORE', job.queue.key .. 'delayed', job.seq) then
+  if job.state ~= PENDING or job.changes.w or not call('ZSCORE', job.queue.key .. 'delayed', job.seq) then
     return false
   end
-  leave_waiting(job)
-  wait(job.queue, job.seq, now, nil, job.past)
+  remove_waiting(job)
+  wait(job.queue, job.seq, now, nil, job.changes)
   return true
 end
 
 local function job_of(queue, id, seq)
-  local flags, _, group = header(call('HGET', queue.key .. 'jobs', seq))
+  local flags, _, group = job_header(call('HGET', queue.key .. 'jobs', seq))
   local lease = call('HGET', queue.key .. 'leases', seq)
   local done = call('HGET', queue.key .. 'done', seq)
   return {
-    queue = queue, id = id, seq = seq, flags = flags, group = group, lease = lease, past = past_of(queue, seq),
+    queue = queue, id = id, seq = seq, flags = flags, group = group, lease = lease, changes = changes_of(queue, seq),
     state = lease and RUNNING or done and byte(done, 1) or PENDING,
   }
 end
@@ -110,20 +111,20 @@ end
 command('change', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
-  local homes = {}
+  local queue_names = {}
   for _, name in ipairs(all_queues()) do
-    local found = fetch(ROOT .. ':{' .. name .. '}:ids', ask.ids)
-    for index = 1, #ask.ids do
-      homes[index] = homes[index] or found[index] and name
+    local found = hmget(PREFIX .. ':{' .. name .. '}:ids', request.ids)
+    for index = 1, #request.ids do
+      queue_names[index] = queue_names[index] or found[index] and name
     end
   end
   local changed, unchanged = {}, {}
-  for index, id in ipairs(ask.ids) do
-    local queue = homes[index] and known_queue(homes[index])
-    -- Asked again: an id named twice may be gone by now.
+  for index, id in ipairs(request.ids) do
+    local queue = queue_names[index] and known_queue(queue_names[index])
+    -- Read again: an id that is named twice may have been deleted by now.
     local seq = queue and seq_of(queue, id)
     if seq then
-      local list = actions[ask.action](job_of(queue, id, seq)) and changed or unchanged
+      local list = actions[request.action](job_of(queue, id, seq)) and changed or unchanged
       list[#list + 1] = id
     end
   end

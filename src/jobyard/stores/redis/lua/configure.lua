@@ -1,10 +1,10 @@
--- Create a queue or change what it allows: its settings, its pause, or one group's limit or pause.
--- asks: name, and any of: settings (as in SETTINGS), paused, group with paused or limit
+-- Create a queue, or change its settings, its pause, or the limit or pause of a group.
+-- request: name, and one of: settings (as in SETTINGS), paused, group with paused or limit
 command('configure', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
 
-  -- After `max_per_group` changed: who has room must be judged anew, for all groups without a limit of their own.
+  -- Recompute which groups are in line after `max_per_group` changed.
   local function reopen(queue)
     local rows = call('HGETALL', queue.key .. 'groups')
     local enter, exit = {}, {}
@@ -20,28 +20,28 @@ command('configure', { 'allow-oom' }, function(_, args)
         end
       end
     end
-    many('ZADD', queue.key .. 'line', enter)
-    many('ZREM', queue.key .. 'line', exit)
+    call_batched('ZADD', queue.key .. 'line', enter)
+    call_batched('ZREM', queue.key .. 'line', exit)
   end
 
-  local queue = queue_of(ask.name)
-  queue.dirty, queue.arrived = true, EVERYBODY
-  if ask.settings then
+  local queue = queue_of(request.name)
+  queue.dirty, queue.arrived = true, ALL_WAITERS
+  if request.settings then
     local before = queue.max_per_group
     flush_groups(queue)
     for index, field in ipairs(SETTINGS) do
-      queue[field] = ask.settings[index]
+      queue[field] = request.settings[index]
     end
     if before ~= queue.max_per_group then
       queue.groups = {}
       reopen(queue)
     end
-  elseif not ask.group then
-    queue.paused = ask.paused
+  elseif not request.group then
+    queue.paused = request.paused
   else
-    local group = group_of(queue, ask.group)
-    group.paused = ask.paused or group.paused
-    group.limit = ask.limit or group.limit
+    local group = group_of(queue, request.group)
+    group.paused = request.paused or group.paused
+    group.limit = request.limit or group.limit
   end
   flush()
   return revision

@@ -1,13 +1,13 @@
--- No more ticks of the schedule are decided, and those that were are forgotten.
--- asks: schedule, revision or nothing: the latest that may be ended
--- answers 1 when it was armed, and no later
+-- Disarm a schedule and delete its ticks.
+-- request: schedule, revision (optional: the latest one that may be disarmed)
+-- returns 1 when it was armed with such a revision
 command('disarm', { 'allow-oom' }, function(_, args)
   begin(args)
-  local row = call('HGET', ROOT .. ':schedules', ask.schedule)
-  if not row or ask.revision and unpack_bytes('>d', row) > ask.revision then
+  local row = call('HGET', PREFIX .. ':schedules', request.schedule)
+  if not row or request.revision and unpack_bytes('>d', row) > request.revision then
     return 0
   end
-  call('ZREM', ROOT .. ':armed', ask.schedule)
-  call('UNLINK', ROOT .. ':ticks:' .. ask.schedule)
-  return call('HDEL', ROOT .. ':schedules', ask.schedule)
+  call('ZREM', PREFIX .. ':armed', request.schedule)
+  call('UNLINK', PREFIX .. ':ticks:' .. request.schedule)
+  return call('HDEL', PREFIX .. ':schedules', request.schedule)
 end)

@@ -1,21 +1,21 @@
--- Settle what finished, then claim under the admission rule, in one trip. Allowed when memory is full: it frees some.
--- asks: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only, slot (see _recall)
--- answers: { refused positions, queues, sequences, records, more (see _claim), stop (id, sequence, token, reason),
---   next due or -1, revision, now }
+-- Settle finished jobs, then claim under the admission rule. Allowed when memory is full, because it frees some.
+-- request: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only, slot (see _replay)
+-- returns { refused positions, queues, sequences, records, options (see _claim), cancel requests (id, sequence, token,
+--   reason), next due or -1, revision, now }
 command('exchange', { 'allow-oom' }, function(_, args)
   begin_line(args)
-  local before = recall()
+  local before = replay()
   if before then
     return before
   end
   promote()
-  local refused = settle(ask.settled, ask.expired_only)
-  local of, seqs, records, more = claim(ask.worker, ask.token, ask.queues, ask.wanted, ask.lease)
-  let_leases_go()
+  local refused = settle(request.settled, request.expired_only)
+  local queue_names, seqs, records, options = claim(request.worker, request.token, request.queues, request.wanted, request.lease)
+  delete_leases()
   mark_arrivals(#seqs)
   local own_revision = flush()
-  if ask.slot and (#seqs > 0 or #ask.settled > 0) then
-    keep_answer(ask, refused, of, seqs)
+  if request.slot and (#seqs > 0 or #request.settled > 0) then
+    save_response(request, refused, queue_names, seqs)
   end
-  return { refused, of, seqs, records, more, asked_to_stop(ask.worker), next_due(), own_revision, now }
+  return { refused, queue_names, seqs, records, options, cancel_requests(request.worker), next_due(), own_revision, now }
 end)

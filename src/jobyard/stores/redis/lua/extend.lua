@@ -1,13 +1,15 @@
--- Renew leases from the server's now.
--- asks: worker, lease (ms), unseen (other leases too, if they began within so many ms; false: none), keys (flat: queue or false, sequence, id, token)
--- answers: { positions of the lost, stop (see _stopping) }
--- A handed-off job has no end and is in no such list: XX leaves it as it is.
+-- Renew leases from the server's time.
+-- request: worker, lease (ms), keys (flat: queue or false, sequence, id, token), unacknowledged (also renew other leases of
+--   the worker that began within this many ms; false: none)
+-- returns { positions of the lost, cancel requests (see _cancel_requests) }
+
+-- XX: the lease of a handed-off job has no expiry and must not get one.
 local function renew(key, seqs)
-  local list, expires = { 'XX' }, after(ask.lease)
+  local list, expires = { 'XX' }, after(request.lease)
   for _, seq in ipairs(seqs) do
     list[#list + 1] = expires
     list[#list + 1] = seq
-    if #list > AT_ONCE then
+    if #list > MAX_ARGUMENTS then
       call('ZADD', key, unpack(list))
       list = { 'XX' }
     end
@@ -19,22 +21,22 @@ end
 
 command('extend', { 'allow-oom' }, function(_, args)
   begin_line(args)
-  if ask.unseen then
+  if request.unacknowledged then
     for _, name in ipairs(all_queues()) do
-      local key = ROOT .. ':{' .. name .. '}:'
-      local seqs, young = call('ZRANGE', key .. 'lease:' .. ask.worker, 0, -1), {}
-      local records = fetch(key .. 'leases', seqs)
+      local key = PREFIX .. ':{' .. name .. '}:'
+      local seqs, young = call('ZRANGE', key .. 'lease:' .. request.worker, 0, -1), {}
+      local records = hmget(key .. 'leases', seqs)
       for position, seq in ipairs(seqs) do
-        if records[position] and open_lease(records[position]).started > now - ask.unseen then
+        if records[position] and unpack_lease(records[position]).started > now - request.unacknowledged then
           young[#young + 1] = seq
         end
       end
-      renew(key .. 'lease:' .. ask.worker, young)
+      renew(key .. 'lease:' .. request.worker, young)
     end
   end
   local lost, by_queue, by_list = {}, {}, {}
-  for index = 1, #ask.keys, 4 do
-    local name = ask.keys[index] or queue_holding(ask.keys[index + 2])
+  for index = 1, #request.keys, 4 do
+    local name = request.keys[index] or queue_holding(request.keys[index + 2])
     if name then
       by_queue[name] = by_queue[name] or {}
       table.insert(by_queue[name], index)
@@ -43,15 +45,15 @@ command('extend', { 'allow-oom' }, function(_, args)
     end
   end
   for name, places in pairs(by_queue) do
-    local key, seqs = ROOT .. ':{' .. name .. '}:', {}
+    local key, seqs = PREFIX .. ':{' .. name .. '}:', {}
     for position, index in ipairs(places) do
-      seqs[position] = ask.keys[index + 1]
+      seqs[position] = request.keys[index + 1]
     end
-    local records = fetch(key .. 'leases', seqs)
+    local records = hmget(key .. 'leases', seqs)
     for position, index in ipairs(places) do
       local record = records[position]
-      if record and sub(record, 1, 16) == ask.keys[index + 3] then
-        local list = key .. 'lease:' .. open_lease(record).worker
+      if record and sub(record, 1, 16) == request.keys[index + 3] then
+        local list = key .. 'lease:' .. unpack_lease(record).worker
         by_list[list] = by_list[list] or {}
         table.insert(by_list[list], seqs[position])
       else
@@ -63,5 +65,5 @@ command('extend', { 'allow-oom' }, function(_, args)
     renew(list, seqs)
   end
   table.sort(lost)
-  return { lost, asked_to_stop(ask.worker) }
+  return { lost, cancel_requests(request.worker) }
 end)

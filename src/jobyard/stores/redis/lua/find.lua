@@ -1,10 +1,10 @@
--- Jobs by descending sequence, looking at a bounded number of them.
--- asks: before, rows, looked, searched (most of each), and any of: queue, group, states (set),
---   after and before_time (created), past (nothing created before that is worth a look),
---   needle (in lower case; what else the record says may match it too, so the client looks again), and where to look:
---   ids, index (a name), shelves (leases, done); else everything, block by block
--- answers { last sequence looked at or -1 when there are no more, rows (see `see`) }
-local names, rows, looked, searched, is_past
+-- Jobs by descending sequence; examines a bounded number of them.
+-- request: before (sequence), rows, examined, searched (maximum of each), and any of: queue, group, states (set),
+--   after and before_time (created), stop_at (stop at jobs created before),
+--   needle (in lower case; it may also match other parts of the record, so the client checks again), and where to search:
+--   ids, index (a name), hashes (leases, done); otherwise everything, block by block
+-- returns { last sequence examined or -1 when there are no more, rows (see `job_parts`) }
+local names, rows, examined, searched, is_too_old
 
 local function state_of(queue, seq)
   local done = has(queue, 'done') and call('HGET', queue.key .. 'done', seq)
@@ -14,47 +14,47 @@ local function state_of(queue, seq)
   return call('HEXISTS', queue.key .. 'leases', seq) == 1 and RUNNING or PENDING
 end
 
--- Whether the job's own record fits; reading it is what costs.
+-- Whether the record of the job matches; checked last, because reading it is expensive.
 local function record_fits(queue, seq)
   local value = call('HGET', queue.key .. 'jobs', seq) or ''
   if value == '' then
     return false
   end
   local created = unpack_bytes('>d', value)
-  is_past = ask.past and created < ask.past
-  if ask.group and select(3, header(value)) ~= ask.group then
+  is_too_old = request.stop_at and created < request.stop_at
+  if request.group and select(3, job_header(value)) ~= request.group then
     return false
   end
-  if ask.after and created < ask.after or ask.before_time and created >= ask.before_time then
+  if request.after and created < request.after or request.before_time and created >= request.before_time then
     return false
   end
-  if ask.needle then
+  if request.needle then
     searched = searched + #value
-    return string.find(string.lower(value), ask.needle, 1, true) ~= nil
+    return string.find(string.lower(value), request.needle, 1, true) ~= nil
   end
   return true
 end
 
--- Looks at candidates, newest first; answers where to go on when it has enough.
-local function look(candidates)
+-- Examine candidates, newest first. Returns where the next page starts when this one is full.
+local function examine(candidates)
   table.sort(candidates, function(one, other)
     return one[1] > other[1]
   end)
   for _, candidate in ipairs(candidates) do
     local seq, queue = candidate[1], candidate[2]
-    if tonumber(seq) < ask.before then
-      looked = looked + 1
-      local fits = not ask.states or ask.states[tostring(state_of(queue, seq))]
-      if fits and (ask.group or ask.needle or ask.after or ask.before_time) then
+    if tonumber(seq) < request.before then
+      examined = examined + 1
+      local fits = not request.states or request.states[tostring(state_of(queue, seq))]
+      if fits and (request.group or request.needle or request.after or request.before_time) then
         fits = record_fits(queue, seq)
-        if is_past then
+        if is_too_old then
           return -1
         end
       end
       if fits then
-        rows[#rows + 1] = see(queue, seq, false)
+        rows[#rows + 1] = job_parts(queue, seq, false)
       end
-      if #rows == ask.rows or looked == ask.looked or searched >= ask.searched then
+      if #rows == request.rows or examined == request.examined or searched >= request.searched then
         return tonumber(seq)
       end
     end
@@ -70,26 +70,26 @@ local function add(candidates, queue, seqs)
   end
 end
 
--- Candidates that an index names, or nil when only a walk finds them.
-local function named()
+-- Candidates from an index, or nil when only a walk finds them.
+local function indexed()
   local found = {}
   for _, name in ipairs(names) do
     local queue = known_queue(name)
     if not queue then
       break
-    elseif ask.ids then
-      for _, id in ipairs(ask.ids) do
+    elseif request.ids then
+      for _, id in ipairs(request.ids) do
         add(found, queue, { seq_of(queue, id) })
       end
-    elseif ask.index then
-      local key = queue.key .. 'index:' .. ask.index
-      add(found, queue, call('ZREVRANGEBYSCORE', key, '(' .. ask.before, '-inf', 'LIMIT', 0, ask.looked))
-    elseif ask.shelves then
-      for _, shelf in ipairs(ask.shelves) do
-        if #found + call('HLEN', queue.key .. shelf) > ask.shelf_most then
+    elseif request.index then
+      local key = queue.key .. 'index:' .. request.index
+      add(found, queue, call('ZREVRANGEBYSCORE', key, '(' .. request.before, '-inf', 'LIMIT', 0, request.examined))
+    elseif request.hashes then
+      for _, hash in ipairs(request.hashes) do
+        if #found + call('HLEN', queue.key .. hash) > request.max_in_hashes then
           return nil
         end
-        add(found, queue, call('HKEYS', queue.key .. shelf))
+        add(found, queue, call('HKEYS', queue.key .. hash))
       end
     else
       return nil
@@ -98,21 +98,21 @@ local function named()
   return found
 end
 
--- Everything, by blocks of sequences that hold any job at all.
+-- Walk over everything, by the blocks of sequences that hold a job.
 local function walk()
-  local block = math.floor((ask.before - 1) / 1000)
+  local block = math.floor((request.before - 1) / 1000)
   while true do
     local top = -1
     for _, name in ipairs(names) do
-      local key = ROOT .. ':{' .. name .. '}:blocks'
+      local key = PREFIX .. ':{' .. name .. '}:blocks'
       top = math.max(top, tonumber(call('ZREVRANGEBYSCORE', key, block, '-inf', 'LIMIT', 0, 1)[1] or -1))
     end
     if top < 0 then
       return -1
     end
     local candidates, seqs = {}, {}
-    for number = 1000 * top, math.min(1000 * top + 1000, ask.before) - 1 do
-      seqs[#seqs + 1] = name_of(number)
+    for number = 1000 * top, math.min(1000 * top + 1000, request.before) - 1 do
+      seqs[#seqs + 1] = format_sequence(number)
     end
     for _, name in ipairs(names) do
       local queue = known_queue(name)
@@ -124,7 +124,7 @@ local function walk()
         end
       end
     end
-    local last = look(candidates)
+    local last = examine(candidates)
     if last then
       return last
     end
@@ -134,10 +134,10 @@ end
 
 command('find', { 'no-writes' }, function(_, args)
   begin_line(args)
-  names, rows, looked, searched = ask.queue and { ask.queue } or all_queues(), {}, 0, 0
-  local candidates = named()
+  names, rows, examined, searched = request.queue and { request.queue } or all_queues(), {}, 0, 0
+  local candidates = indexed()
   if candidates then
-    return { look(candidates) or -1, rows }
+    return { examine(candidates) or -1, rows }
   end
   return { walk(), rows }
 end)

@@ -1,12 +1,12 @@
--- One job with everything a person may see.
--- asks: id
--- answers its parts (see `see`), or nothing
+-- One job with all its parts.
+-- request: id
+-- returns its parts (see `job_parts`), or {}
 command('get', { 'no-writes' }, function(_, args)
   begin_line(args)
-  local name = queue_holding(ask.id)
+  local name = queue_holding(request.id)
   if not name then
     return {}
   end
   local queue = known_queue(name)
-  return see(queue, seq_of(queue, ask.id), true)
+  return job_parts(queue, seq_of(queue, request.id), true)
 end)

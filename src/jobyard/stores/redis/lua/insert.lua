@@ -1,37 +1,37 @@
--- Store jobs: several calls that met, each all or nothing.
--- asks: names (queues), calls: { jobs, more by position }
+-- Insert the jobs of several calls, each call all or nothing.
+-- request: names (queues), calls: { jobs, options by position } (see _insert)
 -- further arguments: the records of all jobs, in order
--- answers per call: { first sequence, position and holder's id of those not created } or a reason to refuse:
---   { 'known' or 'twice', id }, { 'queue', name, limit, count }, { 'group', name, group, limit, count }
+-- returns per call { first sequence, position and holder's id of those not created }, or a rejection:
+--   { 'duplicate', id }, { 'queue', name, limit }, { 'group', name, group, limit }
 local function check_room(counts)
   for name, count in pairs(counts) do
     local queue = known_queue(name)
-    if queue_lacks(queue, count.all) then
-      return { 'queue', name, queue.max_waiting, count.all }
+    if exceeds_queue(queue, count.all) then
+      return { 'queue', name, queue.max_waiting }
     end
-    for group, more in pairs(count.groups) do
-      if group_lacks(queue, group, more) then
-        return { 'group', name, group, queue.max_waiting_per_group, more }
+    for group, added in pairs(count.groups) do
+      if exceeds_group(queue, group, added) then
+        return { 'group', name, group, queue.max_waiting_per_group }
       end
     end
   end
   return nil
 end
 
--- Who already holds each job's key; or why the call cannot be taken.
-local function check(one)
+-- The holders of the unique keys, by position; or a rejection of the call.
+local function check(insert_call)
   local held, plan = {}, new_plan()
-  for position = 1, #one.jobs / 4 do
+  for position = 1, #insert_call.jobs / 4 do
     local at = 4 * position
-    local name, extra = ask.names[one.jobs[at - 2]], one.more and one.more[position]
-    local key = extra and extra.key
+    local name, options = request.names[insert_call.jobs[at - 2]], insert_call.options and insert_call.options[position]
+    local key = options and options.key
     local holder = key and planned_holder(plan, name, key)
     if holder then
       held[position] = holder
     else
-      local refusal = reserve(plan, one.jobs[at - 3], name, one.jobs[at - 1], key)
-      if refusal then
-        return nil, refusal
+      local rejection = reserve(plan, insert_call.jobs[at - 3], name, insert_call.jobs[at - 1], key)
+      if rejection then
+        return nil, rejection
       end
     end
   end
@@ -40,10 +40,10 @@ end
 
 local function every_id()
   local ids, count = {}, 0
-  for _, one in ipairs(ask.calls) do
-    for index = 1, #one.jobs, 4 do
+  for _, insert_call in ipairs(request.calls) do
+    for index = 1, #insert_call.jobs, 4 do
       count = count + 1
-      ids[count] = one.jobs[index]
+      ids[count] = insert_call.jobs[index]
     end
   end
   return ids
@@ -54,10 +54,10 @@ command('insert', {}, function(_, args)
   promote()
   known = known_ids(every_id())
   local answers, offset = {}, 2
-  for index, one in ipairs(ask.calls) do
-    local held, refusal = check(one)
-    answers[index] = refusal or store(one, held, args, offset)
-    offset = offset + #one.jobs / 4
+  for index, insert_call in ipairs(request.calls) do
+    local held, rejection = check(insert_call)
+    answers[index] = rejection or store(insert_call, held, args, offset)
+    offset = offset + #insert_call.jobs / 4
   end
   flush_new()
   return answers

@@ -1,5 +1,5 @@
 -- All queues with their settings and counts.
--- answers rows: { name, row }
+-- returns rows: { name, row }
 command('queues', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()

@@ -1,7 +1,7 @@
 -- Record progress, log lines and steps of running attempts.
--- asks: kept (lines), reports: { queue or false, sequence, id, token, progress or false, lines, step name or false,
+-- request: kept (lines), reports: { queue or false, sequence, id, token, progress or false, lines, step name or false,
 --   step, whether it is running }
--- answers the positions of the refused
+-- returns the positions of the refused
 local function put_step(key, name, step, is_running)
   local known = call('HGET', key, name)
   local order, started = call('HLEN', key), now
@@ -15,7 +15,7 @@ end
 command('report', {}, function(_, args)
   begin_line(args)
   local refused, stamp = {}, pack('>d', now)
-  for index, report in ipairs(ask.reports) do
+  for index, report in ipairs(request.reports) do
     local name, seq, id, token, progress, lines, step_name, step, is_running = unpack(report)
     name = name or queue_holding(id)
     local queue = name and known_queue(name)
@@ -30,8 +30,8 @@ command('report', {}, function(_, args)
         for position, line in ipairs(lines) do
           lines[position] = stamp .. line
         end
-        many('RPUSH', queue.key .. 'log:' .. seq, lines)
-        call('LTRIM', queue.key .. 'log:' .. seq, -ask.kept, -1)
+        call_batched('RPUSH', queue.key .. 'log:' .. seq, lines)
+        call('LTRIM', queue.key .. 'log:' .. seq, -request.kept, -1)
       end
       if step_name then
         put_step(queue.key .. 'steps:' .. seq, step_name, step, is_running)

@@ -1,31 +1,31 @@
--- Wake the job if it is parked on the signal, else remember it for its next park.
--- asks: id, name, data
--- answers 1 woken, 0 remembered, -1 no such job, or the state in which it ended
+-- Wake the job if it is parked on the signal; otherwise keep the signal for its next park.
+-- request: id, name, data
+-- returns 1 when it woke, 0 when the signal was kept, -1 when the job does not exist, or 10 + its state when it is final
 command('signal', {}, function(_, args)
   begin_line(args)
   promote()
-  local name = queue_holding(ask.id)
+  local name = queue_holding(request.id)
   if not name then
     flush()
     return -1
   end
   local queue = known_queue(name)
-  local seq = seq_of(queue, ask.id)
+  local seq = seq_of(queue, request.id)
   local done = call('HGET', queue.key .. 'done', seq)
   local woken = 0
   if done then
     woken = 10 + byte(done, 1)
   else
-    local past = past_of(queue, seq)
-    if past.w == ask.name then
-      local _, _, group = header(call('HGET', queue.key .. 'jobs', seq))
+    local changes = changes_of(queue, seq)
+    if changes.w == request.name then
+      local _, _, group = job_header(call('HGET', queue.key .. 'jobs', seq))
       call('ZREM', queue.key .. 'delayed', seq)
       delay(group_of(queue, group), -1)
-      past.s = ask.data
-      wait(queue, seq, now, nil, past)
+      changes.s = request.data
+      wait(queue, seq, now, nil, changes)
       woken = 1
     else
-      call('HSET', queue.key .. 'extra:' .. seq, 'signal:' .. ask.name, ask.data)
+      call('HSET', queue.key .. 'extra:' .. seq, 'signal:' .. request.name, request.data)
       add_extra(queue, seq)
     end
   end

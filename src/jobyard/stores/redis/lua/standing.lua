@@ -1,23 +1,23 @@
--- The facts about one job, all at one moment.
--- asks: id, most_counted, most_named
--- answers { parts, queue (max_running, max_per_group, paused, running, turn), group row, ahead in group,
---   groups ahead, ids of jobs whose end would make room, workers, now }, or nothing
+-- The facts about one job, from one moment.
+-- request: id, max_counted, max_named
+-- returns { parts, queue (max_running, max_per_group, paused, running, turn), group row, jobs ahead in the group,
+--   groups ahead, records of the jobs whose end would make room, workers, now }, or {}
 command('standing', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
   flush()
-  local name = queue_holding(ask.id)
+  local name = queue_holding(request.id)
   if not name then
     return {}
   end
   local queue = known_queue(name)
-  local seq = seq_of(queue, ask.id)
+  local seq = seq_of(queue, request.id)
   local value = call('HGET', queue.key .. 'jobs', seq)
-  local _, priority, group_name = header(value)
+  local _, priority, group_name = job_header(value)
   local group = group_of(queue, group_name)
-  local urgency = -(past_of(queue, seq).p or priority)
+  local urgency = -(changes_of(queue, seq).p or priority)
 
-  -- How many stand before (urgency, sequence), whether the job itself stands there or not.
+  -- How many jobs are before (urgency, sequence), whether the job itself is in line or not.
   local function ahead()
     local key = queue.key .. 'ready:' .. group_name
     local low, high = call('ZCOUNT', key, '-inf', '(' .. urgency), call('ZCOUNT', key, '-inf', urgency)
@@ -39,7 +39,7 @@ command('standing', { 'allow-oom' }, function(_, args)
     return call('ZCOUNT', queue.key .. 'line', '-inf', '(' .. group.turn)
   end
 
-  -- Those whose end would make room: the group's, or the queue's where only the queue is full.
+  -- The jobs whose end would make room: of the group, or of the queue if only the queue is full.
   local function holders()
     local limit = group.limit
     if limit < 0 then
@@ -48,13 +48,13 @@ command('standing', { 'allow-oom' }, function(_, args)
     local of_queue = queue.max_running >= 0 and queue.running >= queue.max_running and group.running < limit
     local found, leases = {}, call('HGETALL', queue.key .. 'leases')
     for index = 1, #leases, 2 do
-      if of_queue or open_lease(leases[index + 1]).group == group_name then
+      if of_queue or unpack_lease(leases[index + 1]).group == group_name then
         found[#found + 1] = leases[index]
       end
     end
     table.sort(found)
     local records = {}
-    for index = 1, math.min(#found, ask.most_named) do
+    for index = 1, math.min(#found, request.max_named) do
       records[index] = call('HGET', queue.key .. 'jobs', found[index])
     end
     return records
@@ -62,9 +62,9 @@ command('standing', { 'allow-oom' }, function(_, args)
 
   local row = pack(ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused)
   return {
-    see(queue, seq, true),
+    job_parts(queue, seq, true),
     { queue.max_running, queue.max_per_group, queue.paused, queue.running, queue.turn },
-    row, math.min(ahead(), ask.most_counted + 1), math.min(groups_ahead(), ask.most_counted + 1), holders(),
-    call('HVALS', ROOT .. ':workers'), now,
+    row, math.min(ahead(), request.max_counted + 1), math.min(groups_ahead(), request.max_counted + 1), holders(),
+    call('HVALS', PREFIX .. ':workers'), now,
   }
 end)

@@ -1,6 +1,6 @@
--- What workers said of themselves last (see beat).
--- answers { now, beats }
+-- The last heartbeat of each worker (see heartbeat).
+-- returns { now, beats }
 command('workers', { 'no-writes' }, function(_, args)
   begin(args)
-  return { now, call('HVALS', ROOT .. ':workers') }
+  return { now, call('HVALS', PREFIX .. ':workers') }
 end)

@@ -1,0 +1,135 @@
+"""Leases of running jobs: renewal, reports, reclaiming of expired ones, adoption and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jobyard.domain.job import NewJob
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey, adopted
+from jobyard.domain.state import bury
+from jobyard.errors import BadInput, JobNotFound, NotPossible, duplicate_job_id
+from jobyard.ports.job_store import Extended, Report
+from jobyard.stores._shared.limits import MAX_LOG_LINES
+from jobyard.stores.redis.client import RedisClient
+from jobyard.stores.redis.codec import (
+    STATES,
+    as_string,
+    decode_queue,
+    encode_queue,
+    job_options,
+    milliseconds,
+    pack_job,
+    unpack_changes,
+    unpack_job,
+)
+from jobyard.stores.redis.exchange import EXCHANGE, decode_cancels, new_token
+from jobyard.stores.redis.job_view import cancel_reason, unpack_lease_record
+from jobyard.stores.redis.lease_queues import LeaseQueues
+from jobyard.stores.redis.scripts import function_name
+from jobyard.stores.redis.settle import encode_transition
+
+EXTEND, REPORT, EXPIRED_LEASES = function_name("extend"), function_name("report"), function_name("expired_leases")
+ADOPT, SIGNAL = function_name("adopt"), function_name("signal")
+
+
+class RedisLeases:
+    def __init__(self, client: RedisClient, lease_queues: LeaseQueues) -> None:
+        self._client = client
+        self._lease_queues = lease_queues
+
+    def _encode_key(self, key: LeaseKey) -> tuple[str | bool, str, str, str]:
+        return (self._lease_queues.get(key.sequence), f"{key.sequence:015d}", key.job_id, key.token)
+
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
+    ) -> Extended:
+        request = {
+            "worker": worker,
+            "lease": milliseconds(lease_seconds),
+            "keys": [part for key in keys for part in self._encode_key(key)],
+            "unacknowledged": milliseconds(UNACKNOWLEDGED_SECONDS) if unacknowledged else False,
+        }
+        lost, cancels = await self._client.call(EXTEND, request)
+        return Extended(lost=tuple(keys[position - 1] for position in lost), cancelled=decode_cancels(cancels))
+
+    async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
+        rows: list[tuple[Any, ...]] = []
+        for one in reports:
+            progress = False if one.progress is None else as_string(msgspec.json.encode(one.progress))
+            lines = [as_string(msgspec.json.encode(line)) for line in one.lines]
+            row = (*self._encode_key(one.key), progress, lines)
+            if one.step is None:
+                rows.append((*row, False))
+            else:
+                step = as_string(msgspec.json.encode(one.step))
+                rows.append((*row, one.step.name, step, one.step.status == "running"))
+        refused = await self._client.call(REPORT, {"reports": rows, "kept": MAX_LOG_LINES})
+        return tuple(reports[position - 1].key for position in refused)
+
+    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+        # Two commands, because `bury` decides here; the second settles only leases that are still expired.
+        rows = await self._client.call(EXPIRED_LEASES, {"limit": limit})
+        if not rows:
+            return []
+        flat: list[Any] = []
+        ended: list[Ended] = []
+        for name, sequence, record, lease_record, changes, cancel in rows:
+            lease, body = unpack_lease_record(lease_record), unpack_job(record)[4]
+            transition = bury(
+                attempt=lease.attempt,
+                deaths=unpack_changes(changes).deaths,
+                worker=lease.worker,
+                cancel_requested=cancel_reason(cancel),
+            )
+            assert transition.error is not None
+            flat += (name.decode(), sequence.decode(), body.id, lease.token, encode_transition(transition))
+            ended.append(
+                Ended(
+                    job_id=body.id,
+                    queue=decode_queue(name),
+                    group=lease.group,
+                    token=lease.token,
+                    worker=lease.worker,
+                    error=transition.error,
+                )
+            )
+        request = {"worker": "", "token": "", "lease": 0, "wanted": 0, "queues": [], "settled": flat}
+        reply = await self._client.call(EXCHANGE, request | {"expired_only": True})
+        renewed, now = set(reply[0]), reply[8]
+        return [
+            msgspec.structs.replace(one, error=msgspec.structs.replace(one.error, at=now))
+            for position, one in enumerate(ended, start=1)
+            if position not in renewed
+        ]
+
+    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+        try:
+            record = pack_job(job)
+        except UnicodeEncodeError as error:
+            raise BadInput(f"Cannot store this text: {error}.") from error
+        token = new_token()
+        request = {
+            "name": encode_queue(job.queue),
+            "id": job.id,
+            "group": job.group or "",
+            "worker": worker,
+            "external": external_id,
+            "token": token,
+            "flags": record[0],
+            "options": job_options(job),
+        }
+        sequence = await self._client.call(ADOPT, request, record)
+        if sequence < 0:
+            raise duplicate_job_id(job.id)
+        return adopted(job, sequence, token)
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        answer = await self._client.call(SIGNAL, {"id": job_id, "name": name, "data": as_string(data)})
+        if answer < 0:
+            raise JobNotFound.of(job_id)
+        if answer >= 10:
+            raise NotPossible(f"Cannot signal job {job_id}: it is {STATES[answer - 10]}, which is final.")
+        return bool(answer)
