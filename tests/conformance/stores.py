@@ -55,21 +55,21 @@ def _postgres(url: str, folder: Path, clock: ManualClock, *, pooled: bool) -> St
 _memories: dict[Path, Store] = {}
 
 
-def spread(folder: Path, clock: ManualClock) -> Store:
+def sharded(folder: Path, clock: ManualClock) -> Store:
     """The queue that the suite uses most has a store of its own: its tokens are marked, lists are merged."""
-    return _spread(folder, clock, ("default",))
+    return _sharded(folder, clock, ("default",))
 
 
-def spread_of_one(folder: Path, clock: ManualClock) -> Store:
+def sharded_machine(folder: Path, clock: ManualClock) -> Store:
     """Both queues of the machine together in a store of their own: there they take turns as in any store."""
-    return _spread(folder, clock, ("one", "two"))
+    return _sharded(folder, clock, ("one", "two"))
 
 
-def _spread(folder: Path, clock: ManualClock, queues: tuple[str, ...]) -> Store:
-    from jobyard.stores.sharded import SpreadStore  # noqa: PLC0415
+def _sharded(folder: Path, clock: ManualClock, queues: tuple[str, ...]) -> Store:
+    from jobyard.stores.sharded import ShardedStore  # noqa: PLC0415
 
     main = _memories.setdefault(folder, memory(folder, clock))
-    return SpreadStore(main, dict.fromkeys(queues, sqlite(folder, clock)))
+    return ShardedStore(main, dict.fromkeys(queues, sqlite(folder, clock)))
 
 
 STORES: dict[str, Callable[[Path, ManualClock], Store]] = {
@@ -78,13 +78,13 @@ STORES: dict[str, Callable[[Path, ManualClock], Store]] = {
     "redis": redis,
     "postgres": postgres,
     "pgbouncer": pgbouncer,
-    "spread": spread,
+    "sharded": sharded,
 }
 
 # What a store leaves out of the suite, because it says so: queues of different stores take turns by call, not by job;
 # an exchange hears only of the stores of its queues; a marked token is longer.
 WEAKER: dict[str, frozenset[str]] = {
-    "spread": frozenset(
+    "sharded": frozenset(
         {
             "test_queues_take_turns",
             "test_a_queue_named_twice_has_one_turn",

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.conformance.machine import StoreMachine
-from tests.conformance.stores import STORES, spread_of_one
+from tests.conformance.stores import STORES, sharded_machine
 
 from jobyard.testing.clock import ManualClock
 
-MACHINES = STORES | {"spread": spread_of_one}
+MACHINES = STORES | {"sharded": sharded_machine}
 SOAK = bool(os.environ.get("JOBYARD_SOAK"))
 COUNTS = settings(
     max_examples=600 if SOAK else 60,
@@ -23,7 +23,7 @@ COUNTS = settings(
     print_blob=True,
 )
 # The same code as for PostgreSQL, and each step is a trip more: a few histories show what a session must not keep.
-# A spread decides nothing itself: a few show that it hands everything on.
+# A sharded store decides nothing itself: a few examples show that it forwards every verb.
 FEWER = settings(COUNTS, max_examples=COUNTS.max_examples // 4)
 
 
@@ -34,4 +34,4 @@ FEWER = settings(COUNTS, max_examples=COUNTS.max_examples // 4)
 def test_the_store_decides_as_the_reference_does(name: str, tmp_path: Path) -> None:
     MACHINES[name](tmp_path, ManualClock())  # a missing server is told now, not within a history
     machine = type(f"{name.title()}Machine", (StoreMachine,), {"make": staticmethod(MACHINES[name])})
-    run_state_machine_as_test(machine, settings=FEWER if name in ("pgbouncer", "spread") else COUNTS)
+    run_state_machine_as_test(machine, settings=FEWER if name in ("pgbouncer", "sharded") else COUNTS)

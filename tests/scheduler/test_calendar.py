@@ -98,7 +98,7 @@ EPISODES = (
 )  # fmt: skip
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "postgres", "spread"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres", "sharded"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
     store = STORES[request.param](tmp_path, clock)
     await store.open()

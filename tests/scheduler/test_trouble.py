@@ -15,7 +15,7 @@ from jobyard.operations.schedules import COLLECTION, LOG, Schedules
 from jobyard.scheduler import firing, following, timetable
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.stores.memory import MemoryStore
-from jobyard.stores.sharded import SpreadStore
+from jobyard.stores.sharded import ShardedStore
 from jobyard.testing.clock import START, ManualClock
 
 
@@ -251,7 +251,7 @@ async def test_a_call_that_fails_takes_nothing_from_those_beside_it(
 
 async def test_one_store_of_several_that_is_away_keeps_no_other_waiting(clock: ManualClock, events: Events) -> None:
     here, there = MemoryStore(clock), Watched(MemoryStore(clock))
-    store = SpreadStore(here, {"far": there.as_store()})
+    store = ShardedStore(here, {"far": there.as_store()})
     schedules = Schedules(store, shortest_interval_seconds=1)
     await schedules.add(every("* * * * *", name="near"))
     await schedules.add(every("* * * * *", name="far", queue="far"))

@@ -14,7 +14,7 @@ from tests.servers import shared
 from tests.servers.absent import Absent
 from tests.servers.clean import clean
 
-STORE_NAMES = ("memory", "sqlite", "redis", "postgres", "pgbouncer", "spread")
+STORE_NAMES = ("memory", "sqlite", "redis", "postgres", "pgbouncer", "sharded")
 PARAMETER = re.compile(r"\[(?:[^\]]*-)?(" + "|".join(STORE_NAMES) + r")(?:-[^\]]*)?\]$")
 COUNTED = ("passed", "failed", "error", "skipped", "xfailed")
 

@@ -11,7 +11,7 @@ from jobyard.errors import UnknownStore, did_you_mean
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
-from jobyard.stores.sharded import SpreadStore
+from jobyard.stores.sharded import ShardedStore
 from jobyard.stores.sqlite import SqliteStore
 
 SCHEMES = ("sqlite", "redis", "rediss", "postgresql", "postgres", "memory")
@@ -80,4 +80,4 @@ def spread(default: Store, urls: Mapping[str, str], url: str | None = None) -> S
                 made[each] = make_store(each)
             except UnknownStore as error:
                 raise UnknownStore(f"The store of queue {queue} (store.queues): {error}") from error
-    return SpreadStore(default, {queue: made[each] for queue, each in urls.items()})
+    return ShardedStore(default, {queue: made[each] for queue, each in urls.items()})

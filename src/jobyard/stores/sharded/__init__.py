@@ -1,5 +1,5 @@
-"""Queues on stores of their own."""
+"""Sharded store: some queues have stores of their own."""
 
-from jobyard.stores.sharded.store import SpreadStore
+from jobyard.stores.sharded.store import ShardedStore
 
-__all__ = ["SpreadStore"]
+__all__ = ["ShardedStore"]

@@ -1,47 +1,101 @@
-"""The spread, put together: some queues have stores of their own, everything else is in the default store."""
+"""Sharded store: composition of its parts, and lifecycle."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
 
-import msgspec
+from jobyard.ports.store import Finding, Migration, Store
+from jobyard.stores.sharded import diagnostics
+from jobyard.stores.sharded.claim import ShardedClaim
+from jobyard.stores.sharded.insert import ShardedInsert
+from jobyard.stores.sharded.jobs import ShardedJobs
+from jobyard.stores.sharded.leases import ShardedLeases
+from jobyard.stores.sharded.notifier import ShardedNotifier
+from jobyard.stores.sharded.queues import ShardedQueues
+from jobyard.stores.sharded.schedules import ShardedSchedules
+from jobyard.stores.sharded.settle import ShardedSettle
+from jobyard.stores.sharded.shards import Shards, on_each
+from jobyard.stores.sharded.timeouts import ShardTimeouts
 
-from jobyard.errors import StoreError
-from jobyard.ports.record_store import LogEntry, Record
-from jobyard.ports.store import Finding, Level, Migration, Store
-from jobyard.stores.sharded.hot_path import HotPathVerbs
-from jobyard.stores.sharded.parts import Part, each
-from jobyard.stores.sharded.people import PeopleVerbs
-from jobyard.stores.sharded.timekeeping import TimekeepingVerbs
 
+class ShardedStore:
+    """Queues named in `others` have stores of their own; all other queues are in the default store.
 
-class SpreadStore(HotPathVerbs, PeopleVerbs, TimekeepingVerbs):
-    """Every promise of the port holds within each store; across stores these are weaker:
+    The contract of the port holds within each store. Across stores these promises are weaker:
 
-    - an insert, a change or an exchange that is about several stores is one atomic step in each;
+    - an insert, change or exchange that concerns several stores is one atomic step in each;
     - queues of different stores take turns by call, not by job;
-    - ids are unique in each store; lists are in the order of creation by each store's own clock;
-    - while a store is away, what needs it raises, and a worker of its queues pauses for the others, too.
+    - ids are unique per store; lists are ordered by creation time, by the clock of each store;
+    - while a store is unavailable, verbs that need it raise, and a worker of its queues pauses for the others, too.
 
-    Records, logs and the clock are those of the default store; workers beat in all. A schedule is armed in all and
-    decided in the store of its queue.
+    Records, logs and the clock are those of the default store; workers beat in all stores. A schedule is armed in all
+    stores and decided in the store of its queue.
     """
 
     def __init__(self, default: Store, others: Mapping[str, Store]) -> None:
-        super().__init__(default, others)
-        stores = [part.store for part in self._parts]
+        self._others = dict(others)
+        self._shards = shards = Shards(default, others)
+        self._timeouts = ShardTimeouts()
+        self._owned = shards.all  # the shards that this store opens and closes
         self.url = default.url
-        self.has_transactions = all(store.has_transactions for store in stores)
-        self.is_remote = all(store.is_remote for store in stores)
-        self._own = self._parts  # to open and to close; a twin leaves alone what it only borrows
+        self.has_transactions = all(shard.store.has_transactions for shard in shards.all)
+        self.is_remote = all(shard.store.is_remote for shard in shards.all)
+
+        settles = ShardedSettle(shards)
+        notifier = ShardedNotifier(shards)
+        self.insert = ShardedInsert(shards).insert
+        self.exchange = ShardedClaim(shards, settles, notifier).exchange
+        self.settle = settles.settle
+        self.wait_for_work = notifier.wait_for_work
+        self.wait_for_end = notifier.wait_for_end
+
+        leases = ShardedLeases(shards)
+        self.extend = leases.extend
+        self.report = leases.report
+        self.reclaim = leases.reclaim
+        self.adopt = leases.adopt
+        self.signal = leases.signal
+
+        jobs = ShardedJobs(shards)
+        self.get = jobs.get
+        self.find = jobs.find
+        self.change = jobs.change
+        self.prune = jobs.prune
+
+        queues = ShardedQueues(shards)
+        self.configure = queues.configure
+        self.set_paused = queues.set_paused
+        self.set_limit = queues.set_limit
+        self.queues = queues.queues
+        self.ages = queues.ages
+        self.groups = queues.groups
+        self.standing = queues.standing
+
+        schedules = ShardedSchedules(shards, self._timeouts)
+        self.now = default.now
+        self.arm = schedules.arm
+        self.disarm = schedules.disarm
+        self.armed = schedules.armed
+        self.decide = schedules.decide
+        self.ticks = schedules.ticks
+        self.heartbeat = schedules.heartbeat
+        self.workers = schedules.workers
+
+        self.put = default.put
+        self.fetch = default.fetch
+        self.fetch_all = default.fetch_all
+        self.remove = default.remove
+        self.append = default.append
+        self.read = default.read
+        self.trim = default.trim
 
     async def open(self) -> None:
         opened: list[Store] = []
         try:
-            for part in self._own:
-                opened.append(part.store)
-                await part.store.open()
+            for shard in self._owned:
+                opened.append(shard.store)
+                await shard.store.open()
         except BaseException:
             for store in opened:
                 with contextlib.suppress(Exception):
@@ -49,76 +103,26 @@ class SpreadStore(HotPathVerbs, PeopleVerbs, TimekeepingVerbs):
             raise
 
     async def close(self) -> None:
-        await self._end_late_calls()
-        await each(self._own, lambda part: part.store.close())
+        await self._timeouts.cancel_late_calls()
+        await on_each(self._owned, lambda shard: shard.store.close())
 
     async def diagnose(self) -> list[Finding]:
-        answers = await each(self._parts, _examined)
-        return [finding for findings in answers for finding in findings] + await self._left_behind()
-
-    async def _left_behind(self) -> list[Finding]:
-        """Jobs from before their queue had a store of its own."""
-        return [
-            Finding(
-                Level.WARN,
-                f"queue {info.name}",
-                f"{info.waiting + info.delayed + info.running:,} of its jobs are still in {self.url}",
-                "a worker without --queue runs them; or wait for them before the queue gets a store of its own",
-            )
-            for info in await self._default.queues()
-            if info.name in self._by_queue and info.waiting + info.delayed + info.running
-        ]
+        return await diagnostics.findings(self._shards)
 
     async def migrations(self) -> list[Migration]:
-        answers = await each(self._parts, lambda part: part.store.migrations())
-        return [
-            msgspec.structs.replace(migration, name=f"{migration.name} of {part.store.url}")
-            for part, migrations in zip(self._parts, answers, strict=True)
-            for migration in migrations
-        ]
+        return await diagnostics.migrations(self._shards)
+
+    async def audit(self) -> list[str]:
+        return await diagnostics.audit(self._shards)
 
     def for_event_loop(self) -> Store:
-        twins = {id(part.store): part.store.for_event_loop() for part in self._parts}
-        if all(twins[id(part.store)] is part.store for part in self._parts):
+        own = [shard.store for shard in self._shards.all]
+        handles = {id(store): store.for_event_loop() for store in own}
+        if all(handles[id(store)] is store for store in own):
             return self
-        others = {queue: twins[id(store)] for queue, store in self._others.items()}
-        twin = SpreadStore(twins[id(self._default)], others)
-        mine = {id(part.store) for part in self._parts}
-        twin._own = tuple(part for part in twin._parts if id(part.store) not in mine)
-        return twin
-
-    # Records
-
-    async def put(
-        self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
-    ) -> int | None:
-        return await self._default.put(collection, key, data, expect=expect, expire_seconds=expire_seconds)
-
-    async def fetch(self, collection: str, key: str) -> Record | None:
-        return await self._default.fetch(collection, key)
-
-    async def fetch_all(self, collection: str, limit: int = 1000, after: str | None = None) -> list[Record]:
-        return await self._default.fetch_all(collection, limit, after)
-
-    async def remove(self, collection: str, key: str, *, expect: int | None = None) -> bool:
-        return await self._default.remove(collection, key, expect=expect)
-
-    async def append(self, log: str, data: bytes) -> int:
-        return await self._default.append(log, data)
-
-    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
-        return await self._default.read(log, after, limit)
-
-    async def trim(self, log: str, through: int) -> int:
-        return await self._default.trim(log, through)
-
-
-async def _examined(part: Part) -> list[Finding]:
-    try:
-        findings = await part.store.diagnose()
-    except StoreError as error:
-        if not part.label:
-            raise
-        names = ", ".join(part.queues)
-        findings = [Finding(Level.FAIL, "store", str(error), f"until it is back, nothing of {names} runs")]
-    return [msgspec.structs.replace(finding, check=f"{finding.check} of {part.store.url}") for finding in findings]
+        others = {queue: handles[id(store)] for queue, store in self._others.items()}
+        handle = ShardedStore(handles[id(self._shards.default.store)], others)
+        # Stores that both use stay open when the handle is closed.
+        shared = {id(store) for store in own}
+        handle._owned = tuple(shard for shard in handle._shards.all if id(shard.store) not in shared)
+        return handle

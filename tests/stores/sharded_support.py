@@ -1,4 +1,4 @@
-"""Two stores and the spread over them, for the tests of queues on stores of their own."""
+"""A sharded store over two watched stores, for the tests of queues with stores of their own."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from tests.support import Watched
 
 from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
-from jobyard.stores.sharded import SpreadStore
+from jobyard.stores.sharded import ShardedStore
 from jobyard.stores.sqlite import SqliteStore
 from jobyard.testing.clock import ManualClock
 
 
-class Scene:
-    """Mail has a store of its own, everything else is in the first."""
+class ShardedSetup:
+    """Queue mail has a store of its own; all other queues are in the main one."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.main = Watched(SqliteStore(folder / "jobs.db", clock=self.clock))
         self.mail = Watched(MemoryStore(self.clock))
-        self.store: Store = SpreadStore(self.main.as_store(), {"mail": self.mail.as_store()})
+        self.store: Store = ShardedStore(self.main.as_store(), {"mail": self.mail.as_store()})
 
     async def claim(self, wanted: int = 10, *queues: str) -> list[str]:
         answer = await self.store.exchange("w", [], queues, wanted, 15)
         return [lease.queue for lease in answer.leases]
 
-    async def __aenter__(self) -> Scene:
+    async def __aenter__(self) -> ShardedSetup:
         await self.store.open()
         return self
 

@@ -1,0 +1,58 @@
+"""Findings, migrations and audit of all stores, each labelled with the URL of its store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jobyard.errors import StoreError
+from jobyard.ports.store import Finding, Level, Migration
+from jobyard.stores.sharded.shards import Shard, Shards
+
+
+async def findings(shards: Shards) -> list[Finding]:
+    found = await shards.on_all(_diagnose)
+    return [finding for of_shard in found for finding in of_shard] + await _left_in_default(shards)
+
+
+async def _diagnose(shard: Shard) -> list[Finding]:
+    try:
+        found = await shard.store.diagnose()
+    except StoreError as error:
+        if not shard.label:
+            raise
+        queues = ", ".join(shard.queues)
+        found = [Finding(Level.FAIL, "store", str(error), f"until it is back, no job of {queues} runs")]
+    return [msgspec.structs.replace(finding, what=f"{finding.what} of {shard.store.url}") for finding in found]
+
+
+async def _left_in_default(shards: Shards) -> list[Finding]:
+    """Jobs inserted into the default store before their queue had a store of its own."""
+    default = shards.default.store
+    return [
+        Finding(
+            Level.WARN,
+            f"queue {info.name}",
+            f"{info.waiting + info.delayed + info.running:,} of its jobs are still in {default.url}",
+            "run a worker without --queue until they are done",
+        )
+        for info in await default.queues()
+        if info.name in shards.by_queue and info.waiting + info.delayed + info.running
+    ]
+
+
+async def migrations(shards: Shards) -> list[Migration]:
+    answers = await shards.on_all(lambda shard: shard.store.migrations())
+    return [
+        msgspec.structs.replace(migration, name=f"{migration.name} of {shard.store.url}")
+        for shard, of_shard in zip(shards.all, answers, strict=True)
+        for migration in of_shard
+    ]
+
+
+async def audit(shards: Shards) -> list[str]:
+    answers = await shards.on_all(lambda shard: shard.store.audit())
+    return [
+        f"{shard.store.url}: {sentence}"
+        for shard, sentences in zip(shards.all, answers, strict=True)
+        for sentence in sentences
+    ]
