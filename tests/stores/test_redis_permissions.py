@@ -23,8 +23,8 @@ async def test_a_user_without_info_or_config(forbidden: str) -> None:
         assert [lease.job_id for lease in (await store.exchange("w", [], [], 1, 10.0)).leases] == ["a"]
         found = await store.diagnose()
         if "-info" in forbidden:
-            assert [(finding.level, finding.what) for finding in found] == [(Level.WARN, "server")]
+            assert [(finding.level, finding.check) for finding in found] == [(Level.WARN, "server")]
         else:
             assert Level.FAIL not in {finding.level for finding in found}
-            assert "persistence" in {finding.what for finding in found}
+            assert "persistence" in {finding.check for finding in found}
         await store.close()

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.stores import WEAKER
 from tests.conformance.support import insert, new, settlement
 from tests.stores.sharded_support import ShardedSetup
-from tests.story.engines import place
+from tests.story.engines import empty_store
 from tests.support import ROOT, eventually
 
 from jobyard import Context, Jobyard
@@ -203,15 +203,15 @@ async def test_workers_beat_in_all_stores_and_records_are_in_the_default_one(set
 
 async def test_findings_and_migrations_name_their_store(setup: ShardedSetup) -> None:
     findings = await setup.store.diagnose()
-    assert {finding.what.rpartition(" of ")[2] for finding in findings} == {setup.store.url, "memory://"}
+    assert {finding.check.rpartition(" of ")[2] for finding in findings} == {setup.store.url, "memory://"}
     assert all(setup.store.url in migration.name for migration in await setup.store.migrations())
 
 
 async def test_an_unavailable_store_is_a_finding(setup: ShardedSetup) -> None:
     setup.mail.failing = StoreUnavailable("away")
     findings = await setup.store.diagnose()
-    assert [finding.says for finding in findings if finding.what == "store of memory://"] == ["away"]
-    assert any(setup.store.url in finding.what for finding in findings)
+    assert [finding.message for finding in findings if finding.check == "store of memory://"] == ["away"]
+    assert any(setup.store.url in finding.check for finding in findings)
     setup.main.failing = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
         await setup.store.diagnose()
@@ -220,8 +220,8 @@ async def test_an_unavailable_store_is_a_finding(setup: ShardedSetup) -> None:
 async def test_jobs_left_in_the_default_store_are_reported_and_run(setup: ShardedSetup) -> None:
     [left] = await insert(setup.main.as_store(), new(queue="mail"))
     assert await setup.store.queues() == []
-    warning = next(finding for finding in await setup.store.diagnose() if finding.what == "queue mail")
-    assert (warning.level, "1 of its jobs" in warning.says) == (Level.WARN, True)
+    warning = next(finding for finding in await setup.store.diagnose() if finding.check == "queue mail")
+    assert (warning.level, "1 of its jobs" in warning.message) == (Level.WARN, True)
     assert await setup.store.get(left) is not None
     assert await setup.claim() == ["mail"]  # a worker of all queues runs them
 
@@ -236,7 +236,7 @@ async def test_a_store_shows_only_its_own_queues(setup: ShardedSetup) -> None:
 
 @pytest.mark.parametrize(("first", "second"), [("sqlite", "redis"), ("postgres", "sqlite"), ("redis", "postgres")])
 async def test_a_worker_serves_all_stores(tmp_path: Path, first: str, second: str) -> None:
-    with place(first, tmp_path) as main, place(second, tmp_path) as mail:
+    with empty_store(first, tmp_path) as main, empty_store(second, tmp_path) as mail:
         store = ShardedStore(make_store(main), {"mail": make_store(mail)})
         async with Jobyard(store=store) as yard:
 

@@ -75,7 +75,7 @@ def _encode_filter(where: Filter) -> dict[str, Any]:
     if where.created_before is not None:
         found["before_time"] = float(where.created_before)
     if where.text is not None:
-        found["needle"] = as_string(where.needle())
+        found["needle"] = as_string(where.text_bytes())
     if where.queue is not None:
         found["queue"] = encode_queue(where.queue)
     if where.group is not None:
@@ -101,5 +101,5 @@ def _matches(where: Filter, job: Job) -> bool:
         and (where.tag is None or where.tag in job.tags)
         and (where.unique_key is None or job.unique_key == where.unique_key)
         and (where.ids is None or job.id in where.ids)
-        and (where.text is None or where.fits(job.created_at, bytes(job.payload)))
+        and (where.text is None or where.matches(job.created_at, bytes(job.payload)))
     )

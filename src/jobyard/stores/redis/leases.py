@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.job import NewJob
-from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Ended, Lease, LeaseKey, adopted
-from jobyard.domain.state import bury
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
+from jobyard.domain.state import judge_expired
 from jobyard.errors import BadInput, JobNotFound, NotPossible, duplicate_job_id
 from jobyard.ports.job_store import Extended, Report
 from jobyard.stores._shared.limits import MAX_LOG_LINES
@@ -69,16 +69,16 @@ class RedisLeases:
         refused = await self._client.call(REPORT, {"reports": rows, "kept": MAX_LOG_LINES})
         return tuple(reports[position - 1].key for position in refused)
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
-        # Two commands, because `bury` decides here; the second settles only leases that are still expired.
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+        # Two commands, because `judge_expired` decides here; the second settles only leases that are still expired.
         rows = await self._client.call(EXPIRED_LEASES, {"limit": limit})
         if not rows:
             return []
         flat: list[Any] = []
-        ended: list[Ended] = []
+        ended: list[ExpiredLease] = []
         for name, sequence, record, lease_record, changes, cancel in rows:
             lease, body = unpack_lease_record(lease_record), unpack_job(record)[4]
-            transition = bury(
+            transition = judge_expired(
                 attempt=lease.attempt,
                 deaths=unpack_changes(changes).deaths,
                 worker=lease.worker,
@@ -87,7 +87,7 @@ class RedisLeases:
             assert transition.error is not None
             flat += (name.decode(), sequence.decode(), body.id, lease.token, encode_transition(transition))
             ended.append(
-                Ended(
+                ExpiredLease(
                     job_id=body.id,
                     queue=decode_queue(name),
                     group=lease.group,

@@ -9,7 +9,7 @@ from jobyard.domain.admission import Group, Queue
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
-from jobyard.ports.admin_store import PLACES_LOOKED_AT, GroupInfo, QueueAges, QueueInfo
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import decode_queue, encode_queue, milliseconds, unpack_job
@@ -54,7 +54,7 @@ class RedisQueues:
         return sorted((_queue_info(decode_queue(name), row) for name, row in rows), key=lambda info: info.name)
 
     async def ages(self) -> list[QueueAges]:
-        rows = await self._client.call(AGES, {"most": PLACES_LOOKED_AT})
+        rows = await self._client.call(AGES, {"most": MAX_HEADS_SCANNED})
         found = [
             QueueAges(
                 queue=decode_queue(name),

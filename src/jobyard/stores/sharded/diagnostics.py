@@ -22,7 +22,7 @@ async def _diagnose(shard: Shard) -> list[Finding]:
             raise
         queues = ", ".join(shard.queues)
         found = [Finding(Level.FAIL, "store", str(error), f"until it is back, no job of {queues} runs")]
-    return [msgspec.structs.replace(finding, what=f"{finding.what} of {shard.store.url}") for finding in found]
+    return [msgspec.structs.replace(finding, check=f"{finding.check} of {shard.store.url}") for finding in found]
 
 
 async def _left_in_default(shards: Shards) -> list[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jobyard.domain.job import NewJob
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.ports.job_store import Extended, Report
 from jobyard.stores.sharded.shards import Shard, Shards, on_each, unlabelled
 
@@ -53,9 +53,9 @@ class ShardedLeases:
         refused = (key for shard, answer in zip(shards, answers, strict=True) for key in shard.keys(answer))
         return (*refused, *unknown)
 
-    async def reclaim(self, limit: int = 1000) -> list[Ended]:
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         # An unavailable store must not stop the others; its error is raised when nothing else was found.
-        found: list[Ended] = []
+        found: list[ExpiredLease] = []
         failure: Exception | None = None
         for shard in self._shards.all:
             if len(found) < limit:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from jobyard.domain.job import Job
-from jobyard.domain.lease import Ended, Lease, LeaseKey
+from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.ports.store import Store
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Shard:
     def key(self, key: LeaseKey) -> LeaseKey:
         return LeaseKey(key.job_id, key.sequence, self.labelled(key.token)) if self.label else key
 
-    def ended(self, ended: Ended) -> Ended:
+    def ended(self, ended: ExpiredLease) -> ExpiredLease:
         return msgspec.structs.replace(ended, token=self.labelled(ended.token)) if self.label else ended
 
     def keys(self, keys: Iterable[LeaseKey]) -> tuple[LeaseKey, ...]:
