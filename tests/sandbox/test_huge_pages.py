@@ -37,15 +37,15 @@ SMALL = """\
     ids=["fixed", "movable", "small", "none"],
 )
 def test_what_fills_huge_pages_is_found(maps: str, first: int, size: int) -> None:
-    assert huge_pages._code(maps, "/usr/bin/python3.11") == (first, size)
+    assert huge_pages._find_code(maps, "/usr/bin/python3.11") == (first, size)
 
 
 @pytest.mark.skipif(not Path(INTERPRETER).exists(), reason=f"no {INTERPRETER}")
 def test_the_interpreter_goes_on() -> None:
     work = (
         "import json, os\n"
-        "tidy()\n"
-        "first, size = _code(Path('/proc/self/maps').read_text(), os.path.realpath('/proc/self/exe'))\n"
+        "remap_code()\n"
+        "first, size = _find_code(Path('/proc/self/maps').read_text(), os.path.realpath('/proc/self/exe'))\n"
         "assert json.loads(json.dumps({'a': [1.5, None]})) == {'a': [1.5, None]}\n"
         "try:\n    1 / 0\nexcept ZeroDivisionError:\n    pass\n"
         "child = os.fork()\n"

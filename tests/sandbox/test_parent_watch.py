@@ -13,7 +13,7 @@ import pytest
 from tests.story.up import until
 from tests.support import ROOT
 
-from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, when_input_ends
+from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, on_stdin_closed
 
 
 async def test_it_stops_when_its_input_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ async def test_it_stops_when_its_input_ends(monkeypatch: pytest.MonkeyPatch) -> 
     os.dup2(reader, 0)
     try:
         stopped = asyncio.Event()
-        when_input_ends(stopped.set)
+        on_stdin_closed(stopped.set)
         os.write(writer, b"words mean nothing")
         await asyncio.sleep(0.05)
         assert not stopped.is_set()
@@ -42,9 +42,9 @@ async def test_systemd_is_told(tmp_path: Path, name: str) -> None:
         manager.bind("\0" + address[1:] if name.startswith("@") else address)
         manager.setblocking(False)
         environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "150000", "HOME": "/"}
-        told = SystemdNotifier(environment)
+        notifier = SystemdNotifier(environment)
         assert environment == {"HOME": "/"}
-        async with told.served("tier A"):
+        async with notifier.running("tier A"):
             await asyncio.sleep(0.2)
         heard = []
         while True:
@@ -60,7 +60,7 @@ async def test_systemd_is_told(tmp_path: Path, name: str) -> None:
 
 async def test_nobody_listens() -> None:
     for environment in ({}, {"NOTIFY_SOCKET": "/nowhere/at/all", "WATCHDOG_USEC": "soon"}):
-        async with SystemdNotifier(environment).served("x"):
+        async with SystemdNotifier(environment).running("x"):
             await asyncio.sleep(0)
 
 

@@ -16,7 +16,7 @@ from tests.sandbox.processes import children, family, groups_of, zygote
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import private_daemon
 from jobyard.sandbox.daemon import canaries
-from jobyard.sandbox.daemon.cgroup_discovery import started
+from jobyard.sandbox.daemon.cgroup_discovery import start_time
 from jobyard.sandbox.protocol import Fault, Limits, RunFinished, RunRejected, RunRequest, Tier
 
 OWN_DISK = 15  # not the pool's: a member is made for the run
@@ -130,10 +130,10 @@ async def test_a_socket_may_have_the_longest_name_there_is() -> None:
 def test_bait_of_killed_daemons_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     own = f"jobyard-canary-{os.getpid()}"
-    old, young = tmp_path / f"{own}-1-x", tmp_path / f"{own}-{started(os.getpid())}-x"
+    old, young = tmp_path / f"{own}-1-x", tmp_path / f"{own}-{start_time(os.getpid())}-x"
     for path in (old, young):
         path.touch()
-    with canaries._bait() as (name, _, _):
+    with canaries.bait() as (name, _, _):
         assert Path(name).exists()
         assert (old.exists(), young.exists()) == (False, True)
     assert [path.name for path in tmp_path.iterdir()] == [young.name]

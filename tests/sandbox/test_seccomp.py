@@ -80,7 +80,7 @@ def calls() -> Iterator[tuple[int, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("rules", RULES, ids=["all", "no fork", "read only"])
 def test_two_filters_forbid_what_one_would(rules: seccomp.Rules) -> None:
-    filters, one = seccomp.build(rules), seccomp.whole(rules)
+    filters, one = seccomp.build(rules), seccomp.build_single(rules)
     allowed = 0
     for number, arguments in calls():
         seen, wanted = together(filters, number, arguments), outcome(one, number, arguments)
@@ -109,4 +109,4 @@ def test_the_zygote_can_make_members_and_they_cannot() -> None:
 
 def test_where_the_filter_names_its_process_there_is_one() -> None:
     rules = seccomp.Rules(own_pid_only=True, can_fork=False)
-    assert seccomp.build(rules) == seccomp.Filters(b"", seccomp.whole(rules))
+    assert seccomp.build(rules) == seccomp.Filters(b"", seccomp.build_single(rules))

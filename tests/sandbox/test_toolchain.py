@@ -29,7 +29,7 @@ class Compiler:
         finally:
             await asyncio.sleep(0.01)  # it takes a moment to be gone
             self.at_work -= 1
-        return CompletedRun(exit_code=0, signal=None, was_told=True, files={0: b"program"})
+        return CompletedRun(exit_code=0, signal=None, exit_reported=True, files={0: b"program"})
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ async def test_the_same_source_is_compiled_once(compiler: Compiler) -> None:
     compiler.go.set()
     built = await asyncio.gather(*tasks, building(compiler, chain))
     assert compiler.begun == 1
-    assert [each.told.cached for each in built] == [False, True, True, True]
+    assert [each.result.cached for each in built] == [False, True, True, True]
     other = RunRequest(id=1, language="c", source=SOURCE.source, files=(File(name="a.h", data=b""),))
-    assert not (await building(compiler, chain, other)).told.cached
+    assert not (await building(compiler, chain, other)).result.cached
 
 
 async def test_the_last_who_leaves_ends_it_and_waits_for_its_end(compiler: Compiler) -> None:

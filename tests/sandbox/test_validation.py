@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jobyard.sandbox.daemon.validation import problem
+from jobyard.sandbox.daemon.validation import find_problem
 from jobyard.sandbox.protocol import File, Limits, RunRequest
 
 
@@ -15,32 +15,32 @@ def request(**rest: object) -> RunRequest:
 
 
 def test_a_plain_request_has_no_problem() -> None:
-    assert problem(request(files=(File(name="a/b.txt", data=b""),), args=("-x", ""))) == ""
+    assert find_problem(request(files=(File(name="a/b.txt", data=b""),), args=("-x", ""))) == ""
 
 
 @pytest.mark.parametrize("name", ["time_seconds", "cpu_seconds"])
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf, 1e308])
 def test_seconds_are_finite_and_above_zero(name: str, value: float) -> None:
-    assert name in problem(request(limits=Limits(**{name: value})))  # type: ignore[arg-type]
+    assert name in find_problem(request(limits=Limits(**{name: value})))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["memory_mb", "processes", "files_open", "output_bytes", "disk_mb", "disk_files"])
 @pytest.mark.parametrize("value", [0, -1, 2**62])
 def test_counts_have_bounds(name: str, value: int) -> None:
-    assert name in problem(request(limits=Limits(**{name: value})))
+    assert name in find_problem(request(limits=Limits(**{name: value})))
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a\0b", "a" * 256, "\ud800", "a/" * 600 + "a"]
 )
 def test_names_stay_below_the_folder(name: str) -> None:
-    assert "files" in problem(request(files=(File(name=name, data=b""),)))
+    assert "files" in find_problem(request(files=(File(name=name, data=b""),)))
 
 
 def test_a_file_is_there_once() -> None:
-    assert "twice" in problem(request(files=(File(name="a", data=b""), File(name="a", data=b"x"))))
+    assert "twice" in find_problem(request(files=(File(name="a", data=b""), File(name="a", data=b"x"))))
 
 
 @pytest.mark.parametrize("argument", ["a\0b", "\ud800"])
 def test_arguments_can_be_handed_over(argument: str) -> None:
-    assert "args" in problem(request(args=(argument,)))
+    assert "args" in find_problem(request(args=(argument,)))

@@ -30,9 +30,9 @@ class WorkerHealth:
     @asynccontextmanager
     async def serving(self, worker: Worker | None, is_stopping: Callable[[], bool]) -> AsyncIterator[None]:
         health = Health(self._yard.store, is_stopping, worker)
-        plan = self._yard.sandbox
-        if plan is not None and plan.made is not None:
-            health.more.append(plan.made.check)
+        sandbox = self._yard.sandbox
+        if sandbox is not None and sandbox.latest is not None:
+            health.more.append(sandbox.latest.check)
         scrape = MetricsExporter(self._yard.store, self._metrics)
         async with AsyncExitStack() as stack:
             await self._waits.start(self._yard.store)

@@ -297,7 +297,7 @@ class Jobyard:
         companions: list[Companion] = [feed]
         if self.sandbox is not None:
             sandbox = self.sandbox.make(self.store, name, concurrency)
-            executor = sandbox.beside(executor)
+            executor = sandbox.wrap(executor)
             companions.append(sandbox)
         return Worker(
             self.store,

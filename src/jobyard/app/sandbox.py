@@ -1,4 +1,4 @@
-"""The sandbox beside a worker: its daemon kept running, the connection to it, and what others are told of it."""
+"""The sandbox of a worker: keeps its daemon running, connects to it, and publishes what it can run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobyard.app.process_manager import STEADY_SECONDS, wait_seconds
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError, JobyardError
 from jobyard.executors.by_kind import ExecutorByKind
-from jobyard.executors.sandbox.client import STARTING, SandboxClient, SandboxFault
+from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
 from jobyard.executors.sandbox.executor import SandboxExecutor
 from jobyard.executors.sandbox.live_output import LiveOutput
 from jobyard.executors.sandbox.program import KEEP_SECONDS, KIND, QUEUE
@@ -33,14 +33,15 @@ from jobyard.sandbox.protocol import SandboxState
 log = logging.getLogger("jobyard.sandbox")
 
 DAEMON = "jobyard.sandbox.daemon"
-# What the daemon may know of our environment: nothing that holds a secret.
+# Environment variables passed to the daemon: none that may hold a secret.
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 STOP_SECONDS = 10.0
 CANNOT_START = 126
-# A daemon that was well may take so long to be there again before others are told that it is gone.
+# How long a daemon may be away before it is published as unavailable: a restart takes seconds, and until then programs
+# are accepted and wait.
 RESTART_SECONDS = 20.0
-# How soon others hear that something changed.
-LOOK_SECONDS = 0.2
+# How often the state is compared with the published one.
+POLL_SECONDS = 0.2
 LEVELS = {name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")}
 LINE = re.compile(rf"[\d-]+ [\d:,]+ ({'|'.join(LEVELS)}) (.*)")
 FOLDER = re.compile(r"jobyard-sandbox-(\d+)-\w+")
@@ -61,7 +62,7 @@ def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class DaemonProcess:
-    """A process that is kept running. It ends when its standard input does: with us, however we go."""
+    """A daemon process, restarted when it dies. It stops when its standard input closes, that is, with this process."""
 
     def __init__(self, section: SandboxSection, slots: int) -> None:
         self._section = section
@@ -70,7 +71,7 @@ class DaemonProcess:
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
         self.path = ""
-        self.last_words = ""
+        self.last_log_line = ""
         self.died = asyncio.Event()  # at least once
 
     @property
@@ -81,7 +82,7 @@ class DaemonProcess:
         sweep(Path(tempfile.gettempdir()))
         self._folder = Path(tempfile.mkdtemp(prefix=f"jobyard-sandbox-{os.getpid()}-"))
         self.path = str(self._folder / "sandbox.sock")
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="jobyard-sandboxd")
+        self._task = asyncio.get_running_loop().create_task(self._keep_running(), name="jobyard-sandboxd")
 
     async def stop(self) -> None:
         task, self._task = self._task, None
@@ -91,21 +92,21 @@ class DaemonProcess:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _keep(self) -> None:
+    async def _keep_running(self) -> None:
         loop = asyncio.get_running_loop()
         early_deaths = 0
         while True:
             began = loop.time()
-            code = await self._live()
+            code = await self._run_once()
             early_deaths = 0 if loop.time() - began >= STEADY_SECONDS else early_deaths + 1
             seconds = wait_seconds(early_deaths)
             self.died.set()
-            said = f" ({self.last_words})" if self.last_words else ""
-            log.warning("the sandbox daemon ended with code %d%s; another starts in %g s", code, said, seconds)
+            reason = f" ({self.last_log_line})" if self.last_log_line else ""
+            log.warning("the sandbox daemon exited with code %d%s; restarting in %g s", code, reason, seconds)
             await asyncio.sleep(seconds)
 
-    async def _live(self) -> int:
-        """One process from its start to its end."""
+    async def _run_once(self) -> int:
+        """Run one process to its end and return its exit code."""
         command = [*daemon_command(self._section, self.path, self._slots), "--until-input-ends"]
         try:
             process = self._process = await asyncio.create_subprocess_exec(
@@ -117,51 +118,52 @@ class DaemonProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            self._hear(f"{command[0]} cannot be started: {error.strerror}")
+            self._on_log_line(f"Cannot start {command[0]}: {error.strerror}")
             return CANNOT_START
-        log.info("the sandbox daemon starts, pid %d", process.pid)
+        log.info("sandbox daemon started, pid %d", process.pid)
         try:
-            await self._listen(process)
+            await self._forward_log(process)
             return await process.wait()
         finally:
-            await end(process)
+            await terminate(process)
 
-    async def _listen(self, process: Process) -> None:
+    async def _forward_log(self, process: Process) -> None:
         assert process.stderr is not None
         while True:
             try:
                 line = await process.stderr.readline()
             except ValueError:
-                continue  # a line without an end; the rest of it comes
+                continue  # an overlong line; its rest follows
             if not line:
                 return
-            self._hear(line.decode("utf-8", "replace").strip())
+            self._on_log_line(line.decode("utf-8", "replace").strip())
 
-    def _hear(self, line: str) -> None:
-        """Its log becomes ours."""
+    def _on_log_line(self, line: str) -> None:
+        """Log a line of the daemon's log, at its level."""
         found = LINE.fullmatch(line)
-        level, words = (logging.INFO, line) if found is None else (LEVELS[found[1]], found[2])
-        if words:
-            self.last_words = words
-            log.log(level, "sandboxd: %s", words)
+        level, message = (logging.INFO, line) if found is None else (LEVELS[found[1]], found[2])
+        if message:
+            self.last_log_line = message
+            log.log(level, "sandboxd: %s", message)
 
 
-async def end(process: Process) -> None:
-    """Asked first; killed when it does not."""
+async def terminate(process: Process) -> None:
+    """Terminate the process; kill it if that takes too long."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
         except TimeoutError:
-            log.error("the sandbox daemon, pid %d, does not end and is killed", process.pid)  # noqa: TRY400
+            log.error("the sandbox daemon, pid %d, does not stop; killing it", process.pid)  # noqa: TRY400
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
 
 
 def sweep(folder: Path) -> None:
-    """Folders of sockets that were left by workers which were killed."""
+    """Remove socket folders of workers that were killed."""
     if not Path("/proc/self").exists():
         return
     for path in folder.glob("jobyard-sandbox-*"):
@@ -172,7 +174,7 @@ def sweep(folder: Path) -> None:
 
 
 class WorkerSandbox:
-    """A companion of a worker: there before its first claim, gone after its last settlement."""
+    """The sandbox of one worker: started before its first claim, stopped after its last settlement."""
 
     def __init__(self, section: SandboxSection, records: RecordStore, worker: str, concurrency: int) -> None:
         self._section = section
@@ -181,11 +183,11 @@ class WorkerSandbox:
         self.daemon = None if section.socket else DaemonProcess(section, concurrency)
         self.client = SandboxClient(section.socket or "")
         self._live = LiveOutput(records)
-        self._telling: asyncio.Task[None] | None = None
-        self._well_at = -RESTART_SECONDS  # when it last could run programs
+        self._publisher: asyncio.Task[None] | None = None
+        self._available_at = -RESTART_SECONDS  # when it could last run programs
 
-    def beside(self, executor: Executor) -> Executor:
-        """Programs go to the sandbox, everything else where it went."""
+    def wrap(self, executor: Executor) -> Executor:
+        """Route programs to the sandbox and all other jobs to `executor`."""
         return ExecutorByKind({KIND: SandboxExecutor(self.client, self._section.bounds, self._live)}, executor)
 
     async def start(self) -> None:
@@ -193,104 +195,106 @@ class WorkerSandbox:
             await self.daemon.start()
             self.client.path = self.daemon.path
         await self.client.start()
-        self._telling = asyncio.get_running_loop().create_task(self._tell(), name="jobyard-sandbox-tell")
+        self._publisher = asyncio.get_running_loop().create_task(self._publish_changes(), name="jobyard-sandbox-tell")
 
     async def stop(self) -> None:
-        telling, self._telling = self._telling, None
-        if telling is not None:
-            telling.cancel()
-            await asyncio.wait([telling])
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.cancel()
+            await asyncio.wait([publisher])
         await self._live.stop()
         await self.client.stop()
         if self.daemon is not None:
             await self.daemon.stop()
 
-    # What others are told
+    # Published state
 
-    def why_not(self) -> str:
-        """Why it runs nothing now; empty when it does."""
+    def unavailable_reason(self) -> str:
+        """Why it cannot run programs now; empty if it can."""
         state = self.client.state
         if state is None:
             return self.client.reason
         return "" if state.tier is not None else state.reason
 
     def _details(self) -> str:
-        return "" if self.daemon is None or self.client.state is not None else self.daemon.last_words
+        return "" if self.daemon is None or self.client.state is not None else self.daemon.last_log_line
 
     def check(self) -> CheckView:
-        why = f"{self.why_not()} {self._details()}".strip()
-        return CheckView(name="sandbox", ok=not why, reason=f"The sandbox runs nothing: {why}" if why else "")
+        why = f"{self.unavailable_reason()} {self._details()}".strip()
+        return CheckView(name="sandbox", ok=not why, reason=f"The sandbox cannot run programs: {why}" if why else "")
 
-    async def _tell(self) -> None:
-        before: object = None
-        said_at, loop = 0.0, asyncio.get_running_loop()
+    async def _publish_changes(self) -> None:
+        published: object = None
+        published_at, loop = 0.0, asyncio.get_running_loop()
         while True:
             state = self.client.state
-            now = (self.client.reason, self._details()) if state is None else what_it_is(state)
-            if now != before:
-                before, said_at = now, 0.0
-                if state is not None and now is not None:
-                    announce(state)
-            if not said_at or loop.time() - said_at >= PUBLISH_EVERY_SECONDS:
-                said_at = loop.time()
-                await self._say()
-            await asyncio.sleep(LOOK_SECONDS)
+            current = (self.client.reason, self._details()) if state is None else abilities(state)
+            if current != published:
+                published, published_at = current, 0.0
+                if state is not None:
+                    log_abilities(state)
+            if not published_at or loop.time() - published_at >= PUBLISH_EVERY_SECONDS:
+                published_at = loop.time()
+                await self._publish()
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _say(self) -> None:
+    async def _publish(self) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(SandboxFault):
             if self.client.state is not None:
-                await self.client.ask()
+                await self.client.fetch_state()
         state = self.client.state
         if state is not None and state.tier is not None:
-            self._well_at = loop.time()
-        elif loop.time() - self._well_at < RESTART_SECONDS:
-            return  # a daemon that starts anew is worth waiting for: programs are taken meanwhile
+            self._available_at = loop.time()
+        elif loop.time() - self._available_at < RESTART_SECONDS:
+            return  # it is probably restarting: keep accepting programs
         try:
-            info = sandbox_info(self._worker, socket.gethostname(), state, self.why_not(), self._details())
+            info = sandbox_info(self._worker, socket.gethostname(), state, self.unavailable_reason(), self._details())
             await publish_sandbox(self._records, info)
         except JobyardError:
-            log.debug("what the sandbox can do could not be told", exc_info=True)
+            log.debug("cannot publish the state of the sandbox", exc_info=True)
 
 
-def what_it_is(state: SandboxState) -> object:
-    """What is worth telling anew; nothing while it starts."""
-    if state.tier is None and state.reason.startswith(STARTING):
-        return None
+def abilities(state: SandboxState) -> object:
+    """The part of the state that is published as soon as it changes."""
     return state.tier, state.reason, state.languages, tuple(state.missing)
 
 
-def announce(state: SandboxState) -> None:
+def log_abilities(state: SandboxState) -> None:
     if state.tier is None:
-        log.warning("programs are not run here: %s", state.reason)
+        log.warning("cannot run programs: %s", state.reason)
         return
     names: Sequence[str] = [f"{language.name} {language.version}" for language in state.languages]
     why = f" ({state.reason})" if state.reason else ""
-    log.info("programs are run in tier %s%s: %s", state.tier, why, ", ".join(names) or "no language passed")
+    log.info(
+        "running programs in tier %s%s: %s", state.tier, why, ", ".join(names) or "no language passed its self-test"
+    )
     for name, reason in state.missing.items():
-        log.warning("%s is not offered: %s", name, reason)
+        log.warning("language %s is not offered: %s", name, reason)
 
 
 class SandboxFactory:
-    """What `yard.sandbox` holds: how each worker of this process gets its sandbox."""
+    """Creates the sandbox of each worker of this process; held by `yard.sandbox`."""
 
     def __init__(self, section: SandboxSection) -> None:
         self.section = section
-        self.made: WorkerSandbox | None = None  # the latest
+        self.latest: WorkerSandbox | None = None
 
     def make(self, records: RecordStore, worker: str, concurrency: int) -> WorkerSandbox:
-        self.made = WorkerSandbox(self.section, records, worker, concurrency)
-        return self.made
+        self.latest = WorkerSandbox(self.section, records, worker, concurrency)
+        return self.latest
 
 
 def enable_sandbox(yard: Jobyard, section: SandboxSection, concurrency: int = 2) -> None:
-    """From now on the yard's workers, each with so many slots, run programs, too."""
+    """Let the yard's workers run programs. `concurrency` is the number of slots of each worker."""
     if KIND in yard.kinds:
-        raise ConfigurationError(f"The app has a kind {KIND}, which is the sandbox's own: rename it, or disable that.")
+        raise ConfigurationError(
+            f"Cannot enable the sandbox: the app defines the kind {KIND!r}, which the sandbox uses. Rename it."
+        )
     yard.sandbox = SandboxFactory(section)
     suggest_queue(yard, section.slots or concurrency)
 
 
 def suggest_queue(yard: Jobyard, slots: int) -> None:
-    """Results can be fetched for a while, and nobody fills all slots of a worker alone."""
+    """Suggest settings for the queue: keep results for a while, and leave one slot per worker to other groups."""
     yard.suggest(QUEUE, {"keep_seconds": KEEP_SECONDS, "max_per_group": max(1, slots - 1)})

@@ -1,1 +1,1 @@
-"""The sandbox daemon, its self-test and its attacks; imports nothing of the queue."""
+"""The sandbox: a daemon that runs untrusted programs, and the attacks that test it. Imports nothing else of jobyard."""

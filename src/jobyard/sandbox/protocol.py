@@ -1,4 +1,4 @@
-"""What is said over the daemon's socket: frames of msgpack, each behind its length. Both sides read this file."""
+"""Protocol between the sandbox daemon and its clients: length-prefixed msgpack frames over a Unix socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LENGTH = struct.Struct("!I")
 
 
 class RunVerdict(enum.StrEnum):
-    """How the program's own run ended; each of them is a completed job."""
+    """How a run ended. Every verdict belongs to a completed job."""
 
     OK = "OK"
     RUNTIME_ERROR = "RUNTIME_ERROR"  # an exit code other than 0
@@ -27,54 +27,56 @@ class RunVerdict(enum.StrEnum):
 
 
 class Fault(enum.StrEnum):
-    """Why the platform could not run a program: not the program's doing, so it is tried again."""
+    """Why the platform could not run a program. The program is not to blame, so the job is retried."""
 
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
     SPAWN_FAILED = "SPAWN_FAILED"
     ZYGOTE_LOST = "ZYGOTE_LOST"
-    SUPERVISOR_LOST = "SUPERVISOR_LOST"  # said by the client: the connection ended
+    SUPERVISOR_LOST = "SUPERVISOR_LOST"  # set by the client: the connection to the daemon ended
     INTERNAL = "INTERNAL"
-    UNKNOWN_LANGUAGE = "UNKNOWN_LANGUAGE"  # a daemon elsewhere may have it
-    CANCELLED = "CANCELLED"  # the answer to Cancel
+    UNKNOWN_LANGUAGE = "UNKNOWN_LANGUAGE"  # another daemon may offer it
+    CANCELLED = "CANCELLED"  # the response to CancelRequest
 
 
 class Tier(enum.StrEnum):
-    """How well programs are held here, best first."""
+    """Isolation level, strongest first."""
 
-    A = "A"  # namespaces made as root, memory and process limits by control groups
-    B = "B"  # namespaces of an ordinary user
-    C = "C"  # system call filter and Landlock: one process of Python, no folder to write to
+    A = "A"  # namespaces created as root, memory and process limits by cgroups
+    B = "B"  # namespaces of an unprivileged user
+    C = "C"  # seccomp and Landlock: one Python process, no writable folder
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    time_seconds: float = 3.0  # on the wall clock
-    cpu_seconds: float | None = None  # None: as much as the time allows
+    """Resource limits of one run."""
+
+    time_seconds: float = 3.0  # wall clock
+    cpu_seconds: float | None = None  # None: limited by time_seconds only
     memory_mb: int = 128
     processes: int = 32
     files_open: int = 64
-    output_bytes: int = 64 << 10  # of stdout, and again of stderr
+    output_bytes: int = 64 << 10  # for stdout and stderr each
     disk_mb: int = 16
     disk_files: int = 1024
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    name: str  # relative, below the program's folder
+    name: str  # relative to the program's folder
     data: bytes
 
 
-# What the client says
+# Client to daemon
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
-    id: int  # the client's own; answers carry it
+    id: int  # chosen by the client; responses carry it
     language: str
     source: bytes
     stdin: bytes = b""
     args: tuple[str, ...] = ()
     files: tuple[File, ...] = ()
     limits: Limits = Limits()
-    stream: bool = False  # output is told while it comes, and again in the end
-    collect: tuple[str, ...] = ()  # files to bring back: names below the program's folder
+    stream: bool = False  # send output while the program runs, and all of it again in RunFinished
+    collect: tuple[str, ...] = ()  # files to return, by name below the program's folder
 
 
 class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -82,34 +84,34 @@ class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
 
 
 class StateRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """How is it? Answered by State."""
+    """Answered by SandboxState."""
 
     id: int
 
 
-# What the daemon says
+# Daemon to client
 
 
 class Language(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     compiled: bool = False
-    pool: int = 0  # members kept warm
+    pool: int = 0  # size of the warm pool
 
 
 class SandboxState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
-    """Said once to everybody who connects (id 0), and whenever asked."""
+    """Sent to every new connection (id 0), and in response to StateRequest."""
 
     id: int = 0
     version: int = VERSION
-    tier: Tier | None = None  # None: it refuses to run anything
-    reason: str = ""  # why the tier is not better, or why it refuses
+    tier: Tier | None = None  # None: the daemon rejects every run
+    reason: str = ""  # why the tier is not better, or why runs are rejected
     languages: tuple[Language, ...] = ()
-    missing: dict[str, str] = {}  # languages that did not pass their self-test, and why
+    missing: dict[str, str] = {}  # languages that failed their self-test, with the reason
     slots: int = 0
     running: int = 0
-    idle: dict[str, int] = {}  # warm members by language
-    runs: int = 0  # since the start
+    idle: dict[str, int] = {}  # warm boxes by language
+    runs: int = 0  # since the daemon started
     faults: int = 0
 
 
@@ -130,27 +132,30 @@ class CompileResult(msgspec.Struct, frozen=True, kw_only=True):
 class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     id: int
     verdict: RunVerdict
-    exit_code: int  # 128 + the signal when one ended it
+    exit_code: int  # 128 + signal when a signal ended the program
     signal: int | None
     stdout: bytes
     stderr: bytes
     stdout_truncated: bool
     stderr_truncated: bool
-    execution_time_ms: float  # from the code handed over to the program's end, monotonic
+    execution_time_ms: float  # from sending the code to the program's end, monotonic
     cpu_time_ms: float | None
     memory_peak_bytes: int | None
     memory_source: str  # "cgroup", "rusage" or "none"
-    setup_ms: float  # until a member could take the code
+    setup_ms: float  # until a box could take the code
     tier: Tier
     compiled: CompileResult | None = None
     files: tuple[File, ...] = ()
-    notes: tuple[str, ...] = ()  # what was asked for and left out, and why
+    notes: tuple[str, ...] = ()  # what was requested but left out, with the reason
 
 
 class RunRejected(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The platform did not run the program, or lost it."""
+
     id: int
     fault: Fault
     message: str
+    may_have_run: bool = True  # False: no line of the program was executed
 
 
 ClientMessage = RunRequest | CancelRequest | StateRequest
@@ -165,26 +170,26 @@ def encode_frame(message: ClientMessage | DaemonMessage) -> bytes:
 
 
 class ProtocolError(Exception):
-    """The other side does not speak this language."""
+    """The peer sent something that this version of the protocol does not allow."""
 
 
 class FrameDecoder:
-    """Cuts what arrives into frames."""
+    """Splits a byte stream into frames."""
 
-    def __init__(self, most: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
         self._buffer = bytearray()
-        self._most = most
+        self._max_bytes = max_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
         self._buffer += data
-        found: list[bytes] = []
+        frames: list[bytes] = []
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
-            if length > self._most:
-                raise ProtocolError(f"a frame of {length} bytes; {self._most} are allowed")
+            if length > self._max_bytes:
+                raise ProtocolError(f"a frame of {length} bytes; at most {self._max_bytes} are allowed")
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break
-            found.append(bytes(memoryview(self._buffer)[_LENGTH.size : end]))
+            frames.append(bytes(memoryview(self._buffer)[_LENGTH.size : end]))
             del self._buffer[:end]
-        return found
+        return frames

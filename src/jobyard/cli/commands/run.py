@@ -127,13 +127,13 @@ def cancel_on_signals() -> list[int]:
 async def run_locally(section: SandboxSection, program: Program, show: Write) -> dict[str, Any]:
     check(program, section.bounds)
     daemon = None if section.socket else DaemonProcess(msgspec.structs.replace(section, pool=1), 1)
-    client = SandboxClient(section.socket or "", patience_seconds=START_SECONDS)
+    client = SandboxClient(section.socket or "", connect_timeout_seconds=START_SECONDS)
     try:
         if daemon is not None:
             await daemon.start()
             client.path = daemon.path
         await client.start()
-        running = asyncio.ensure_future(client.run(program.run(program.inputs[0], stream=True), show))
+        running = asyncio.ensure_future(client.run(program.run_request(program.inputs[0], stream=True), show))
         return run_result(await (running if daemon is None else while_alive(running, daemon)))
     finally:
         await client.stop()
@@ -148,7 +148,7 @@ async def while_alive(running: asyncio.Future[RunFinished], daemon: DaemonProces
         either: list[asyncio.Future[Any]] = [running, died]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, daemon.last_words or "the daemon ended")
+            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, daemon.last_log_line or "the daemon ended")
         return await running
     finally:
         died.cancel()

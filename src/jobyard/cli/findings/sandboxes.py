@@ -28,10 +28,10 @@ async def sandbox_findings(records: RecordStore, section: SandboxSection) -> Asy
 
 
 async def _asked(path: str) -> SandboxInfo:
-    client = SandboxClient(path, patience_seconds=ANSWER_SECONDS)
+    client = SandboxClient(path, connect_timeout_seconds=ANSWER_SECONDS)
     await client.start()
     try:
-        return sandbox_info("", "", await client.known(), "")
+        return sandbox_info("", "", await client.ready_state(), "")
     except SandboxFault as refused:
         return sandbox_info("", "", client.state, refused.message)
     finally:

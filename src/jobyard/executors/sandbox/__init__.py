@@ -1,1 +1,1 @@
-"""Untrusted programs: a thin executor here, and the daemon that holds them, apart from everything of the queue."""
+"""Executor for untrusted programs: the client side of the sandbox daemon."""

@@ -1,4 +1,4 @@
-"""What may be asked of the sandbox: the operator's bounds, and names that may stand for files."""
+"""Bounds that an operator sets on programs, and validation of programs and file names against them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from jobyard.errors import BadInput
 from jobyard.executors.sandbox.program import Program
 
-MAX_NAME_BYTES = 255  # of each part, as file systems have it
+MAX_NAME_BYTES = 255  # of each path component, as in common file systems
 MAX_PATH_BYTES = 1024
 MAX_ARGS = 256
 MAX_ARGS_BYTES = 64 << 10
 PAGE = 4096
-# The program's folder, its temporary one and the program itself.
+# The program's folder, its temporary folder and the program itself.
 OWN_INODES = 8
-# Less than this no program of any language can start with.
+# Below these, no program of any language can start.
 MINIMUMS = {
     "time_seconds": 0.001,
     "cpu_seconds": 0.001,
@@ -30,7 +30,7 @@ MINIMUMS = {
     "disk_files": 16,
 }
 
-# And more no daemon takes, whatever an operator allows.
+# Above these, every daemon rejects a run, whatever the operator allows.
 MAXIMUMS = {
     "max_time_seconds": 86_400,
     "max_memory_mb": 1 << 20,
@@ -45,7 +45,7 @@ MAXIMUMS = {
     "max_file_bytes": 16 << 20,
     "max_batch": 10_000,
 }
-# What the program itself is called, where it lies in a file beside those that come with it.
+# Names that the sandbox uses for the program itself.
 OWN_FILES = {
     "python": ("main.py",),
     "bash": ("main.sh",),
@@ -56,7 +56,7 @@ OWN_FILES = {
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that anybody may ask for."""
+    """Upper bounds for submitted programs."""
 
     max_time_seconds: float = 30.0
     max_memory_mb: int = 1024
@@ -68,7 +68,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_source_bytes: int = 256 << 10
     max_input_bytes: int = 1 << 20
     max_files: int = 32
-    max_file_bytes: int = 1 << 20  # of all files together
+    max_file_bytes: int = 1 << 20  # all files together
     max_batch: int = 100
 
     def most(self, limit: str) -> float:
@@ -76,23 +76,23 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoundsViolation(NamedTuple):
-    """What is wrong with an order, and where that stands in it."""
+    """One invalid field of a program."""
 
     where: tuple[str | int, ...]
     why: str
 
 
 def check(program: Program, bounds: Bounds) -> None:
-    for wrong in violations(program, bounds):
-        raise BadInput(f"{'.'.join(map(str, wrong.where))}: {wrong.why}")
+    for violation in violations(program, bounds):
+        raise BadInput(f"{'.'.join(map(str, violation.where))}: {violation.why}")
 
 
 def violations(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
     if not program.source:
-        yield BoundsViolation(("source",), "A program has at least one character.")
+        yield BoundsViolation(("source",), "Must not be empty.")
     yield from _size(("source",), len(program.source.encode()), bounds.max_source_bytes)
     if not 1 <= len(program.inputs) <= bounds.max_batch:
-        yield BoundsViolation(("inputs",), f"From 1 to {bounds.max_batch} inputs are taken at once.")
+        yield BoundsViolation(("inputs",), f"Must have 1 to {bounds.max_batch} items.")
     for number, data in enumerate(program.inputs):
         yield from _size(("inputs", number), len(data), bounds.max_input_bytes)
     yield from _limits(program, bounds)
@@ -103,39 +103,39 @@ def violations(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
 
 def _size(where: tuple[str | int, ...], size: int, most: int) -> Iterator[BoundsViolation]:
     if size > most:
-        yield BoundsViolation(where, f"{size:,} bytes; at most {most:,} are taken.")
+        yield BoundsViolation(where, f"Has {size:,} bytes; at most {most:,} are allowed.")
 
 
 def _limits(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
     for name, least in MINIMUMS.items():
         value, most = getattr(program.limits, name), bounds.most(name)
         if value is not None and not (math.isfinite(value) and least <= value <= most):
-            yield BoundsViolation(("limits", name), f"A number from {least:g} to {most:.15g} is taken.")
+            yield BoundsViolation(("limits", name), f"Must be a number from {least:g} to {most:.15g}.")
 
 
 def _args(args: tuple[str, ...]) -> Iterator[BoundsViolation]:
     if len(args) > MAX_ARGS:
-        yield BoundsViolation(("args",), f"At most {MAX_ARGS} are taken.")
+        yield BoundsViolation(("args",), f"Must have at most {MAX_ARGS} items.")
     for number, text in enumerate(args):
         if "\0" in text:
-            yield BoundsViolation(("args", number), "An argument cannot hold the character NUL.")
+            yield BoundsViolation(("args", number), "Must not contain NUL.")
     yield from _size(("args",), sum(len(text.encode()) for text in args), MAX_ARGS_BYTES)
 
 
 def _files(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
     own = OWN_FILES.get(program.language, ())
-    for wrong in names(tuple(file.name for file in program.files), "files", bounds.max_files, own):
-        where = (*wrong.where, "name") if len(wrong.where) > 1 else wrong.where
-        yield BoundsViolation(where, wrong.why)
+    for violation in names(tuple(file.name for file in program.files), "files", bounds.max_files, own):
+        where = (*violation.where, "name") if len(violation.where) > 1 else violation.where
+        yield BoundsViolation(where, violation.why)
     yield from _size(("files",), sum(len(file.data) for file in program.files), bounds.max_file_bytes)
     sizes = [len(program.source.encode()), *(len(file.data) for file in program.files)]
     room, number = program.limits.disk_mb << 20, program.limits.disk_files
     if program.files and sum(map(_on_disk, sizes)) > room:
         yield BoundsViolation(
-            ("files",), f"They do not fit into limits.disk_mb ({program.limits.disk_mb}) with the program."
+            ("files",), f"The files and the program exceed limits.disk_mb ({program.limits.disk_mb})."
         )
     if sum(1 + file.name.count("/") for file in program.files) + OWN_INODES > number:
-        yield BoundsViolation(("files",), f"They are too many for limits.disk_files ({number}).")
+        yield BoundsViolation(("files",), f"Too many files for limits.disk_files ({number}).")
 
 
 def _on_disk(size: int) -> int:
@@ -143,38 +143,38 @@ def _on_disk(size: int) -> int:
 
 
 def names(given: tuple[str, ...], what: str, most: int, own: tuple[str, ...] = ()) -> Iterator[BoundsViolation]:
-    """Each on its own, and all together: two cannot stand in the same place."""
+    """Check each name, and that no two of them collide."""
     if len(given) > most:
-        yield BoundsViolation((what,), f"At most {most} are taken.")
+        yield BoundsViolation((what,), f"Must have at most {most} items.")
     seen: set[str] = set()
     folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in given) for end in range(1, len(parts))}
     for number, name in enumerate(given):
         why = file_name_problem(name)
         if why is None and name.partition("/")[0] in own:
-            why = "The program itself is called that."
+            why = "This name is reserved for the program itself."
         elif why is None and name in seen:
-            why = "There are two of that name."
+            why = "This name appears twice."
         elif why is None and name in folders:
-            why = "Another one makes a folder of it."
+            why = "Another file uses this name as a folder."
         seen.add(name)
         if why is not None:
             yield BoundsViolation((what, number), why)
 
 
 def file_name_problem(name: str) -> str | None:
-    """Why a file below the program's folder cannot be called that; None if it can.
+    """Return why this is not a valid name for a file of the program, or None if it is valid.
 
-    >>> file_name("data/a.txt"), file_name("../x"), file_name("/etc/passwd")
-    (None, 'A name has no part that is empty, . or ..', "A name is relative to the program's folder.")
+    >>> file_name_problem("data/a.txt"), file_name_problem("../x"), file_name_problem("/etc/passwd")
+    (None, 'Must not have empty, . or .. components.', "Must be relative to the program's folder.")
     """
     if not name:
-        return "A name is not empty."
+        return "Must not be empty."
     if name.startswith("/"):
-        return "A name is relative to the program's folder."
+        return "Must be relative to the program's folder."
     if any(part in ("", ".", "..") for part in name.split("/")):
-        return "A name has no part that is empty, . or .."
+        return "Must not have empty, . or .. components."
     if any(not character.isprintable() for character in name):
-        return "A name is made of printable characters."
+        return "Must consist of printable characters."
     if any(len(part.encode()) > MAX_NAME_BYTES for part in name.split("/")) or len(name.encode()) > MAX_PATH_BYTES:
-        return f"A name has at most {MAX_NAME_BYTES} bytes, with its folders {MAX_PATH_BYTES:,}."
+        return f"Must have at most {MAX_NAME_BYTES} bytes per component and {MAX_PATH_BYTES:,} in total."
     return None

@@ -1,4 +1,4 @@
-"""The connection to the sandbox daemon: many runs at once over one Unix socket, made anew whenever it is lost."""
+"""Client of the sandbox daemon: concurrent runs over one Unix socket, with automatic reconnect."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ from jobyard.sandbox.protocol import (
 
 log = logging.getLogger("jobyard.sandbox")
 
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.02, 2.0
-# A daemon that starts, or starts anew, is waited for before a run is said to have failed.
-PATIENCE_SECONDS = 15.0
-# How long a cancelled run may take to be gone.
-CANCEL_SECONDS = 3.0
-# A daemon says this while it does not know yet what it can do.
-STARTING = "starting"
+FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.02, 2.0
+# A daemon restart takes a few seconds: runs wait this long for it before they fail.
+CONNECT_TIMEOUT_SECONDS = 15.0
+# A daemon that does not confirm a cancellation must not hold the worker's slot.
+CANCEL_TIMEOUT_SECONDS = 3.0
 _decode = msgspec.msgpack.Decoder(DaemonMessage).decode
 
 OnOutput: TypeAlias = Callable[[int, bytes], None]
@@ -51,95 +49,95 @@ class SandboxFault(Exception):
 
 
 class _PendingRun:
-    __slots__ = ("answer", "on_output")
+    __slots__ = ("on_output", "response")
 
-    def __init__(self, answer: asyncio.Future[RunFinished], on_output: OnOutput | None) -> None:
-        self.answer = answer
+    def __init__(self, response: asyncio.Future[RunFinished], on_output: OnOutput | None) -> None:
+        self.response = response
         self.on_output = on_output
 
 
 class SandboxClient:
-    def __init__(self, path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, path: str, *, connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> None:
         self.path = path
-        self.state: SandboxState | None = None  # as last heard; None while there is no connection
-        self.reason = "It has not been reached yet."  # why there is none
-        self._patience = patience_seconds
-        self._numbers = itertools.count(1)
-        self._pending: dict[int, _PendingRun] = {}
-        self._asked: dict[int, asyncio.Future[SandboxState]] = {}
-        self._wire: _Connection | None = None
-        self._known = asyncio.Event()  # what the daemon can do is known
-        self._room = asyncio.Semaphore(1)
+        self.state: SandboxState | None = None  # as last received; None while disconnected
+        self.reason = "The sandbox daemon has not been reached yet."  # why it is disconnected
+        self._connect_timeout = connect_timeout_seconds
+        self._ids = itertools.count(1)
+        self._runs: dict[int, _PendingRun] = {}
+        self._state_requests: dict[int, asyncio.Future[SandboxState]] = {}
+        self._connection: _Connection | None = None
+        self._ready = asyncio.Event()  # the daemon's state has been received
+        self._semaphore = asyncio.Semaphore(1)
         self._slots = 0
         self._task: asyncio.Task[None] | None = None
 
-    # Life
+    # Lifecycle
 
     async def start(self) -> None:
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._keep(), name="jobyard-sandbox")
+            self._task = asyncio.get_running_loop().create_task(self._stay_connected(), name="jobyard-sandbox")
 
     async def stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        if self._wire is not None:
-            self._wire.close()
-            self._lost("The connection was closed.")
+        if self._connection is not None:
+            self._connection.close()
+            self._on_disconnect("The connection was closed.")
 
-    async def _keep(self) -> None:
-        wait = FIRST_WAIT_SECONDS
+    async def _stay_connected(self) -> None:
+        backoff = FIRST_BACKOFF_SECONDS
         loop = asyncio.get_running_loop()
         while True:
             try:
-                _, wire = await loop.create_unix_connection(lambda: _Connection(self), self.path)
+                _, connection = await loop.create_unix_connection(lambda: _Connection(self), self.path)
             except OSError as error:
-                self.reason = f"Nobody answers at its socket ({error.strerror or error})."
+                self.reason = f"Cannot connect to the sandbox daemon: {error.strerror or error}."
             else:
-                await wire.closed
-                if self._known.is_set():
-                    wait = FIRST_WAIT_SECONDS
-                self._lost(wire.why)
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+                await connection.closed
+                if self._ready.is_set():
+                    backoff = FIRST_BACKOFF_SECONDS
+                self._on_disconnect(connection.reason)
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
 
-    # What is asked
+    # Requests
 
-    async def run(self, run: RunRequest, on_output: OnOutput | None = None) -> RunFinished:
-        """Until the program has ended; RunRefused when the platform could not run it.
+    async def run(self, request: RunRequest, on_output: OnOutput | None = None) -> RunFinished:
+        """Run a program to its end. Raises SandboxFault when the platform cannot run it.
 
-        When cancelled, the program is killed before CancelledError goes on.
+        On cancellation, the program is killed before CancelledError propagates.
         """
         while True:
-            await self.known()
-            async with self._room:
-                wire = self._wire
-                if wire is not None:
-                    return await self._run(wire, run, on_output)
+            await self.ready_state()
+            async with self._semaphore:
+                connection = self._connection
+                if connection is not None:
+                    return await self._run(connection, request, on_output)
 
-    async def _run(self, wire: _Connection, run: RunRequest, on_output: OnOutput | None) -> RunFinished:
-        number, loop = next(self._numbers), asyncio.get_running_loop()
-        pending = self._pending[number] = _PendingRun(loop.create_future(), on_output)
-        wire.send(encode_frame(msgspec.structs.replace(run, id=number)))
+    async def _run(self, connection: _Connection, request: RunRequest, on_output: OnOutput | None) -> RunFinished:
+        run_id, loop = next(self._ids), asyncio.get_running_loop()
+        pending = self._runs[run_id] = _PendingRun(loop.create_future(), on_output)
+        connection.send(encode_frame(msgspec.structs.replace(request, id=run_id)))
         try:
-            return await pending.answer
+            return await pending.response
         except asyncio.CancelledError:
-            pending.answer, pending.on_output = loop.create_future(), None
-            wire.send(encode_frame(CancelRequest(id=number)))
+            pending.response, pending.on_output = loop.create_future(), None
+            connection.send(encode_frame(CancelRequest(id=run_id)))
             with contextlib.suppress(SandboxFault, TimeoutError):
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    await pending.answer
+                async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
+                    await pending.response
             raise
         finally:
-            del self._pending[number]
+            del self._runs[run_id]
 
-    async def known(self) -> SandboxState:
-        """How the daemon is; RunRefused when it cannot be reached for too long, or refuses to run anything."""
-        if not self._known.is_set():
+    async def ready_state(self) -> SandboxState:
+        """The state of a daemon that runs programs. Raises SandboxFault if there is none within the timeout."""
+        if not self._ready.is_set():
             try:
-                async with asyncio.timeout(self._patience):
-                    await self._known.wait()
+                async with asyncio.timeout(self._connect_timeout):
+                    await self._ready.wait()
             except TimeoutError:
                 raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, self.reason) from None
         state = self.state
@@ -147,90 +145,88 @@ class SandboxClient:
             raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, self.reason if state is None else state.reason)
         return state
 
-    async def ask(self, seconds: float = PATIENCE_SECONDS) -> SandboxState:
-        """How it is now."""
-        if self._wire is None:
-            return await self.known()
-        number = next(self._numbers)
-        answer: asyncio.Future[SandboxState] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+    async def fetch_state(self, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> SandboxState:
+        """Request the current state from the daemon."""
+        if self._connection is None:
+            return await self.ready_state()
+        request_id = next(self._ids)
+        response: asyncio.Future[SandboxState] = asyncio.get_running_loop().create_future()
+        self._state_requests[request_id] = response
         try:
-            self._wire.send(encode_frame(StateRequest(id=number)))
-            async with asyncio.timeout(seconds):
-                return await answer
+            self._connection.send(encode_frame(StateRequest(id=request_id)))
+            async with asyncio.timeout(timeout_seconds):
+                return await response
         except TimeoutError:
-            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, f"It did not answer within {seconds:g} s.") from None
+            message = f"The sandbox daemon did not respond within {timeout_seconds:g} s."
+            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, message) from None
         finally:
-            del self._asked[number]
+            del self._state_requests[request_id]
 
-    # What is heard
+    # Messages from the daemon, called by _Connection
 
-    def _met(self, wire: _Connection) -> None:
-        self._wire = wire
+    def _on_connect(self, connection: _Connection) -> None:
+        self._connection = connection
 
-    def _heard(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
         message = _decode(data)
         if isinstance(message, SandboxState):
-            self._told(message)
+            self._on_state(message)
             return
-        pending = self._pending.get(message.id)
+        pending = self._runs.get(message.id)
         if pending is None:
-            return  # of a run that nobody waits for any more
+            return  # the caller has given up on this run
         if isinstance(message, Output):
             if pending.on_output is not None:
                 pending.on_output(message.fd, message.data)
-        elif not pending.answer.done():
+        elif not pending.response.done():
             if isinstance(message, RunFinished):
-                pending.answer.set_result(message)
+                pending.response.set_result(message)
             elif isinstance(message, RunRejected):
-                pending.answer.set_exception(SandboxFault(message.fault, message.message))
+                pending.response.set_exception(SandboxFault(message.fault, message.message))
 
-    def _told(self, state: SandboxState) -> None:
+    def _on_state(self, state: SandboxState) -> None:
         if state.version != VERSION:
-            raise ProtocolError(f"it speaks version {state.version}, this worker {VERSION}")
+            raise ProtocolError(f"the daemon speaks version {state.version} and this worker version {VERSION}")
         self.state = state
         if state.slots != self._slots:
-            self._slots, self._room = state.slots, asyncio.Semaphore(max(1, state.slots))
-        if state.tier is None and state.reason.startswith(STARTING):
-            self.reason = "It is starting."
-        else:
-            self._known.set()
-        answer = self._asked.get(state.id)
-        if answer is not None and not answer.done():
-            answer.set_result(state)
+            self._slots, self._semaphore = state.slots, asyncio.Semaphore(max(1, state.slots))
+        self._ready.set()
+        response = self._state_requests.get(state.id)
+        if response is not None and not response.done():
+            response.set_result(state)
 
-    def _lost(self, why: str) -> None:
-        """Whoever waits is told; what ran there is gone, or will be."""
-        self._wire, self.state, self.reason = None, None, why
-        self._known.clear()
-        lost = SandboxFault(Fault.SUPERVISOR_LOST, why)
-        waiting: list[asyncio.Future[Any]] = [pending.answer for pending in self._pending.values()]
-        for future in waiting + list(self._asked.values()):
+    def _on_disconnect(self, reason: str) -> None:
+        """Fail every pending request: the daemon kills the runs of a lost connection."""
+        self._connection, self.state, self.reason = None, None, reason
+        self._ready.clear()
+        fault = SandboxFault(Fault.SUPERVISOR_LOST, reason)
+        pending: list[asyncio.Future[Any]] = [run.response for run in self._runs.values()]
+        for future in pending + list(self._state_requests.values()):
             if not future.done():
-                future.set_exception(lost)
+                future.set_exception(fault)
 
 
 class _Connection(asyncio.Protocol):
-    """One connection."""
+    """One connection to the daemon."""
 
     def __init__(self, client: SandboxClient) -> None:
         self._client = client
-        self._frames = FrameDecoder()
+        self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.why = "The connection to the sandbox was lost."
+        self.reason = "The connection to the sandbox daemon was lost."
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are like those, and no subclass
-        self._client._met(self)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
+        self._client._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
         try:
-            for each in self._frames.feed(data):
-                self._client._heard(each)
+            for frame in self._decoder.feed(data):
+                self._client._on_message(frame)
         except (ProtocolError, msgspec.MsgspecError) as error:
-            self.why = f"The sandbox daemon does not speak as this worker does: {error}."
-            log.warning("%s", self.why)
+            self.reason = f"Incompatible sandbox daemon: {error}. Run the same jobyard version on both sides."
+            log.warning("%s", self.reason)
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

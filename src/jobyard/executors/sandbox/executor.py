@@ -1,4 +1,4 @@
-"""Carries out jobs of kind `execute`: a thin client of the sandbox daemon."""
+"""Executor for jobs of kind `execute`: runs programs through the sandbox daemon."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from jobyard.executors.sandbox.result import as_json, run_result
 from jobyard.ports.executor import Attempt
 from jobyard.sandbox.protocol import Fault, RunFinished, RunVerdict
 
-# A fault of the platform is tried again after so long; what another daemon may be able to do, sooner.
+# Delay before a platform fault is retried; shorter for faults that the next attempt may not meet.
 RETRY_SECONDS = 5.0
 RETRY_SOON_SECONDS = 0.5
 SOON = (Fault.SUPERVISOR_LOST, Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.CANCELLED)
-# All output of a batch together; what comes later is left out, and said to be.
+# Output of a whole batch; the rest is left out with a note, so that a result stays small enough to store.
 MAX_BATCH_OUTPUT_BYTES = 4 << 20
-LEFT_OUT = "the output is left out: the batch as a whole has too much of it"
+LEFT_OUT = f"output left out: the batch exceeds {MAX_BATCH_OUTPUT_BYTES:,} bytes in total"
 
 
 class SandboxExecutor:
-    """`live` passes the output on while a program runs; without it nobody can follow."""
+    """`live` publishes output while a program runs; without it, output is in the result only."""
 
     def __init__(self, client: SandboxClient, bounds: Bounds | None = None, live: LiveOutput | None = None) -> None:
         self._client = client
@@ -50,15 +50,15 @@ class SandboxExecutor:
     async def _run(self, attempt: Attempt, program: Program, number: int, index: int) -> RunFinished:
         stdin, most = program.inputs[index], self._bounds.max_file_bytes
         if self._live is None:
-            return within(await self._client.run(program.run(stdin)), most)
-        tap = self._live.open(attempt.lease.job_id, number, index, program.timeout_seconds)
+            return within(await self._client.run(program.run_request(stdin)), most)
+        buffer = self._live.open(attempt.lease.job_id, number, index, program.timeout_seconds)
         try:
-            return within(await self._client.run(program.run(stdin, stream=True), tap.feed), most)
+            return within(await self._client.run(program.run_request(stdin, stream=True), buffer.feed), most)
         finally:
-            self._live.close(tap)
+            self._live.close(buffer)
 
     async def _batch(self, attempt: Attempt, program: Program, number: int) -> list[dict[str, Any]]:
-        """One input after the other; what does not compile is not tried with the next one."""
+        """Run the inputs in order. A compile error ends the batch: every input would fail the same way."""
         results: list[dict[str, Any]] = []
         room = MAX_BATCH_OUTPUT_BYTES
         for index in range(len(program.inputs)):
@@ -72,14 +72,16 @@ class SandboxExecutor:
 
 
 def within(finished: RunFinished, most: int) -> RunFinished:
-    """Files that were brought back, as many as fit into a result."""
+    """Keep the collected files that fit into a result; note the others."""
     room, files, notes = most, [], list(finished.notes)
     for file in finished.files:
         if len(file.data) <= room:
             room -= len(file.data)
             files.append(file)
         else:
-            notes.append(f"{file.name} has {len(file.data):,} bytes and is left out: {most:,} are brought back at most")
+            notes.append(
+                f"{file.name}: left out, {len(file.data):,} bytes; at most {most:,} bytes are returned in total"
+            )
     if len(files) == len(finished.files):
         return finished
     return msgspec.structs.replace(finished, files=tuple(files), notes=tuple(notes))

@@ -1,4 +1,4 @@
-"""What a job that runs a program carries: its private payload, never shown, erased when the job ends well."""
+"""Private payload of a job that runs a program: never shown, erased when the job completes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from jobyard.sandbox.protocol import File, Limits, RunRequest
 
 KIND: Final = "execute"
 QUEUE: Final = "code"
-# Results of code runs can be fetched for at least so long.
+# How long the results of the queue are kept unless it is configured otherwise.
 KEEP_SECONDS: Final = 3600.0
-# Beyond the program's own limits: compiling, a slow machine, a daemon that starts anew.
+# Added to the program's own limits for compiling, a slow machine or a daemon restart: without it the job would time
+# out before the sandbox could report a verdict.
 SLACK_SECONDS: Final = 60.0
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One source, and the inputs that it is run with, one after the other."""
+    """A program and the inputs to run it with, in order."""
 
     language: str
     source: str
@@ -26,11 +27,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_batch: bool = False
     args: tuple[str, ...] = ()
     files: tuple[File, ...] = ()
-    collect: tuple[str, ...] = ()  # files to bring back
+    collect: tuple[str, ...] = ()  # names of files to return
     limits: Limits = Limits()
 
-    def run(self, stdin: bytes, *, stream: bool = False) -> RunRequest:
-        """As the daemon is told; the client gives it its number."""
+    def run_request(self, stdin: bytes, *, stream: bool = False) -> RunRequest:
+        """The request for one input; the client sets its id."""
         return RunRequest(
             id=0,
             language=self.language,
@@ -45,7 +46,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def timeout_seconds(self) -> float:
-        """The job's own: always above what the program may take, so that it is the program's limit that ends it."""
+        """The job's timeout: above the program's own limits, so that those end it first."""
         return self.limits.time_seconds * len(self.inputs) + SLACK_SECONDS
 
 
@@ -54,9 +55,11 @@ _decode = msgspec.json.Decoder(Program).decode
 
 def read(private_payload: bytes | None) -> Program:
     if private_payload is None:
-        raise BadInput("There is no program in this job: it ended well before, or was handed in another way.")
+        raise BadInput(
+            "Cannot run this job: it has no program. It completed before, or was not submitted to /v1/execute."
+        )
     try:
         return _decode(private_payload)
     except (msgspec.DecodeError, RecursionError):
-        # What stands in it is private, and so is what is wrong with it.
-        raise BadInput("The program of this job cannot be read.") from None
+        # The payload is private, and a decoding error may quote it.
+        raise BadInput("Cannot run this job: its payload is not a valid program.") from None

@@ -1,4 +1,4 @@
-"""How a run ended, as the JSON that callers see."""
+"""Results of runs as the JSON that callers receive."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from jobyard.sandbox.protocol import CompileResult, File, RunFinished
 
-# Of what is no text, so much is shown as if it were; all of it is there as base64.
-READABLE_BYTES = 4096
+# Binary output is shown as text up to this length; base64 holds all of it.
+PREVIEW_BYTES = 4096
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r")) + b"\x7f"
 _encode = msgspec.json.Encoder().encode
 
@@ -20,7 +20,7 @@ def as_json(value: Any) -> bytes:
 
 
 def run_result(finished: RunFinished) -> dict[str, Any]:
-    """What was not valid UTF-8 is there twice: readable, and exact."""
+    """Output that is not valid UTF-8 appears twice: as lossy text and as base64."""
     found: dict[str, Any] = {
         **_output("stdout", finished.stdout, is_cut=finished.stdout_truncated),
         **_output("stderr", finished.stderr, is_cut=finished.stderr_truncated),
@@ -45,10 +45,10 @@ def run_result(finished: RunFinished) -> dict[str, Any]:
 
 
 def _output(name: str, data: bytes, *, is_cut: bool = False) -> dict[str, str]:
-    text, is_exact = readable(data, is_cut=is_cut)
-    if len(data) > READABLE_BYTES and is_binary(data, text):
-        # As JSON it would be several times as long, for nobody to read.
-        text, is_exact = readable(data[:READABLE_BYTES], is_cut=True)[0] + "…", False
+    text, is_exact = decode_lossy(data, is_cut=is_cut)
+    if len(data) > PREVIEW_BYTES and is_binary(data, text):
+        # Escaped as JSON, binary data would be several times as long and still unreadable.
+        text, is_exact = decode_lossy(data[:PREVIEW_BYTES], is_cut=True)[0] + "…", False
     return {name: text} if is_exact else {name: text, f"{name}_base64": base64.b64encode(data).decode()}
 
 
@@ -57,10 +57,10 @@ def is_binary(data: bytes, text: str) -> bool:
     return 8 * controls > len(data) or len(text.encode()) > 2 * len(data)
 
 
-def readable(data: bytes, *, is_cut: bool) -> tuple[str, bool]:
-    """As text, and whether that is all of it. Where output was cut, half a character at its end is left out.
+def decode_lossy(data: bytes, *, is_cut: bool) -> tuple[str, bool]:
+    """Decode as text; also return whether the text is exact. A character cut in half at the end is dropped.
 
-    >>> readable("hé".encode()[:2], is_cut=True), readable(b"h\\xff", is_cut=False)
+    >>> decode_lossy("hé".encode()[:2], is_cut=True), decode_lossy(b"h\\xff", is_cut=False)
     (('h', True), ('h\\ufffd', False))
     """
     try:
@@ -68,12 +68,12 @@ def readable(data: bytes, *, is_cut: bool) -> tuple[str, bool]:
     except UnicodeDecodeError as error:
         if is_cut and error.reason == "unexpected end of data":
             return data[: error.start].decode(), True
-        whole = data[: -_half(data)] if is_cut and _half(data) else data
+        whole = data[: -_incomplete_bytes(data)] if is_cut and _incomplete_bytes(data) else data
         return whole.decode(errors="replace"), False
 
 
-def _half(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a character that is not all there."""
+def _incomplete_bytes(data: bytes) -> int:
+    """Number of bytes at the end that start an incomplete character."""
     for length in range(1, min(4, len(data) + 1)):
         first = data[-length]
         if first & 0xC0 == 0x80:

@@ -39,7 +39,7 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
 def select(only: Collection[str]) -> list[AnyAttack]:
     """By number, by part of the name, or by language; everything when nothing was named.
 
-    >>> [item.name for item in chosen(["1", "memory bomb"])][:2]
+    >>> [item.name for item in select(["1", "memory bomb"])][:2]
     ['fork bomb', 'memory bomb']
     """
     everything: list[AnyAttack] = sorted([*ATTACKS, *SCENARIOS], key=lambda item: item.number)

@@ -1,1 +1,1 @@
-"""The sandbox's own process: takes programs from its socket, runs each in a place of its own, tells how it ended."""
+"""The sandbox daemon: accepts programs on a Unix socket, runs each in a box of its own and returns the result."""

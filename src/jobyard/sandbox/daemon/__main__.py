@@ -1,4 +1,4 @@
-"""python -m jobyard.sandbox.daemon: the daemon with the few options it has."""
+"""Entry point of the daemon: python -m jobyard.sandbox.daemon."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from typing import Any
 
 from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
 from jobyard.sandbox.daemon.languages import BadLanguages
-from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, when_input_ends
-from jobyard.sandbox.daemon.socket_server import SocketInUse, serving
+from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, on_stdin_closed
+from jobyard.sandbox.daemon.socket_server import SocketInUse, serve
 from jobyard.sandbox.protocol import Tier
 
-TESTING = "JOBYARD_SANDBOX_TESTING"  # set: a layer may be left out, to test the others alone
+TESTING = "JOBYARD_SANDBOX_TESTING"  # if set, --without is allowed
 _PRIORITY = -5
 
 
 async def run(
     options: DaemonOptions, path: Path, uids: Sequence[int] = (), ready: int = -1, *, until_input_ends: bool = False
 ) -> None:
-    """Until a signal asks to stop, or standard input ends."""
+    """Serve until SIGINT, SIGTERM or, with `until_input_ends`, the end of standard input."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # about twenty for each member
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # a box takes about twenty
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # clocks must be read in time, however busy the programs are
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # otherwise busy programs delay the timers that limit them
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     if until_input_ends:
-        when_input_ends(stop.set)
-    manager = SystemdNotifier(os.environ)
-    sandbox = SandboxDaemon(options)
+        on_stdin_closed(stop.set)
+    systemd = SystemdNotifier(os.environ)
+    daemon = SandboxDaemon(options)
     try:
-        await sandbox.start()
-        async with serving(sandbox, path, uids):
+        await daemon.start()
+        async with serve(daemon, path, uids):
             if ready >= 0:
                 os.write(ready, b"\n")
                 os.close(ready)
-            async with manager.served(f"tier {sandbox.state().tier or 'none'}"):
+            async with systemd.running(f"tier {daemon.state().tier or 'none'}"):
                 await stop.wait()
     finally:
-        await sandbox.stop()
+        await daemon.stop()
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """On the quicker loop, where it is installed."""
+    """Run on uvloop if it is installed."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:
@@ -64,27 +64,39 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
             runner.run(work)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="jobyard sandboxd", description="Runs untrusted programs for a worker.")
-    made.add_argument("--socket", type=Path, required=True, help="where to listen")
-    made.add_argument("--min-tier", type=Tier, choices=list(Tier), default=Tier.A, help="refuse to run below this tier")
-    made.add_argument("--tier", type=Tier, choices=list(Tier), help="this tier or none, for trials")
-    made.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="programs at the same time")
-    made.add_argument("--languages", type=Path, help="a languages.yaml instead of the one that comes with it")
-    made.add_argument("--pool", type=int, help="at most this many warm members of each kind")
-    made.add_argument("--allow-uid", type=int, action="append", default=[], help="who may connect, beside us and root")
-    made.add_argument(
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jobyard sandboxd", description="Run untrusted programs for a worker.")
+    parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen at")
+    parser.add_argument(
+        "--min-tier",
+        type=Tier,
+        choices=list(Tier),
+        default=Tier.A,
+        help="reject every run if only a lower tier is available",
+    )
+    parser.add_argument("--tier", type=Tier, choices=list(Tier), help="use only this tier, for trials")
+    parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="number of concurrent runs")
+    parser.add_argument("--languages", type=Path, help="languages.yaml to use instead of the built-in one")
+    parser.add_argument("--pool", type=int, help="maximum size of each warm pool")
+    parser.add_argument(
+        "--allow-uid",
+        type=int,
+        action="append",
+        default=[],
+        help="user id that may connect, besides this user and root",
+    )
+    parser.add_argument(
         "--without", choices=["seccomp", "namespaces"], action="append", default=[], help=argparse.SUPPRESS
     )
-    made.add_argument("--until-input-ends", action="store_true", help="stop when standard input ends")
-    made.add_argument("--ready-fd", type=int, default=-1, help="a line is written there when it listens")
-    return made
+    parser.add_argument("--until-input-ends", action="store_true", help="stop when standard input closes")
+    parser.add_argument("--ready-fd", type=int, default=-1, help="descriptor to write a newline to when listening")
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = parser().parse_args(arguments)
+    given = build_parser().parse_args(arguments)
     if given.without and not os.environ.get(TESTING):
-        sys.stderr.write(f"--without is for tests of the sandbox; it needs {TESTING} to be set\n")
+        sys.stderr.write(f"--without is for tests of the sandbox: set {TESTING} to allow it.\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:

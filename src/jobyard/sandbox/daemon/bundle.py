@@ -1,4 +1,4 @@
-"""Everything that runs inside, as one text for the interpreter's standard input: no path of ours must be readable."""
+"""The modules of `inside` as one script for standard input, because no file of jobyard is readable inside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MODULES = (
 )  # fmt: skip
 _INSIDE = Path(__file__).parent / "inside"
 
-# The last line runs the program from frames that hold nothing but the program: that is all a walk up the stack finds.
+# The last line runs the program from a frame that holds only the program, so a walk up the stack finds nothing else.
 _BOOT = """
 def _start():
     import base64, json, sys, types
@@ -46,7 +46,7 @@ _exit_with(*_made)
 
 
 def script(config: dict[str, Any]) -> bytes:
-    """The keeper's program with this configuration."""
+    """The reaper's script with this configuration."""
     modules = json.dumps([[name, (_INSIDE / f"{name}.py").read_text()] for name in _MODULES])
     packed = json.dumps({**config, "filters": [base64.b64encode(data).decode() for data in config["filters"]]})
     return _BOOT.format(modules=modules, config=packed, package=_PACKAGE).encode()

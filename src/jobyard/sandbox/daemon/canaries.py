@@ -1,4 +1,4 @@
-"""Programs that try to get out, run through the real path before all others: what they reach, a tier does not hold."""
+"""Canaries: programs that try to escape, run through the real code path before a tier is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from jobyard.sandbox.daemon.cgroup_discovery import started
+from jobyard.sandbox.daemon.cgroup_discovery import start_time
 from jobyard.sandbox.daemon.languages import LanguageDefinition, LanguageSelfTest
 from jobyard.sandbox.daemon.supervisor import RunSupervisor
 from jobyard.sandbox.daemon.tier_runtime import TierRuntime
@@ -24,7 +24,7 @@ _DEFINITION = LanguageDefinition(
     version=(), file="main.py", self_test=LanguageSelfTest(source="", stdout=""), memory="address_space"
 )
 
-# Prints the name of everything that it should not have been able to do.
+# Prints what it was able to do and should not have been.
 _REACH = """
 import ctypes, json, os, socket, sys
 path, port, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -45,7 +45,7 @@ reaches("write to /usr", lambda: open("/usr/canary", "w"))
 reaches("write to the root", lambda: open("/canary", "w"))
 reaches("read /etc/shadow", lambda: open("/etc/shadow").read())
 reaches("open a connection", connect)
-reaches("signal the supervisor", lambda: os.kill(parent, 0))
+reaches("signal the daemon", lambda: os.kill(parent, 0))
 reaches("be root", lambda: os.geteuid() == 0 or os.getuid() == 0)
 reaches("become root", lambda: os.setuid(0))
 reaches("make a namespace", lambda: libc.unshare(0x10000000) == 0)
@@ -83,21 +83,21 @@ time.sleep(30)
 _BAIT = "jobyard-canary"
 _LIMITS = Limits(time_seconds=5.0, memory_mb=64, processes=8, output_bytes=10_000)
 _SHORT = Limits(time_seconds=0.2, memory_mb=64, processes=8)
-# What a layer alone cannot hold; the tests leave the other out on purpose.
-_LEFT_OUT = {
+# What succeeds without a layer, which tests leave out on purpose.
+_EXPECTED_WITHOUT = {
     "seccomp": {"make a namespace", "mount"},
-    "namespaces": {"signal the supervisor"},
+    "namespaces": {"signal the daemon"},
 }
 
 
 class CanaryEscaped(Exception):
-    """A canary lived where it should have died; the message says which."""
+    """A canary was not contained; the message says which."""
 
 
-async def release(runtime: TierRuntime, without: Collection[str] = ()) -> None:
-    """Raises Escaped when the place does not hold what its tier promises."""
+async def run_canaries(runtime: TierRuntime, without: Collection[str] = ()) -> None:
+    """Raise CanaryEscaped unless the runtime provides the isolation of its tier."""
     supervisor = RunSupervisor(runtime, {NAME: _DEFINITION}, slots=2)
-    with _bait() as (path, port, listener):
+    with bait() as (path, port, listener):
         arguments = (path, str(port), str(os.getpid()))
         results = await asyncio.gather(
             _run(supervisor, _REACH, _LIMITS, arguments),
@@ -106,32 +106,32 @@ async def release(runtime: TierRuntime, without: Collection[str] = ()) -> None:
             _run(supervisor, _FLOOD, _LIMITS),
             _run(supervisor, _STAY, _SHORT),
         )
-        _judge_reach(results[0], without)
-        if _was_reached(listener):
-            raise CanaryEscaped("a program reached a port of this machine")
-    _judge_memory(results[1], runtime)
-    _judge_forks(results[2], runtime)
+        _check_reach(results[0], without)
+        if _has_connection(listener):
+            raise CanaryEscaped("a program connected to a port of this machine")
+    _check_memory(results[1], runtime)
+    _check_forks(results[2], runtime)
     flood, stay = results[3:]
     if flood.verdict is not RunVerdict.OUTPUT_LIMIT or len(flood.stdout) != _LIMITS.output_bytes:
-        raise CanaryEscaped(f"output was not cut: {flood.verdict}, {len(flood.stdout)} bytes")
+        raise CanaryEscaped(f"the output limit failed: {flood.verdict}, {len(flood.stdout)} bytes")
     if stay.verdict is not RunVerdict.TIME_LIMIT:
-        raise CanaryEscaped(f"a program that should have run out of time ended with {stay.verdict}")
+        raise CanaryEscaped(f"the time limit failed: a program that sleeps ended with {stay.verdict}")
 
 
 async def _run(supervisor: RunSupervisor, source: str, limits: Limits, arguments: tuple[str, ...] = ()) -> RunFinished:
     request = RunRequest(id=0, language=NAME, source=source.encode(), args=arguments, limits=limits)
     answer = await supervisor.run(request)
     if isinstance(answer, RunRejected):
-        raise CanaryEscaped(f"a canary could not be run: {answer.message}")
+        raise CanaryEscaped(f"cannot run a canary: {answer.message}")
     return answer
 
 
 @contextlib.contextmanager
-def _bait() -> Iterator[tuple[str, int, socket.socket]]:
-    """A file that everybody may read, and a port that answers."""
+def bait() -> Iterator[tuple[str, int, socket.socket]]:
+    """A world-readable file and a listening port."""
     _sweep()
     with (
-        tempfile.NamedTemporaryFile("w", prefix=f"{_BAIT}-{os.getpid()}-{started(os.getpid())}-") as file,
+        tempfile.NamedTemporaryFile("w", prefix=f"{_BAIT}-{os.getpid()}-{start_time(os.getpid())}-") as file,
         socket.socket() as listener,
     ):
         file.write(secrets.token_hex())
@@ -144,17 +144,17 @@ def _bait() -> Iterator[tuple[str, int, socket.socket]]:
 
 
 def _sweep() -> None:
-    """Files of daemons that were killed meanwhile."""
+    """Remove bait files of daemons that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_BAIT}-*-*-*"):
-        _, _, pid, began, _ = path.name.split("-", 4)
+        _, _, pid, started, _ = path.name.split("-", 4)
         with contextlib.suppress(OSError, ValueError):
-            if started(int(pid)) == began:
+            if start_time(int(pid)) == started:
                 continue
         with contextlib.suppress(OSError):
             path.unlink()
 
 
-def _was_reached(listener: socket.socket) -> bool:
+def _has_connection(listener: socket.socket) -> bool:
     try:
         connection, _ = listener.accept()
     except BlockingIOError:
@@ -163,29 +163,31 @@ def _was_reached(listener: socket.socket) -> bool:
     return True
 
 
-def _judge_reach(answer: RunFinished, without: Collection[str]) -> None:
+def _check_reach(answer: RunFinished, without: Collection[str]) -> None:
     try:
         found = set(json.loads(answer.stdout))
     except ValueError:
         said = answer.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise CanaryEscaped(f"the canary did not come back: {answer.verdict} {said}") from None
+        raise CanaryEscaped(f"the canary did not finish: {answer.verdict} {said}") from None
     for layer in without:
-        found -= _LEFT_OUT[layer]
+        found -= _EXPECTED_WITHOUT[layer]
     if found:
         raise CanaryEscaped(f"a program could {', '.join(sorted(found))}")
 
 
-def _judge_memory(answer: RunFinished, runtime: TierRuntime) -> None:
+def _check_memory(answer: RunFinished, runtime: TierRuntime) -> None:
     expected = RunVerdict.MEMORY_LIMIT if runtime.groups is not None else RunVerdict.RUNTIME_ERROR
     if answer.verdict is not expected:
-        raise CanaryEscaped(f"memory is not held: a program of 256 MB in 64 MB ended with {answer.verdict}")
+        raise CanaryEscaped(
+            f"the memory limit failed: a program that takes 256 MB of 64 MB ended with {answer.verdict}"
+        )
 
 
-def _judge_forks(answer: RunFinished, runtime: TierRuntime) -> None:
+def _check_forks(answer: RunFinished, runtime: TierRuntime) -> None:
     most = _LIMITS.processes if runtime.can_fork else 0
     try:
         count = int(answer.stdout)
     except ValueError:
-        raise CanaryEscaped(f"the canary that forks did not come back: {answer.verdict}") from None
+        raise CanaryEscaped(f"the forking canary did not finish: {answer.verdict}") from None
     if count > most:
-        raise CanaryEscaped(f"processes are not held: {count} children where {most} are allowed")
+        raise CanaryEscaped(f"the process limit failed: {count} children, {most} allowed")

@@ -1,6 +1,6 @@
-"""Which control groups can be used here: version 1, 2 or both at once.
+"""Discovery of usable cgroups: version 1, 2 or hybrid.
 
-Nothing is assumed: what works is found by making a group and writing to it.
+Nothing is assumed: a cgroup is created and written to before its kind is used.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from jobyard.sandbox.daemon.cgroups import CgroupManager, CgroupManagerV1, CgroupManagerV2, clear, read, write
+from jobyard.sandbox.daemon.cgroups import CgroupManager, CgroupManagerV1, CgroupManagerV2, read, remove_tree, write
 
 _NEEDED = ("memory", "pids", "cpuacct", "cpu")
 _PREFIX = "jobyard-"
 
 
-def _own_places(pid: str = "self") -> dict[str, str]:
-    """Controller to our own group's path in it; "" is version 2."""
+def _own_paths(pid: str = "self") -> dict[str, str]:
+    """Map each controller to the cgroup of this process; "" stands for version 2."""
     found: dict[str, str] = {}
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -28,7 +28,7 @@ def _own_places(pid: str = "self") -> dict[str, str]:
 
 
 def _mounts() -> list[tuple[str, str, str, set[str]]]:
-    """(root, where, kind, options) of each control group file system."""
+    """List (root, mount point, type, options) of each cgroup file system."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
@@ -40,7 +40,7 @@ def _mounts() -> list[tuple[str, str, str, set[str]]]:
 
 
 def _folder(root: str, where: str, own: str) -> str | None:
-    """Our own group in the file system: a container sees only what lies below its root."""
+    """Locate this process's cgroup in the file system; a container sees only what is below its root."""
     if root == "/":
         return (where + own).rstrip("/")
     if own == root or own.startswith(root + "/"):
@@ -49,37 +49,37 @@ def _folder(root: str, where: str, own: str) -> str | None:
 
 
 def _bases() -> tuple[dict[str, str], str | None]:
-    own = _own_places()
-    first: dict[str, str] = {}
-    second: str | None = None
+    own = _own_paths()
+    v1: dict[str, str] = {}
+    v2: str | None = None
     for root, where, kind, options in _mounts():
         if kind == "cgroup2":
-            second = _folder(root, where, own.get("", "/"))
+            v2 = _folder(root, where, own.get("", "/"))
             continue
         for controller in _NEEDED:
-            if controller in options and controller in own and (runtime := _folder(root, where, own[controller])):
-                first[controller] = runtime
-    return first, second
+            if controller in options and controller in own and (folder := _folder(root, where, own[controller])):
+                v1[controller] = folder
+    return v1, v2
 
 
 def find() -> tuple[CgroupManager | None, str]:
-    """The groups that can be used here, or None and why not."""
-    first, second = _bases()
-    name = f"{_PREFIX}{os.getpid()}-{started(os.getpid())}"
+    """Return a manager of usable cgroups, or None and the reason why there are none."""
+    v1, v2 = _bases()
+    name = f"{_PREFIX}{os.getpid()}-{start_time(os.getpid())}"
     reasons = []
-    if second is not None:
+    if v2 is not None:
         try:
-            return _find_v2(second, name), ""
+            return _find_v2(v2, name), ""
         except OSError as error:
-            reasons.append(f"version 2: {error.strerror or error} ({error.filename or second})")
-    missing = [controller for controller in _NEEDED if controller not in first]
+            reasons.append(f"version 2: {error.strerror or error} ({error.filename or v2})")
+    missing = [controller for controller in _NEEDED if controller not in v1]
     if missing:
         reasons.append(f"version 1: no {', '.join(missing)}")
         return None, "; ".join(reasons)
     try:
-        sweep(first.values())
-        groups = CgroupManagerV1(first, name)
-        _try(groups)
+        sweep(v1.values())
+        groups = CgroupManagerV1(v1, name)
+        _check(groups)
     except OSError as error:
         reasons.append(f"version 1: {error.strerror or error} ({error.filename or ''})")
         return None, "; ".join(reasons)
@@ -94,31 +94,31 @@ def _find_v2(base: str, name: str) -> CgroupManager:
     sweep([base])
     enabled = set(read(f"{base}/cgroup.subtree_control").decode().split())
     if not {"memory", "pids", "cpu"} <= enabled:
-        _step_aside(base)
+        _move_processes_to_leaf(base)
         write(f"{base}/cgroup.subtree_control", "+memory +pids +cpu")
     groups = CgroupManagerV2(base, name)
-    _try(groups)
+    _check(groups)
     return groups
 
 
-def _step_aside(base: str) -> None:
-    """A group of version 2 that has children with limits holds no processes itself: go into a child."""
+def _move_processes_to_leaf(base: str) -> None:
+    """Move all processes into a child: a version 2 cgroup with limited children must not hold processes itself."""
     leaf = f"{base}/supervisor"
     Path(leaf).mkdir(exist_ok=True)
     for pid in read(f"{base}/cgroup.procs").split():
         write(f"{leaf}/cgroup.procs", pid.decode())
 
 
-def _try(groups: CgroupManager) -> None:
+def _check(groups: CgroupManager) -> None:
     group = groups.make(0)
     try:
         group.limit(64 << 20, 16)
-        group.joins()
-        group.forget_peak()
+        group.join_descriptors()
+        group.reset_peak()
         group.start()
         group.cpu_ns(), group.peak_bytes(), group.oom_kills()
         if not group.is_empty():
-            raise OSError(0, "a new group is not empty")
+            raise OSError(0, "a new cgroup is not empty")
     except BaseException:
         group.remove()
         groups.close()
@@ -126,17 +126,17 @@ def _try(groups: CgroupManager) -> None:
     group.remove()
 
 
-def started(pid: int) -> str:
-    """When the process began: a number that a later process of the same pid does not share."""
+def start_time(pid: int) -> str:
+    """Start time of a process; together with the pid it identifies a process for good."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def sweep(bases: Iterable[str]) -> None:
-    """What a supervisor left that was killed together with its keeper."""
+    """Remove cgroups of daemons that were killed together with their reaper."""
     for base in set(bases):
         for entry in Path(base).glob(f"{_PREFIX}*-*"):
-            _, pid, began = entry.name.split("-", 2)
+            _, pid, started = entry.name.split("-", 2)
             with contextlib.suppress(OSError, ValueError):
-                if started(int(pid)) == began:
+                if start_time(int(pid)) == started:
                     continue
-            clear([str(entry)])
+            remove_tree([str(entry)])

@@ -1,4 +1,4 @@
-"""A control group for each member, of version 1 or 2: entered by the program's process before it knows its program."""
+"""Cgroups, version 1 and 2: one per box, joined by the program's process before it receives the program."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-_LEFT_BYTES = 1 << 20  # more than this stayed charged: the next member gets a new group
-_MOST_FREE = 32
+_MAX_RESIDUE_BYTES = (
+    1 << 20
+)  # with more memory still charged, a cgroup is not reused: the next program would pay for it
+_MAX_FREE = 32
 
 
 def write(path: str, value: int | str) -> None:
@@ -37,20 +39,20 @@ def _keyed(data: bytes, key: bytes) -> int:
 
 
 class Cgroup(Protocol):
-    """What holds one member. Its files stay open: it is used again when its member is gone."""
+    """The cgroup of one box. Its files stay open, because it is reused after the box."""
 
-    def joins(self) -> list[int]:
-        """Descriptors to get in: files to write 0 to (version 1), or the group's folder (version 2)."""
+    def join_descriptors(self) -> list[int]:
+        """Descriptors to join it with: files to write 0 to (version 1), or its folder for clone3 (version 2)."""
         ...
 
     def limit(self, memory_bytes: int, processes: int) -> None: ...
 
-    def forget_peak(self) -> None:
-        """What the member itself took to come into being does not count."""
+    def reset_peak(self) -> None:
+        """Reset the peak, so that the memory used to set up the box does not count."""
         ...
 
     def start(self) -> None:
-        """Count the processor's time from here."""
+        """Count CPU time from here."""
         ...
 
     def cpu_ns(self) -> int: ...
@@ -60,41 +62,41 @@ class Cgroup(Protocol):
     def oom_kills(self) -> int: ...
 
     def is_empty(self) -> bool:
-        """Every process of it has been buried."""
+        """Whether all of its processes have been reaped."""
         ...
 
-    def is_clean(self) -> bool:
-        """The next member would not pay for what this one left."""
+    def reset(self) -> bool:
+        """Reset the counters. Return whether it can be reused without charging the next program."""
         ...
 
     def remove(self) -> bool: ...
 
 
 class CgroupManager(Protocol):
-    """Where groups are made."""
+    """Creates cgroups and keeps free ones for reuse."""
 
     version: str
 
     @property
     def folders(self) -> list[str]:
-        """What to remove when we are killed."""
+        """Folders that the reaper removes if the daemon is killed."""
         ...
 
     def make(self, serial: int) -> Cgroup: ...
 
-    def keep(self, group: Cgroup) -> bool:
-        """Take it back, empty as it is, to be used again; False when it is better removed."""
+    def recycle(self, group: Cgroup) -> bool:
+        """Take back an empty cgroup for reuse. Return False if it must be removed instead."""
         ...
 
     def trim(self) -> None:
-        """Remove what is free. It takes its time, as each removal does."""
+        """Remove all free cgroups. Blocking: each removal takes milliseconds."""
         ...
 
     def close(self) -> None: ...
 
 
 class _OpenFiles:
-    """Files of one folder, opened once: each is read or written many times."""
+    """Files of a cgroup, opened once because each is read or written many times."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
@@ -118,44 +120,44 @@ class _OpenFiles:
 
 
 class CgroupV1:
-    def __init__(self, places: dict[str, str]) -> None:
-        self._places = places
+    def __init__(self, folders: dict[str, str]) -> None:
+        self._folders = folders
         self._files = _OpenFiles()
         self._memory = self._processes = self._cpu_before = self._oom_before = 0
-        memory = places["memory"]
+        memory = folders["memory"]
         self._limits = [f"{memory}/memory.limit_in_bytes"]
         if Path(f"{memory}/memory.memsw.limit_in_bytes").exists():
             self._limits.append(f"{memory}/memory.memsw.limit_in_bytes")
         self._peak, self._oom, self._used = (
             f"{memory}/memory.{name}" for name in ("max_usage_in_bytes", "oom_control", "usage_in_bytes")
         )
-        self._cpu = f"{places['cpuacct']}/cpuacct.usage"
-        self._most, self._now = (f"{places['pids']}/pids.{name}" for name in ("max", "current"))
+        self._cpu = f"{folders['cpuacct']}/cpuacct.usage"
+        self._max_processes, self._process_count = (f"{folders['pids']}/pids.{name}" for name in ("max", "current"))
         try:
-            for path in (*self._limits, self._peak, self._cpu, self._most):
+            for path in (*self._limits, self._peak, self._cpu, self._max_processes):
                 self._files.open(path, os.O_RDWR)
-            for path in (self._oom, self._used, self._now):
+            for path in (self._oom, self._used, self._process_count):
                 self._files.open(path, os.O_RDONLY)
         except OSError:
             self._files.close()
             raise
 
-    def joins(self) -> list[int]:
-        # A process of one thread that moves itself by this file does not wait for the kernel's lock on all of them,
-        # which takes milliseconds.
-        return [self._files.open(f"{path}/tasks", os.O_WRONLY) for path in set(self._places.values())]
+    def join_descriptors(self) -> list[int]:
+        # A single-threaded process that moves itself through `tasks` avoids the kernel's lock on all threads, which
+        # takes milliseconds.
+        return [self._files.open(f"{path}/tasks", os.O_WRONLY) for path in set(self._folders.values())]
 
     def limit(self, memory_bytes: int, processes: int) -> None:
         if memory_bytes != self._memory:
-            # Memory with swap is never below memory alone: which of the two goes first depends on the way.
+            # The kernel rejects memory+swap below memory: lower memory first, raise memory+swap first.
             for path in self._limits if memory_bytes < self._memory or not self._memory else self._limits[::-1]:
                 self._files.write(path, memory_bytes)
             self._memory = memory_bytes
         if processes != self._processes:
-            self._files.write(self._most, processes)
+            self._files.write(self._max_processes, processes)
             self._processes = processes
 
-    def forget_peak(self) -> None:
+    def reset_peak(self) -> None:
         self._files.write(self._peak, 0)
 
     def start(self) -> None:
@@ -171,30 +173,30 @@ class CgroupV1:
         return _keyed(self._files.read(self._oom), b"oom_kill") - self._oom_before
 
     def is_empty(self) -> bool:
-        return int(self._files.read(self._now)) == 0
+        return int(self._files.read(self._process_count)) == 0
 
-    def is_clean(self) -> bool:
+    def reset(self) -> bool:
         self._oom_before += self.oom_kills()
-        self.forget_peak()
-        return int(self._files.read(self._used)) < _LEFT_BYTES
+        self.reset_peak()
+        return int(self._files.read(self._used)) < _MAX_RESIDUE_BYTES
 
     def remove(self) -> bool:
-        with contextlib.suppress(OSError):  # pages that it read first would keep it alive in the kernel, without a name
-            write(f"{self._places['memory']}/memory.force_empty", 0)
+        with contextlib.suppress(OSError):  # cached pages would keep it alive in the kernel as a dying cgroup
+            write(f"{self._folders['memory']}/memory.force_empty", 0)
         self._files.close()
-        return _remove(self._places.values())
+        return _remove(self._folders.values())
 
 
 class CgroupV2:
-    """Used once: before Linux 6.12 nothing forgets its peak."""
+    """Never reused: before Linux 6.12 the peak cannot be reset."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._files = _OpenFiles()
         self._memory = self._processes = self._cpu_before = 0
 
-    def joins(self) -> list[int]:
-        return [self._files.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)]  # the program's process is born in it
+    def join_descriptors(self) -> list[int]:
+        return [self._files.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)]  # the program's process is cloned into it
 
     def limit(self, memory_bytes: int, processes: int) -> None:
         if memory_bytes != self._memory:
@@ -206,8 +208,8 @@ class CgroupV2:
             write(f"{self._folder}/pids.max", processes)
             self._processes = processes
 
-    def forget_peak(self) -> None:
-        """It would be forgotten for one open file only."""
+    def reset_peak(self) -> None:
+        """Do nothing: a reset would hold for one open file only."""
 
     def start(self) -> None:
         self._cpu_before = self._cpu()
@@ -230,7 +232,7 @@ class CgroupV2:
     def is_empty(self) -> bool:
         return _keyed(self._files.read(f"{self._folder}/cgroup.events"), b"populated") == 0
 
-    def is_clean(self) -> bool:
+    def reset(self) -> bool:
         return False
 
     def remove(self) -> bool:
@@ -242,7 +244,7 @@ def _remove(paths: Iterable[str]) -> bool:
     gone = True
     for path in set(paths):
         try:
-            os.rmdir(path)  # noqa: PTH106 on the way of every member
+            os.rmdir(path)  # noqa: PTH106 on the path of every run
         except FileNotFoundError:
             pass
         except OSError:
@@ -251,17 +253,17 @@ def _remove(paths: Iterable[str]) -> bool:
 
 
 class _FreeCgroups:
-    """Groups that are free, to be used again."""
+    """Free cgroups, kept for reuse."""
 
     def __init__(self) -> None:
         self._free: list[Cgroup] = []
         self._is_closed = False
 
-    def _again(self) -> Cgroup | None:
+    def _reuse(self) -> Cgroup | None:
         return self._free.pop() if self._free else None
 
-    def keep(self, group: Cgroup) -> bool:
-        if not self._is_closed and len(self._free) < _MOST_FREE and group.is_clean():
+    def recycle(self, group: Cgroup) -> bool:
+        if not self._is_closed and len(self._free) < _MAX_FREE and group.reset():
             self._free.append(group)
             return True
         return False
@@ -277,30 +279,30 @@ class CgroupManagerV1(_FreeCgroups):
 
     def __init__(self, bases: dict[str, str], name: str) -> None:
         super().__init__()
-        self._places = {controller: f"{base}/{name}" for controller, base in bases.items()}
-        for path in set(self._places.values()):
+        self._folders = {controller: f"{base}/{name}" for controller, base in bases.items()}
+        for path in set(self._folders.values()):
             Path(path).mkdir(exist_ok=True)
 
     @property
     def folders(self) -> list[str]:
-        return sorted(set(self._places.values()))
+        return sorted(set(self._folders.values()))
 
     def make(self, serial: int) -> Cgroup:
-        if (free := self._again()) is not None:
+        if (free := self._reuse()) is not None:
             return free
-        places = {controller: f"{path}/{serial}" for controller, path in self._places.items()}
+        folders = {controller: f"{path}/{serial}" for controller, path in self._folders.items()}
         try:
-            for path in set(places.values()):
-                os.mkdir(path, 0o755)  # noqa: PTH102 on the way of every member
-            return CgroupV1(places)
+            for path in set(folders.values()):
+                os.mkdir(path, 0o755)  # noqa: PTH102 on the path of every run
+            return CgroupV1(folders)
         except OSError:
-            _remove(places.values())
+            _remove(folders.values())
             raise
 
     def close(self) -> None:
         self._is_closed = True
         self.trim()
-        clear(self.folders)
+        remove_tree(self.folders)
 
 
 class CgroupManagerV2(_FreeCgroups):
@@ -324,21 +326,21 @@ class CgroupManagerV2(_FreeCgroups):
     def close(self) -> None:
         self._is_closed = True
         self.trim()
-        clear(self.folders)
+        remove_tree(self.folders)
 
 
-def clear(folders: Iterable[str]) -> None:
+def remove_tree(folders: Iterable[str]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             for entry in os.scandir(folder):
                 if entry.is_dir(follow_symlinks=False):
-                    _end_processes(entry.path)
+                    _kill_processes(entry.path)
                     with contextlib.suppress(OSError):
                         Path(entry.path).rmdir()
             Path(folder).rmdir()
 
 
-def _end_processes(folder: str) -> None:
+def _kill_processes(folder: str) -> None:
     with contextlib.suppress(OSError):
         for pid in read(f"{folder}/cgroup.procs").split():
             with contextlib.suppress(OSError):

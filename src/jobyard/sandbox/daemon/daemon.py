@@ -1,4 +1,4 @@
-"""The daemon without its socket: the tier it found, the languages that work, what happens when the zygote is lost."""
+"""The daemon without its socket: chooses the tier, tests the languages, replaces a lost zygote."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 
 from jobyard.sandbox.daemon import languages as definitions
 from jobyard.sandbox.daemon import tiers
-from jobyard.sandbox.daemon.language_selftest import test_languages
+from jobyard.sandbox.daemon.language_selftest import check_languages
 from jobyard.sandbox.daemon.program_run import OnOutput
-from jobyard.sandbox.daemon.supervisor import NOT_BEGUN, RunSupervisor
+from jobyard.sandbox.daemon.supervisor import RunSupervisor
 from jobyard.sandbox.protocol import Fault, Language, RunFinished, RunRejected, RunRequest, SandboxState, Tier
 
 _log = logging.getLogger(__name__)
-_TRY_AGAIN_S = 5.0
-_SOON_S = (0.1, 0.5, 1.0, 2.0, 4.0)
+_RETRY_S = 5.0  # between searches for a tier: each spawns processes and runs canaries
+_REPLACE_BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonOptions:
     min_tier: Tier = Tier.A
-    tier: Tier | None = None  # this one or none, for tests and trials
+    tier: Tier | None = None  # only this tier, for tests and trials
     slots: int = 2
     languages: Path | None = None
-    pool: int | None = None  # None: what each language says
-    without: tuple[str, ...] = ()  # a layer left out, for the tests of the others
+    pool: int | None = None  # upper limit for every pool; None: the size in the language definition
+    without: tuple[str, ...] = ()  # layers left out, to test the others
 
 
 class SandboxDaemon:
@@ -35,24 +35,24 @@ class SandboxDaemon:
         self._options = options
         self._definitions = definitions.load(options.languages)
         self._supervisor: RunSupervisor | None = None
-        self._reason = "it has not started yet"
+        self._reason = "the daemon has not started yet"
         self._languages: tuple[Language, ...] = ()
         self._missing: dict[str, str] = {}
-        self._opened = asyncio.Event()  # there is a supervisor, or a reason why there is none
+        self._decided = asyncio.Event()  # either there is a supervisor or a reason why there is none
         self._restart: asyncio.Task[None] | None = None
         self._runs = self._faults = 0
 
     async def start(self) -> None:
-        """Find the tier and the languages; a failure leaves a daemon that refuses and says why."""
+        """Choose the tier and test the languages. On failure, reject runs with the reason and retry."""
         await self._open(self._options.tier)
 
-    async def _open(self, tier: Tier | None, before: RunSupervisor | None = None) -> None:
-        if not await self._try(tier, before):
-            _log.error("refusing to run programs: %s", self._reason)
-            self._opened.set()
-            self._restart = asyncio.create_task(self._open_later(tier, before))
+    async def _open(self, tier: Tier | None, previous: RunSupervisor | None = None) -> None:
+        if not await self._try_open(tier, previous):
+            _log.error("cannot run programs: %s", self._reason)
+            self._decided.set()
+            self._restart = asyncio.create_task(self._open_later(tier, previous))
 
-    async def _try(self, tier: Tier | None, before: RunSupervisor | None) -> bool:
+    async def _try_open(self, tier: Tier | None, previous: RunSupervisor | None) -> bool:
         options = self._options
         try:
             choice = await tiers.choose(
@@ -61,60 +61,61 @@ class SandboxDaemon:
         except tiers.TierUnavailable as error:
             self._reason = str(error)
             return False
-        supervisor = before
+        supervisor = previous
         if supervisor is None:
             supervisor = RunSupervisor(choice.runtime, self._definitions, options.slots)
-            self._languages, self._missing = await test_languages(supervisor, self._definitions)
+            self._languages, self._missing = await check_languages(supervisor, self._definitions)
         supervisor.runtime = choice.runtime
         supervisor.offer(self._languages)
         self._reason = choice.reason
         self._supervisor = supervisor
-        choice.runtime.zygote.on_lost = self._on_lost
-        self._opened.set()
+        choice.runtime.zygote.on_lost = self._on_zygote_lost
+        self._decided.set()
         _log.info("tier %s; %s", choice.runtime.tier, ", ".join(language.name for language in self._languages))
         if not choice.runtime.zygote.is_alive:
-            self._on_lost()
+            self._on_zygote_lost()
         return True
 
-    async def _open_later(self, tier: Tier | None, before: RunSupervisor | None) -> None:
-        await asyncio.sleep(_TRY_AGAIN_S)
-        await self._open(tier, before)
+    async def _open_later(self, tier: Tier | None, previous: RunSupervisor | None) -> None:
+        await asyncio.sleep(_RETRY_S)
+        await self._open(tier, previous)
 
-    def _on_lost(self) -> None:
-        """Runs in flight are told; those to come wait for the next zygote, which must pass the canaries again."""
+    def _on_zygote_lost(self) -> None:
+        """Replace the zygote. Runs in flight fail; new runs wait for the next, which must pass the canaries again."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
         _log.warning("the zygote was lost")
         self._reason = "the zygote was lost"
-        self._opened.clear()
+        self._decided.clear()
         self._restart = asyncio.create_task(self._replace(supervisor))
 
     async def _replace(self, supervisor: RunSupervisor) -> None:
         tier = supervisor.runtime.tier
         await supervisor.runtime.close()
-        for seconds in _SOON_S:  # what was to be had a moment ago will be: whoever waits goes on waiting
-            if await self._try(tier, supervisor):
+        for seconds in _REPLACE_BACKOFF_S:  # this tier worked a moment ago, so runs keep waiting for it
+            if await self._try_open(tier, supervisor):
                 return
-            _log.warning("no new zygote yet: %s", self._reason)
+            _log.warning("cannot start a new zygote yet: %s", self._reason)
             await asyncio.sleep(seconds)
         await self._open(tier, supervisor)
 
-    async def run(self, request: RunRequest, tell: OnOutput | None = None) -> RunFinished | RunRejected:
-        while self._supervisor is None and not self._opened.is_set():
-            await self._opened.wait()
+    async def run(self, request: RunRequest, on_output: OnOutput | None = None) -> RunFinished | RunRejected:
+        while self._supervisor is None and not self._decided.is_set():
+            await self._decided.wait()
         supervisor = self._supervisor
-        answer: RunFinished | RunRejected
+        response: RunFinished | RunRejected
         if supervisor is None:
-            answer = RunRejected(id=request.id, fault=Fault.SANDBOX_UNAVAILABLE, message=self._reason)
+            fault = Fault.SANDBOX_UNAVAILABLE
+            response = RunRejected(id=request.id, fault=fault, message=self._reason, may_have_run=False)
         else:
-            answer = await supervisor.run(request, tell)
-            if isinstance(answer, RunRejected) and answer.message == NOT_BEGUN:
-                await self._opened.wait()  # the zygote was lost before it got the order: the next one will do
-                answer = await (self._supervisor or supervisor).run(request, tell)
+            response = await supervisor.run(request, on_output)
+            if isinstance(response, RunRejected) and response.fault is Fault.ZYGOTE_LOST and not response.may_have_run:
+                await self._decided.wait()  # the next zygote can run it
+                response = await (self._supervisor or supervisor).run(request, on_output)
         self._runs += 1
-        self._faults += isinstance(answer, RunRejected)
-        return answer
+        self._faults += isinstance(response, RunRejected)
+        return response
 
     def state(self) -> SandboxState:
         supervisor = self._supervisor
@@ -136,7 +137,7 @@ class SandboxDaemon:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._restart
         supervisor, self._supervisor = self._supervisor, None
-        self._reason = "it is stopping"
+        self._reason = "the daemon is stopping"
         if supervisor is not None:
             supervisor.runtime.zygote.on_lost = lambda: None
             await supervisor.runtime.close()

@@ -1,4 +1,4 @@
-"""What a program may touch where there can be no root of its own: read the interpreter's library, nothing else."""
+"""Landlock rules for programs without a root of their own: read the interpreter's library, nothing else."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jobyard.sandbox.daemon.inside import kernel
 
 _EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
 _WRITE_FILE = 1 << 1
-# How many rights each version of Landlock knows: those it does not know, it does not take.
+# Number of rights that each Landlock version knows; the kernel rejects a ruleset with unknown ones.
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NEWEST_FILES = 16
-_NETWORK = 0b11  # bind and connect, of TCP
-_SCOPES = 0b11  # abstract sockets, and signals
+_NETWORK = 0b11  # TCP bind and connect
+_SCOPES = 0b11  # abstract sockets and signals
 
 
 def rules() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A language is offered when its tools answer and its own small program gives what it should."""
+"""Language self-tests: a language is offered if its tools exist and its test program prints what it should."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _VERSION_TIMEOUT_S = 10.0
 _LIMITS = Limits(time_seconds=10.0, memory_mb=256)
 
 
-async def test_languages(
+async def check_languages(
     supervisor: RunSupervisor, definitions: dict[str, LanguageDefinition]
 ) -> tuple[tuple[Language, ...], dict[str, str]]:
-    """What works, and why the rest does not."""
+    """Return the languages that work, and why the others do not."""
     found: list[Language] = []
     missing: dict[str, str] = {}
     for name, definition in definitions.items():
-        why = supervisor.cannot(definition) or _tools_missing(definition)
+        why = supervisor.unsupported_reason(definition) or _missing_tool(definition)
         if not why:
             version = await _version(definition)
-            why = await _try(supervisor, name, definition)
+            why = await _run_self_test(supervisor, name, definition)
         if why:
             missing[name] = why
         else:
@@ -32,7 +32,7 @@ async def test_languages(
     return tuple(found), missing
 
 
-def _tools_missing(definition: LanguageDefinition) -> str:
+def _missing_tool(definition: LanguageDefinition) -> str:
     commands = [definition.version, definition.start, definition.run]
     if definition.compile is not None:
         commands.append(definition.compile.command)
@@ -61,15 +61,15 @@ async def _version(definition: LanguageDefinition) -> str:
     return output.decode(errors="replace").strip().partition("\n")[0]
 
 
-async def _try(supervisor: RunSupervisor, name: str, definition: LanguageDefinition) -> str:
+async def _run_self_test(supervisor: RunSupervisor, name: str, definition: LanguageDefinition) -> str:
     check = definition.self_test
     request = RunRequest(id=0, language=name, source=check.source.encode(), stdin=check.stdin.encode(), limits=_LIMITS)
-    answer = await supervisor.run(request)
-    match answer:
+    response = await supervisor.run(request)
+    match response:
         case RunRejected():
-            return f"its self-test was refused: {answer.message}"
+            return f"cannot run its self-test: {response.message}"
         case RunFinished(stdout=stdout) if stdout == check.stdout.encode():
             return ""
         case RunFinished():
-            said = (answer.stderr or answer.stdout).decode(errors="replace")[:300]
-            return f"its self-test ended with {answer.verdict}: {said}"
+            message = (response.stderr or response.stdout).decode(errors="replace")[:300]
+            return f"its self-test ended with {response.verdict}: {message}"

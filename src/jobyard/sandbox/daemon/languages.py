@@ -1,4 +1,4 @@
-"""Languages as data: read from YAML, checked, and only then believed."""
+"""Language definitions, read from YAML and validated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEFAULT = Path(__file__).parent.parent / "languages.yaml"
 
 
 class LanguageSelfTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A program that must work before the language is offered."""
+    """A program that must print this output before the language is offered."""
 
     source: str
     stdout: str
@@ -21,7 +21,7 @@ class LanguageSelfTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class CompileStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: tuple[str, ...]
-    makes: str  # the file that is kept
+    makes: str  # the output file
     time_seconds: float = 15.0
     memory_mb: int = 512
     processes: int = 32
@@ -29,18 +29,18 @@ class CompileStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One language as the operator wrote it."""
+    """One language of languages.yaml."""
 
-    version: tuple[str, ...]  # prints the version, on either output
-    file: str  # what the source is called in the program's folder
+    version: tuple[str, ...]  # a command that prints the version to stdout or stderr
+    file: str  # name of the source in the program's folder
     self_test: LanguageSelfTest
-    run: tuple[str, ...] = ()  # the command; args follow it
-    start: tuple[str, ...] = ()  # started before the code is there; reads it from descriptor 3
+    run: tuple[str, ...] = ()  # the command; the program's args are appended
+    start: tuple[str, ...] = ()  # a driver that is started ahead and reads the code from descriptor 3
     compile: CompileStep | None = None
-    preload: tuple[str, ...] = ()  # modules of the Python kind, imported once by the zygote
-    memory: str = "cgroup"  # or "address_space": can also be held by a limit of its address space
-    pool: int = 0  # members kept warm
-    processes: int = 0  # what the language's own runtime needs beside the program
+    preload: tuple[str, ...] = ()  # Python only: modules that the zygote imports once
+    memory: str = "cgroup"  # or "address_space": its memory can also be limited by RLIMIT_AS
+    pool: int = 0  # size of the warm pool
+    processes: int = 0  # threads and processes of the language runtime itself
 
     @property
     def kind(self) -> str:
@@ -48,7 +48,7 @@ class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class BadLanguages(Exception):
-    """The file of languages cannot be used."""
+    """The languages file is invalid."""
 
 
 def load(path: Path | None = None) -> dict[str, LanguageDefinition]:
@@ -57,4 +57,4 @@ def load(path: Path | None = None) -> dict[str, LanguageDefinition]:
         data: Any = yaml.safe_load(where.read_text())
         return msgspec.convert(data, dict[str, LanguageDefinition], strict=False)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise BadLanguages(f"{where}: {error}") from error
+        raise BadLanguages(f"Cannot read languages from {where}: {error}") from error

@@ -1,4 +1,4 @@
-"""One program in one member, from the code handed over to its end: bytes in, bytes out, limits, what ended it."""
+"""One run of a program in a box: sends code and input, reads output, enforces limits, measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jobyard.sandbox.daemon.box import Box, SpawnFailed
-from jobyard.sandbox.daemon.collect import collect, folder_of
+from jobyard.sandbox.daemon.collect import collect, program_folder
 from jobyard.sandbox.daemon.inside import protocol
 from jobyard.sandbox.daemon.zygote_client import SPAWN_TIMEOUT_S
 from jobyard.sandbox.protocol import Limits, RunVerdict
@@ -18,18 +18,18 @@ from jobyard.sandbox.protocol import Limits, RunVerdict
 OnOutput = Callable[[int, bytes], None]
 
 _CORES = os.cpu_count() or 1
-_CPU_LOOK_S = 0.001  # no oftener than this
-_LAST_WORDS_S = 0.05
+_MIN_CPU_CHECK_S = 0.001  # more frequent checks would cost more than the accuracy of the limit is worth
+_EXIT_REPORT_S = 0.05  # without a report by then, the resource usage of a killed program stays unknown
 _SIGXCPU = 24
 
 
 @dataclass(kw_only=True)
 class CompletedRun:
-    """What is known of a run when it is over."""
+    """What is known of a run after its end."""
 
     exit_code: int = 137
     signal: int | None = 9
-    was_told: bool = False  # by its init; otherwise it was killed together with that
+    exit_reported: bool = False  # False: it was killed together with its init
     killed_for: RunVerdict | None = None
     stdout: bytes = b""
     stderr: bytes = b""
@@ -59,139 +59,146 @@ class CompletedRun:
 
 
 class BoxDied(SpawnFailed):
-    """The member was gone before it had its code: nothing of the program has run."""
+    """The box died before it received its code, so nothing of the program has run."""
 
 
 class ProgramRun:
-    """Listens to the member while it is the program."""
+    """Listener of the box while it runs the program."""
 
-    def __init__(self, box: Box, limits: Limits, tell: OnOutput | None = None) -> None:
-        self._box, self._limits, self._tell = box, limits, tell
+    def __init__(self, box: Box, limits: Limits, on_output: OnOutput | None = None) -> None:
+        self._box, self._limits, self._on_output = box, limits, on_output
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._outputs = (bytearray(), bytearray())
         self._truncated = [False, False]
         self._timers: list[asyncio.TimerHandle] = []
-        self.began = self._ended = 0  # in ns, monotonic
-        self._used_before_ns = 0  # by the member itself, since the group began to count
+        self.started_at = self._ended_at = 0  # monotonic ns
+        self._startup_cpu_ns = 0  # used by the box itself since the cgroup counts
         self._rusage: tuple[int, int] | None = None
-        self.ended = CompletedRun()
+        self.completed = CompletedRun()
 
-    async def run(self, code: bytes, stdin: bytes, wanted: tuple[str, ...] = (), most_bytes: int = 0) -> CompletedRun:
-        """To its end. With names of files, those are brought, too. Raises SpawnFailed, OSError."""
+    async def run(
+        self, code: bytes, stdin: bytes, collect_names: tuple[str, ...] = (), max_bytes: int = 0
+    ) -> CompletedRun:
+        """Run the program to its end and collect the named files. Raises SpawnFailed, OSError."""
         box = self._box
         box.listener = self
         if box.is_lost:
             self.on_lost()
-        is_early = not box.is_spare and not wanted  # it is being made for this run: it will find its code waiting
+        sends_code_early = not box.is_pooled and not collect_names  # spawned for this run: the code waits in its pipe
         try:
             if box.group is not None:
                 box.group.limit(self._limits.memory_mb << 20, self._limits.processes)
                 box.group.start()
-            if is_early:
-                _Feeder(box, "code", code)
-            if not box.is_spare:
+            if sends_code_early:
+                _PipeWriter(box, "code", code)
+            if not box.is_pooled:
                 async with asyncio.timeout(SPAWN_TIMEOUT_S):
                     await box.ready()
         except (SpawnFailed, OSError) as error:
-            if not self._is_too_little(error):
+            if not self._is_out_of_memory(error):
                 raise
-            await box.gone()
-            self.ended.oom_kills = 1
-            return self.ended
-        folder = folder_of(box.program_pidfd) if wanted else -1
+            await box.terminate()
+            self.completed.oom_kills = 1
+            return self.completed
+        folder = program_folder(box.program_pidfd) if collect_names else -1
         try:
-            if box.group is not None and not is_early:
+            if box.group is not None and not sends_code_early:
                 box.group.start()
-            self._used_before_ns = box.used_before * 1000 if is_early else 0
-            self.began = box.ready_at if is_early else time.monotonic_ns()
+            self._startup_cpu_ns = box.startup_cpu_us * 1000 if sends_code_early else 0
+            self.started_at = box.ready_at if sends_code_early else time.monotonic_ns()
             self._start_timers()
-            feeder = None if is_early else _Feeder(box, "code", code)
-            _Feeder(box, "stdin", stdin)
-            await self._until_gone()
+            code_writer = None if sends_code_early else _PipeWriter(box, "code", code)
+            _PipeWriter(box, "stdin", stdin)
+            await self._wait()
             box.drain()
             self._measure()
-            if feeder is not None and feeder.is_refused and not self.ended.oom_kills and not self.ended.killed_for:
-                raise BoxDied("it was gone before it had its code")
-            if wanted:
-                found = collect(folder, wanted, most_bytes)
-                self.ended.files, self.ended.notes = found.files, found.notes
+            if (
+                code_writer is not None
+                and code_writer.is_broken
+                and not self.completed.oom_kills
+                and not self.completed.killed_for
+            ):
+                raise BoxDied("the box died before it received its code")
+            if collect_names:
+                found = collect(folder, collect_names, max_bytes)
+                self.completed.files, self.completed.notes = found.files, found.notes
         finally:
             if folder >= 0:
                 os.close(folder)
-        return self.ended
+        return self.completed
 
-    def _is_too_little(self, error: Exception) -> bool:
-        """The language itself needs more than the program's limit, ahead of its first line."""
+    def _is_out_of_memory(self, error: Exception) -> bool:
+        """Whether the memory limit is too low for the language runtime itself."""
         group = self._box.group
         if group is None:
             return False
         return (isinstance(error, OSError) and error.errno == errno.EBUSY) or group.oom_kills() > 0
 
-    async def _until_gone(self) -> None:
+    async def _wait(self) -> None:
         try:
             await self._over
         finally:
             for timer in self._timers:
                 timer.cancel()
             self._box.kill()
-        if not self.ended.was_told or not self._box.is_alone():
-            await self._box.gone()
+        if not self.completed.exit_reported or not self._box.is_empty():
+            await self._box.terminate()
 
-    # What the member says
+    # Events of the box
 
     def on_output(self, which: int, data: bytes) -> None:
         if self._truncated[which - 1]:
-            return  # the cut may lie before the limit, between two characters
+            return  # the cut may be below the limit, at a character boundary
         kept, most = self._outputs[which - 1], self._limits.output_bytes
         room = most - len(kept)
         if len(data) > room:
-            data = whole(bytes(kept[-3:]) + data[:room], len(kept[-3:])) if room else b""
+            data = trim_partial_character(bytes(kept[-3:]) + data[:room], len(kept[-3:])) if room else b""
             self._truncated[which - 1] = True
-            self._end(RunVerdict.OUTPUT_LIMIT)
+            self._kill_for(RunVerdict.OUTPUT_LIMIT)
         if data:
             kept += data
-            if self._tell is not None:
-                self._tell(which, data)
+            if self._on_output is not None:
+                self._on_output(which, data)
 
     def on_status(self, what: bytes, body: bytes) -> None:
         if what == protocol.EXIT:
-            code, number, used, peak, self._ended = protocol.EXIT_BODY.unpack(body)
-            self.ended.exit_code, self.ended.signal, self.ended.was_told = code, number or None, True
-            self._rusage = (used - self._box.used_before, peak)
+            code, number, used, peak, self._ended_at = protocol.EXIT_BODY.unpack(body)
+            self.completed.exit_code, self.completed.signal, self.completed.exit_reported = code, number or None, True
+            self._rusage = (used - self._box.startup_cpu_us, peak)
             self._finish()
 
     def on_lost(self) -> None:
         self._finish()
 
-    # Its end
+    # Limits
 
     def cancel(self) -> None:
         self._finish()
 
     def _start_timers(self) -> None:
         limits = self._limits
-        self._timers.append(self._loop.call_later(limits.time_seconds, self._end, RunVerdict.TIME_LIMIT))
+        self._timers.append(self._loop.call_later(limits.time_seconds, self._kill_for, RunVerdict.TIME_LIMIT))
         if limits.cpu_seconds is not None:
-            self._look_at_cpu()
+            self._check_cpu()
 
-    def _look_at_cpu(self) -> None:
-        """Look again when the limit could be reached at the earliest, with every core at work."""
+    def _check_cpu(self) -> None:
+        """Check CPU time, and again when all cores together could reach the limit at the earliest."""
         assert self._limits.cpu_seconds is not None
         try:
             left = self._limits.cpu_seconds - self._box.cpu_ns() / 1e9
         except (OSError, StopIteration):
-            return  # it has just ended
+            return  # the program has just ended
         if left <= 0:
-            self._end(RunVerdict.CPU_LIMIT)
+            self._kill_for(RunVerdict.CPU_LIMIT)
         else:
-            self._timers.append(self._loop.call_later(max(left / _CORES, _CPU_LOOK_S), self._look_at_cpu))
+            self._timers.append(self._loop.call_later(max(left / _CORES, _MIN_CPU_CHECK_S), self._check_cpu))
 
-    def _end(self, reason: RunVerdict) -> None:
-        if not self.ended.was_told and self.ended.killed_for is None:
-            self.ended.killed_for = reason
-            if self._box.end_program():  # its init tells what it had used, if it is quick
-                self._timers.append(self._loop.call_later(_LAST_WORDS_S, self._finish))
+    def _kill_for(self, reason: RunVerdict) -> None:
+        if not self.completed.exit_reported and self.completed.killed_for is None:
+            self.completed.killed_for = reason
+            if self._box.kill_program():  # its init reports the resource usage
+                self._timers.append(self._loop.call_later(_EXIT_REPORT_S, self._finish))
             else:
                 self._finish()
 
@@ -200,30 +207,31 @@ class ProgramRun:
             self._over.set_result(None)
 
     def _measure(self) -> None:
-        ended, group = self.ended, self._box.group
-        until = self._ended or time.monotonic_ns()
-        ended.wall_ms = (until - self.began) / 1e6
-        ended.stdout_truncated, ended.stderr_truncated = self._truncated
-        ended.stdout, ended.stderr = (
-            whole(bytes(data)) if cut else bytes(data) for data, cut in zip(self._outputs, self._truncated, strict=True)
+        completed, group = self.completed, self._box.group
+        until = self._ended_at or time.monotonic_ns()
+        completed.wall_ms = (until - self.started_at) / 1e6
+        completed.stdout_truncated, completed.stderr_truncated = self._truncated
+        completed.stdout, completed.stderr = (
+            trim_partial_character(bytes(data)) if cut else bytes(data)
+            for data, cut in zip(self._outputs, self._truncated, strict=True)
         )
         if group is not None:
-            ended.cpu_ms = max(0, group.cpu_ns() - self._used_before_ns) / 1e6
-            ended.oom_kills = group.oom_kills()
-            ended.memory_peak_bytes = group.peak_bytes()
-            ended.memory_source = "cgroup" if ended.memory_peak_bytes is not None else "none"
+            completed.cpu_ms = max(0, group.cpu_ns() - self._startup_cpu_ns) / 1e6
+            completed.oom_kills = group.oom_kills()
+            completed.memory_peak_bytes = group.peak_bytes()
+            completed.memory_source = "cgroup" if completed.memory_peak_bytes is not None else "none"
         elif self._rusage is not None:
-            ended.cpu_ms, ended.memory_peak_bytes = self._rusage[0] / 1e3, self._rusage[1] << 10
-            ended.memory_source = "rusage"
+            completed.cpu_ms, completed.memory_peak_bytes = self._rusage[0] / 1e3, self._rusage[1] << 10
+            completed.memory_source = "rusage"
 
 
-class _Feeder:
-    """Writes to one of the member's pipes what fits, and the rest whenever there is room; then closes it."""
+class _PipeWriter:
+    """Writes data to a pipe of the box as it drains, then closes the pipe."""
 
     def __init__(self, box: Box, name: str, data: bytes) -> None:
         self._box, self._name, self._data = box, name, memoryview(data)
-        self._waits = False
-        self.is_refused = False  # nobody is there to read it, or not all of it
+        self._is_waiting = False
+        self.is_broken = False  # the reader closed it before all data was written
         self._write()
 
     def _write(self) -> None:
@@ -232,24 +240,24 @@ class _Feeder:
             while self._data:
                 self._data = self._data[os.write(descriptor, self._data) :]
         except BlockingIOError:
-            if not self._waits:
-                self._waits = True
+            if not self._is_waiting:
+                self._is_waiting = True
                 asyncio.get_running_loop().add_writer(descriptor, self._write)
             return
         except OSError:
-            self.is_refused = True  # the program may not want its input; its code it does
-        if self._waits:
+            self.is_broken = True  # normal for input, which a program need not read; not for code
+        if self._is_waiting:
             asyncio.get_running_loop().remove_writer(descriptor)
         os.close(descriptor)
         setattr(self._box, self._name, -1)
 
 
-def whole(data: bytes, before: int = 0) -> bytes:
-    """Without a UTF-8 sequence that its end would cut in two; the first bytes only help to see it.
+def trim_partial_character(data: bytes, before: int = 0) -> bytes:
+    """Drop an incomplete UTF-8 sequence at the end. The first `before` bytes are context and not returned.
 
-    >>> whole("naïve".encode()[:3])
+    >>> trim_partial_character("naïve".encode()[:3])
     b'na'
-    >>> whole(bytes([255, 0, 255]))
+    >>> trim_partial_character(bytes([255, 0, 255]))
     b'\\xff\\x00\\xff'
     """
     for back in range(1, min(4, len(data) + 1)):

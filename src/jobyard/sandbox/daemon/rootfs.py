@@ -1,4 +1,4 @@
-"""What a program finds around it: the steps that build its read-only root, and the paths it may read without one."""
+"""The root file system of programs, as a list of steps that build it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Step = list[str]
 
 
 def steps(drivers: dict[str, str]) -> list[Step]:
-    """[what, where, from what], in order; drivers are small programs of ours by file name."""
+    """List [operation, target, source or content], in order; `drivers` maps file names to their text."""
     return [
         ["folder", PROGRAM_FOLDER, ""],
-        # One folder to write to, under three names: one limit holds for all, and a member has one mount less to make.
+        # One writable folder under three names: one size limit covers all, and a box needs fewer mounts.
         ["link", "/tmp", PROGRAM_FOLDER],  # noqa: S108
         *_system(),
         *_etc(),

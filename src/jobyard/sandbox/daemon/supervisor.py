@@ -1,4 +1,4 @@
-"""Runs what is asked for: a slot, a member, the program, the answer. Knows languages and tiers, not sockets."""
+"""Supervisor of runs: assigns slots and boxes, compiles, runs, reports. Knows languages and tiers, not sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import marshal
 import math
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from jobyard.sandbox.daemon.languages import LanguageDefinition
 from jobyard.sandbox.daemon.program_run import BoxDied, CompletedRun, OnOutput, ProgramRun
 from jobyard.sandbox.daemon.tier_runtime import EXEC, TierRuntime
 from jobyard.sandbox.daemon.toolchain import Toolchain
-from jobyard.sandbox.daemon.validation import problem
+from jobyard.sandbox.daemon.validation import find_problem
 from jobyard.sandbox.daemon.zygote_client import ZygoteClient
 from jobyard.sandbox.protocol import (
     CompileResult,
@@ -35,102 +35,102 @@ from jobyard.sandbox.protocol import (
 
 _log = logging.getLogger(__name__)
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
-_LOOK_FOR_LOSS_S = 3.0  # many namespaces take their time to die, and its descriptors go last
-_MARSHAL = 2  # plain values only, and the same in every version since: members may run another Python
+# A zygote with many namespaces dies slowly and closes its descriptors last. With less time, its loss would be reported
+# as an internal fault.
+_LOSS_TIMEOUT_S = 3.0
+_MARSHAL = 2  # plain values only, in a format all versions share: boxes may run another Python
 _COLLECT_BYTES = 16 << 20
-_DEAD_IN_A_ROW = 16  # as many as a pool may have
-NOT_BEGUN: Final = "the zygote was lost before the program began"
-_WHILE_IT_RAN = "the zygote was lost while the program ran"
+_MAX_DEAD_BOXES = 16  # enough to drain a pool whose boxes all died
 
 
 class RunFailed(Exception):
     """The platform could not run the program."""
 
-    def __init__(self, fault: Fault, message: str) -> None:
+    def __init__(self, fault: Fault, message: str, *, may_have_run: bool = False) -> None:
         super().__init__(message)
-        self.fault = fault
+        self.fault, self.may_have_run = fault, may_have_run
 
 
 class RunSupervisor:
     def __init__(self, runtime: TierRuntime, languages: dict[str, LanguageDefinition], slots: int) -> None:
         self.runtime, self._languages = runtime, languages
         self._slots = asyncio.Semaphore(slots)
-        self._versions: dict[str, str] = {}  # of the languages on offer; empty while they are tested
+        self._versions: dict[str, str] = {}  # of the offered languages; empty during their self-test
         self._toolchain = Toolchain(self._compile)
         self.running = 0
 
-    def cannot(self, language: LanguageDefinition) -> str:
-        """Why the tier has no use for this language; nothing when it has."""
+    def unsupported_reason(self, language: LanguageDefinition) -> str:
+        """Return why the tier cannot run this language, or an empty string."""
         runtime = self.runtime
         if runtime.groups is None and language.memory != "address_space":
-            return f"its memory can only be held by a control group, which tier {runtime.tier} has not got here"
+            return f"its memory can be limited only by a cgroup, and tier {runtime.tier} has none here"
         if language.kind != "python" and not runtime.has_folder:
             return f"tier {runtime.tier} runs Python only"
         return ""
 
     def offer(self, languages: Iterable[Language]) -> None:
-        """These, and no others; keep them warm."""
+        """Offer these languages only, and keep them warm."""
         self._versions = {language.name: language.version for language in languages}
-        self.runtime.fill(self.runtime.kind_of(name) for name in self._versions)
+        self.runtime.keep_warm(self.runtime.kind_of(name) for name in self._versions)
 
     def idle(self) -> dict[str, int]:
         return {name: self.runtime.idle(self.runtime.kind_of(name)) for name in self._versions}
 
-    async def run(self, request: RunRequest, tell: OnOutput | None = None) -> RunFinished | RunRejected:
-        """How it ended, or why it never began. Cancelled, it leaves nothing behind."""
+    async def run(self, request: RunRequest, on_output: OnOutput | None = None) -> RunFinished | RunRejected:
+        """Run a program. On cancellation it is killed and leaves nothing behind."""
         try:
-            return await self._run(request, tell)
+            return await self._run(request, on_output)
         except RunFailed as error:
-            return RunRejected(id=request.id, fault=error.fault, message=str(error))
+            return RunRejected(id=request.id, fault=error.fault, message=str(error), may_have_run=error.may_have_run)
 
-    async def _run(self, request: RunRequest, tell: OnOutput | None) -> RunFinished:
+    async def _run(self, request: RunRequest, on_output: OnOutput | None) -> RunFinished:
         language = self._languages.get(request.language)
         if language is None or (self._versions and request.language not in self._versions):
-            raise RunFailed(Fault.UNKNOWN_LANGUAGE, f"no language {request.language!r} here")
-        if why := problem(request):
+            raise RunFailed(Fault.UNKNOWN_LANGUAGE, f"language {request.language!r} is not offered here")
+        if why := find_problem(request):
             raise RunFailed(Fault.INTERNAL, why)
         if request.files and not self.runtime.has_folder:
-            raise RunFailed(Fault.SANDBOX_UNAVAILABLE, f"tier {self.runtime.tier} has no folder to put files into")
-        asked = time.monotonic()
+            raise RunFailed(Fault.SANDBOX_UNAVAILABLE, f"tier {self.runtime.tier} has no folder for files")
+        requested_at = time.monotonic()
         async with self._slots:
             built = None
             if language.compile is not None:
                 built = await self._toolchain.build(language, self._versions.get(request.language, ""), request)
                 if built.program is None:
-                    return self._not_compiled(request, built.told)
-                asked = time.monotonic()
-            code = code_of(language, request, self.runtime, built.program if built else None)
+                    return self._not_compiled(request, built.result)
+                requested_at = time.monotonic()
+            code = encode_code(language, request, self.runtime, built.program if built else None)
             kind = self.runtime.kind_of(request.language)
-            wanted = request.collect if self.runtime.has_folder else ()
-            ended, setup_ms = await self.execute(
-                kind, code, self._limits(request.limits, language), request.stdin, asked, tell, wanted
+            collect = request.collect if self.runtime.has_folder else ()
+            completed, setup_ms = await self.run_in_box(
+                kind, code, self._limits(request.limits, language), request.stdin, requested_at, on_output, collect
             )
             if not self.runtime.has_folder:
-                why = f"tier {self.runtime.tier} has no folder that files could be left in"
-                ended.notes = dict.fromkeys(range(len(request.collect)), why)
-        return self._finished(request, ended, setup_ms, built.told if built else None)
+                why = f"tier {self.runtime.tier} has no folder for files"
+                completed.notes = dict.fromkeys(range(len(request.collect)), why)
+        return self._finished(request, completed, setup_ms, built.result if built else None)
 
     def _limits(self, limits: Limits, language: LanguageDefinition) -> Limits:
-        """The runtime's own threads are not the program's."""
+        """Add the language runtime's own threads to the process limit."""
         if not language.processes:
             return limits
         return msgspec.structs.replace(limits, processes=limits.processes + language.processes)
 
     async def _compile(self, language: LanguageDefinition, request: RunRequest, limits: Limits) -> CompletedRun:
-        how = language.compile
-        assert how is not None
+        step = language.compile
+        assert step is not None
         files = [(language.file, request.source, 0o644), *((file.name, file.data, 0o644) for file in request.files)]
-        code = pack(list(how.command), files, rlimits(limits, language, has_group=self.runtime.groups is not None))
-        ended, _ = await self.execute(
-            EXEC, code, limits, b"", time.monotonic(), None, (how.makes,), limits.disk_mb << 20
+        code = pack(list(step.command), files, rlimits(limits, language, has_group=self.runtime.groups is not None))
+        completed, _ = await self.run_in_box(
+            EXEC, code, limits, b"", time.monotonic(), None, (step.makes,), limits.disk_mb << 20
         )
-        return ended
+        return completed
 
-    def _not_compiled(self, request: RunRequest, told: CompileResult) -> RunFinished:
+    def _not_compiled(self, request: RunRequest, result: CompileResult) -> RunFinished:
         return RunFinished(
             id=request.id,
             verdict=RunVerdict.COMPILE_ERROR,
-            exit_code=told.exit_code,
+            exit_code=result.exit_code,
             signal=None,
             stdout=b"",
             stderr=b"",
@@ -142,87 +142,85 @@ class RunSupervisor:
             memory_source="none",
             setup_ms=0.0,
             tier=self.runtime.tier,
-            compiled=told,
+            compiled=result,
         )
 
     def _finished(
-        self, request: RunRequest, ended: CompletedRun, setup_ms: float, compiled: CompileResult | None
+        self, request: RunRequest, completed: CompletedRun, setup_ms: float, compiled: CompileResult | None
     ) -> RunFinished:
         return RunFinished(
             id=request.id,
-            verdict=ended.verdict,
-            exit_code=ended.exit_code,
-            signal=ended.signal,
-            stdout=ended.stdout,
-            stderr=ended.stderr,
-            stdout_truncated=ended.stdout_truncated,
-            stderr_truncated=ended.stderr_truncated,
-            execution_time_ms=ended.wall_ms,
-            cpu_time_ms=ended.cpu_ms,
-            memory_peak_bytes=ended.memory_peak_bytes,
-            memory_source=ended.memory_source,
+            verdict=completed.verdict,
+            exit_code=completed.exit_code,
+            signal=completed.signal,
+            stdout=completed.stdout,
+            stderr=completed.stderr,
+            stdout_truncated=completed.stdout_truncated,
+            stderr_truncated=completed.stderr_truncated,
+            execution_time_ms=completed.wall_ms,
+            cpu_time_ms=completed.cpu_ms,
+            memory_peak_bytes=completed.memory_peak_bytes,
+            memory_source=completed.memory_source,
             setup_ms=setup_ms,
             tier=self.runtime.tier,
             compiled=compiled,
-            files=tuple(File(name=request.collect[index], data=data) for index, data in ended.files.items()),
-            notes=tuple(f"{request.collect[index]}: {why}" for index, why in ended.notes.items()),
+            files=tuple(File(name=request.collect[index], data=data) for index, data in completed.files.items()),
+            notes=tuple(f"{request.collect[index]}: {why}" for index, why in completed.notes.items()),
         )
 
-    async def execute(
+    async def run_in_box(
         self,
         kind: str,
         code: bytes,
         limits: Limits,
         stdin: bytes,
-        asked: float,
-        tell: OnOutput | None = None,
+        requested_at: float,
+        on_output: OnOutput | None = None,
         collect: tuple[str, ...] = (),
         collect_bytes: int = _COLLECT_BYTES,
     ) -> tuple[CompletedRun, float]:
-        """One member's whole life with a program; how it ended, and how long the member took to come."""
-        for _ in range(_DEAD_IN_A_ROW):
-            zygote = self.runtime.zygote  # it may be another one when this is over
+        """Run code in a box; also return how long the box took to be ready, in ms."""
+        for _ in range(_MAX_DEAD_BOXES):
+            zygote = self.runtime.zygote  # self.runtime may change during the run
             try:
                 box = self.runtime.take(kind, limits)
             except SpawnFailed as error:
-                raise await _lost(zygote, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
+                raise await _lost(zygote, RunFailed(Fault.SPAWN_FAILED, str(error))) from error
             self.running += 1
             try:
-                execution = ProgramRun(box, limits, tell)
-                ended = await execution.run(code, stdin, collect, collect_bytes)
+                run = ProgramRun(box, limits, on_output)
+                completed = await run.run(code, stdin, collect, collect_bytes)
             except BoxDied:
-                _log.warning("a member of kind %s had died in its pool", kind)
+                _log.warning("a box of kind %s died in its pool", kind)
                 continue
             except SpawnFailed as error:
-                raise await _lost(zygote, str(error), Fault.SPAWN_FAILED, NOT_BEGUN) from error
+                raise await _lost(zygote, RunFailed(Fault.SPAWN_FAILED, str(error))) from error
             except OSError as error:
-                raise await _lost(zygote, str(error)) from error
+                raise await _lost(zygote, RunFailed(Fault.INTERNAL, str(error), may_have_run=True)) from error
             finally:
                 self.running -= 1
-                zygote.bury(box)
+                zygote.dispose(box)
                 self.runtime.refill(kind)
-            if not ended.was_told and ended.killed_for is None and not ended.oom_kills:
-                raise await _lost(zygote, "the member's init ended without a word")
-            return ended, max(0.0, execution.began / 1e6 - asked * 1e3)
-        raise RunFailed(Fault.SPAWN_FAILED, "members die before they have their code")
+            if not completed.exit_reported and completed.killed_for is None and not completed.oom_kills:
+                raise await _lost(
+                    zygote, RunFailed(Fault.INTERNAL, "the init of the box exited without a report", may_have_run=True)
+                )
+            return completed, max(0.0, run.started_at / 1e6 - requested_at * 1e3)
+        raise RunFailed(Fault.SPAWN_FAILED, "boxes die before they receive their code")
 
 
-async def _lost(
-    zygote: ZygoteClient,
-    otherwise: str,
-    fault: Fault = Fault.INTERNAL,
-    words: str = _WHILE_IT_RAN,
-) -> RunFailed:
-    """The zygote's end is seen a moment after that of its members."""
-    if await zygote.is_lost_within(_LOOK_FOR_LOSS_S):
-        return RunFailed(Fault.ZYGOTE_LOST, words)
-    return RunFailed(fault, otherwise)
+async def _lost(zygote: ZygoteClient, otherwise: RunFailed) -> RunFailed:
+    """Attribute a failure to the zygote if it is lost, which is noticed a moment after the loss of its boxes."""
+    if await zygote.is_lost_within(_LOSS_TIMEOUT_S):
+        when = "while the program ran" if otherwise.may_have_run else "before the program started"
+        return RunFailed(Fault.ZYGOTE_LOST, f"the zygote was lost {when}", may_have_run=otherwise.may_have_run)
+    return otherwise
 
 
-def code_of(
+def encode_code(
     language: LanguageDefinition, request: RunRequest, runtime: TierRuntime, program: bytes | None = None
 ) -> bytes:
-    """What the member reads from its pipe."""
+    """Encode what the box reads from its code pipe."""
     limits = rlimits(request.limits, language, has_group=runtime.groups is not None, has_own_uid=runtime.has_own_uid)
     files = [(file.name, file.data, 0o644) for file in request.files]
     if language.kind != "exec":
@@ -246,8 +244,8 @@ def rlimits(
     }
     if not has_group:
         found["address_space"] = limits.memory_mb << 20
-        if has_own_uid:  # or it would count everything else of this user; there is no fork, and threads need space
-            found["processes"] = limits.processes + language.processes + 1  # and the init
+        if has_own_uid:  # RLIMIT_NPROC counts all processes of the user, so it needs a user of its own
+            found["processes"] = limits.processes + language.processes + 1  # for the init
     return found
 
 

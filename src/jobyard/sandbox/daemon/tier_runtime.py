@@ -1,4 +1,4 @@
-"""A tier at work: its zygote, its control groups, and its pools of members."""
+"""Runtime of one tier: its zygote, its cgroups and its pools of boxes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from jobyard.sandbox.protocol import Limits, Tier
 
 INTERPRETER: Final = "/usr/bin/python3"
 _DRIVERS = Path(__file__).parent.parent / "drivers"
-_FIRST_UID = 300_000  # between those of people and services and those of containers
+_FIRST_UID = 300_000  # above the ids of users and services, below those of containers
 _UIDS = 2048
-_UID_BLOCKS = 64
-_INSIDE_UID = 1000  # who a program is in a user namespace of its own
-_DRIVER_FILES = 16  # what a runtime that was started ahead has open for itself
+_MAX_DAEMONS = 64
+_NAMESPACE_UID = 1000  # a program's user id in its own user namespace
+_DRIVER_FILES = 16  # descriptors that a pre-started language runtime opens for itself
 _NOBODY = 65534
 EXEC: Final = "exec"
-_EXEC_POOL = 4
 
 
 class TierRuntime:
@@ -42,13 +41,13 @@ class TierRuntime:
     ) -> None:
         self.tier, self.groups, self._languages = tier, groups, languages
         self._without = set(without)
-        self._pool_size = pool
-        self._block: socket.socket | None = None
+        self._max_pool_size = pool
+        self._uid_lock: socket.socket | None = None
         self.zygote = ZygoteClient(groups, self._uids())
         self.kinds = self._kinds()
         self._pools: dict[str, BoxPool] = {}
         self.has_folder = self._has_namespaces
-        self.has_own_uid = tier is not Tier.C or os.getuid() == 0  # also in a user namespace of its own
+        self.has_own_uid = tier is not Tier.C or os.getuid() == 0  # tier B: the one of its own user namespace
 
     @property
     def _has_namespaces(self) -> bool:
@@ -56,15 +55,15 @@ class TierRuntime:
 
     @property
     def can_fork(self) -> bool:
-        """Without a group limits hold for each process, without a namespace one might stay: then there is just one."""
+        """Whether programs may fork: without a cgroup children escape limits, without a namespace they outlive it."""
         return self.groups is not None and self._has_namespaces
 
     def _uids(self) -> list[int]:
         if self.tier is Tier.B:
-            return [_INSIDE_UID] * _UIDS
+            return [_NAMESPACE_UID] * _UIDS
         if os.getuid() != 0:
             return [os.getuid()] * _UIDS
-        self._block, first = _uid_block()
+        self._uid_lock, first = _reserve_uids()
         return list(range(first, first + _UIDS))
 
     def _kinds(self) -> dict[str, dict[str, Any]]:
@@ -76,7 +75,7 @@ class TierRuntime:
 
     def kind_of(self, name: str) -> str:
         language = self._languages.get(name)
-        if language is None:  # a canary
+        if language is None:  # a canary runs as Python
             return "python"
         return name if language.kind == "driver" else language.kind
 
@@ -94,8 +93,8 @@ class TierRuntime:
             "user_namespace": self.tier is Tier.B,
             "has_namespace_pool": self.tier is Tier.A and self._has_namespaces,
             "set_uid": self.tier is not Tier.B and os.getuid() == 0,
-            "uid": _ordinary_uid(),  # outside of a user namespace
-            "become": _ordinary_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
+            "uid": _unprivileged_uid(),  # as seen from outside of the user namespace
+            "become": _unprivileged_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
             "root": rootfs.steps(_drivers()) if self._has_namespaces else [],
             "filters": seccomp.Filters(b"", b"") if "seccomp" in self._without else seccomp.build(rules),
             "pid_in_filter": rules.own_pid_only and "seccomp" not in self._without,
@@ -107,32 +106,34 @@ class TierRuntime:
         }
 
     async def open(self) -> None:
-        """Raises SpawnFailed when there can be no zygote, or no first member."""
+        """Start the zygote. Raises SpawnFailed."""
         await self.zygote.start(INTERPRETER, self._config())
         for index, kind in enumerate(self.kinds):
-            self._pools[kind] = BoxPool(self.zygote, index, self._shape(kind, Limits()), self._size(kind))
+            self._pools[kind] = BoxPool(
+                self.zygote, index, self._spawn_limits(kind, Limits()), self._pool_size_of(kind)
+            )
 
-    def _size(self, kind: str) -> int:
+    def _pool_size_of(self, kind: str) -> int:
         sizes = [language.pool for name, language in self._languages.items() if self.kind_of(name) == kind]
         wanted = max(sizes, default=0)
-        return wanted if self._pool_size is None else min(wanted, self._pool_size)
+        return wanted if self._max_pool_size is None else min(wanted, self._max_pool_size)
 
     def pool_size(self, name: str) -> int:
         return self._pools[self.kind_of(name)].size
 
-    def fill(self, kinds: Iterable[str]) -> None:
-        """Keep these kinds warm from now on."""
+    def keep_warm(self, kinds: Iterable[str]) -> None:
+        """Fill the pools of these kinds."""
         for kind in set(kinds):
             self._pools[kind].refill()
 
     def refill(self, kind: str) -> None:
-        """Make what is missing as soon as what is ready now has been done."""
-        asyncio.get_running_loop().call_soon(self._pools[kind].refill_started)
+        """Refill the pool after the callbacks that are ready now."""
+        asyncio.get_running_loop().call_soon(self._pools[kind].refill_if_scheduled)
 
     def take(self, kind: str, limits: Limits) -> Box:
-        return self._pools[kind].take(self._shape(kind, limits))
+        return self._pools[kind].take(self._spawn_limits(kind, limits))
 
-    def _shape(self, kind: str, limits: Limits) -> SpawnLimits:
+    def _spawn_limits(self, kind: str, limits: Limits) -> SpawnLimits:
         if not self.has_folder:
             return SpawnLimits()
         files_open = limits.files_open + _DRIVER_FILES if self.kinds[kind]["type"] == "driver" else 0
@@ -145,25 +146,25 @@ class TierRuntime:
         for pool in self._pools.values():
             pool.close()
         await self.zygote.stop()
-        if self._block is not None:
-            self._block.close()
+        if self._uid_lock is not None:
+            self._uid_lock.close()
         if self.groups is not None:
             self.groups.close()
 
 
-def _uid_block() -> tuple[socket.socket, int]:
-    """User ids that no other daemon of this machine gives to its programs: a name that is bound while we live."""
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    for number in range(_UID_BLOCKS):
+def _reserve_uids() -> tuple[socket.socket, int]:
+    """Reserve a range of user ids against other daemons on this machine, by binding a name while this process lives."""
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for number in range(_MAX_DAEMONS):
         with contextlib.suppress(OSError):
-            held.bind(f"\0jobyard-sandbox-users-{number}")
-            return held, _FIRST_UID + number * _UIDS
-    held.close()
-    raise OSError(f"{_UID_BLOCKS} sandbox daemons run here already, or hold the names that count them")
+            lock.bind(f"\0jobyard-sandbox-users-{number}")
+            return lock, _FIRST_UID + number * _UIDS
+    lock.close()
+    raise OSError(f"cannot reserve user ids: {_MAX_DAEMONS} sandbox daemons run on this machine already")
 
 
-def _ordinary_uid() -> int:
-    """Who makes user namespaces: ourselves; root only tries what an ordinary user would get."""
+def _unprivileged_uid() -> int:
+    """The user who creates user namespaces: this one, or nobody when root tries tier B."""
     return os.getuid() or _NOBODY
 
 

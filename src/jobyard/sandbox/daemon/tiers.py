@@ -1,9 +1,9 @@
-"""Which tier programs get here: found once at the start, by running canaries through the real path."""
+"""Choice of the tier: at startup, by running canaries through the real code path."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jobyard.sandbox.daemon import canaries, cgroup_discovery
@@ -14,13 +14,17 @@ from jobyard.sandbox.protocol import Tier
 
 
 class TierUnavailable(Exception):
-    """No tier that the operator accepts can be had; the message says why not, tier by tier."""
+    """No tier that the operator accepts works here."""
+
+    def __init__(self, reasons: Mapping[Tier, str]) -> None:
+        super().__init__(_joined(reasons))
+        self.reasons = reasons
 
 
 @dataclass(frozen=True)
 class TierChoice:
     runtime: TierRuntime
-    reason: str  # why it is not a better one
+    reason: str  # why it is not better
 
 
 async def choose(
@@ -31,30 +35,34 @@ async def choose(
     pool: int | None = None,
     without: Collection[str] = (),
 ) -> TierChoice:
-    """The best tier whose canaries die as they should. Raises NoTier."""
-    reasons: list[str] = []
+    """Open the best tier that contains its canaries. Raises TierUnavailable."""
+    reasons: dict[Tier, str] = {}
     for tier in Tier:
         if only is not None and tier is not only:
             continue
         if tier > min_tier:
-            reasons.append(f"{tier}: below the least tier asked for, {min_tier}")
+            reasons[tier] = f"below min_tier {min_tier}"
             continue
-        runtime, why = await _try(tier, languages, pool, without)
+        runtime, why = await _open(tier, languages, pool, without)
         if runtime is not None:
-            return TierChoice(runtime, "; ".join(reasons))
-        reasons.append(f"{tier}: {why}")
-    raise TierUnavailable("; ".join(reasons))
+            return TierChoice(runtime, _joined(reasons))
+        reasons[tier] = why
+    raise TierUnavailable(reasons)
 
 
-async def _try(
+def _joined(reasons: Mapping[Tier, str]) -> str:
+    return "; ".join(f"{tier}: {why}" for tier, why in reasons.items())
+
+
+async def _open(
     tier: Tier, languages: dict[str, LanguageDefinition], pool: int | None, without: Collection[str]
 ) -> tuple[TierRuntime | None, str]:
     if tier is Tier.A and os.getuid() != 0:
         return None, "not root"
-    is_trial = tier is Tier.B and os.getuid() == 0  # an ordinary user seldom has groups of its own
+    is_trial = tier is Tier.B and os.getuid() == 0  # root tries what an unprivileged user gets, who rarely has cgroups
     groups, why = cgroup_discovery.find() if tier is not Tier.C and not is_trial else (None, "")
     if tier is Tier.A and groups is None:
-        return None, f"no control groups: {why}"
+        return None, f"no cgroups: {why}"
     try:
         runtime = TierRuntime(tier, languages, groups, pool=pool, without=without)
     except OSError as error:
@@ -63,7 +71,7 @@ async def _try(
         return None, str(error)
     try:
         await runtime.open()
-        await canaries.release(runtime, without)
+        await canaries.run_canaries(runtime, without)
     except (SpawnFailed, canaries.CanaryEscaped, OSError, ImportError, RuntimeError) as error:
         await runtime.close()
         return None, str(error)

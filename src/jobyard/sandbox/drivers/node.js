@@ -1,4 +1,4 @@
-// Started before there is a program: reads it from descriptor 3, then becomes it. Descriptor 4 hears that it is ready.
+// Node.js driver, started ahead: reports READY on descriptor 4, reads the program from descriptor 3, then runs it.
 'use strict';
 const fs = require('fs');
 const Module = require('module');
@@ -6,13 +6,13 @@ const path = require('path');
 const vm = require('vm');
 
 const FOLDER = '/box';
-new vm.Script('1').runInThisContext(); // the compiler is awake before anybody waits for it
+new vm.Script('1').runInThisContext(); // warms up the compiler before a request waits for it
 
 function exactly(size) {
   const data = Buffer.allocUnsafe(size);
   for (let have = 0; have < size;) {
     const got = fs.readSync(3, data, have, size - have);
-    if (got === 0) process.exit(0); // the supervisor has no more use for this member
+    if (got === 0) process.exit(0); // the daemon closed the pipe: this box is not needed any more
     have += got;
   }
   return data;

@@ -23,8 +23,8 @@ from jobyard.errors import JobyardError
 from jobyard.executors.sandbox.live_output import (
     FOLLOWER_SECONDS,
     FOLLOWERS,
-    LOOK_EVERY_SECONDS,
     OUTPUT,
+    PUBLISH_INTERVAL_SECONDS,
     unpack,
 )
 from jobyard.ports.admin_store import Action
@@ -177,7 +177,7 @@ class OutputStream(Response):
         try:
             while not draining.done() and await self._is_let_in():
                 done: list[asyncio.Future[Any]] = [gone, ending, draining]
-                await asyncio.wait(done, timeout=LOOK_EVERY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(done, timeout=PUBLISH_INTERVAL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if gone.done():
                     return False
                 job = await ending if ending.done() else None

@@ -1,1 +1,1 @@
-"""What runs beyond the wall: keeper, zygote and members. Standard library only; sent to the interpreter as text."""
+"""Code of the reaper, the zygote and the boxes. Standard library only, as the interpreter gets it as text."""

@@ -1,6 +1,6 @@
-"""The one frame below a Python program, and its end: what an interpreter does on its way out, but for the tearing down.
+"""Execution and exit of a Python program: what an interpreter does at exit, except for freeing all objects.
 
-A regular exit would visit every object that came from the zygote, and copy the memory it lies in: ten times the rest.
+A regular exit would visit every object that came from the zygote and so copy its memory, at ten times the cost.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def run(code: types.CodeType | None, names: dict[str, Any]) -> None:
             exec(code, names)
             status = 0
     except SystemExit as error:
-        status = _asked(error)
+        status = _exit_code(error)
     except BaseException as error:
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _show(error)
-    _end(status, names)
+    _exit(status, names)
 
 
-def _asked(error: SystemExit) -> int:
+def _exit_code(error: SystemExit) -> int:
     if error.code is None:
         return 0
     if isinstance(error.code, int):
@@ -45,17 +45,17 @@ def _show(error: BaseException) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit:
         pass
-    except BaseException as another:
-        sys.__excepthook__(type(another), another, another.__traceback__)
+    except BaseException as hook_error:
+        sys.__excepthook__(type(hook_error), hook_error, hook_error.__traceback__)
     error.__traceback__ = None
 
 
-def _end(status: int, names: dict[str, Any]) -> None:
+def _exit(status: int, names: dict[str, Any]) -> None:
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()
     atexit._run_exitfuncs()
-    # Files that the program left open are written when their names go.
+    # Dropping the globals closes files that the program left open, which flushes them.
     for private in (True, False):
         for name in [name for name in names if name.startswith("_") == private and name != "__builtins__"]:
             names[name] = None

@@ -1,7 +1,6 @@
-"""The interpreter's code in huge pages: a copy of the zygote has it at once, and lets go of it at once.
+"""Remaps the interpreter's code to huge pages, so that clones of the zygote map and unmap it in a few steps.
 
-Otherwise every member finds its code one fault at a time, and its end visits each of a thousand pages: a tenth of
-what it costs.
+Otherwise each box takes a page fault per page of code and visits a thousand pages at exit: a tenth of its cost.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 _HUGE = 2 << 20
 _READ, _WRITE, _EXECUTE = 1, 2, 4
 _PRIVATE_ANONYMOUS = 0x22
-_COLLAPSE = 25  # into huge pages, now; since Linux 6.1
+_COLLAPSE = 25  # MADV_COLLAPSE, since Linux 6.1
 _MOVE_TO = 1 | 2  # MREMAP_MAYMOVE, MREMAP_FIXED
 
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -25,37 +24,37 @@ _libc.madvise.argtypes = _libc.mprotect.argtypes = (_pointer, _size, ctypes.c_in
 _libc.mmap.restype = _libc.mremap.restype = _pointer
 
 
-def tidy() -> None:
-    """Before the first copy is made."""
+def remap_code() -> None:
+    """Remap the code; call it before the first clone."""
     _libc.malloc_trim(0)
-    first, size = _code(Path("/proc/self/maps").read_text(), os.path.realpath("/proc/self/exe"))
+    first, size = _find_code(Path("/proc/self/maps").read_text(), os.path.realpath("/proc/self/exe"))
     if size:
-        _hold(first, size)
+        _remap(first, size)
 
 
-def _hold(first: int, size: int) -> None:
-    made = _libc.mmap(None, size + _HUGE, _READ | _WRITE, _PRIVATE_ANONYMOUS, -1, 0)
-    if made in (None, ctypes.c_void_p(-1).value):
+def _remap(first: int, size: int) -> None:
+    area = _libc.mmap(None, size + _HUGE, _READ | _WRITE, _PRIVATE_ANONYMOUS, -1, 0)
+    if area in (None, ctypes.c_void_p(-1).value):
         return
-    place = -(-made // _HUGE) * _HUGE
-    # What lies around it goes now: once it has moved, its old place may be anybody's.
-    for begin, end in ((made, place), (place + size, made + size + _HUGE)):
+    address = -(-area // _HUGE) * _HUGE
+    # Unmap the surroundings now: after the move, other memory may be mapped there.
+    for begin, end in ((area, address), (address + size, area + size + _HUGE)):
         if end > begin:
             _libc.munmap(begin, end - begin)
-    ctypes.memmove(place, first, size)
-    if _libc.madvise(place, size, _COLLAPSE) == 0 and _libc.mprotect(place, size, _READ | _EXECUTE) == 0:
-        _libc.mremap(place, size, size, _MOVE_TO, first)  # in one step, for it is what runs us
+    ctypes.memmove(address, first, size)
+    if _libc.madvise(address, size, _COLLAPSE) == 0 and _libc.mprotect(address, size, _READ | _EXECUTE) == 0:
+        _libc.mremap(address, size, size, _MOVE_TO, first)  # in one step, because it is the code being executed
     else:
-        _libc.munmap(place, size)
+        _libc.munmap(address, size)
 
 
-def _code(maps: str, own: str) -> tuple[int, int]:
-    """Where and how much: what is mapped of the interpreter's file and never written to, as far as huge pages go."""
+def _find_code(maps: str, own: str) -> tuple[int, int]:
+    """Address and size of the read-only mappings of the interpreter's file, rounded to huge pages."""
     first = last = 0
     for line in maps.splitlines():
-        place, access, *_, path = line.split(None, 5) if "/" in line else (line, "", "")
+        address, access, *_, path = line.split(None, 5) if "/" in line else (line, "", "")
         if path == own and access[1] == "-":
-            begin, end = (int(word, 16) for word in place.split("-"))
+            begin, end = (int(word, 16) for word in address.split("-"))
             first, last = (first if begin == last else begin), end
     first = -(-first // _HUGE) * _HUGE
     return first, max(0, last // _HUGE * _HUGE - first)

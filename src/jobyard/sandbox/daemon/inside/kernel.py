@@ -1,4 +1,4 @@
-"""The few system calls that Python has no name for: one function each; a failure is an OSError that names the call."""
+"""System calls that Python does not expose, one function each. Failures raise OSError with the name of the call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECCOMP_SET_MODE_FILTER = 1
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _LANDLOCK_RULE_PATH_BENEATH = 1
 
-# The numbers differ between the two families of processors; those added since 2019 are the same everywhere.
+# Numbers of system calls differ between architectures; those of calls added since 2019 do not.
 _X86, _ARM = ("x86_64", "aarch64")
 _IS_X86 = platform.machine() == _X86
 _NUMBERS = {
@@ -70,8 +70,8 @@ _NUMBER = {
     **_NUMBERS.get(platform.machine(), {}),
 }
 
-# PyDLL: the interpreter's lock stays held. These processes have one thread, and a copy of it must own what it had.
-# A pointer takes integers of full size, bytes, arrays and None: every argument is declared as one.
+# PyDLL keeps the GIL held: a clone of this single-threaded process must still own it. Every argument is declared as a
+# pointer, which accepts full-size integers, bytes, arrays and None.
 _raw = ctypes.PyDLL(None, use_errno=True).syscall
 _raw.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * 6)
 _raw.restype = ctypes.c_long
@@ -88,7 +88,7 @@ Argument = int | bytes | ctypes.Array[Any] | ctypes.Structure | None
 def _syscall(name: str, a: Argument = 0, b: Argument = 0, c: Argument = 0, d: Argument = 0, e: Argument = 0) -> int:
     number = _NUMBER.get(name)
     if number is None:
-        raise OSError(f"{name}: no number known on {platform.machine()}")
+        raise OSError(f"{name}: not supported on {platform.machine()}")
     result = int(_raw(number, a, b, c, d, e, 0))
     if result < 0:
         error = ctypes.get_errno()
@@ -99,11 +99,11 @@ def _syscall(name: str, a: Argument = 0, b: Argument = 0, c: Argument = 0, d: Ar
 def clone(flags: int = 0, group: int = -1) -> tuple[int, int]:
     """fork() into new namespaces: (0, -1) in the child, (pid, pidfd) in the parent.
 
-    os.fork() knows no flags, and unshare() needs one process more for a new pid namespace. The caller has one thread:
-    nothing of the interpreter needs repair in the child, and what modules would do there is left out; it costs a
-    hundred pages each time. The C library must know the child's id: the kernel writes it where the last one was.
+    os.fork() takes no flags, and unshare() needs an extra process for a new pid namespace. The caller has one thread:
+    the interpreter needs no repair in the child; the modules' after-fork hooks are skipped, which saves a hundred page
+    copies each time. The C library caches the thread id, so the kernel writes the child's id to the same address.
 
-    A group of version 2, as an open folder: the child begins in it, which is far quicker than to move there.
+    `group` is the open folder of a version 2 cgroup: the child starts in it, which is far faster than moving it.
     """
     pidfd = (ctypes.c_int * 1)(-1)
     flags |= _CLONE_PIDFD | (_CHILD_TID_FLAGS if _tid_address else 0)
@@ -115,16 +115,16 @@ def clone(flags: int = 0, group: int = -1) -> tuple[int, int]:
         pid = _syscall("clone3", request, 88)
     elif _IS_X86:
         pid = _syscall("clone", flags | signal.SIGCHLD, 0, pidfd, _tid_address)
-    else:  # the last two arguments have changed places
+    else:  # the last two arguments are swapped
         pid = _syscall("clone", flags | signal.SIGCHLD, 0, pidfd, 0, _tid_address)
     return pid, pidfd[0] if pid else -1
 
 
 def new_namespaces(flags: int) -> int:
-    """The pidfd of a new pid namespace's PID 1, which sleeps until it is killed; it has other new namespaces, too.
+    """Create namespaces and return the pidfd of their PID 1, which sleeps until it is killed.
 
-    It is one stack frame in the caller's memory, so it costs nothing; it never comes back from pause(), so all of them
-    may share one stack. Children that lose their parent are buried by the kernel if the caller ignores SIGCHLD.
+    PID 1 shares the caller's memory, so it costs one stack frame; it never returns from pause(), so all of them can
+    share one stack. The kernel reaps orphans in the namespace if the caller ignores SIGCHLD.
     """
     pidfd = (ctypes.c_int * 1)(-1)
     top = (ctypes.addressof(_stack) + len(_stack)) & ~0xF
@@ -136,18 +136,18 @@ def new_namespaces(flags: int) -> int:
 
 
 def new_network() -> int:
-    """A new network namespace, which the caller is in then; nothing in it is up."""
+    """Move the caller to a new network namespace, with all interfaces down, and return its descriptor."""
     unshare(NEWNET)
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def enter(which: int, flags: int) -> None:
-    """Join a namespace, or a process's (by its pidfd). Of a pid namespace only the caller's children will be."""
+    """Join a namespace, or those of a process given by pidfd. For a pid namespace this affects only future children."""
     _syscall("setns", which, flags)
 
 
 def _find_tid_address() -> int:
-    """Where the C library keeps the thread's id; known to kernels that can be checkpointed, which is most."""
+    """Address where the C library stores the thread id; most kernels (CHECKPOINT_RESTORE) can tell."""
     found = (ctypes.c_uint64 * 1)()
     try:
         _syscall("prctl", _PR_GET_TID_ADDRESS, found)
@@ -168,13 +168,13 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
 
 
 def restrict_mount(path: str, attributes: int, *, recursive: bool = True) -> None:
-    """mount_setattr: also what is mounted below, which a remount would leave as it is."""
+    """mount_setattr: unlike a remount, it also changes the mounts below."""
     request = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     _syscall("mount_setattr", _AT_FDCWD, path.encode(), _AT_RECURSIVE if recursive else 0, request, 32)
 
 
 def enter_root(path: str) -> None:
-    """Make this folder the root, and let go of everything else."""
+    """Make this folder the root and detach everything else."""
     os.chdir(path)
     _syscall("pivot_root", b".", b".")
     _syscall("umount2", b".", _MNT_DETACH)
@@ -182,12 +182,12 @@ def enter_root(path: str) -> None:
 
 
 def kill_all() -> bool:
-    """Everybody in this pid namespace but its PID 1, who must be the caller; whether there was anybody."""
+    """Kill all processes in this pid namespace except its PID 1, the caller. Return whether there were any."""
     return int(_raw(_NUMBER["kill"], -1, signal.SIGKILL, 0, 0, 0, 0)) == 0
 
 
 def keep(thing: object) -> None:
-    """Never freed: a member that leaves our functions behind would else write to each of their pages, to free them."""
+    """Never free this object: freeing it in a box would write to its pages and so copy them."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
@@ -200,17 +200,17 @@ def die_with_parent() -> None:
 
 
 def set_dumpable(value: bool) -> None:
-    """Without it, not even the same user may look into this process."""
+    """With False, not even the same user can inspect this process."""
     _syscall("prctl", _PR_SET_DUMPABLE, int(value))
 
 
 def no_huge_pages() -> None:
-    """A byte of a huge page that a pipe holds would keep all of it, in nobody's address space."""
+    """Disable huge pages: one byte of a huge page in a pipe would pin all of it outside of every address space."""
     _syscall("prctl", _PR_SET_THP_DISABLE, 1)
 
 
 def one_malloc_arena() -> None:
-    """Not 64 MB of address space for each new thread."""
+    """Use one malloc arena, instead of 64 MB of address space per thread."""
     _libc.mallopt(_M_ARENA_MAX, 1)
 
 
@@ -219,7 +219,7 @@ def no_new_privileges() -> None:
 
 
 def drop_bounding_set() -> None:
-    """No program started from here can gain a capability; what this process holds, it keeps."""
+    """Prevent programs started from here from gaining capabilities; this process keeps its own."""
     with contextlib.suppress(OSError):  # beyond the last one
         for capability in range(_LAST_CAPABILITY + 1):
             _syscall("prctl", _PR_CAPBSET_DROP, capability)
@@ -236,24 +236,24 @@ class _FilterProgram(ctypes.Structure):
 
 
 class SeccompFilter:
-    """A seccomp filter in the form that the kernel takes; made once, loaded by every copy of this process."""
+    """A seccomp filter in the kernel's format; created once and loaded by every clone of this process."""
 
     def __init__(self, program: bytes) -> None:
         self._request = (_FilterProgram * 1)(_FilterProgram(len(program) // 8, program))
 
     def load(self) -> None:
-        """There is no way back."""
+        """Load the filter; this cannot be undone."""
         _syscall("seccomp", _SECCOMP_SET_MODE_FILTER, 0, self._request)
 
 
 def open_beneath(folder: int, name: bytes, flags: int) -> int:
-    """openat2: below the folder and through no link, whatever the folder's owner does meanwhile."""
+    """openat2: only below the folder and through no link, whatever the folder's owner changes meanwhile."""
     resolve = _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH
     return _syscall("openat2", folder, name, (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, resolve), 24)
 
 
 def landlock_abi() -> int:
-    """The kernel's version of Landlock; 0 where there is none."""
+    """The kernel's Landlock version; 0 if it has none."""
     try:
         return _syscall("landlock_create_ruleset", None, 0, 1)
     except OSError:
@@ -261,7 +261,7 @@ def landlock_abi() -> int:
 
 
 def landlock_ruleset(files: int, network: int, scopes: int) -> int:
-    """A set that takes these rights away; give some back with landlock_allow, then landlock_restrict."""
+    """Create a ruleset that denies these rights; grant some with landlock_allow, then call landlock_restrict."""
     abi = landlock_abi()
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     return _syscall("landlock_create_ruleset", (ctypes.c_uint64 * 3)(files, network, scopes), size, 0)

@@ -1,9 +1,8 @@
-"""Namespaces ahead of time, by a process of its own: their inits must ignore SIGCHLD, and the zygote must not.
+"""Namespaces created ahead, in a process of its own: their inits must ignore SIGCHLD, and the zygote must not.
 
-A network namespace is the dearest thing that a member has, to make and to remove. It is nobody else's as long as the
-member lives, and used again by a later one: with the last process of the first every socket in it is gone, which is
-looked at, and its counters stand where they stood, for the filter lets nobody make a socket that could send. Without a
-filter there is a new one for each.
+A network namespace is the most expensive part of a box, to create and to remove. A box has one to itself while it
+lives; a later box reuses it. All its sockets are gone with the last process of the first box, which is verified, and
+its counters are unchanged, because the filter allows no socket that could send. Without it, networks are not reused.
 """
 
 from __future__ import annotations
@@ -15,64 +14,64 @@ import socket
 
 from jobyard.sandbox.daemon.inside import kernel
 
-_AHEAD = 4  # sets of namespaces kept ready
-_MOST_FREE = 32  # networks; after a peak the others go
+_READY = 4  # sets of namespaces kept ready
+_MAX_FREE_NETWORKS = 32  # after a peak the others are closed
 
 
-def start_namespace_pool(control: socket.socket, *, again: bool) -> socket.socket:
-    """Where inits are to be had: a byte sent asks for one more, a pidfd comes with each byte received."""
+def start_namespace_pool(control: socket.socket, *, reuse_networks: bool) -> socket.socket:
+    """Start the process and return a socket to it: a byte sent requests an init, a byte received carries its pidfd."""
     ours, theirs = socket.socketpair()
     pid, pidfd = kernel.clone()
     if pid == 0:
         ours.close()
-        control.close()  # its end is how the supervisor sees that of the zygote
+        control.close()  # the daemon detects the zygote's death by the end of this socket
         with contextlib.suppress(BaseException):
-            _NamespacePool(theirs, again).work()
+            _NamespacePool(theirs, reuse_networks).serve()
         os._exit(0)
     os.close(pidfd)
     theirs.close()
-    ours.send(b"1" * _AHEAD)
+    ours.send(b"1" * _READY)
     return ours
 
 
 class _NamespacePool:
-    def __init__(self, link: socket.socket, again: bool) -> None:
-        self._link, self._again = link, again
+    def __init__(self, zygote: socket.socket, reuse_networks: bool) -> None:
+        self._socket, self._reuse_networks = zygote, reuse_networks
         self._poll = select.poll()
-        self._networks: dict[int, int] = {}  # by the pidfd of the init that lives in it
+        self._networks: dict[int, int] = {}  # by the pidfd of the init in it
         self._free: list[int] = []
 
-    def work(self) -> None:
-        while self._link.recv(1):
+    def serve(self) -> None:
+        while self._socket.recv(1):
             for pidfd, _ in self._poll.poll(0):
-                self._leave(pidfd)
-            network = self._enter()
+                self._release_network(pidfd)
+            network = self._enter_network()
             init = kernel.new_namespaces(kernel.NEWIPC | kernel.NEWUTS)
-            socket.send_fds(self._link, [b"1"], [init])
+            socket.send_fds(self._socket, [b"1"], [init])
             self._networks[init] = network
             self._poll.register(init, select.POLLIN)
 
-    def _enter(self) -> int:
+    def _enter_network(self) -> int:
         while self._free:
             kernel.enter(network := self._free.pop(), kernel.NEWNET)
-            if _is_empty():
+            if _has_no_sockets():
                 return network
-            os.close(network)  # not what was said above, so it goes
+            os.close(network)  # unexpected; never reuse it
         return kernel.new_network()
 
-    def _leave(self, init: int) -> None:
-        """It has ended, so everybody else of its pid namespace had ended before."""
+    def _release_network(self, init: int) -> None:
+        """Release the network of an init that has exited, and with it every process of its pid namespace."""
         self._poll.unregister(init)
         os.close(init)
         network = self._networks.pop(init)
-        if self._again and len(self._free) < _MOST_FREE:
+        if self._reuse_networks and len(self._free) < _MAX_FREE_NETWORKS:
             self._free.append(network)
         else:
             os.close(network)
 
 
-def _is_empty() -> bool:
-    """Whether there is no socket in the network that this process is in; not, where nobody can say."""
+def _has_no_sockets() -> bool:
+    """Whether the current network namespace has no sockets; False if that cannot be determined."""
     try:
         descriptor = os.open("/proc/self/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

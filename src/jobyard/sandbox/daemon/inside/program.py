@@ -1,4 +1,4 @@
-"""The last step: already confined, the process reads its code from a pipe and becomes the program."""
+"""The last step of a box: already confined, the process reads its code from a pipe and becomes the program."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from typing import Any, NamedTuple
 from jobyard.sandbox.daemon.inside import protocol as wire
 from jobyard.sandbox.daemon.inside import tracebacks
 
-_MARSHAL = 2  # plain values only, and the same in every version since
+_MARSHAL = 2  # plain values only, in a format all versions share
 _SAMPLE = marshal.dumps({"files": [["main.py", 1, 0o644]], "limits": {"cpu": 1}}, _MARSHAL)
-_REHEARSALS = 20  # the interpreter rewrites code that it has seen often: better in the zygote than in every copy
+_REHEARSALS = (
+    20  # the interpreter specializes hot code in place: done in the zygote, the pages are not copied in every box
+)
 _LIMITS = {
     "cpu": resource.RLIMIT_CPU,
     "files_open": resource.RLIMIT_NOFILE,
@@ -34,7 +36,7 @@ _LIMITS = {
 
 
 class CompiledProgram(NamedTuple):
-    """What is left to do for the Python kind; no code when it could not be compiled, which has been said."""
+    """A Python program ready to execute; no code if compiling failed, which has been reported on stderr."""
 
     code: types.CodeType | None
     names: dict[str, Any]
@@ -45,12 +47,12 @@ _generator: _random.Random = random._inst
 
 
 def prepare_python() -> None:
-    """All that a fresh interpreter would have; done once, by the zygote."""
-    reading, writing = os.pipe()  # streams look at their descriptor when they are made; the program's are pipes, too
+    """Set up what a fresh interpreter has; called once, by the zygote."""
+    reading, writing = os.pipe()  # streams inspect their descriptor when created, and a program's are pipes
     for target, source in ((0, reading), (1, writing), (2, writing)):
         os.dup2(source, target)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "surrogateescape")
-    # By line, so that what was printed before the time ran out is not lost in a buffer.
+    # Line-buffered, so that output before a timeout is not lost in a buffer.
     sys.stdout = _writer(1, "surrogateescape")
     sys.stderr = _writer(2, "backslashreplace")
     for name in ("stdin", "stdout", "stderr"):
@@ -64,10 +66,10 @@ def prepare_python() -> None:
         _rehearse()
 
 
-def wake(rehearse: int, has_folder: bool) -> types.ModuleType:
-    """What must be new in every member."""
+def renew(rehearse: int, has_folder: bool) -> types.ModuleType:
+    """Renew what must differ between boxes."""
     _signal.signal(2, _signal.default_int_handler)
-    _random.Random.seed(_generator)  # a fork would have done it, and the next line
+    _random.Random.seed(_generator)  # os.fork() would have done this and the next line
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     if rehearse:
         _rehearse()
@@ -78,8 +80,8 @@ def wake(rehearse: int, has_folder: bool) -> types.ModuleType:
 
 
 def _rehearse() -> None:
-    """Do once what every run does: the pages that it writes to are copied now and not while somebody waits."""
-    marshal.loads(_SAMPLE)  # noqa: S302 our own
+    """Do once what every run does, so that the pages it writes to are copied before a request waits for them."""
+    marshal.loads(_SAMPLE)  # noqa: S302 a constant
     stream = io.StringIO()
     exec(compile(b"print(1)", "", "exec", dont_inherit=True), {"print": lambda value: print(value, file=stream)})
     sys.stdout.flush()
@@ -92,18 +94,18 @@ def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
 
 
 def receive(pipe: int, main: types.ModuleType | None, base_bytes: int) -> CompiledProgram:
-    """Wait for the code; the wait of a warm member ends here."""
-    (length,) = wire.CODE_HEAD.unpack(_exactly(pipe, wire.CODE_HEAD.size))
-    head = marshal.loads(_exactly(pipe, length))  # noqa: S302 written by the supervisor
-    files = [(name, mode, _exactly(pipe, size)) for name, size, mode in head["files"]]
-    source = _exactly(pipe, head["source"]) if "source" in head else b""
+    """Wait for the code; a warm box waits here."""
+    (length,) = wire.CODE_HEAD.unpack(_read_exactly(pipe, wire.CODE_HEAD.size))
+    head = marshal.loads(_read_exactly(pipe, length))  # noqa: S302 written by the daemon
+    files = [(name, mode, _read_exactly(pipe, size)) for name, size, mode in head["files"]]
+    source = _read_exactly(pipe, head["source"]) if "source" in head else b""
     os.close(pipe)
     for name, mode, data in files:
         _write(name, mode, data)
     if main is not None and head["has_folder"]:
         _write(head["file"], 0o644, source)
     if "address_space" in head["limits"]:
-        head["limits"]["address_space"] += base_bytes  # what was there before the program
+        head["limits"]["address_space"] += base_bytes  # in use before the program starts
     for name, value in head["limits"].items():
         resource.setrlimit(_LIMITS[name], (value, value))
     if main is None:
@@ -127,7 +129,7 @@ def _python(main: types.ModuleType, head: dict[str, Any], source: bytes) -> Comp
 
 
 def _execute(argv: list[str], environment: dict[str, str]) -> None:
-    for number in (1, 2, 3, 13, 25):  # HUP INT QUIT PIPE XFSZ: as a shell would hand them over
+    for number in (1, 2, 3, 13, 25):  # HUP INT QUIT PIPE XFSZ: the defaults that a shell starts programs with
         with contextlib.suppress(OSError):
             signal.signal(number, signal.SIG_DFL)
     try:
@@ -152,7 +154,7 @@ def _write(name: str, mode: int, data: bytes) -> None:
         os._exit(125)
 
 
-def _exactly(descriptor: int, size: int) -> bytes:
+def _read_exactly(descriptor: int, size: int) -> bytes:
     first = os.read(descriptor, size) if size else b""
     if len(first) == size:
         return first
@@ -160,6 +162,6 @@ def _exactly(descriptor: int, size: int) -> bytes:
     while len(data) < size:
         more = os.read(descriptor, size - len(data))
         if not more:
-            os._exit(0)  # the supervisor has no more use for this member
+            os._exit(0)  # the daemon closed the pipe: this box is not needed any more
         data += more
     return bytes(data)

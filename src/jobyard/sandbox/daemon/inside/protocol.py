@@ -1,32 +1,33 @@
-"""What the supervisor, the zygote and a member say to each other: fixed sizes, so there is little to parse."""
+"""Messages between daemon, zygote and boxes, in fixed-size formats that need little parsing."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-# Supervisor to zygote, with the member's five descriptors and those of its control groups: serial, kind, uid, bytes
-# and files of its disk, open files of a driver, whether to rehearse. The zygote answers with the serial, an
-# errno, and pidfds: of the member's init and, when that only sleeps, of the program's process, whose end the zygote
-# then tells, too.
+# Daemon to zygote, with the box's five descriptors and those of its cgroups: serial, kind, uid, disk bytes, disk files,
+# open files of a driver, whether to rehearse. The zygote responds with the serial, an errno and pidfds: that of the
+# box's init and, if the zygote is the program's parent, that of the program, whose exit it then reports.
 SPAWN: Final = struct.Struct("<IIIQIII")
 SPAWNED: Final = struct.Struct("<II")
 SERIAL: Final = struct.Struct("<I")
 EXITED: Final = struct.Struct("<Iiiqqq")  # serial, then the body of EXIT
-CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # the descriptors, in this order; any number of groups
+CODE, STDIN, STDOUT, STDERR, STATUS, GROUPS = range(6)  # order of the descriptors; any number of cgroups
 
-# Member to supervisor, on the status socket: what, how many bytes, the bytes.
+# Box to daemon, on the status line: type, length, body.
 STATUS_HEAD: Final = struct.Struct("<cI")
-HERE: Final = b"H"  # with the pidfd of the program's process, where the supervisor has a hold on init only
-READY: Final = b"R"  # said by the program's process in its last moment with that socket; what it has used so far
-READY_BODY: Final = struct.Struct("<qq")  # microseconds of processor, clock in ns
-FAILED: Final = b"E"  # setup went wrong, in words; the run never began
+HERE: Final = b"H"  # with the pidfd of the program, where the daemon has only that of the init
+READY: Final = b"R"  # the last message before the program's process closes the status line
+READY_BODY: Final = struct.Struct("<qq")  # CPU time in microseconds, monotonic time in ns
+FAILED: Final = b"E"  # set-up failed, with a message; the run never started
 EXIT: Final = b"X"
-EXIT_BODY: Final = struct.Struct("<iiqqq")  # exit code, signal, microseconds of processor, peak in KiB, clock in ns
+EXIT_BODY: Final = struct.Struct(
+    "<iiqqq"
+)  # exit code, signal, CPU time in microseconds, peak memory in KiB, monotonic time in ns
 READY_FRAME: Final = struct.Struct("<cIqq")
 EXIT_FRAME: Final = struct.Struct("<cIiiqqq")
 
-# Supervisor to member, on the code pipe: a length, a head of plain values as long, the files' bytes, the source.
+# Daemon to box, on the code pipe: length of the head, head, file contents, source.
 CODE_HEAD: Final = struct.Struct("<I")
 
 PROGRAM_FOLDER: Final = "/box"

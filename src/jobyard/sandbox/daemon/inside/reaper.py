@@ -1,4 +1,4 @@
-"""The zygote's parent, outside of every namespace: when the supervisor dies, whatever the way, it cleans up."""
+"""The zygote's parent, outside of all namespaces: cleans up when the daemon dies, even by SIGKILL."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, NoReturn
 
 from jobyard.sandbox.daemon.inside import kernel, program, zygote
 
-_PATIENCE_S = 5.0
+_REMOVE_TIMEOUT_S = 5.0
 
 
 def run(config: dict[str, Any]) -> program.CompiledProgram:
-    """Comes back only in a program's process."""
+    """Return only in the process of a Python program."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, 0)  # the supervisor may have more; programs have what everybody has
+        os.setpriority(os.PRIO_PROCESS, 0, 0)  # the daemon may run at a higher priority; programs must not
     flags = 0
     if config["namespaces"]:
         flags = kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
@@ -32,40 +32,40 @@ def run(config: dict[str, Any]) -> program.CompiledProgram:
     if pid == 0:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
-        os.close(config["life"])
+        os.close(config["parent_pipe"])
         return zygote.run(config, socket.socket(fileno=config["control"]))
     os.close(config["control"])
-    return _keep(pid, pidfd, config)
+    return _watch(pid, pidfd, config)
 
 
 def _become(uid: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    kernel.set_dumpable(True)  # or the files that map users would not be ours
+    kernel.set_dumpable(True)  # otherwise uid_map and gid_map would belong to root
 
 
-def _keep(pid: int, pidfd: int, config: dict[str, Any]) -> NoReturn:
+def _watch(pid: int, pidfd: int, config: dict[str, Any]) -> NoReturn:
     poll = select.poll()
-    poll.register(config["life"], select.POLLIN)
+    poll.register(config["parent_pipe"], select.POLLIN)
     poll.register(pidfd, select.POLLIN)
-    supervisor_is_gone = config["life"] in dict(poll.poll())
+    daemon_is_dead = config["parent_pipe"] in dict(poll.poll())
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     os.waitpid(pid, 0)
-    if supervisor_is_gone:
+    if daemon_is_dead:
         remove_groups(config["groups"])
     os._exit(0)
 
 
 def remove_groups(folders: list[str]) -> None:
-    """Each folder's groups, then the folder. A group goes when its last process has been buried."""
-    until = time.monotonic() + _PATIENCE_S
+    """Remove each folder's cgroups, then the folder. A cgroup can be removed once its last process has been reaped."""
+    until = time.monotonic() + _REMOVE_TIMEOUT_S
     left = list(folders)
     while left and time.monotonic() < until:
         left = [folder for folder in left if not _remove(folder)]
         if left:
-            time.sleep(0.005)
+            time.sleep(0.005)  # the kernel reaps killed processes within milliseconds; without a pause this would spin
 
 
 def _remove(folder: str) -> bool:

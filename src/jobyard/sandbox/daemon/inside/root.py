@@ -1,4 +1,4 @@
-"""Builds the read-only root from a list of steps, and the Landlock rules where there can be no root of our own."""
+"""Builds the read-only root from a list of steps, and the Landlock ruleset where there is no own root."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from jobyard.sandbox.daemon.inside import kernel
 
-_BASE = "/tmp"  # any folder that exists: covered in this mount namespace only  # noqa: S108
+_BASE = "/tmp"  # any existing folder; it is mounted over in this namespace only  # noqa: S108
 _QUIET = kernel.ATTR_NOSUID | kernel.ATTR_NODEV | kernel.ATTR_RDONLY
 
 
@@ -34,7 +34,7 @@ def _file(target: str, text: str) -> None:
 
 
 def _bind(target: str, source: str) -> None:
-    """A folder of the machine, to be read and executed."""
+    """Mount a folder of the host, readable and executable."""
     os.makedirs(target, mode=0o755, exist_ok=True)
     kernel.mount(source, target, "", kernel.MS_BIND | kernel.MS_REC)
     kernel.restrict_mount(target, _QUIET)
@@ -53,7 +53,7 @@ def _device(target: str, source: str) -> None:
 
 
 def _cover(target: str, _: str) -> None:
-    """Nothing of this folder is to be seen."""
+    """Hide the content of a folder."""
     kernel.mount("tmpfs", target, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_RDONLY, "mode=0755,size=4k")
 
 

@@ -1,4 +1,4 @@
-"""How an uncaught error of a Python program is told: its own frames only, and never more than a page or two."""
+"""Excepthook for Python programs: prints only their own frames, and at most 16 KiB."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 import traceback
 from types import TracebackType
 
-_LINE, _ALL = 1000, 16 << 10
+_MAX_LINE, _MAX_TEXT = 1000, 16 << 10
 _main: list[tuple[str, bytes]] = []
 
 
 def remember(path: str, source: bytes) -> None:
-    """For tracebacks, also where no file can be written."""
+    """Keep the source for tracebacks, as there may be no file to read it from."""
     _main.append((path, source))
 
 
@@ -26,12 +26,12 @@ def show(kind: type[BaseException], value: BaseException, trace: TracebackType |
         text = "".join(_cut(part) for part in traceback.format_exception(kind, value, trace))
     except BaseException:
         text = f"{kind.__name__}\n"
-    if len(text) > _ALL:
-        text = f"{text[: _ALL // 2]}\n  [...]\n{text[-_ALL // 2 :]}"
+    if len(text) > _MAX_TEXT:
+        text = f"{text[: _MAX_TEXT // 2]}\n  [...]\n{text[-_MAX_TEXT // 2 :]}"
     if sys.stderr is not None:
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def _cut(text: str) -> str:
-    return "".join(line if len(line) <= _LINE else f"{line[:_LINE]} [...]\n" for line in text.splitlines(True))
+    return "".join(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} [...]\n" for line in text.splitlines(True))

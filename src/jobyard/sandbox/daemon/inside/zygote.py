@@ -1,4 +1,4 @@
-"""The clean process that members are copies of. It sees descriptors and integers, never a byte of a request."""
+"""The zygote: a clean process that boxes are cloned from. It receives descriptors and integers, never request data."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from jobyard.sandbox.daemon.inside import box, huge_pages, kernel, program, root
 from jobyard.sandbox.daemon.inside import namespace_pool as namespace_pools
 from jobyard.sandbox.daemon.inside import protocol as wire
 
-_ROOM = socket.CMSG_SPACE(16 * 4)
+_ANCILLARY_BYTES = socket.CMSG_SPACE(16 * 4)
 _STACK_BYTES = 1 << 20
 _PRIORITY = -5
 _RESERVED = 8
-_MOST = {
-    resource.RLIMIT_CORE: 1,  # with 0, a helper that takes core dumps by a pipe would still be started, outside
+_HARD_LIMITS = {
+    resource.RLIMIT_CORE: 1,  # with 0, the host would still start a core dump helper that reads from a pipe
     resource.RLIMIT_MEMLOCK: 64 << 10,
     resource.RLIMIT_MSGQUEUE: 0,
     resource.RLIMIT_NICE: 0,
@@ -40,20 +40,20 @@ _MOST = {
 
 
 def run(config: dict[str, Any], control: socket.socket) -> program.CompiledProgram:
-    """Serve orders until the supervisor is gone; comes back only in a program's process."""
+    """Serve spawn requests until the daemon is gone. Returns only in the process of a Python program."""
     control = _move_up(control)
     try:
-        namespace_pool = _get_ready(config, control)
+        namespace_pool = _set_up(config, control)
     except BaseException as error:
         control.send(wire.SPAWNED.pack(0, 1) + f"{type(error).__name__}: {error}".encode(errors="replace")[:1000])
         os._exit(1)
     control.send(wire.SPAWNED.pack(0, 0))
     server = _ZygoteServer(config, control, namespace_pool)
     kernel.keep(server)
-    return server.work()
+    return server.serve()
 
 
-def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket | None:
+def _set_up(config: dict[str, Any], control: socket.socket) -> socket.socket | None:
     kernel.die_with_parent()
     if config["namespaces"]:
         if config["user_namespace"]:
@@ -63,41 +63,44 @@ def _get_ready(config: dict[str, Any], control: socket.socket) -> socket.socket 
     if config["set_uid"]:
         os.setgroups([])
     kernel.drop_bounding_set()
-    kernel.no_new_privileges()  # what holds for the zygote holds for every member
+    kernel.no_new_privileges()  # inherited by every box
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # whoever waits for a member or an end waits for this process
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)  # spawning and reaping are on the path of every run
     config["priority"] = os.getpriority(os.PRIO_PROCESS, 0)
     if not config["has_groups"]:
         kernel.no_huge_pages()
         kernel.one_malloc_arena()
-        threading.stack_size(_STACK_BYTES)  # each thread takes it from the address space, which is the limit there
+        threading.stack_size(
+            _STACK_BYTES
+        )  # each thread's stack counts against the address space, which is the memory limit here
     _limit()
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
-    every, own = config.pop("filters")
-    config["filter"] = kernel.SeccompFilter(own) if own and not config["pid_in_filter"] else own or None
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries inits; their pidfds tell the supervisor
+    zygote_filter, box_filter = config.pop("filters")
+    is_final = box_filter and not config["pid_in_filter"]
+    config["filter"] = kernel.SeccompFilter(box_filter) if is_final else box_filter or None
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps inits; the daemon sees their end by pidfd
     namespace_pool = None
     if config["has_namespace_pool"]:
-        namespace_pool = namespace_pools.start_namespace_pool(control, again=bool(every))
+        namespace_pool = namespace_pools.start_namespace_pool(control, reuse_networks=bool(zygote_filter))
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _preload(config["preload"])
     program.prepare_python()
     for name in ("root", "preload", "groups"):
-        del config[name]  # members would free them, and copy the pages they lie in
+        del config[name]  # a box that freed them would copy their pages
     config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for name in [name for name in sys.modules if name.startswith("jobyard")]:
-        kernel.keep(sys.modules.pop(name))  # they have what they need of each other
+        kernel.keep(sys.modules.pop(name))  # a program must not be able to import them
     gc.collect()
     gc.freeze()
-    huge_pages.tidy()
-    if every:
-        kernel.SeccompFilter(every).load()
+    huge_pages.remap_code()
+    if zygote_filter:
+        kernel.SeccompFilter(zygote_filter).load()
     return namespace_pool
 
 
 def _move_up(control: socket.socket) -> socket.socket:
-    """Members want 0 to 4 for themselves: what is sent to us must not come to lie there."""
+    """Reserve the low descriptors: a box uses 0 to 4, and received descriptors must not take these numbers."""
     moved = socket.socket(fileno=fcntl.fcntl(control.fileno(), fcntl.F_DUPFD_CLOEXEC, _RESERVED))
     control.close()
     nothing = fcntl.fcntl(os.open("/dev/null", os.O_RDWR), fcntl.F_DUPFD_CLOEXEC, _RESERVED)
@@ -108,36 +111,36 @@ def _move_up(control: socket.socket) -> socket.socket:
 
 
 class _ZygoteServer:
-    """The zygote at work."""
+    """The main loop of the zygote."""
 
     def __init__(self, config: dict[str, Any], control: socket.socket, namespace_pool: socket.socket | None) -> None:
         self._config, self._control, self._namespace_pool = config, control, namespace_pool
         self._flags = _flags(config)
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
-        self._watched: dict[int, tuple[int, int]] = {}  # pidfd of a program to its pid and serial
+        self._watched: dict[int, tuple[int, int]] = {}  # pidfd of a program: its pid and serial
 
-    def work(self) -> program.CompiledProgram:
+    def serve(self) -> program.CompiledProgram:
         own = self._control.fileno()
         while True:
-            asked = self._namespace_pool is None
+            has_request = self._namespace_pool is None
             for descriptor, _ in self._poll.poll() if self._namespace_pool else ():
                 if descriptor == own:
-                    asked = True  # but first those whom somebody waits for
+                    has_request = True  # after reaping: a caller waits for those exits
                 else:
-                    self._bury(descriptor)
-            if asked and (made := self._serve()) is not None:
+                    self._reap(descriptor)
+            if has_request and (made := self._spawn()) is not None:
                 return made
 
-    def _bury(self, pidfd: int) -> None:
+    def _reap(self, pidfd: int) -> None:
         pid, serial = self._watched.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _, status, usage = os.wait4(pid, 0)
-        self._control.send(wire.EXITED.pack(serial, *box.account(status, usage)))
+        self._control.send(wire.EXITED.pack(serial, *box.exit_status(status, usage)))
 
-    def _serve(self) -> program.CompiledProgram | None:
-        data, ancillary, _, _ = self._control.recvmsg(wire.SPAWN.size, _ROOM)
+    def _spawn(self) -> program.CompiledProgram | None:
+        data, ancillary, _, _ = self._control.recvmsg(wire.SPAWN.size, _ANCILLARY_BYTES)
         if not data:
             os._exit(0)
         descriptors = array.array("i")
@@ -151,7 +154,7 @@ class _ZygoteServer:
             _close(descriptors)
             return None
         if pid == 0 and self._namespace_pool:
-            return box.be_program(self._config, box.SpawnRequest(*rest), list(descriptors), pidfds[0])
+            return box.become_program(self._config, box.SpawnRequest(*rest), list(descriptors), pidfds[0])
         if pid == 0:
             return box.begin(self._config, box.SpawnRequest(*rest), list(descriptors))
         socket.send_fds(self._control, [wire.SPAWNED.pack(serial, 0)], pidfds)
@@ -183,7 +186,7 @@ def _flags(config: dict[str, Any]) -> int:
     if not config["namespaces"]:
         return 0
     if config["has_namespace_pool"]:
-        return kernel.NEWNS  # the others are made ahead
+        return kernel.NEWNS  # the namespace pool provides the others
     flags = kernel.NEWNS | kernel.NEWPID | box.SHARED
     return flags | kernel.NEWUSER if config["user_namespace"] else flags
 
@@ -194,8 +197,8 @@ def _close(descriptors: array.array[int]) -> None:
 
 
 def _limit() -> None:
-    """What no member may ever raise; each run lowers it further."""
-    for which, most in _MOST.items():
+    """Set hard limits for all boxes; each run lowers them further."""
+    for which, most in _HARD_LIMITS.items():
         _, hard = resource.getrlimit(which)
         value = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (value, value))
@@ -205,7 +208,7 @@ def _preload(names: list[str]) -> None:
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # What the site module would have given, without its look at the disk.
+    # What the site module provides, without its disk access.
     for word in ("quit", "exit"):
         setattr(builtins, word, _sitebuiltins.Quitter(word, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
