@@ -19,7 +19,7 @@ from bench.contender import Outcome
 from bench.yard.workload import GROUPS, run
 from jobyard.config.sections import ServerSection
 from jobyard.config.store_factory import make_store
-from jobyard.operations.submit import AnyKind
+from jobyard.operations.job_factory import JobFactory
 from jobyard.server.bootstrap import entry
 from jobyard.server.server import Server, listen, settings_of, url_of
 
@@ -36,7 +36,7 @@ async def _serve_jobyard(url: str, pipe: Connection) -> None:
     await store.open()
     listener = listen("127.0.0.1", 0)
     way_in = await entry(store, listener, settings_of(UNHURRIED), insecure=False)
-    server = Server(store, AnyKind(), way_in, UNHURRIED)
+    server = Server(store, JobFactory(), way_in, UNHURRIED)
     serving = asyncio.ensure_future(server.run(listener))
     pipe.send((url_of(listener), way_in.first_token))
     await asyncio.to_thread(pipe.recv)

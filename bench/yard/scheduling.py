@@ -14,7 +14,8 @@ from jobyard import Jobyard
 from jobyard.domain.events import Event, TickDecided
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule, Verdict
-from jobyard.operations.schedules import COLLECTION, definition
+from jobyard.operations.schedule_options import make_schedule
+from jobyard.operations.schedules import COLLECTION
 from jobyard.ports.store import Store
 from jobyard.scheduler.scheduler import Scheduler
 
@@ -47,7 +48,7 @@ async def _define(store: Store, name: str, expression: str, count: int) -> None:
 
     async def one(number: int) -> None:
         made: Schedule = msgspec.structs.replace(
-            definition({"name": f"{name}-{number:06}", **words}), since=now, revision=now, created_at=now
+            make_schedule({"name": f"{name}-{number:06}", **words}), since=now, revision=now, created_at=now
         )
         await store.put(COLLECTION, made.name, msgspec.json.encode(made))
         await store.arm(made.name, made.revision, made.since)

@@ -49,6 +49,7 @@ class BadInput(JobyardError, ValueError):
     """The input is invalid; nothing was written."""
 
     code = "bad_input"
+    option: str = ""  # the name of the invalid option or field, if one is to blame
 
 
 class PayloadNotJson(BadInput):
@@ -67,6 +68,11 @@ class UnknownKind(BadInput):
     """No handler is declared for this kind of job."""
 
     code = "unknown_kind"
+    option = "kind"
+
+    @classmethod
+    def of(cls, kind: str, known: Iterable[str]) -> UnknownKind:
+        return cls(f"No handler is declared for kind {kind}.{did_you_mean(kind, known)}")
 
 
 class BadOption(BadInput):
@@ -74,9 +80,11 @@ class BadOption(BadInput):
 
     code = "bad_option"
 
+    others: tuple[BadOption, ...] = ()  # further options of the same call that are invalid
+
     def __init__(self, message: str, *, option: str = "") -> None:
         super().__init__(message)
-        self.option = option  # the name of the invalid option, empty when several conflict
+        self.option = option
 
 
 def duplicate_job_id(job_id: str) -> BadInput:

@@ -137,36 +137,40 @@ async def test_unknown_kind(yard: Jobyard) -> None:
 
 
 HUGE = 10**5000
-OPTIONS: list[tuple[str, Any, str]] = [
-    *[("delay", value, "delay must be from 0 to") for value in (-1, -0.001, float("nan"), 1e300, HUGE, "5", True)],
-    ("delay", timedelta(seconds=-1), "delay must be from 0 to"),
-    ("run_at", datetime(2026, 1, 1), "with a time zone"),
-    ("run_at", 1234, "with a time zone"),
-    *[("timeout", value, "timeout must be") for value in (0, -1, float("inf"))],
-    *[("priority", value, "whole number") for value in (1.5, HUGE, "high", True)],
-    *[("max_attempts", value, "whole number") for value in (0, -1, HUGE)],
-    *[("queue", value, "printable characters") for value in ("", "a\nb", "x" * 201, 5, "caf\udce9")],
-    *[("group", value, "printable characters") for value in ("", "\x00")],
-    *[("unique", value, "unique") for value in ("", 5, Unique(""), Unique("a", UniqueScope.PERIOD))],
-    ("unique", Unique("a", "active"), "UniqueScope"),  # type: ignore[arg-type]
-    *[("backoff", value, "backoff") for value in (-1, float("nan"), [1, -1], [], "12", Fixed(-1), Delays((-1.0,)))],
-    ("backoff", Exponential(base_seconds=float("nan")), "backoff"),
-    ("backoff", object(), "backoff"),
-    ("tags", "abc", r"write \['abc'\]"),
-    ("tags", ["x"] * 3 + [f"t{n}" for n in range(60)], "at most 50 tags"),
-    ("prioritty", 1, 'Did you mean "priority"'),
+OPTIONS: list[tuple[str, Any]] = [
+    *[("delay", value) for value in (-1, -0.001, float("nan"), 1e300, HUGE, "5", True, timedelta(seconds=-1))],
+    *[("run_at", value) for value in (datetime(2026, 1, 1), 1234)],
+    *[("timeout", value) for value in (0, -1, float("inf"))],
+    *[("priority", value) for value in (1.5, HUGE, "high", True)],
+    *[("max_attempts", value) for value in (0, -1, HUGE)],
+    *[("queue", value) for value in ("", "a\nb", "x" * 201, 5, "caf\udce9")],
+    *[("group", value) for value in ("", "\x00")],
+    *[("unique", value) for value in ("", 5, Unique(""), Unique("a", UniqueScope.PERIOD))],
+    ("unique", Unique("a", "active")),  # type: ignore[arg-type]
+    *[("backoff", value) for value in (-1, float("nan"), [1, -1], [], "12", Fixed(-1), Delays((-1.0,)), object())],
+    ("backoff", Exponential(base_seconds=float("nan"))),
+    *[("tags", value) for value in ("abc", ["x"] * 3 + [f"t{n}" for n in range(60)])],
+    ("prioritty", 1),
 ]
 
 
-@pytest.mark.parametrize(("word", "value", "cause"), OPTIONS, ids=[f"{o[0]}-{n}" for n, o in enumerate(OPTIONS)])
-async def test_options_outside_their_range(yard: Jobyard, word: str, value: Any, cause: str) -> None:
-    with pytest.raises(BadOption, match=cause):
-        await yard.enqueue("work", {}, **{word: value})
+@pytest.mark.parametrize(("option", "value"), OPTIONS, ids=[f"{o[0]}-{n}" for n, o in enumerate(OPTIONS)])
+async def test_options_outside_their_range(yard: Jobyard, option: str, value: Any) -> None:
+    with pytest.raises(BadOption) as caught:
+        await yard.enqueue("work", {}, **{option: value})
+    assert caught.value.option == option
+
+
+async def test_all_invalid_options_are_reported_at_once(yard: Jobyard) -> None:
+    with pytest.raises(BadOption) as caught:
+        await yard.enqueue("work", {}, priority="high", queue="mail", tags=["", "a"], delay=-1)  # type: ignore[arg-type]
+    assert [error.option for error in (caught.value, *caught.value.others)] == ["priority", "tags", "delay"]
 
 
 async def test_delay_and_run_at_together(yard: Jobyard) -> None:
-    with pytest.raises(BadOption, match="not both"):
+    with pytest.raises(BadOption) as caught:
         await yard.enqueue("work", {}, delay=1, run_at=datetime.now(UTC))
+    assert [error.option for error in (caught.value, *caught.value.others)] == ["delay", "run_at"]
 
 
 async def test_times_at_the_edge_of_the_calendar(tmp_path: Path) -> None:
@@ -184,12 +188,14 @@ async def test_times_at_the_edge_of_the_calendar(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [-1, 1.5, HUGE, "10", True, None], ids=lambda value: type(value).__name__)
 async def test_absurd_limits(yard: Jobyard, limit: Any) -> None:
-    with pytest.raises(BadOption, match="a limit must be a whole number from 0 to 1000000000"):
+    with pytest.raises(BadOption) as caught:
         await yard.set_limit("q", "g", limit)
+    assert caught.value.option == "limit"
     if limit is not None:
         for word in ("max_running", "max_per_group", "max_waiting", "max_waiting_per_group", "keep_completed"):
-            with pytest.raises(BadOption, match=word):
+            with pytest.raises(BadOption) as caught:
                 yard.queue("q", **{word: limit})
+            assert caught.value.option == word
     assert await yard.queues() == []
 
 

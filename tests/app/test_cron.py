@@ -9,13 +9,15 @@ from datetime import UTC, datetime
 import pytest
 from tests.support import eventually
 
-from jobyard import BlockingContext, Context, Jobyard
+from jobyard import BlockingContext, Context, Fixed, Jobyard
 from jobyard.app.cron import of_file
 from jobyard.app.scheduling import Scheduling, declare_all
 from jobyard.domain.job import State
 from jobyard.domain.schedule import TAG, Missed, Overlap
 from jobyard.errors import BadInput, BadOption, NotPossible
-from jobyard.operations.schedules import Schedules, definition
+from jobyard.operations.job_factory import JobFactory
+from jobyard.operations.schedule_options import make_schedule
+from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
 from jobyard.testing.clock import ManualClock
 
@@ -55,25 +57,65 @@ async def test_a_handler_is_declared_with_its_schedule(yard: Jobyard) -> None:
     assert (await sync.enqueue()).created, "it is a handler like any other"
 
 
+async def test_a_scheduled_job_has_the_options_of_its_handler(yard: Jobyard) -> None:
+    @yard.cron("@daily")
+    @yard.job(queue="reports", max_attempts=7, timeout=20, backoff=[5, 50], tags=("slow", "nightly"))
+    async def report(ctx: Context) -> None: ...
+
+    [schedule] = yard.crons.values()
+    scheduled = schedule.job("id", NOW)
+    enqueued = report.call().new_job
+    for field in ("kind", "queue", "group", "priority", "payload", "max_attempts", "timeout_seconds", "backoff"):
+        assert getattr(scheduled, field) == getattr(enqueued, field), field
+    assert scheduled.tags == (f"{TAG}report", *enqueued.tags)
+    job = await yard.get(await Schedules(yard.store).run((await Schedules(yard.store).add(schedule)).name))
+    assert (job.backoff, job.tags, job.max_attempts) == (enqueued.backoff, scheduled.tags, 7)
+
+
+async def test_an_edit_to_another_kind_takes_the_options_of_its_handler(yard: Jobyard) -> None:
+    @yard.job(backoff=1, tags=("a",))
+    async def first(ctx: Context) -> None: ...
+
+    @yard.job(backoff=2, tags=("b",))
+    async def second(ctx: Context) -> None: ...
+
+    schedules = Schedules(yard.store)
+    added = await schedules.add(yard.factory.new_schedule({"name": "s", "expression": "@daily", "kind": "first"}))
+    assert (added.backoff, added.tags) == (Fixed(1), ("a",))
+    assert (await schedules.edit("s", {"payload": {}}, JobFactory())).tags == ("a",), "without the app they stay"
+    edited = await schedules.edit("s", {"kind": "second"}, yard.factory)
+    assert (edited.backoff, edited.tags) == (Fixed(2), ("b",))
+
+
+def test_a_schedule_in_the_file_has_the_options_of_its_handler(yard: Jobyard) -> None:
+    @yard.job(queue="reports", max_attempts=7, timeout=20, tags=("slow",))
+    async def report(ctx: Context) -> None: ...
+
+    given = {"weekly": {"expression": "@weekly", "kind": "report", "timeout_seconds": 5}}
+    [made] = of_file(given, yard.factory)
+    assert (made.queue, made.max_retry, made.timeout_seconds, made.tags) == ("reports", 6, 5, ("slow",))
+
+
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("given", "option"),
     [
-        ({"expression": "soon"}, "no cron expression"),
-        ({"tz": "Asia/Soul"}, 'Did you mean "Asia/Seoul"?'),
-        ({"payload": {"dais": 1}}, "does not fit report"),
-        ({"overlap": "maybe"}, "overlap is allow or skip or queue"),
-        ({"max_retry": -1}, "max_retry must be a whole number"),
-        ({"start": datetime(2030, 1, 1)}, "with a time zone"),
+        ({"expression": "soon"}, "expression"),
+        ({"tz": "Asia/Soul"}, "tz"),
+        ({"payload": {"dais": 1}}, "payload"),
+        ({"overlap": "maybe"}, "overlap"),
+        ({"max_retry": -1}, "max_retry"),
+        ({"start": datetime(2030, 1, 1)}, "start"),
     ],
 )
-def test_what_cannot_be_is_refused_where_it_is_written(words: dict[str, object], says: str) -> None:
+def test_an_invalid_schedule_is_rejected_where_it_is_declared(given: dict[str, object], option: str) -> None:
     yard = Jobyard("memory://")
 
     @yard.job()
     async def report(ctx: Context, days: int) -> None: ...
 
-    with pytest.raises(BadInput, match=says.replace("?", r"\?")):
-        yard.cron(**{"expression": "@daily", "payload": {"days": 1}, **words})(report)  # type: ignore[arg-type]
+    with pytest.raises(BadInput) as caught:
+        yard.cron(**{"expression": "@daily", "payload": {"days": 1}, **given})(report)  # type: ignore[arg-type]
+    assert caught.value.option == option
     assert yard.crons == {}
 
 
@@ -119,7 +161,7 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
 
     schedules = Schedules(yard.store)
     told = {"mine": {"expression": "@hourly", "kind": "report"}}
-    await schedules.add(definition({"name": "other", "expression": "@daily", "kind": "report"}))
+    await schedules.add(make_schedule({"name": "other", "expression": "@daily", "kind": "report"}))
     await declare_all(yard, "shop", told | {"other": {"expression": "@hourly", "kind": "report"}}, 10)
     assert [(each.name, each.origin) for each in await schedules.all()] == [
         ("mine", "file"), ("other", "managed"), ("report", "code:shop"),
@@ -143,7 +185,8 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
 
 
 def test_a_file_speaks_for_itself() -> None:
-    [made] = of_file({"weekly": {"expression": "@weekly", "kind": "report", "start_at": "2030-01-01T00:00:00.000Z"}})
+    given = {"weekly": {"expression": "@weekly", "kind": "report", "start_at": "2030-01-01T00:00:00.000Z"}}
+    [made] = of_file(given, JobFactory())
     assert (made.name, made.queue, made.start_at) == ("weekly", "default", 1_893_456_000_000)
 
 

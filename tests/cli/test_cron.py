@@ -17,7 +17,8 @@ from jobyard import Jobyard
 from jobyard.domain.job import State
 from jobyard.domain.schedule import TAG, Verdict
 from jobyard.operations.audit import Audit
-from jobyard.operations.schedules import Schedules, definition
+from jobyard.operations.schedule_options import make_schedule
+from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.schedule_store import Tick
 
@@ -61,7 +62,7 @@ def test_what_an_expression_means(shop: Shop) -> None:
         (("add", "x", "@daily", "sned", "to=ann"), 'Did you mean "send"?'),
         (("add", "x", "@daily", "send"), "missing required field `to`"),
         (("add", "x", "@daily", "send", "to=ann", "--start", "soon"), '"soon" is no time'),
-        (("add", "x", "@daily", "send", "to=ann", "--end", "2020-01-01"), "its end is over"),
+        (("add", "x", "@daily", "send", "to=ann", "--end", "2020-01-01"), "end_at"),
         (("edit", "mail"), "Say what to change"),
         (("edit", "mail", "--group", "a", "--no-group"), "Give --group or --no-group, not both."),
         (("edit", "mail", "--payload", '{"copies": "x"}'), "does not fit send"),
@@ -104,6 +105,25 @@ def test_the_life_of_a_schedule(shop: Shop) -> None:
 
 async def _actions(yard: Jobyard) -> list[str]:
     return [entry.action for entry in await Audit(yard.store).read()]
+
+
+OWN = """
+
+@yard.job(queue="reports", max_attempts=7, timeout=20, backoff=5, tags=("slow",))
+async def report(ctx: Context) -> None: ...
+"""
+
+
+def test_an_added_schedule_has_the_options_of_its_handler(shop: Shop) -> None:
+    declare(shop, OWN)
+    made = shop.json("cron", "add", "weekly", "@weekly", "report")["schedule"]
+    assert (made["queue"], made["max_retry"], made["timeout_seconds"]) == ("reports", 6, 20)
+    made = shop.json("cron", "add", "daily", "@daily", "report", "--timeout", "5", "--max-retry", "1")["schedule"]
+    assert (made["max_retry"], made["timeout_seconds"]) == (1, 5)
+    job = shop.json("jobs", "show", said(shop, "cron", "run", "weekly").strip())
+    assert (job["max_attempts"], job["backoff"], job["tags"]) == (
+        7, {"type": "fixed", "seconds": 5}, ["schedule:weekly", "slow"],
+    )  # fmt: skip
 
 
 def test_history_tells_the_end_of_each_job(shop: Shop) -> None:
@@ -173,7 +193,7 @@ def test_check_says_what_would_be_declared_and_what_cannot(shop: Shop) -> None:
     )
 
     async def take(yard: Jobyard) -> None:
-        await Schedules(yard.store).add(definition({"name": "taken", "expression": "@daily", "kind": "often"}))
+        await Schedules(yard.store).add(make_schedule({"name": "taken", "expression": "@daily", "kind": "often"}))
 
     shop.do(take)
     found = said(shop, "check", code=1)
@@ -188,7 +208,7 @@ def test_check_says_what_would_be_declared_and_what_cannot(shop: Shop) -> None:
 def test_doctor_sees_that_no_scheduler_is_there_and_what_is_no_longer_declared(shop: Shop) -> None:
     async def forgotten(yard: Jobyard) -> None:
         schedules = Schedules(yard.store)
-        old = definition({"name": "old", "expression": "*/10 * * * * *", "kind": "send"})
+        old = make_schedule({"name": "old", "expression": "*/10 * * * * *", "kind": "send"})
         await schedules.declare("file", [old])
         await schedules.declare("file", [])
         late = await schedules.get("old")

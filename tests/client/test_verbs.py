@@ -224,7 +224,7 @@ async def test_tokens_audit_me_and_health(here: Site, client: Client) -> None:
 async def test_what_is_wrong_is_said_before_it_travels() -> None:
     async with Client("http://127.0.0.1:9") as nobody:
         with pytest.raises(BadOption, match="priority"):
-            await nobody.enqueue("send", prioritty=1)
+            await nobody.enqueue("send", prioritty=1)  # type: ignore[call-arg]
         with pytest.raises(PayloadNotJson):
             await nobody.enqueue("send", {"x": float("nan")})
         with pytest.raises(BadInput, match="object"):

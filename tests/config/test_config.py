@@ -18,8 +18,8 @@ from jobyard.config import Configuration, load
 from jobyard.config.keys import QUEUE, SCHEDULE, SECTIONS
 from jobyard.config.settings import SETTINGS
 from jobyard.domain.job import QueueSettings
-from jobyard.domain.schedule import Schedule
 from jobyard.errors import ConfigurationError
+from jobyard.operations.schedule_options import BY_FIELD
 
 __all__ = ["shop"]
 
@@ -63,8 +63,7 @@ def test_every_key_has_its_place_its_check_and_its_setting() -> None:
         extra = {"queues"} if section == "store" else set()
         assert set(keys) | extra == set(type(fields[section].default).__struct_fields__)
     assert set(QUEUE) == {*QueueSettings.__struct_fields__, "max_attempts"}
-    ours = {"name", "origin", "is_declared", "declared_enabled", "revision", "since", "created_at", "changed_at"}
-    assert set(SCHEDULE) == set(Schedule.__struct_fields__) - ours
+    assert set(SCHEDULE) == set(BY_FIELD) - {"name"}
     told = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
     assert told == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
 
@@ -149,7 +148,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> N
         ("schedules: {a: {}}", "jobyard.yaml:1: schedules.a must say an expression and a kind."),
         ("schedules: {a: '@daily'}", "jobyard.yaml:1: schedules.a must say an expression and a kind."),
         ("schedules: {a: {start_at: soon}}", "schedules.a.start_at must be a time like 2026-11-16T09:30:00Z"),
-        ("schedules: {a: {overlap: never}}", "schedules.a.overlap is allow or skip or queue, not 'never'."),
+        ("schedules: {a: {overlap: never}}", "schedules.a.overlap must be allow or skip or queue, not 'never'."),
         ("schedules: {a: {expression: * * * * *}}", "Text that begins with * or @ stands in quotation marks."),
         ("schedules: {a: {expression: @daily}}", "Text that begins with * or @ stands in quotation marks."),
         ("scheduler: {shortest_interval_seconds: 0}", "scheduler.shortest_interval_seconds must be more than 0"),
@@ -246,7 +245,7 @@ def test_secrets_come_from_files_and_nothing_else_does(write: Write, tmp_path: P
     assert load({"JOBYARD_STORE__URL_FILE": str(secret)}).configuration.store.url == "redis://:hidden@cache/0"
     assert "is no secret" in refusals({"JOBYARD_WORKER__APP_FILE": str(secret)})[0]
     [gone] = refusals({"JOBYARD_STORE_FILE": "missing"})
-    assert "cannot be read" in gone
+    assert "Cannot read missing" in gone
     assert "hidden" not in "".join(refusals({"JOBYARD_STORE": "hidden"}))
 
 

@@ -13,7 +13,8 @@ from jobyard.domain.access import OWNER, Principal, Role
 from jobyard.domain.job import QueueSettings, Unique, UniqueScope
 from jobyard.domain.retry import Fixed
 from jobyard.errors import BadOption, IdempotencyKeyReused, JobyardError, PayloadTooLarge, QueueFull
-from jobyard.operations.submit import AnyKind, Stored, prepare, store_many, store_one
+from jobyard.operations.job_factory import JobFactory
+from jobyard.operations.submit import Stored, prepare, store_many, store_one
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Store
@@ -36,7 +37,7 @@ def request(**given: Any) -> JobRequest:
 
 
 async def hand_in(store: Store, key: str | None, who: Principal = OWNER, **given: Any) -> Stored:
-    return await store_one(store, prepare(AnyKind(), who, request(**given), key))
+    return await store_one(store, prepare(JobFactory(), who, request(**given), key))
 
 
 async def count(store: Store) -> int:
@@ -57,7 +58,7 @@ def test_every_word_of_a_request_reaches_the_job() -> None:
         unique=UniqueRequest(key="k", scope=UniqueScope.PERIOD, period_seconds=5),
         tags=("a", "b"),
     )
-    job = prepare(AnyKind(), OWNER, asked).job
+    job = prepare(JobFactory(), OWNER, asked).job
     assert (job.kind, job.queue, job.group, job.priority) == ("mail", "letters", "acme", 7)
     assert (job.payload, job.private_payload) == (b'{"to":"you"}', b'{"password":"x"}')
     assert (job.delay_seconds, job.max_attempts, job.timeout_seconds) == (2.5, 9, 4)
@@ -67,13 +68,13 @@ def test_every_word_of_a_request_reaches_the_job() -> None:
 
 def test_a_payload_over_the_cap_is_refused() -> None:
     with pytest.raises(PayloadTooLarge):
-        prepare(AnyKind(100), OWNER, request(payload={"text": "x" * 100}))
+        prepare(JobFactory(100), OWNER, request(payload={"text": "x" * 100}))
 
 
 @pytest.mark.parametrize("given", [{"tags": ("by:ben",)}, {"unique": UniqueRequest(key="idempotency:x")}])
 def test_what_is_the_servers_own_cannot_be_set(given: dict[str, Any]) -> None:
     with pytest.raises(BadOption):
-        prepare(AnyKind(), OWNER, request(**given))
+        prepare(JobFactory(), OWNER, request(**given))
 
 
 async def test_a_submitters_job_is_marked_and_the_mark_is_shown_as_its_maker(store: Store) -> None:
@@ -162,6 +163,6 @@ async def test_a_repetition_finds_its_job_in_a_full_queue(store: Store) -> None:
 async def test_of_many_only_those_are_refused_that_do_not_fit(store: Store) -> None:
     await store.configure("small", QueueSettings(max_waiting=1))
     asked = [request(queue="small"), request(queue="small"), request()]
-    answers = await store_many(store, [prepare(AnyKind(), OWNER, each) for each in asked])
+    answers = await store_many(store, [prepare(JobFactory(), OWNER, each) for each in asked])
     assert [isinstance(answer, JobyardError) for answer in answers] == [False, True, False]
     assert await count(store) == 2

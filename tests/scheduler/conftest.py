@@ -6,7 +6,8 @@ import pytest
 from tests.support import Events, Watched
 
 from jobyard.domain.schedule import Schedule
-from jobyard.operations.schedules import Schedules, definition
+from jobyard.operations.schedule_options import make_schedule
+from jobyard.operations.schedules import Schedules
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
@@ -38,4 +39,4 @@ def schedules(watched: Watched) -> Schedules:
 
 
 def every(expression: str, **words: object) -> Schedule:
-    return definition({"name": "s", "expression": expression, "kind": "k", "overlap": "allow", **words})
+    return make_schedule({"name": "s", "expression": expression, "kind": "k", "overlap": "allow", **words})

@@ -14,7 +14,7 @@ import uvicorn
 
 from jobyard.config.store_factory import make_store
 from jobyard.domain.job import NewJob
-from jobyard.operations.submit import AnyKind
+from jobyard.operations.job_factory import JobFactory
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
@@ -50,7 +50,7 @@ class Deadly:
 async def serve(url: str, port: int, moment: str) -> None:
     store = make_store(url)
     await store.open()
-    dependencies = Dependencies(cast(Store, Deadly(store, moment)) if moment else store, AnyKind(), OpenAccess())
+    dependencies = Dependencies(cast(Store, Deadly(store, moment)) if moment else store, JobFactory(), OpenAccess())
     options = uvicorn_options(ConnectionLimits())
     server = uvicorn.Server(
         uvicorn.Config(SecurityMiddleware(create_app(dependencies, ALL_ROUTES)), loop="none", **options)

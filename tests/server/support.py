@@ -14,9 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 from tests.support import eventually
 
+from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.sandboxes import COLLECTION, SandboxInfo
 from jobyard.operations.sessions import Sessions
-from jobyard.operations.submit import AnyKind
 from jobyard.operations.tokens import Tokens
 from jobyard.ports.store import Store
 from jobyard.sandbox.protocol import Language, Tier
@@ -47,7 +47,7 @@ class Scene:
         self.authenticator: Authenticator = authenticator or TokenAuthenticator(
             self.tokens, Sessions(store, self.tokens), settings
         )
-        self.dependencies = Dependencies(store, AnyKind(), self.authenticator, settings)
+        self.dependencies = Dependencies(store, JobFactory(), self.authenticator, settings)
         self.app: FastAPI = create_app(self.dependencies, routes, self.dependencies.life)
 
     async def token(self, role: str = "admin", **scope: Any) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from jobyard import Context, Jobyard
-from jobyard.app.job_factory import make_job
+from jobyard.app.job_factory import job_factory
 from jobyard.cli.render.greeting import greeting, sample_job, try_next
 from jobyard.config.sections import ServerSection
 from jobyard.domain.access import Role
@@ -107,16 +107,18 @@ async def test_open_only_if_asked_and_then_without_a_token(yard: Jobyard) -> Non
 
 
 def test_jobs_are_made_as_their_handler_declares(yard: Jobyard) -> None:
-    make = make_job(yard, has_app=True)
-    job = make("send", {"to": "a", "copies": 1}, {"priority": 3}, "an-id")
+    make = job_factory(yard, has_app=True)
+    job = make.new_job("send", {"to": "a", "copies": 1}, {"priority": 3}, "an-id")
     assert (job.id, job.queue, job.max_attempts, job.timeout_seconds, job.priority) == ("an-id", "mail", 7, 20, 3)
-    assert make("send", {"to": "a", "copies": 1}, {}).id != make("send", {"to": "a", "copies": 1}, {}).id
-    assert make("send", {"to": "a", "copies": 1}, {"private": {"key": 1}}).private_payload == b'{"key":1}'
+    assert (
+        make.new_job("send", {"to": "a", "copies": 1}, {}).id != make.new_job("send", {"to": "a", "copies": 1}, {}).id
+    )
+    assert make.new_job("send", {"to": "a", "copies": 1}, {"private": {"key": 1}}).private_payload == b'{"key":1}'
     with pytest.raises(UnknownKind, match="Did you mean"):
-        make("sent", {}, {})
+        make.new_job("sent", {}, {})
     for payload in ({"to": 1, "copies": 1}, {"to": "a"}, {"to": "a", "copies": 1, "more": 1}):
         with pytest.raises(BadInput, match="does not fit send"):
-            make("send", payload, {})
+            make.new_job("send", payload, {})
     kinds = make.kinds()
     assert kinds is not None
     assert [(kind.name, kind.queue, kind.parameters) for kind in kinds] == [
@@ -126,11 +128,11 @@ def test_jobs_are_made_as_their_handler_declares(yard: Jobyard) -> None:
 
 
 def test_without_an_app_any_kind_is_taken(yard: Jobyard) -> None:
-    make = make_job(yard, has_app=False)
+    make = job_factory(yard, has_app=False)
     assert make.kinds() is None
-    assert make("whatever", {"a": 1}, {}).kind == "whatever"
+    assert make.new_job("whatever", {"a": 1}, {}).kind == "whatever"
     with pytest.raises(BadInput):
-        make("whatever", [], {})
+        make.new_job("whatever", [], {})
 
 
 def test_what_is_there_to_try_fits_a_handler(yard: Jobyard) -> None:

@@ -13,7 +13,7 @@ from tests.server.support import Scene
 from tests.support import Watched
 
 from jobyard import Context, Jobyard
-from jobyard.app.job_factory import make_job
+from jobyard.app.job_factory import job_factory
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
 from jobyard.server.routes.table import ALL_ROUTES
@@ -116,7 +116,7 @@ async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], 
     async def run_suite(ctx: Context, suite: str) -> None: ...
 
     async with api() as scene, scene.client("admin") as client:
-        scene.dependencies.submit = make_job(yard, has_app=True)
+        scene.dependencies.submit = job_factory(yard, has_app=True)
         refused(await client.post("/v1/jobs", json=body), 422, code, pointer)
         assert await ids(client) == []
 

@@ -14,7 +14,8 @@ from tests.story.sizes import SOAK, size
 from jobyard.domain.due import instants
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule, Verdict
-from jobyard.operations.schedules import Schedules, definition
+from jobyard.operations.schedule_options import make_schedule
+from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
@@ -26,7 +27,7 @@ KILL_BETWEEN_SECONDS = (-0.004, 0.03)
 
 
 def every(expression: str, **words: object) -> Schedule:
-    return definition({"name": expression, "expression": expression, "kind": "span", "overlap": "allow", **words})
+    return make_schedule({"name": expression, "expression": expression, "kind": "span", "overlap": "allow", **words})
 
 
 def service(harness: Harness) -> Schedules:

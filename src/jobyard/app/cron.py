@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from jobyard.app.task import Definition
-from jobyard.domain.schedule import DEFAULT_TIMEOUT_SECONDS, Schedule
+from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadOption
 from jobyard.executors.python.context import BlockingContext, Context
-from jobyard.operations.schedules import Declared, Schedules, definition
+from jobyard.operations.job_factory import JobFactory
+from jobyard.operations.schedule_options import SCHEDULE_OPTIONS, make_schedule
+from jobyard.operations.schedules import Declared, Schedules
 
 if TYPE_CHECKING:
     from jobyard.app.jobyard import Jobyard
@@ -24,7 +24,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 FILE = "file"
-DEFAULT_RETRIES = 3
 
 
 def origin_of(app: str) -> str:
@@ -38,10 +37,9 @@ def origin_of(app: str) -> str:
 class DeclareCron:
     """The decorator that `yard.cron(…)` answers."""
 
-    def __init__(self, yard: Jobyard, name: str | None, words: dict[str, Any]) -> None:
+    def __init__(self, yard: Jobyard, given: dict[str, Any]) -> None:
         self._yard = yard
-        self._name = name
-        self._words = words
+        self._given = given
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # it is callable, too; the first that fits is meant
@@ -55,30 +53,18 @@ class DeclareCron:
     def __call__(self, function: Callable[Concatenate[BlockingContext, P], R]) -> Definition[BlockingContext, P, R]: ...
     def __call__(self, function: Any) -> Definition[Any, Any, Any]:
         made: Definition[Any, Any, Any] = function if isinstance(function, Definition) else self._yard.job()(function)
-        self._yard.add_cron(scheduled(made, self._name or made.kind.name, self._words))
+        kind = made.handler.name
+        schedule = self._yard.factory.new_schedule({"name": kind, **self._given, "kind": kind}, SCHEDULE_OPTIONS)
+        self._yard.add_cron(schedule)
         return made
 
 
-def scheduled(job: Definition[Any, Any, Any], name: str, words: Mapping[str, Any]) -> Schedule:
-    """What is not said of the schedule is as the handler declares it."""
-    own = job.defaults
-    given = {
-        "queue": own.queue,
-        "group": own.group,
-        "priority": own.priority,
-        "max_retry": own.max_attempts - 1 if job.says_max_attempts else DEFAULT_RETRIES,
-        "timeout_seconds": own.timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
-        **{word: value for word, value in words.items() if value is not None},
-    }
-    payload = given.pop("payload", {})
-    # Refused here, where it is written, rather than by the first job.
-    data = job.kind.encode(payload)
-    return definition({"name": name, "kind": job.kind.name, "payload": msgspec.json.decode(data), **given})
-
-
-def of_file(told: Mapping[str, Mapping[str, Any]]) -> list[Schedule]:
-    """What jobyard.yaml says under `schedules`."""
-    return [definition({"name": name, **words}) for name, words in told.items()]
+def of_file(told: Mapping[str, Mapping[str, Any]], factory: JobFactory) -> list[Schedule]:
+    """The schedules of jobyard.yaml. Their kinds may belong to another app; then the handler's options are unknown."""
+    return [
+        make_schedule({"name": name, **given}, factory.schedule_fields(str(given.get("kind"))))
+        for name, given in told.items()
+    ]
 
 
 async def declare(schedules: Schedules, origin: str, declared: Sequence[Schedule]) -> Declared:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from jobyard.app.cron import DeclareCron, declare, origin_of, taken_twice
 from jobyard.app.sync import Blocking
@@ -14,8 +13,10 @@ from jobyard.app.task import Call, Definition, Enqueue, Handle, declared
 from jobyard.app.tracing import make_tracing
 from jobyard.config.sections import EVERY_QUEUE, MAX_CONCURRENCY
 from jobyard.config.store_factory import make_store
+from jobyard.domain import job_options, options
 from jobyard.domain.explain import Explanation, explain
 from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.job_options import BackoffLike, JobOptions
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadOption, NotPossible
@@ -26,10 +27,10 @@ from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
-from jobyard.operations import job_options as options
 from jobyard.operations.commands import Commands
-from jobyard.operations.job_options import BackoffLike
+from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.queries import Queries
+from jobyard.operations.schedule_options import ScheduleOptions
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
 from jobyard.ports.admin_store import Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.clock import Clock
@@ -71,6 +72,7 @@ class Jobyard:
         self.observer: Observer = observer or LogObserver()
         self.kinds = HandlerRegistry()
         self.definitions: dict[str, Definition[Any, Any, Any]] = {}
+        self.factory = JobFactory(max_payload_bytes, self.definitions)
         self.crons: dict[str, Schedule] = {}  # declared schedules, by name
         self._queues: dict[str, dict[str, Any]] = {}
         self._suggested: dict[str, dict[str, Any]] = {}
@@ -111,8 +113,8 @@ class Jobyard:
         """
         words = {word: value for word, value in locals().items() if word not in ("self", "name")}
         given = {word: value for word, value in words.items() if value is not None}
-        options.queue_settings(given)
-        self._queues[options.name("queue", name)] = given
+        job_options.queue_settings(given)
+        self._queues[options.check_name("queue", name)] = given
 
     def suggest(self, queue: str, words: dict[str, Any]) -> None:
         """Settings that hold where neither the program nor its configuration says anything."""
@@ -122,10 +124,10 @@ class Jobyard:
         """What a configuration says of queues: it wins over the program; `*` holds where neither says anything."""
         self._preferred = queues
         for definition in self.definitions.values():
-            if not definition.says_max_attempts:
+            if not definition.declares_max_attempts:
                 every = queues.get(EVERY_QUEUE, {}).get("max_attempts", definition.defaults.max_attempts)
                 most = queues.get(definition.defaults.queue, {}).get("max_attempts", every)
-                definition.defaults = options.with_options(definition.defaults, {"max_attempts": most})
+                definition.defaults = job_options.with_options(definition.defaults, {"max_attempts": most})
 
     def _settings(self) -> dict[str, QueueSettings]:
         """Of every queue that the program or its configuration speaks of."""
@@ -139,7 +141,7 @@ class Jobyard:
                 said = {**self._suggested.get(name, {}), **every, **self._queues.get(name, {})}
                 words = {**said, **self._preferred.get(name, {})}
                 words.pop("max_attempts", None)
-                settings[name] = options.queue_settings(words)
+                settings[name] = job_options.queue_settings(words)
         return settings
 
     def job(
@@ -163,39 +165,17 @@ class Jobyard:
         words = {word: value for word, value in locals().items() if word not in ("self", "name", "transactional")}
         return Declare(self, name, words, transactional=transactional)
 
-    def cron(
-        self,
-        expression: str,
-        *,
-        tz: str = "UTC",
-        name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        queue: str | None = None,
-        group: str | None = None,
-        priority: int | None = None,
-        max_retry: int | None = None,
-        timeout: float | None = None,
-        enabled: bool = True,
-        overlap: str = "skip",
-        missed: str = "once",
-        missed_limit: int | None = None,
-        jitter: float = 0.0,
-        start: datetime | None = None,
-        end: datetime | None = None,
-    ) -> DeclareCron:
-        """Have a handler called by the clock: `@yard.cron("*/5 * * * *", tz="Asia/Seoul")`, also above `@yard.job(…)`.
+    def cron(self, expression: str, **given: Unpack[ScheduleOptions]) -> DeclareCron:
+        """Run a handler by the clock: `@yard.cron("*/5 * * * *", tz="Asia/Seoul")`, also above `@yard.job(…)`.
 
-        The schedule's name is the handler's; a second one of the same handler needs a name of its own. `jobyard up` and
-        `jobyard scheduler` write it to the store and fire it, in a program `async with yard.scheduler():`. Retries,
-        time-out and queue are the handler's where it says them, else 3, 300 s and "default".
+        The schedule has the handler's name; a second schedule of the same handler needs a name of its own. `jobyard up`
+        and `jobyard scheduler` write it to the store and fire it; in a program, `async with yard.scheduler():` does.
+        Its jobs have the queue, group, priority, retries, timeout, backoff and tags of the handler where no option
+        says otherwise; a handler that declares neither has 3 retries and 300 s. `max_retry` counts the attempts after
+        the first: max_attempts = max_retry + 1.
         """
-        words = {
-            "expression": expression, "timezone": tz, "payload": payload, "queue": queue, "group": group,
-            "priority": priority, "max_retry": max_retry, "timeout_seconds": timeout, "enabled": enabled,
-            "overlap": overlap, "missed": missed, "missed_limit": missed_limit, "jitter_seconds": jitter,
-            "start_at": start, "end_at": end,
-        }  # fmt: skip
-        return DeclareCron(self, name, words)
+        options = {word: value for word, value in given.items() if value is not None}
+        return DeclareCron(self, {"expression": expression, **options})
 
     def add_cron(self, schedule: Schedule) -> None:
         if schedule.name in self.crons:
@@ -262,15 +242,15 @@ class Jobyard:
         transaction = next(iter(transactions.values()), None)
         answers = await self.store.insert([call.new_job for call in calls], transaction)
         return [
-            Handle(self, answer.id, call.kind, created=answer.created)
+            Handle(self, answer.id, call.handler, created=answer.created)
             for call, answer in zip(calls, answers, strict=True)
         ]
 
-    async def enqueue(self, kind: str, payload: Any = None, **given: Any) -> Handle[Any]:
+    async def enqueue(self, kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> Handle[Any]:
         """By name, as other doors do it: the payload is an object with the handler's parameters."""
         self.kinds.get(kind)
         definition = self.definitions[kind]
-        chosen = Enqueue[Any, Any](self, definition.kind, options.with_options(definition.defaults, given))
+        chosen = Enqueue[Any, Any](self, definition.handler, job_options.with_options(definition.defaults, given))
         return (await self.enqueue_many(chosen.call_with({} if payload is None else payload)))[0]
 
     # Run
@@ -288,9 +268,9 @@ class Jobyard:
         if isinstance(queues, str):
             raise BadOption(f'queues is a list of names: write queues=["{queues}"].')
         self._require_transactions()
-        options.whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
-        options.positive("lease_seconds", lease_seconds)
-        options.seconds("shutdown_timeout", shutdown_timeout)
+        options.check_integer("concurrency", concurrency, 1, MAX_CONCURRENCY)
+        options.check_positive_seconds("lease_seconds", lease_seconds)
+        options.check_seconds("shutdown_timeout", shutdown_timeout)
         name = name or worker_name()
         feed = LiveEventPublisher(self.store, name)
         executor: Executor = PythonExecutor(self.kinds, self.max_payload_bytes)
@@ -303,7 +283,7 @@ class Jobyard:
             self.store,
             executor if self._tracing is None else self._tracing.executor(executor, self.store),
             CompositeObserver(feed, self.observer),
-            queues=[options.name("queue", queue) for queue in queues],
+            queues=[options.check_name("queue", queue) for queue in queues],
             concurrency=concurrency,
             lease_seconds=lease_seconds,
             shutdown_seconds=shutdown_timeout,
@@ -314,7 +294,7 @@ class Jobyard:
     @asynccontextmanager
     async def scheduler(self, *, shortest_interval: float = SHORTEST_INTERVAL_SECONDS) -> AsyncIterator[Scheduler]:
         """A scheduler in this process: `async with yard.scheduler():`. Any number may run; each instant fires once."""
-        schedules = Schedules(self.store, options.positive("shortest_interval", shortest_interval))
+        schedules = Schedules(self.store, options.check_positive_seconds("shortest_interval", shortest_interval))
         await declare(schedules, origin_of(self.name), list(self.crons.values()))
         scheduler = Scheduler(self.store, self.observer)
         await scheduler.start()
@@ -349,7 +329,7 @@ class Jobyard:
         await self.operate.pause(queue, group, paused=False)
 
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
-        options.name("signal", name)
+        options.check_name("signal", name)
         return await self.store.signal(job_id, name, to_json(data, "signal data", self.max_payload_bytes))
 
     async def explain(self, job_id: str) -> Explanation:
@@ -360,7 +340,7 @@ class Jobyard:
         return await self.read.job(job_id)
 
     async def find(self, where: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
-        return await self.store.find(where or Filter(), options.whole("limit", limit, 1, 10_000), cursor)
+        return await self.store.find(where or Filter(), options.check_integer("limit", limit, 1, 10_000), cursor)
 
     async def queues(self) -> list[QueueInfo]:
         return await self.store.queues()
@@ -386,10 +366,10 @@ class Declare:
     def __call__(self, function: Callable[Concatenate[BlockingContext, P], R]) -> Definition[BlockingContext, P, R]: ...
     def __call__(self, function: Callable[..., Any]) -> Definition[Any, Any, Any]:
         chosen, retry_after = declared(self._words)
-        name = options.name("kind", self._name or function.__name__)
+        name = options.check_name("kind", self._name or function.__name__)
         kind = Handler(name, function, retry_after, transactional=self._transactional)
         self._yard.kinds.add(kind)
         definition: Definition[Any, Any, Any] = Definition(self._yard, kind, chosen, function)
-        definition.says_max_attempts = self._words["max_attempts"] is not None
+        definition.declares_max_attempts = self._words["max_attempts"] is not None
         self._yard.definitions[kind.name] = definition
         return definition

@@ -54,4 +54,4 @@ async def declare_all(
     if app is not None:
         await declare(schedules, origin_of(yard.name or app), list(yard.crons.values()))
     if told is not None:
-        await declare(schedules, FILE, of_file(told))
+        await declare(schedules, FILE, of_file(told, yard.factory))

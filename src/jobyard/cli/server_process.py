@@ -67,7 +67,7 @@ def start(session: Session, host: str, port: int, *, insecure: bool, up: UpOptio
 async def _run(
     session: Session, yard: Jobyard, listener: socket.socket, up: UpOptions | None, *, insecure: bool
 ) -> None:
-    from jobyard.app.job_factory import make_job  # noqa: PLC0415
+    from jobyard.app.job_factory import job_factory  # noqa: PLC0415
     from jobyard.server.bootstrap import entry  # noqa: PLC0415
     from jobyard.server.server import Server, settings_of  # noqa: PLC0415
 
@@ -82,7 +82,7 @@ async def _run(
         )
         if access.is_open:
             log.warning("started with --insecure: every user of this machine has full access")
-        make = make_job(yard, has_app=session.app_name is not None)
+        make = job_factory(yard, has_app=session.app_name is not None)
         server = Server(yard.store, make, access, section, request_spans(session))
         server.dependencies.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
         server.dependencies.bounds = session.configuration.sandbox.bounds

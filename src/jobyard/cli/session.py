@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 from rich.console import Console
 
-from jobyard.app.job_factory import make_job
+from jobyard.app.job_factory import job_factory
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.sandbox import suggest_queue
 from jobyard.app.tracing import set_up_sdk
@@ -26,12 +26,11 @@ from jobyard.cli.target import ServerTarget
 from jobyard.config import Found
 from jobyard.config.settings import LOG_LEVEL
 from jobyard.config.store_factory import make_store, spread
-from jobyard.domain.job import NewJob
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
+from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.local import LocalOperations
 from jobyard.operations.protocol import Operations
-from jobyard.operations.submit import AnyKind
 from jobyard.ports.store import Store
 
 if TYPE_CHECKING:
@@ -171,12 +170,11 @@ class Session:
 
     def _local(self, store: Store) -> Operations:
         shortest = self.configuration.scheduler.shortest_interval_seconds
-        return LocalOperations(store, self.make_job, shortest_interval_seconds=shortest)
+        return LocalOperations(store, self.job_factory, shortest_interval_seconds=shortest)
 
-    def make_job(self, kind: str, payload: Any, options: dict[str, Any]) -> NewJob:
+    def job_factory(self) -> JobFactory:
         """By the handlers of the application; without one, every kind is accepted."""
-        make = AnyKind() if self.app_name is None else make_job(self.app(), has_app=True)
-        return make(kind, payload, options)
+        return JobFactory() if self.app_name is None else job_factory(self.app(), has_app=True)
 
     def set_up_logs(self, usual: str = LOG_LEVEL.default, *, everything: bool = False) -> None:
         log = self.configuration.log

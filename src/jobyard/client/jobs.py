@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import UNSET
@@ -37,6 +37,7 @@ from jobyard.client.errors import class_of
 from jobyard.client.requests import job_request
 from jobyard.client.transport import Transport, as_query, pause
 from jobyard.domain.job import State
+from jobyard.domain.job_options import JobOptions
 from jobyard.errors import JobyardError, ResultNotReady
 from jobyard.operations.queries import ENDS
 from jobyard.ports.admin_store import Action
@@ -77,7 +78,7 @@ class JobVerbs:
 
     # Hand in
 
-    async def enqueue(self, kind: str, payload: Any = None, **options: Any) -> RemoteJob:
+    async def enqueue(self, kind: str, payload: Any = None, **options: Unpack[JobOptions]) -> RemoteJob:
         """One job, however often the request has to be sent: it carries an Idempotency-Key of its own."""
         request = job_request(kind, payload, **options)
         found = await self._transport.call("POST", "/v1/jobs", JobAccepted, body=request, key=new_key())

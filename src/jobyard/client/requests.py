@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, UniqueRequest
+from jobyard.domain import options
 from jobyard.domain.job import Unique
+from jobyard.domain.job_options import JobOptions, checked_options
 from jobyard.errors import BadInput, BadOption
 from jobyard.executors.python.payload import to_json
-from jobyard.operations import job_options as options
 
 # The server has the last word about sizes; this only keeps a mistake from travelling.
 MOST_BYTES = 64 << 20
-_DEFAULTS = options.Options()
 
 
-def job_request(kind: str, payload: Any = None, **given: Any) -> JobRequest:
+def job_request(kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> JobRequest:
     """A job to be handed in, alone or with others. The words are those of `yard.enqueue`.
 
     >>> job_request("send_mail", {"to": "ann"}, delay=60, queue="mail").delay_seconds
@@ -25,30 +25,20 @@ def job_request(kind: str, payload: Any = None, **given: Any) -> JobRequest:
     >>> job_request("send_mail", delai=60)
     Traceback (most recent call last):
       ...
-    jobyard.errors.BadOption: There is no option delai. Did you mean "delay"?
+    jobyard.errors.BadOption: Unknown job option delai. Did you mean "delay"?
     """
     if given.get("transaction") is not None:
         raise BadOption("A transaction of this program cannot be joined from a server.")
-    given = {word: value for word, value in given.items() if value is not None}
-    checked = options.with_options(_DEFAULTS, given)
-    words: dict[str, Any] = {word: getattr(checked, word) for word in _SAME if word in given}
-    if "delay" in given:
-        words["delay_seconds"] = checked.delay_seconds
-    if "timeout" in given:
-        words["timeout_seconds"] = checked.timeout_seconds
-    if "run_at" in given:
-        words["run_at"] = given["run_at"]
-    if "backoff" in given:
-        words["backoff"] = _backoff(checked.backoff)
-    if checked.unique is not None:
-        words["unique"] = _unique(checked.unique)
-    if "private" in given:
-        to_json(given["private"], "private payload", MOST_BYTES)
-        words["private_payload"] = given["private"]
-    return JobRequest(kind=options.name("kind", kind), payload=_object(payload), **words)
-
-
-_SAME = ("queue", "group", "priority", "max_attempts", "tags")
+    fields = checked_options(given)
+    if "run_at" in fields:
+        fields["run_at"] = given["run_at"]
+    if "backoff" in fields:
+        fields["backoff"] = _backoff(fields["backoff"])
+    if "unique" in fields:
+        fields["unique"] = _unique(fields["unique"])
+    if "private_payload" in fields:
+        to_json(fields["private_payload"], "private payload", MOST_BYTES)
+    return JobRequest(kind=options.check_name("kind", kind), payload=_object(payload), **fields)
 
 
 def _object(payload: Any) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import msgspec
 from jobyard.config.log_levels import parse_levels
 from jobyard.config.sections import MAX_CONCURRENCY
 from jobyard.config.store_url import yes_or_no
+from jobyard.domain import options
 from jobyard.domain.instant import instant, rfc3339
-from jobyard.domain.schedule import Missed, Overlap
+from jobyard.domain.options import Option
 from jobyard.errors import BadOption, did_you_mean
 from jobyard.executors.sandbox.bounds import MAXIMUMS
-from jobyard.operations import job_options as options
+from jobyard.operations.schedule_options import BY_FIELD
 from jobyard.sandbox.protocol import Tier
 
 MAX_PROCESSES = 1000
@@ -72,7 +73,7 @@ def names(text: str) -> Any:
 
 
 def whole(least: int, most: int) -> Key:
-    return Key(lambda name, value: options.whole(name, value, least, most), number)
+    return Key(lambda name, value: options.check_integer(name, value, least, most), number)
 
 
 def _amount(name: str, value: Any) -> float:
@@ -97,13 +98,13 @@ def _url(name: str, value: Any) -> str:
 def _names(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise BadOption(f"{name} must be a list of names, not {value!r}.")
-    return tuple(options.name("queue", each) for each in value)
+    return tuple(options.check_name("queue", each) for each in value)
 
 
 def _users(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise BadOption(f"{name} must be a list of users, not {value!r}.")
-    return tuple(options.name("user", str(each)) for each in value)
+    return tuple(options.check_name("user", str(each)) for each in value)
 
 
 def _boolean(name: str, value: Any) -> bool:
@@ -127,11 +128,11 @@ def _one_of(*words: str) -> Check:
 
 
 def _seconds(name: str, value: Any) -> float:
-    return float(options.seconds(name, value))
+    return float(options.check_seconds(name, value))
 
 
 def _positive(name: str, value: Any) -> float:
-    return float(options.positive(name, value))
+    return float(options.check_positive_seconds(name, value))
 
 
 def _run_seconds(name: str, value: Any) -> float:
@@ -142,14 +143,14 @@ def _run_seconds(name: str, value: Any) -> float:
 
 
 def _limit(name: str, value: Any) -> int | None:
-    return None if value is None else options.whole(name, value, 0, options.MAX_LIMIT)
+    return None if value is None else options.check_integer(name, value, 0, options.MAX_LIMIT)
 
 
 def _kept(name: str, value: Any) -> int:
     """A number; or, as others say it, true (remove all) and false (remove none)."""
     if isinstance(value, bool):
         return 0 if value else options.MAX_LIMIT
-    return options.whole(name, value, 0, options.MAX_LIMIT)
+    return options.check_integer(name, value, 0, options.MAX_LIMIT)
 
 
 def _kept_text(text: str) -> Any:
@@ -159,16 +160,6 @@ def _kept_text(text: str) -> Any:
     """
     found = number(text)
     return yes(text) if isinstance(found, str) else found
-
-
-def _name_of(what: str) -> Check:
-    return lambda _, value: options.name(what, value)
-
-
-def _object(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value):
-        raise BadOption(f"{name} must be an object with the handler's parameters, not {value!r}.")
-    return value
 
 
 def _moment(name: str, value: Any) -> str:
@@ -239,25 +230,25 @@ QUEUE: Mapping[str, Key] = {
     "keep_seconds": Key(_seconds, number),
     "max_attempts": whole(1, options.MAX_ATTEMPTS),
 }
-# And each name under `schedules`; what it says as a whole is judged by `service.schedules`.
-SCHEDULE: Mapping[str, Key] = {
-    "expression": Key(_text),
-    "timezone": Key(_text),
-    "kind": Key(_name_of("kind")),
-    "payload": Key(_object, document),
-    "queue": Key(_name_of("queue")),
-    "group": Key(_optional(_name_of("group"))),
-    "priority": whole(-options.MAX_PRIORITY, options.MAX_PRIORITY),
-    "max_retry": whole(0, options.MAX_ATTEMPTS - 1),
-    "timeout_seconds": Key(_optional(_positive), number),
-    "enabled": Key(_boolean, yes),
-    "overlap": Key(_one_of(*Overlap)),
-    "missed": Key(_one_of(*Missed)),
-    "missed_limit": whole(1, 1000),
-    "jitter_seconds": Key(_seconds, number),
-    "start_at": Key(_optional(_moment)),
-    "end_at": Key(_optional(_moment)),
-}
+
+
+def _schedule_key(option: Option) -> Key:
+    if option.field in ("expression", "timezone"):
+        return Key(_text)  # what the text means is checked with the schedule as a whole
+
+    def check(name: str, value: Any) -> Any:
+        """The value stays as written: `make_schedule` converts it. YAML reads a time as a date or datetime."""
+        if option.type is datetime:
+            return _optional(_moment)(name, value)
+        option.check(name, value)
+        return value
+
+    read = {"payload": document, "enabled": yes}.get(option.name, number if option.type in (int, float) else _same)
+    return Key(check, read)
+
+
+# Keys under each name of `schedules`.
+SCHEDULE: Mapping[str, Key] = {field: _schedule_key(option) for field, option in BY_FIELD.items() if field != "name"}
 # Sections that hold names, each with words of its own.
 NAMED: Mapping[str, tuple[str, Mapping[str, Key]]] = {"queues": ("queue", QUEUE), "schedules": ("schedule", SCHEDULE)}
 TOP = (*SECTIONS, *NAMED)
@@ -271,11 +262,11 @@ def find(path: Path) -> Key | Mapping[str, Any]:
         case ("queues",) | ("schedules",) | ("store", "queues"):
             return {}
         case ("store", "queues", name):
-            options.name("queue", name)
+            options.check_name("queue", name)
             return STORE_OF_A_QUEUE
         case ("queues" | "schedules" as section, name):
             what, words = NAMED[section]
-            options.name(what, name)
+            options.check_name(what, name)
             return words
         case ("queues" | "schedules" as section, _, word):
             what, words = NAMED[section]

@@ -13,7 +13,7 @@ from jobyard.config.file import Given, Trouble, read_file
 from jobyard.config.keys import NAMED, Key, Path, find
 from jobyard.config.sections import Configuration
 from jobyard.errors import BadOption, ConfigurationError
-from jobyard.operations.schedules import definition
+from jobyard.operations.schedule_options import make_schedule
 
 USUAL_FILE = "jobyard.yaml"
 STORE_URL: Path = ("store", "url")
@@ -90,7 +90,7 @@ def _schedules(found: Mapping[Path, Given]) -> Iterator[Trouble]:
     """What is wrong with a schedule as a whole, at the first line that speaks of it."""
     for name, words in build(found).schedules.items():
         try:
-            definition({"name": name, **words})
+            make_schedule({"name": name, **words})
         except BadOption as error:
             where = next(given.origin for path, given in found.items() if path[:2] == ("schedules", name))
             yield Trouble(where, f"schedules.{name}: {error}")

@@ -9,6 +9,8 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, Unique
+from jobyard.domain.job_options import CheckedOptions
+from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
 
 # A tick that is decided within this time after its instant is in time.
 GRACE_SECONDS = 30.0
@@ -59,6 +61,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     priority: int = 0
     max_retry: int = 3
     timeout_seconds: float | None = DEFAULT_TIMEOUT_SECONDS
+    backoff: Backoff | None = None  # the handler's; None: the default
+    tags: tuple[str, ...] = ()  # the handler's
     enabled: bool = True
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.ONCE
@@ -81,19 +85,18 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     def job(self, job_id: str, at: Instant | None = None) -> NewJob:
         """The job of the tick at `at`; without one, a job that somebody wants now, beside the clock."""
         holds = at is not None and self.overlap is not Overlap.ALLOW
-        return NewJob(
-            id=job_id,
-            kind=self.kind,
+        options = CheckedOptions(
             queue=self.queue,
             group=self.group,
             priority=self.priority,
-            payload=bytes(self.payload),
             max_attempts=self.max_retry + 1,
             timeout_seconds=self.timeout_seconds,
+            backoff=self.backoff or DEFAULT_BACKOFF,
             run_at=None if at is None else at + self.jitter(at),
             unique=Unique(TAG + self.name) if holds else None,
-            tags=(TAG + self.name,),
+            tags=(TAG + self.name, *self.tags),
         )
+        return options.new_job(job_id, self.kind, bytes(self.payload))
 
     def jitter(self, at: Instant) -> int:
         """How many milliseconds after its tick a job is due: the same for whoever asks.

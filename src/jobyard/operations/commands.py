@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
+from jobyard.domain import options
 from jobyard.domain.job import Job, QueueSettings, State
 from jobyard.errors import BadOption, JobNotFound, NotPossible, did_you_mean
-from jobyard.operations import job_options as options
 from jobyard.operations.queries import JobReader, Queries
 from jobyard.ports.admin_store import Action, Changed, Filter, QueueInfo
 
@@ -39,18 +39,19 @@ class Commands:
         self._queries = Queries(writer)
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
-        await self._writer.configure(options.name("queue", queue), settings)
+        await self._writer.configure(options.check_name("queue", queue), settings)
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
-        await self._writer.set_limit(options.name("queue", queue), options.name("group", group), options.limit(limit))
+        options.check_name("queue", queue)
+        await self._writer.set_limit(queue, options.check_name("group", group), options.check_limit(limit))
 
     async def remove_limit(self, queue: str, group: str) -> None:
-        await self._writer.set_limit(options.name("queue", queue), options.name("group", group), None)
+        await self._writer.set_limit(options.check_name("queue", queue), options.check_name("group", group), None)
 
     async def pause(self, queue: str, group: str | None = None, *, paused: bool = True) -> None:
-        options.name("queue", queue)
+        options.check_name("queue", queue)
         if group is not None:
-            options.name("group", group)
+            options.check_name("group", group)
         await self._writer.set_paused(queue, group, paused)
 
     async def change_one(self, action: Action, job_id: str, *, reason: str = "", priority: int = 0) -> None:
@@ -74,8 +75,8 @@ class Commands:
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         if action is Action.PRIORITISE:
-            options.whole("priority", priority, -options.MAX_PRIORITY, options.MAX_PRIORITY)
-        reason = options.reason(reason)
+            options.check_integer("priority", priority, -options.MAX_PRIORITY, options.MAX_PRIORITY)
+        reason = options.as_reason(reason)
         changed: list[str] = []
         unchanged: list[str] = []
         for start in range(0, len(job_ids), CHANGE_AT_ONCE):

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView, next_ticks_response, tick_view
 from jobyard.domain.access import OWNER, Principal
 from jobyard.domain.explain import Explanation, explain
-from jobyard.domain.job import NewJob
 from jobyard.domain.schedule import Schedule
 from jobyard.operations.audit import Audit, AuditEntry
 from jobyard.operations.commands import Commands
+from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_views import view_of, views_of
-from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules, definition
-from jobyard.operations.submit import AnyKind
+from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
 from jobyard.operations.tokens import TokenInfo, Tokens
 from jobyard.operations.worker_control import control_worker
 from jobyard.ports.admin_store import GroupInfo
@@ -28,18 +25,18 @@ PAGE = 200
 
 
 class LocalOperations:
-    """`make_job` turns kind, payload and options into a job; without an application every kind is accepted."""
+    """`make_factory` is called for the first job: it may have to load an app. The default accepts every kind."""
 
     def __init__(
         self,
         store: Store,
-        make_job: Callable[[str, Any, dict[str, Any]], NewJob] | None = None,
+        make_factory: Callable[[], JobFactory] = JobFactory,
         *,
         shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS,
         principal: Principal = OWNER,
     ) -> None:
         self._store = store
-        self._make_job = make_job or AnyKind()
+        self._make_factory = make_factory
         self._principal = principal
         self._schedules = Schedules(store, shortest_interval_seconds)
         self._tokens = Tokens(store)
@@ -56,11 +53,11 @@ class LocalOperations:
         self.workers, self.tokens = store.workers, self._tokens.list
 
     async def submit(self, kind: str, payload: Any, options: Mapping[str, Any]) -> SubmittedJob:
-        [inserted] = await self._store.insert([self._make_job(kind, payload, dict(options))])
+        [inserted] = await self._store.insert([self._make_factory().new_job(kind, payload, options)])
         return SubmittedJob(inserted.id, inserted.created)
 
     async def check_job(self, kind: str, payload: Any) -> None:
-        self._make_job(kind, payload, {})
+        self._make_factory().new_job(kind, payload)
 
     async def explain(self, job_id: str) -> Explanation:
         return explain(await self._store.standing(job_id))
@@ -88,20 +85,14 @@ class LocalOperations:
         return await self._view(await self._schedules.get(name))
 
     async def add_schedule(self, fields: Mapping[str, Any]) -> ScheduleView:
-        given = {field: fields[field] for field in ("queue", "group", "priority") if field in fields}
-        job = self._make_job(fields["kind"], fields.get("payload", {}), given)
-        fields = {**fields, "queue": job.queue, "group": job.group, "priority": job.priority}
-        made = await self._schedules.add(definition(fields))
+        made = await self._schedules.add(self._make_factory().new_schedule(fields))
         details = {"expression": made.expression, "timezone": made.timezone, "kind": made.kind}
         await self._record("schedule.add", made.name, **details)
         return await self._view(made)
 
     async def edit_schedule(self, name: str, fields: Mapping[str, Any]) -> ScheduleView:
-        if "kind" in fields or "payload" in fields:
-            found = await self._schedules.get(name)
-            payload = fields.get("payload", msgspec.json.decode(found.payload))
-            await self.check_job(fields.get("kind", found.kind), payload)
-        made = await self._schedules.edit(name, fields)
+        needs_factory = bool(fields.keys() & {"kind", "payload"})
+        made = await self._schedules.edit(name, fields, self._make_factory() if needs_factory else None)
         await self._record("schedule.edit", name, changed=", ".join(fields))
         return await self._view(made)
 

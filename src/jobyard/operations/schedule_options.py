@@ -1,177 +1,234 @@
-"""A schedule from what a person wrote, checked before anything is written."""
+"""The options of a schedule: one table for Python, HTTP, the command line, YAML, the client and the docs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypedDict
 
 import msgspec
 
 from jobyard.domain.cron import Cron, zone
 from jobyard.domain.due import next_instant
-from jobyard.domain.instant import FOREVER, Instant, instant, rfc3339
+from jobyard.domain.instant import rfc3339
+from jobyard.domain.job_options import Seconds
+from jobyard.domain.options import (
+    MAX_ATTEMPTS,
+    MAX_PRIORITY,
+    Option,
+    check_boolean,
+    check_name,
+    check_options,
+    check_positive_seconds,
+    check_seconds,
+    check_time,
+    choice,
+    integer,
+    optional,
+    shown,
+)
 from jobyard.domain.schedule import Missed, Overlap, Schedule
-from jobyard.errors import BadOption, did_you_mean
+from jobyard.errors import BadOption
 from jobyard.executors.python.payload import to_json
-from jobyard.operations import job_options as options
 
 MAX_MISSED = 1000
 MAX_JITTER_SECONDS = 86_400
+NO_DEFAULTS: Mapping[str, Any] = {}
 
-E_ = TypeVar("E_", bound=StrEnum)
+
+class ScheduleOptions(TypedDict, total=False):
+    """Keyword arguments of `@yard.cron`. None means not given; durations are seconds, or a timedelta."""
+
+    tz: str | None
+    name: str | None
+    payload: Mapping[str, Any] | None
+    queue: str | None
+    group: str | None
+    priority: int | None
+    max_retry: int | None
+    timeout: Seconds | None
+    enabled: bool | None
+    overlap: Overlap | str | None
+    missed: Missed | str | None
+    missed_limit: int | None
+    jitter: Seconds | None
+    start: datetime | None
+    end: datetime | None
 
 
-def definition(words: Mapping[str, Any]) -> Schedule:
-    """
-    >>> definition({"name": "report", "expression": "0 9 * * 1-5", "kind": "send"}).timezone
+def make_schedule(
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+    options: Mapping[str, Option] | None = None,
+) -> Schedule:
+    """A schedule from options, named by field, or as in `options`. Raises BadOption.
+
+    `defaults` are fields that hold where an option is not given.
+
+    >>> make_schedule({"name": "report", "expression": "0 9 * * 1-5", "kind": "send"}).timezone
     'UTC'
-    >>> definition({"name": "report", "expression": "0 9 * * 1-5", "kind": "send", "timezon": "UTC"})
+    >>> make_schedule({"name": "report", "expression": "0 9 * * 1-5", "kind": "send", "timezon": "UTC"})
     Traceback (most recent call last):
       ...
-    jobyard.errors.BadOption: A schedule has no timezon. Did you mean "timezone"?
+    jobyard.errors.BadOption: Unknown schedule option timezon. Did you mean "timezone"?
     """
-    for word in ("name", "expression", "kind"):
-        if words.get(word) is None:
-            raise _refused(word, f"A schedule needs {'an' if word == 'expression' else 'a'} {word}.")
-    fields = checked(words)
+    for field in ("name", "expression", "kind"):
+        if given.get(field) is None:
+            raise BadOption(f"A schedule needs {'an' if field == 'expression' else 'a'} {field}.", option=field)
+    fields = {**defaults, **check_options(options or BY_FIELD, given, "schedule")}
     return Schedule(**fields, declared_enabled=fields.get("enabled", True))
 
 
-def checked(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Each word by itself, as a field of a schedule."""
-    fields: dict[str, Any] = {}
-    for word, value in words.items():
-        if word not in _WORDS:
-            raise _refused(word, f"A schedule has no {str(word)[:50]}.{did_you_mean(str(word)[:50], _WORDS)}")
-        try:
-            fields[word] = _WORDS[word](value)
-        except BadOption as error:
-            error.option = word
-            raise
-    return fields
+def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Each option by itself, as a field of a schedule. Raises BadOption."""
+    return check_options(BY_FIELD, given, "schedule")
 
 
 def check_timing(schedule: Schedule, shortest_interval_seconds: float) -> None:
-    """Refuse what would fire too often or never."""
+    """Raise BadOption for a schedule that would fire too often or never."""
     shortest = Cron(schedule.expression, schedule.timezone).shortest_seconds()
     if shortest < shortest_interval_seconds:
-        raise _refused(
-            "expression",
-            f'"{schedule.expression}" fires again after {shortest} s; the shortest interval allowed is '
+        raise BadOption(
+            f'"{schedule.expression}" fires every {shortest} s; the shortest interval allowed is '
             f"{shortest_interval_seconds:g} s (scheduler.shortest_interval_seconds).",
+            option="expression",
         )
     start, end = schedule.start_at, schedule.end_at
     if start is not None and end is not None and end < start:
-        raise _refused("end_at", f"It would end ({rfc3339(end)}) before it starts ({rfc3339(start)}).")
+        raise BadOption(f"end_at ({rfc3339(end)}) is before start_at ({rfc3339(start)}).", option="end_at")
     if next_instant(msgspec.structs.replace(schedule, since=0), 0) is None:
-        between = "" if start is None and end is None else " between its start and its end"
-        raise _refused("expression", f'"{schedule.expression}" never fires{between}.')
+        between = "" if start is None and end is None else " between start_at and end_at"
+        raise BadOption(f'"{schedule.expression}" never fires{between}.', option="expression")
 
 
 def check_policies(schedule: Schedule) -> None:
-    """Refuse what cannot go together."""
+    """Raise BadOption for a combination of `overlap` and `missed` that contradicts itself."""
     if schedule.missed is Missed.ALL and schedule.overlap is not Overlap.ALLOW:
-        raise _refused(
-            "missed",
-            f"With overlap {schedule.overlap} the made-up jobs of missed all would keep each other out, all but one. "
-            "Choose overlap allow (a group with a limit of 1 has them run one by one), or missed once.",
+        raise BadOption(
+            f"Cannot combine missed all with overlap {schedule.overlap}: all but one of the made-up jobs would be "
+            "skipped. Choose overlap allow (a group with a limit of 1 runs them one by one), or missed once.",
+            option="missed",
         )
     if schedule.overlap is Overlap.QUEUE and schedule.missed is Missed.SKIP:
-        raise _refused(
-            "missed",
-            "With overlap queue a tick may wait longer than its grace time, and with missed skip it would then be "
-            "dropped. Choose missed once, or overlap skip.",
+        raise BadOption(
+            "Cannot combine missed skip with overlap queue: a tick may wait longer than its grace time and would then "
+            "be dropped. Choose missed once, or overlap skip.",
+            option="missed",
         )
 
 
-def _refused(word: str, message: str) -> BadOption:
-    return BadOption(message, option=word)
-
-
-def _name(value: Any) -> str:
+def _name(what: str, value: Any) -> str:
     if value in (".", ".."):  # a URL cannot hold them
         raise BadOption(f'A schedule cannot be named "{value}".')
-    return options.name("schedule", value)
+    return check_name(what, value)
 
 
-def _expression(value: Any) -> str:
+def _expression(what: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise BadOption(f"expression is cron text such as */5 * * * *, not {str(value)[:50]!r}.")
+        raise BadOption(f"{what} must be a cron expression such as */5 * * * *, not {shown(value)}.")
     Cron(value)
     return " ".join(value.split())
 
 
-def _timezone(value: Any) -> str:
+def _timezone(what: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise BadOption(f"timezone is a name such as Asia/Seoul, not {str(value)[:50]!r}.")
+        raise BadOption(f"{what} must be a time zone such as Asia/Seoul, not {shown(value)}.")
     zone(value)
     return value
 
 
-def _payload(value: Any) -> msgspec.Raw:
-    if not isinstance(value, dict):
-        raise BadOption("payload is an object with the handler's parameters.")
-    return msgspec.Raw(to_json(value, "payload"))
+def _payload(what: str, value: Any) -> msgspec.Raw:
+    if not isinstance(value, Mapping):
+        raise BadOption(f"{what} must be an object with the handler's parameters.")
+    return msgspec.Raw(to_json(dict(value), "payload"))
 
 
-def _enabled(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadOption(f"enabled is true or false, not {str(value)[:50]!r}.")
-    return value
+def _jitter(what: str, value: Any) -> float:
+    if check_seconds(what, value) > MAX_JITTER_SECONDS:
+        raise BadOption(f"{what} must be at most {MAX_JITTER_SECONDS} seconds, not {shown(value)}.")
+    return check_seconds(what, value)
 
 
-def _one_of(what: str, kind: type[E_]) -> Callable[[Any], E_]:
-    known = [str(each) for each in kind]
-
-    def chosen(value: Any) -> E_:
-        if value not in known:
-            shown = str(value)[:50]
-            raise BadOption(f"{what} is {' or '.join(known)}, not {shown!r}.{did_you_mean(shown, known)}")
-        return kind(value)
-
-    return chosen
-
-
-def _jitter(value: Any) -> float:
-    if options.seconds("jitter_seconds", value) > MAX_JITTER_SECONDS:
-        raise BadOption(f"jitter_seconds is at most {MAX_JITTER_SECONDS}, not {value}.")
-    return options.seconds("jitter_seconds", value)
-
-
-def _moment(what: str) -> Callable[[Any], Instant | None]:
-    def moment(value: Any) -> Instant | None:
-        if isinstance(value, str):
-            try:
-                value = instant(value)
-            except ValueError as error:
-                raise BadOption(f"{what}: {error}") from None
-        elif isinstance(value, datetime):
-            if value.tzinfo is None:
-                raise BadOption(f"{what} must be a datetime with a time zone, not {value!r}.")
-            value = round(value.timestamp() * 1000)
-        return None if value is None else options.whole(what, value, 0, FOREVER)
-
-    return moment
-
-
-_WORDS: dict[str, Callable[[Any], Any]] = {
-    "name": _name,
-    "expression": _expression,
-    "timezone": _timezone,
-    "kind": lambda value: options.name("kind", value),
-    "payload": _payload,
-    "queue": lambda value: options.name("queue", value),
-    "group": lambda value: None if value is None else options.name("group", value),
-    "priority": lambda value: options.whole("priority", value, -options.MAX_PRIORITY, options.MAX_PRIORITY),
-    "max_retry": lambda value: options.whole("max_retry", value, 0, options.MAX_ATTEMPTS - 1),
-    "timeout_seconds": lambda value: None if value is None else options.positive("timeout_seconds", value),
-    "enabled": _enabled,
-    "overlap": _one_of("overlap", Overlap),
-    "missed": _one_of("missed", Missed),
-    "missed_limit": lambda value: options.whole("missed_limit", value, 1, MAX_MISSED),
-    "jitter_seconds": _jitter,
-    "start_at": _moment("start_at"),
-    "end_at": _moment("end_at"),
+SCHEDULE_OPTIONS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option("name", "name", _name, "The name of the schedule.", in_cli=False),
+        Option("expression", "expression", _expression, "When it fires, as a cron expression.", in_cli=False),
+        Option("kind", "kind", check_name, "Which handler runs its jobs.", in_cli=False),
+        Option("payload", "payload", _payload, "An object with the handler's parameters.", in_cli=False),
+        Option("tz", "timezone", _timezone, "The time zone, such as Asia/Seoul.", metavar="ZONE"),
+        Option("queue", "queue", check_name, "The queue, if not the handler's.", metavar="NAME"),
+        Option("group", "group", optional(check_name), "The group whose limit its jobs share.", metavar="NAME"),
+        Option(
+            "priority",
+            "priority",
+            integer(-MAX_PRIORITY, MAX_PRIORITY),
+            "Jobs with a higher priority start first within their group.",
+            type=int,
+        ),
+        Option(
+            "max_retry",
+            "max_retry",
+            integer(0, MAX_ATTEMPTS - 1),
+            "How many times a failed job is retried, if not the handler's: max_attempts - 1.",
+            type=int,
+            metavar="N",
+        ),
+        Option(
+            "timeout",
+            "timeout_seconds",
+            optional(check_positive_seconds),
+            "How long one attempt may take, if not the handler's.",
+            type=float,
+            metavar="SECONDS",
+        ),
+        Option("enabled", "enabled", check_boolean, "False: the schedule starts paused.", in_cli=False),
+        Option(
+            "overlap",
+            "overlap",
+            choice(Overlap),
+            "While the job of an earlier tick is unfinished: insert the next one anyway, skip it, or let it wait.",
+            type=Overlap,
+        ),
+        Option(
+            "missed",
+            "missed",
+            choice(Missed),
+            "Ticks that no scheduler was running for: make up for none, the newest, or all.",
+            type=Missed,
+        ),
+        Option(
+            "missed_limit",
+            "missed_limit",
+            integer(1, MAX_MISSED),
+            "At most this many ticks are made up for with missed all.",
+            type=int,
+            metavar="N",
+        ),
+        Option(
+            "jitter",
+            "jitter_seconds",
+            _jitter,
+            "Each job starts up to this much later, by chance.",
+            type=float,
+            metavar="SECONDS",
+        ),
+        Option(
+            "start",
+            "start_at",
+            optional(check_time),
+            "The schedule does not fire before this time.",
+            type=datetime,
+            metavar="TIME",
+        ),
+        Option(
+            "end",
+            "end_at",
+            optional(check_time),
+            "The schedule does not fire after this time.",
+            type=datetime,
+            metavar="TIME",
+        ),
+    )
 }
+BY_FIELD: dict[str, Option] = {option.field: option for option in SCHEDULE_OPTIONS.values()}

@@ -14,8 +14,9 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 from jobyard.domain.schedule import Schedule, Verdict
 from jobyard.errors import BadOption, NotFound, NotPossible
+from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.queries import Queries
-from jobyard.operations.schedule_options import check_policies, check_timing, checked, definition
+from jobyard.operations.schedule_options import BY_FIELD, check_policies, check_timing, checked_fields
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
@@ -29,7 +30,6 @@ __all__ = [
     "Past",
     "Schedules",
     "decode",
-    "definition",
 ]
 
 COLLECTION = "jobyard.schedules"
@@ -42,10 +42,7 @@ SHORTEST_INTERVAL_SECONDS = 10.0
 AHEAD = 60_000
 TIMING = ("expression", "timezone", "start_at", "end_at")
 # What a declaration says; the rest belongs to the store.
-DECLARED = (
-    *TIMING, "kind", "payload", "queue", "group", "priority", "max_retry", "timeout_seconds", "overlap", "missed",
-    "missed_limit", "jitter_seconds", "is_declared", "declared_enabled",
-)  # fmt: skip
+DECLARED = (*(BY_FIELD.keys() - {"name", "enabled"}), "backoff", "tags", "is_declared", "declared_enabled")
 
 decode = msgspec.json.Decoder(Schedule).decode
 _encode = msgspec.json.Encoder().encode
@@ -142,27 +139,35 @@ class Schedules:
         check_timing(schedule, self._shortest)
         now = await self._store.now()
         if next_instant(_replace(schedule, since=0), now) is None:
-            raise BadOption(f"{schedule.name} would never fire: its end is over.")
+            raise BadOption(f"Schedule {schedule.name} would never fire: its end_at is in the past.", option="end_at")
         stored = await self._insert(schedule, now)
         if stored is None:
             raise NotPossible(f"There is a schedule {schedule.name} already. Edit it, or choose another name.")
         return stored
 
-    async def edit(self, name: str, changes: Mapping[str, Any]) -> Schedule:
-        """`changes` are words of `definition` without name. Raises NotPossible for a declared one: edit that place."""
+    async def edit(self, name: str, changes: Mapping[str, Any], factory: JobFactory | None = None) -> Schedule:
+        """Change options, named by field; `factory` checks a new kind or payload.
+
+        Raises BadInput for a value that is invalid, NotPossible for a schedule that is declared elsewhere.
+        """
         if "name" in changes:
-            raise BadOption("A schedule keeps its name. Add another one, and remove this one.")
-        fields = checked(changes)
+            raise BadOption("Cannot rename a schedule. Add another one, and remove this one.", option="name")
+        fields = checked_fields(changes)
 
         def edited(schedule: Schedule, now: Instant) -> Schedule:
             if not schedule.is_managed:
                 raise NotPossible(f"{name} is declared in {_place(schedule.origin)}: edit it there.")
             new = _replace(schedule, **fields)
             check_policies(new)
+            if factory is not None and fields.keys() & {"kind", "payload"}:
+                factory.new_job(new.kind, msgspec.json.decode(new.payload))
+                own = factory.schedule_fields(new.kind)
+                if own or new.kind != schedule.kind:  # without an app, the options of the same handler stay
+                    new = _replace(new, backoff=own.get("backoff"), tags=own.get("tags", ()))
             if _timing_differs(schedule, new):
                 check_timing(new, self._shortest)
                 if next_instant(_replace(new, since=0), now) is None:
-                    raise BadOption(f"{name} would never fire again: its end is over.")
+                    raise BadOption(f"Schedule {name} would never fire: its end_at is in the past.", option="end_at")
             return new
 
         return await self._change(name, edited)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-import uuid_utils
 
 from jobyard.api.convert import IDEMPOTENCY, owner_tag
-from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, KindView
+from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest
 from jobyard.domain.access import OWNER, Principal
 from jobyard.domain.job import NewJob, Unique, UniqueScope
+from jobyard.domain.job_options import JOB_OPTIONS
 from jobyard.domain.retry import Backoff, Delays, Exponential, Fixed
 from jobyard.domain.tags import is_reserved
 from jobyard.errors import BadInput, BadOption, IdempotencyKeyReused, JobyardError, NotPossible
-from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
-from jobyard.operations import job_options as options
-from jobyard.operations.job_options import Options, with_options
+from jobyard.operations.job_factory import JobFactory
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
 
@@ -28,53 +26,11 @@ from jobyard.ports.store import Store
 KEY_SECONDS = 86_400.0
 COLLECTION = "jobyard.keys"
 MAX_KEY = 255
-DEFAULTS = Options()
-# How each word of a request is called by the options of a job.
-_WORDS = {
-    "queue": "queue",
-    "group": "group",
-    "priority": "priority",
-    "delay_seconds": "delay",
-    "run_at": "run_at",
-    "max_attempts": "max_attempts",
-    "timeout_seconds": "timeout",
-    "private_payload": "private",
-}
-# And the other way round: which field of a request an option comes from.
-FIELDS = {word: name for name, word in _WORDS.items()} | {word: word for word in ("backoff", "unique", "tags")}
 _BACKOFFS: dict[type[msgspec.Struct], Callable[..., Backoff]] = {
     FixedBackoff: Fixed,
     ExponentialBackoff: Exponential,
     DelaysBackoff: Delays,
 }
-
-
-class MakeJob(Protocol):
-    """Makes a job of what was handed in, by the app's handlers if there is an app; refuses what does not fit."""
-
-    def __call__(self, kind: str, payload: Any, words: dict[str, Any], job_id: str | None = None) -> NewJob: ...
-
-    def kinds(self) -> tuple[KindView, ...] | None:
-        """The kinds that it knows; None: it takes any."""
-        ...
-
-
-class AnyKind:
-    """No app is there to ask: every kind is taken, its payload an object of a bounded size."""
-
-    def __init__(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
-        self._most = max_payload_bytes
-
-    def __call__(self, kind: str, payload: Any, words: dict[str, Any], job_id: str | None = None) -> NewJob:
-        if not isinstance(payload, dict):
-            raise BadInput("A payload is an object with the handler's parameters.")
-        chosen = with_options(DEFAULTS, words) if words else DEFAULTS
-        private = None if chosen.private is None else to_json(chosen.private, "private payload", self._most)
-        data = to_json(payload, "payload", self._most)
-        return chosen.new_job(job_id or str(uuid_utils.uuid7()), options.name("kind", kind), data, private)
-
-    def kinds(self) -> tuple[KindView, ...] | None:
-        return None
 
 
 class Prepared(NamedTuple):
@@ -92,16 +48,16 @@ class Stored(NamedTuple):
     is_replay: bool  # the same request came before: this is the job that it made
 
 
-def prepare(make: MakeJob, principal: Principal, request: JobRequest, key: str | None = None) -> Prepared:
-    words = words_of(request)
+def prepare(factory: JobFactory, principal: Principal, request: JobRequest, key: str | None = None) -> Prepared:
+    words = given_options(request)
     if key is None:
-        return Prepared(_marked(make(request.kind, request.payload, words), principal), False, False)
+        return Prepared(_marked(factory.new_job(request.kind, request.payload, words), principal), False, False)
     owner = digest(principal.id.encode(), key.encode())
     holds_key = "unique" not in words
     if holds_key:
         words["unique"] = Unique(IDEMPOTENCY + owner.hex(), UniqueScope.PERIOD, KEY_SECONDS)
     body = msgspec.json.encode(request, order="deterministic")
-    job = make(request.kind, request.payload, words, _uuid(digest(owner, body)))
+    job = factory.new_job(request.kind, request.payload, words, _uuid(digest(owner, body)))
     said = ("", "") if holds_key else (owner.hex(), digest(body).hex())
     return Prepared(_marked(job, principal), True, holds_key, *said)
 
@@ -113,25 +69,24 @@ def _marked(job: NewJob, principal: Principal) -> NewJob:
     return msgspec.structs.replace(job, tags=(*job.tags, owner_tag(principal)))
 
 
-def words_of(request: JobRequest) -> dict[str, Any]:
-    words: dict[str, Any] = {}
-    for name, word in _WORDS.items():
-        value = getattr(request, name)
-        if value is not None:
-            words[word] = value
+def given_options(request: JobRequest) -> dict[str, Any]:
+    """The options that a request sets, named as in Python. Raises BadOption for names that the server reserves."""
+    given = {
+        option.name: value
+        for option in JOB_OPTIONS.values()
+        if option.in_json and (value := getattr(request, option.field)) is not None
+    }
     if request.backoff is not None:
-        given = request.backoff
-        words["backoff"] = _BACKOFFS[type(given)](**msgspec.structs.asdict(given))
+        given["backoff"] = _BACKOFFS[type(request.backoff)](**msgspec.structs.asdict(request.backoff))
     if request.unique is not None:
         if request.unique.key.startswith(IDEMPOTENCY):
-            raise BadOption(f"Unique keys that begin with {IDEMPOTENCY} are the server's own.")
-        words["unique"] = Unique(request.unique.key, request.unique.scope, request.unique.period_seconds)
-    if request.tags:
-        reserved = [tag for tag in request.tags if is_reserved(tag)]
-        if reserved:
-            raise BadOption(f"Tags that begin with by: or trace: are the server's own, so {reserved[0]} cannot be set.")
-        words["tags"] = request.tags
-    return words
+            raise BadOption(f"Unique keys that begin with {IDEMPOTENCY} are reserved.", option="unique/key")
+        given["unique"] = Unique(request.unique.key, request.unique.scope, request.unique.period_seconds)
+    for number, tag in enumerate(request.tags or ()):
+        if is_reserved(tag):
+            message = f"Cannot set tag {tag}: tags that begin with by: or trace: are reserved."
+            raise BadOption(message, option=f"tags/{number}")
+    return given
 
 
 async def store_one(store: Store, prepared: Prepared) -> Stored:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from jobyard.domain import options
 from jobyard.domain.access import Principal, Role
 from jobyard.domain.instant import Instant
 from jobyard.errors import BadOption, did_you_mean
-from jobyard.operations import job_options as options
 from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
 
@@ -84,12 +84,12 @@ class Tokens:
 
         `known`: which tokens the caller may see; the name of any other may be taken twice.
         """
-        options.name("token", name)
+        options.check_name("token", name)
         if any(info.name == name and known(info) for info in await self.list()):
             raise BadOption(f'Token "{name}" already exists. Choose another name, or revoke it first.', option="name")
         now = await self._store.now()
         if expire_seconds is not None:
-            options.positive("expire_seconds", expire_seconds)
+            options.check_positive_seconds("expire_seconds", expire_seconds)
         info = TokenInfo(
             id=secrets.token_hex(6),
             name=name,
@@ -188,7 +188,7 @@ def _scopes(what: str, names: Sequence[str]) -> tuple[str, ...]:
         raise BadOption(f"{what}s must be a list of names: [{names!r}].", option=f"{what}s")
     if len(names) > MAX_SCOPES:
         raise BadOption(f"A token may have at most {MAX_SCOPES} {what}s, not {len(names)}.", option=f"{what}s")
-    return tuple(dict.fromkeys(options.name(what, name) for name in names))
+    return tuple(dict.fromkeys(options.check_name(what, name) for name in names))
 
 
 def _hash(secret: str) -> str:

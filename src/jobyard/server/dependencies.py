@@ -19,10 +19,10 @@ from jobyard.observability.metrics import Metrics
 from jobyard.operations.audit import KEEP, Audit
 from jobyard.operations.commands import Commands
 from jobyard.operations.health import Health
+from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.queries import Queries
 from jobyard.operations.sandboxes import Sandboxes
 from jobyard.operations.schedules import Schedules
-from jobyard.operations.submit import MakeJob
 from jobyard.ports.store import Store
 from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.rate_limit import OpenRequestLimit
@@ -55,7 +55,7 @@ class OpenAccess:
 
 class Dependencies:
     def __init__(
-        self, store: Store, submit: MakeJob, authenticator: Authenticator, settings: ServerSettings | None = None
+        self, store: Store, submit: JobFactory, authenticator: Authenticator, settings: ServerSettings | None = None
     ) -> None:
         self.store = store
         self.submit = submit

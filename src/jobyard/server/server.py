@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from jobyard.config.sections import ServerSection
 from jobyard.errors import ConfigurationError
-from jobyard.operations.submit import MakeJob
+from jobyard.operations.job_factory import JobFactory
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
 from jobyard.server.bootstrap import LOOPBACK_NAMES, Entry
@@ -82,7 +82,7 @@ class Server:
     def __init__(
         self,
         store: Store,
-        make: MakeJob,
+        make: JobFactory,
         entry: Entry,
         section: ServerSection,
         around: Callable[[ASGIApp], ASGIApp] | None = None,

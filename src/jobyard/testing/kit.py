@@ -239,7 +239,7 @@ def holds(whole: Any, part: Any) -> bool:
 
 
 def _name(kind: Kindlike) -> str:
-    return kind if isinstance(kind, str) else kind.kind.name
+    return kind if isinstance(kind, str) else kind.handler.name
 
 
 def _describe(kind: str, queue: str | None, group: str | None, payload: Mapping[str, Any] | None) -> str:

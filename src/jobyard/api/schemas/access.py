@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from jobyard.api.schemas.jobs import Name, RequestSchema, Timestamp
 from jobyard.domain.access import Permission, Principal, Role
 from jobyard.domain.instant import rfc3339
+from jobyard.domain.options import MAX_SECONDS
 from jobyard.operations.audit import AuditEntry
-from jobyard.operations.job_options import MAX_SECONDS
 from jobyard.operations.tokens import MAX_SCOPES, TokenInfo
 
 

@@ -14,8 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.job import Ending, State, UniqueScope
-from jobyard.domain.retry import Backoff
-from jobyard.operations.job_options import (
+from jobyard.domain.options import (
     HIDDEN,
     MAX_ATTEMPTS,
     MAX_LIMIT,
@@ -25,6 +24,7 @@ from jobyard.operations.job_options import (
     MAX_SECONDS,
     MAX_TAGS,
 )
+from jobyard.domain.retry import Backoff
 from jobyard.ports.admin_store import Action
 
 MAX_BATCH = 1000

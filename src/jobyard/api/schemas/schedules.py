@@ -13,8 +13,8 @@ from jobyard.domain.cron import cron
 from jobyard.domain.due import next_instant
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import State
+from jobyard.domain.options import MAX_ATTEMPTS, MAX_SECONDS
 from jobyard.domain.schedule import Missed, Overlap, Schedule, Verdict
-from jobyard.operations.job_options import MAX_ATTEMPTS, MAX_SECONDS
 from jobyard.operations.schedules import Past
 
 MAX_EXPRESSION = 200
@@ -38,8 +38,8 @@ class ScheduleRequest(RequestSchema, frozen=True, kw_only=True):
     queue: Name | None = None
     group: Name | None = None
     priority: Priority | None = None
-    max_retry: Retries = 3
-    timeout_seconds: Timeout | None = 300.0  # null: none
+    max_retry: Retries | UnsetType = UNSET  # the handler's, else 3
+    timeout_seconds: Timeout | UnsetType | None = UNSET  # the handler's, else 300; null: none
     enabled: bool = True
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.ONCE
@@ -47,6 +47,14 @@ class ScheduleRequest(RequestSchema, frozen=True, kw_only=True):
     jitter_seconds: Seconds = 0.0
     start_at: AwareDatetime | None = None
     end_at: AwareDatetime | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Options by field. A null is an absent option, except that `timeout_seconds: null` means no timeout."""
+        return {
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not UNSET and (value is not None or name == "timeout_seconds")
+        }
 
 
 class ScheduleChange(RequestSchema, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ async def _queue_stores(session: Session) -> AsyncIterator[Finding]:
 
 def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:
     return {
-        name: {"queue": definition.defaults.queue, "parameters": list(definition.kind.names)}
+        name: {"queue": definition.defaults.queue, "parameters": list(definition.handler.names)}
         for name, definition in sorted(yard.definitions.items())
     }
 

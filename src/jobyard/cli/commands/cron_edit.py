@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
+import msgspec
 
 from jobyard.api.schemas.schedules import ScheduleView
 from jobyard.cli.commands.cron import schedules
 from jobyard.cli.commands.enqueue import parse_payload
+from jobyard.cli.option_flags import given_flags, option_flags
 from jobyard.cli.render.schedule import instant_line
 from jobyard.cli.session import Session, async_command
-from jobyard.domain.instant import instant, rfc3339
-from jobyard.domain.schedule import Missed, Overlap
+from jobyard.domain.schedule import Schedule
+from jobyard.operations.schedule_options import SCHEDULE_OPTIONS
 
-Command = Callable[..., Any]
-
-
-def moment(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    try:
-        return None if value is None else rfc3339(instant(value))
-    except ValueError as error:
-        raise click.BadParameter(f"{error}.", context, parameter) from error
-
-
-def words(command: Command) -> Command:
-    """What is said of a schedule beside its expression and its kind."""
-    for option in (
-        click.option("--end", "end_at", callback=moment, metavar="TIME", help="No instant after it."),
-        click.option("--start", "start_at", callback=moment, metavar="TIME", help="No instant before it."),
-        click.option(
-            "--jitter", "jitter_seconds", type=float, metavar="SECONDS", help="Each job begins up to so much later."
-        ),
-        click.option("--missed-limit", type=int, metavar="N", help="How many `--missed all` makes up.  [default: 10]"),
-        click.option(
-            "--missed",
-            type=click.Choice([str(each) for each in Missed]),
-            help="Instants that no scheduler was there for: make up for none, the newest, or all.  [default: once]",
-        ),
-        click.option(
-            "--overlap",
-            type=click.Choice([str(each) for each in Overlap]),
-            help="While its last job is not over: insert the next one anyway, skip it, let it wait.  [default: skip]",
-        ),
-        click.option(
-            "--timeout", "timeout_seconds", type=float, metavar="SECONDS",
-            help="How long one attempt may take.  [default: 300]",
-        ),
-        click.option("--max-retry", type=int, metavar="N", help="How often a failed job is repeated.  [default: 3]"),
-        click.option("--priority", type=int, help="Higher goes first within the group."),
-        click.option("--group", metavar="NAME", help="The group whose limit its jobs share."),
-        click.option("--queue", metavar="NAME", help="Another queue than the handler's."),
-        click.option("--tz", "timezone", metavar="ZONE", help="The time zone, such as Asia/Seoul.  [default: UTC]"),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def given(found: dict[str, Any]) -> dict[str, Any]:
-    return {word: value for word, value in found.items() if value is not None}
+# Shown in the help. Retries and timeout are the handler's where an app declares them.
+DEFAULTS = {
+    field.name: field.default
+    for field in msgspec.structs.fields(Schedule)
+    if field.name in ("timezone", "max_retry", "timeout_seconds", "overlap", "missed", "missed_limit")
+}
+schedule_flags = option_flags(SCHEDULE_OPTIONS.values(), by_field=True, defaults=DEFAULTS)
 
 
 @click.command()
@@ -67,7 +30,7 @@ def given(found: dict[str, Any]) -> dict[str, Any]:
 @click.argument("expression")
 @click.argument("kind")
 @click.argument("payload", nargs=-1)
-@words
+@schedule_flags
 @click.option("--paused", is_flag=True, help="It fires only once it is resumed.")
 @async_command
 async def add(
@@ -84,7 +47,7 @@ async def add(
       jobyard cron add nightly "0 2 * * *" report days=1 --tz Asia/Seoul
       jobyard cron add sync "*/5 * * * *" sync '{"full": false}' --overlap queue --jitter 20
     """
-    made = {"name": name, "expression": expression, "kind": kind, "enabled": not paused, **given(more)}
+    made = {"name": name, "expression": expression, "kind": kind, "enabled": not paused, **given_flags(more)}
     if payload:
         made["payload"] = parse_payload(payload)
     async with schedules(session, creates_store=True) as operations:
@@ -97,7 +60,7 @@ async def add(
 @click.option("--expression", metavar="EXPRESSION", help="When it fires.")
 @click.option("--kind", metavar="KIND", help="Which handler.")
 @click.option("--payload", metavar="JSON", help="An object with the handler's parameters; replaces the present one.")
-@words
+@schedule_flags
 @click.option("--no-timeout", is_flag=True, help="An attempt may take any time.")
 @click.option("--no-group", is_flag=True, help="Its jobs belong to no group.")
 @click.option("--no-start", is_flag=True, help="No first instant.")
@@ -112,7 +75,7 @@ async def edit(session: Session, /, name: str, payload: str | None, **more: Any)
     Example:
       jobyard cron edit nightly --expression "30 2 * * *"
     """
-    changes = given({word: value for word, value in more.items() if not word.startswith("no_")})
+    changes = given_flags({word: value for word, value in more.items() if not word.startswith("no_")})
     for flag, word in (("timeout", "timeout_seconds"), ("group", "group"), ("start", "start_at"), ("end", "end_at")):
         if more[f"no_{flag}"]:
             if word in changes:

@@ -21,7 +21,7 @@ from jobyard.domain.schedule import Missed
 from jobyard.errors import BadInput, ConfigurationError, NotFound, NotPossible
 from jobyard.operations.local import LocalOperations
 from jobyard.operations.protocol import Operations
-from jobyard.operations.schedule_options import check_timing, definition
+from jobyard.operations.schedule_options import check_timing, make_schedule
 from jobyard.ports.store import Store
 
 NEW, ADDED, THERE, NOT = "new", "added", "there already", "does not map"
@@ -106,7 +106,7 @@ async def _operations(session: Session, *, is_applied: bool) -> AsyncIterator[Op
             yield operations
         return
     async with Jobyard("memory://") as yard:
-        yield LocalOperations(yard.store, session.make_job)
+        yield LocalOperations(yard.store, session.job_factory)
 
 
 async def _is_there(store: Store) -> bool:
@@ -133,7 +133,7 @@ async def _outcome(operations: Operations, session: Session, row: MappedRow, *, 
     if row.words is None:
         return RowOutcome(row, NOT, row.why)
     try:
-        check_timing(definition(row.words), session.configuration.scheduler.shortest_interval_seconds)
+        check_timing(make_schedule(row.words), session.configuration.scheduler.shortest_interval_seconds)
         await operations.check_job(row.words["kind"], row.words["payload"])
         present = await _present(operations, row.name)
         if present is not None:

@@ -8,27 +8,20 @@ from typing import Any
 import click
 import msgspec
 
+from jobyard.cli.option_flags import given_flags, option_flags
 from jobyard.cli.render.json import as_json
 from jobyard.cli.session import Session, async_command
+from jobyard.domain.job_options import JOB_OPTIONS
 from jobyard.errors import PayloadNotJson
 
 
 @click.command()
 @click.argument("kind")
 @click.argument("payload", nargs=-1)
-@click.option("--queue", metavar="NAME", help="Another queue than the handler's.")
-@click.option("--group", metavar="NAME", help="The group whose limit it shares.")
-@click.option("--priority", type=int, help="Higher goes first within the group.")
-@click.option("--delay", type=float, metavar="SECONDS", help="Not before so many seconds from now.")
-@click.option("--unique", metavar="KEY", help="At most one unfinished job of the queue with this key.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A word to find it by; repeatable.")
-@click.option("--max-attempts", type=int, help="How often it is tried in all.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="How long one attempt may take.")
+@option_flags(JOB_OPTIONS.values())
 @click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for its end and print the result.")
 @async_command
-async def enqueue(
-    session: Session, /, kind: str, payload: tuple[str, ...], tags: tuple[str, ...], wait: float | None, **words: Any
-) -> None:
+async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait: float | None, **options: Any) -> None:
     """Enqueue one job; the app checks kind and payload.
 
     PAYLOAD is a JSON object with the handler's parameters, `-` to read it from standard input, or name=value pairs (a
@@ -39,9 +32,7 @@ async def enqueue(
       jobyard --app shop.jobs:yard enqueue send_mail '{"to": "a@example.org", "copies": 2}'
       jobyard --app shop.jobs:yard enqueue send_mail to=a@example.org copies=2 --wait 10
     """
-    given = {word: value for word, value in words.items() if value is not None}
-    if tags:
-        given["tags"] = tags
+    given = given_flags(options)
     value = parse_payload(payload)
     async with session.operations(needs_app=True) as operations:
         job = await operations.submit(kind, {} if value is None else value, given)

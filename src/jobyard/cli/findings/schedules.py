@@ -32,7 +32,7 @@ async def declared_findings(session: Session, yard: Jobyard) -> AsyncIterator[Fi
     shortest = session.configuration.scheduler.shortest_interval_seconds
     schedules, now = Schedules(yard.store, shortest), await yard.store.now()
     in_code = [(origin_of(yard.name), each) for each in yard.crons.values()]
-    in_file = [(FILE, each) for each in of_file(session.configuration.schedules)]
+    in_file = [(FILE, each) for each in of_file(session.configuration.schedules, yard.factory)]
     for origin, schedule in (*in_code, *in_file):
         trouble = await _trouble(schedules, yard, origin, schedule, shortest, knows_kinds=session.app_name is not None)
         if origin == FILE and schedule.name in yard.crons:

@@ -64,7 +64,7 @@ def try_next(url: str, yard: Jobyard, *, is_open: bool = False) -> list[str]:
 def sample_job(yard: Jobyard) -> dict[str, Any]:
     """One that the first handler with simple parameters can run; any, where there is no application."""
     for name, definition in yard.definitions.items():
-        payload = sample(definition.kind)
+        payload = sample(definition.handler)
         if payload is not None:
             return {"kind": name, "payload": payload}
     return {"kind": "example", "payload": {}}

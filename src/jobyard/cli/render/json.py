@@ -12,8 +12,8 @@ import msgspec
 from jobyard.cli.render.redact import without_internals
 from jobyard.domain.instant import FOREVER, rfc3339
 from jobyard.domain.job import Job
+from jobyard.domain.options import HIDDEN
 from jobyard.domain.retry import Delays, Exponential, Fixed
-from jobyard.operations.job_options import HIDDEN
 
 # JSON may hold them as they are, and a terminal may obey them.
 UNESCAPED = re.compile(rf"(?!\n)[{HIDDEN}]")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from jobyard.domain.instant import FOREVER, Instant, rfc3339
 from jobyard.domain.job import Job, State
-from jobyard.operations.job_options import HIDDEN
+from jobyard.domain.options import HIDDEN
 
 STATE_COLOURS = {
     State.PENDING: "yellow",

@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_type_hints
 import msgspec
 
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
-from jobyard.errors import BadInput, BadOption, UnknownKind, did_you_mean
+from jobyard.errors import BadInput, BadOption, UnknownKind
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 
 # A handler may return one of these instead of a result.
@@ -104,7 +104,7 @@ class HandlerRegistry:
     def get(self, name: str) -> Handler:
         handler = self._handlers.get(name)
         if handler is None:
-            raise UnknownKind(f"No handler is declared for kind {name}.{did_you_mean(name, self._handlers)}")
+            raise UnknownKind.of(name, self._handlers)
         return handler
 
     def transactional(self) -> list[str]:

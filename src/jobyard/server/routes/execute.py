@@ -24,8 +24,9 @@ from jobyard.domain.job import Job, State
 from jobyard.errors import did_you_mean
 from jobyard.executors.sandbox.bounds import BoundsViolation, violations
 from jobyard.executors.sandbox.program import KIND, QUEUE, Program
+from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.sandboxes import best_languages, why_unavailable
-from jobyard.operations.submit import AnyKind, prepare, store_one
+from jobyard.operations.submit import prepare, store_one
 from jobyard.sandbox.protocol import File, Limits, Tier
 from jobyard.server.authorization import job_not_found, visible_job
 from jobyard.server.dispatch import RawJsonResponse
@@ -42,7 +43,7 @@ ENDED = ((200, "It ended within the time: this is how."),)
 MAX_ATTEMPTS = 3
 NO_FOLDER = "Programs have no folder here: they are held by tier C."
 # What may be handed in is bounded part by part, and by the size of a request.
-_make = AnyKind(max_payload_bytes=1 << 30)
+_make = JobFactory(max_payload_bytes=1 << 30)
 _encode = msgspec.json.Encoder().encode
 
 

@@ -7,9 +7,9 @@ from msgspec import UNSET
 
 from jobyard.api.convert import queue_view
 from jobyard.api.schemas.queues import DrainResponse, QueueList, QueueView, SettingsRequest
+from jobyard.domain import options
 from jobyard.domain.access import Permission
 from jobyard.domain.job import QueueSettings
-from jobyard.operations import job_options as options
 from jobyard.server.authorization import visible_queue, whole_queue_forbidden
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
@@ -40,7 +40,7 @@ async def get_queue(context: RequestContext) -> QueueView:
     answer=QueueView,
 )
 async def change_queue(context: RequestContext) -> QueueView:
-    name = options.name("queue", context.path["queue"])
+    name = options.check_name("queue", context.path["queue"])
     try:
         present = (await visible_queue(context, whole=True)).settings
     except HttpError as error:

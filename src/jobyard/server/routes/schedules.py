@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from jobyard.api.schemas.jobs import JobRequest, Name, RequestSchema
+from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.api.schemas.problems import FieldError
 from jobyard.api.schemas.schedules import (
     MAX_NEXT,
@@ -34,10 +34,8 @@ from jobyard.domain.due import instants
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadInput, BadOption, NotFound
-from jobyard.operations.schedule_options import checked as checked_words
-from jobyard.operations.schedule_options import definition
+from jobyard.operations.schedule_options import checked_fields
 from jobyard.operations.schedule_views import view_of, views_of
-from jobyard.operations.submit import words_of
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.pagination import PageSize, PageToken, answer, bad_token, position, token
 from jobyard.server.pointing import pointed
@@ -192,9 +190,10 @@ async def history_of_schedule(context: RequestContext) -> Response:
 async def next_of_expression(context: RequestContext) -> NextTicksResponse:
     query: CronQuery = context.query
     try:
-        checked_words({"expression": query.expression, "timezone": query.timezone})
+        checked_fields({"expression": query.expression, "timezone": query.timezone})
     except BadOption as error:
-        raise told(error, "") from None
+        found = FieldError(error.option, str(error))
+        raise HttpError(status_of(error), error.code, str(error), errors=(found,)) from None
     after = cron(query.expression, query.timezone).after(await context.dependencies.store.now())
     return next_ticks_response(query.expression, query.timezone, await counted(after, query.count))
 
@@ -219,14 +218,12 @@ async def counted(after: Iterator[Instant], count: int) -> list[Instant]:
 )
 async def add_schedule(context: RequestContext) -> Response:
     request: ScheduleRequest = context.body
-    words = msgspec.structs.asdict(request)
-    words |= checked(context, request.kind, request.payload, request.queue, request.group, request.priority)
     try:
-        wanted = definition(words)
+        wanted = context.dependencies.submit.new_schedule(request.given())
         require_reach(context, wanted)
         made = await context.dependencies.schedules.add(wanted)
-    except BadOption as error:
-        raise told(error) from None
+    except BadInput as error:
+        raise pointed(error) from error
     await context.audit("schedule.add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
     where = "/v1/schedules/" + quote(made.name, safe="")
     return RawJsonResponse(_encode(await view_of(context.dependencies.store, made)), 201, (b"location", where.encode()))
@@ -242,15 +239,12 @@ async def add_schedule(context: RequestContext) -> Response:
 )
 async def edit_schedule(context: RequestContext) -> ScheduleView:
     found, changes = await in_reach(context), context.body.given()
-    if "kind" in changes or "payload" in changes:
-        kind, payload = changes.get("kind", found.kind), changes.get("payload", msgspec.json.decode(found.payload))
-        checked(context, kind, payload, found.queue, found.group, found.priority)
     elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
     require_reach(context, msgspec.structs.replace(found, **elsewhere))
     try:
-        made = await context.dependencies.schedules.edit(found.name, changes)
-    except BadOption as error:
-        raise told(error) from None
+        made = await context.dependencies.schedules.edit(found.name, changes, context.dependencies.submit)
+    except BadInput as error:
+        raise pointed(error) from error
     if changes:
         await context.audit("schedule.edit", made.name, changed=", ".join(changes))
     return await view_of(context.dependencies.store, made)
@@ -311,29 +305,3 @@ async def run_schedule(context: RequestContext) -> Response:
         context.dependencies.enqueued(job)
     await context.audit("schedule.run", found.name, job=job_id)
     return RawJsonResponse(_encode(RunResponse(job_id)), 202, (b"location", f"/v1/jobs/{job_id}".encode()))
-
-
-# What is wrong, and where
-
-
-def checked(
-    context: RequestContext,
-    kind: str,
-    payload: dict[str, Any],
-    queue: str | None,
-    group: str | None,
-    priority: int | None,
-) -> dict[str, Any]:
-    """As the app's handler would have it: its queue where none is said, its parameters in the payload."""
-    request = JobRequest(kind=kind, payload=payload, queue=queue, group=group, priority=priority)
-    try:
-        job = context.dependencies.submit(kind, payload, words_of(request))
-    except BadInput as error:
-        raise pointed(error, request) from error
-    return {"queue": job.queue, "group": job.group, "priority": job.priority}
-
-
-def told(error: BadOption, base: str = "/") -> HttpError:
-    """The same refusal, with a pointer to what it is about."""
-    found = (FieldError(base + error.option, str(error)),) if error.option else ()
-    return HttpError(status_of(error), error.code, str(error), errors=found)

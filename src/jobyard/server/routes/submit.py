@@ -42,7 +42,7 @@ async def submit_job(context: RequestContext) -> Response:
     try:
         prepared = prepare(context.dependencies.submit, context.principal, context.body, key)
     except BadInput as error:
-        raise pointed(error, context.body) from None
+        raise pointed(error) from None
     require_scope(context.principal, prepared)
     stored = await store_one(context.dependencies.store, prepared)
     await require_sight(context, prepared, stored)
@@ -74,7 +74,7 @@ async def submit_batch(context: RequestContext) -> Response:
             require_scope(context.principal, prepared)
             ready[number] = prepared
         except BadInput as error:
-            items[number] = batch_item(pointed(error, request, f"/jobs/{number}"))
+            items[number] = batch_item(pointed(error, f"/jobs/{number}"))
         except (JobyardError, HttpError) as error:
             items[number] = batch_item(error)
     if key is not None and ready:

@@ -1,0 +1,122 @@
+"""The factory of jobs, for every entry point: Python, HTTP, the command line and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from jobyard.api.schemas.jobs import KindView
+from jobyard.domain.ids import new_id
+from jobyard.domain.job import NewJob
+from jobyard.domain.job_options import DEFAULTS, CheckedOptions, with_options
+from jobyard.domain.options import Option, check_name
+from jobyard.domain.schedule import Schedule
+from jobyard.errors import BadInput, UnknownKind
+from jobyard.executors.python.handlers import Handler
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+from jobyard.operations.schedule_options import BY_FIELD, make_schedule
+
+NOTHING_GIVEN: Mapping[str, Any] = {}
+
+
+class DeclaredTask(Protocol):
+    """A handler with the options of its declaration."""
+
+    @property
+    def handler(self) -> Handler: ...
+
+    @property
+    def defaults(self) -> CheckedOptions: ...
+
+    @property
+    def declares_max_attempts(self) -> bool: ...
+
+
+class JobFactory:
+    """Makes a NewJob from a kind, a payload and options.
+
+    With the tasks of an app it accepts only their kinds, checks payloads against their parameters, and takes their
+    options as defaults. Without tasks it accepts any kind, with an object as payload.
+    """
+
+    def __init__(
+        self, max_payload_bytes: int = MAX_PAYLOAD_BYTES, tasks: Mapping[str, DeclaredTask] | None = None
+    ) -> None:
+        self.max_payload_bytes = max_payload_bytes
+        self._tasks = tasks
+
+    def new_job(
+        self, kind: str, payload: Any, given: Mapping[str, Any] = NOTHING_GIVEN, job_id: str | None = None
+    ) -> NewJob:
+        """`given` are options, named as in JobOptions. Raises BadInput with the name of the invalid `option`."""
+        if self._tasks is None:
+            handler, defaults = None, DEFAULTS
+            check_name("kind", kind)
+        else:
+            task = self._tasks.get(kind)
+            if task is None:
+                raise UnknownKind.of(kind, self._tasks)
+            handler, defaults = task.handler, task.defaults
+        options = with_options(defaults, given) if given else defaults
+        return self.build(kind, handler, payload, options, job_id)
+
+    def build(
+        self, kind: str, handler: Handler | None, payload: Any, options: CheckedOptions, job_id: str | None = None
+    ) -> NewJob:
+        """The same from options that are checked already."""
+        most, private, encoding = self.max_payload_bytes, None, "private"
+        try:
+            if options.private_payload is not None:
+                private = to_json(options.private_payload, "private payload", most)
+            encoding = "payload"
+            if handler is not None:
+                data = handler.encode(payload, most)
+            elif isinstance(payload, dict):
+                data = to_json(payload, "payload", most)
+            else:
+                raise BadInput("payload must be an object with the handler's parameters.")
+        except BadInput as error:
+            error.option = encoding
+            raise
+        return options.new_job(job_id or new_id(), kind, data, private)
+
+    def schedule_fields(self, kind: str) -> dict[str, Any]:
+        """Fields of a schedule as the handler of this kind declares them; empty for an unknown kind."""
+        task = None if self._tasks is None else self._tasks.get(kind)
+        if task is None:
+            return {}
+        own = task.defaults
+        fields: dict[str, Any] = {
+            name: getattr(own, name) for name in ("queue", "group", "priority", "backoff", "tags")
+        }
+        if task.declares_max_attempts:
+            fields["max_retry"] = own.max_attempts - 1
+        if own.timeout_seconds is not None:
+            fields["timeout_seconds"] = own.timeout_seconds
+        return fields
+
+    def new_schedule(self, given: Mapping[str, Any], options: Mapping[str, Option] = BY_FIELD) -> Schedule:
+        """A schedule whose jobs this factory would make, with the handler's own options where none are given.
+
+        `given` are named by field, or as in `options`. Raises BadInput.
+        """
+        schedule = make_schedule(given, self.schedule_fields(str(given.get("kind"))), options)
+        job = self.new_job(schedule.kind, msgspec.json.decode(schedule.payload))
+        return msgspec.structs.replace(schedule, payload=msgspec.Raw(job.payload))
+
+    def kinds(self) -> tuple[KindView, ...] | None:
+        """The kinds of the app, by name; None if any kind is accepted."""
+        if self._tasks is None:
+            return None
+        return tuple(
+            KindView(
+                name=name,
+                queue=task.defaults.queue,
+                parameters=task.handler.names,
+                max_attempts=task.defaults.max_attempts,
+                timeout_seconds=task.defaults.timeout_seconds,
+            )
+            for name, task in sorted(self._tasks.items())
+        )
