@@ -14,7 +14,7 @@ from tests.cli.support import Shop, shop
 from jobyard import Jobyard
 from jobyard.cli.commands.bench import QUEUE
 from jobyard.domain.instant import Instant
-from jobyard.stores.sqlite import examine
+from jobyard.stores.sqlite import diagnostics
 
 __all__ = ["shop"]
 
@@ -114,9 +114,9 @@ def test_doctor_fails_without_a_store(shop: Shop) -> None:
 
 def test_doctor_watches_the_disk(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.enqueue("send", {"to": "a"})
-    monkeypatch.setattr(examine, "LOW_BYTES", 1 << 62)
+    monkeypatch.setattr(diagnostics, "LOW_BYTES", 1 << 62)
     assert findings(shop, "doctor", 0)["disk"][0]["level"] == "warn"
-    monkeypatch.setattr(examine, "EMPTY_BYTES", 1 << 62)
+    monkeypatch.setattr(diagnostics, "CRITICAL_BYTES", 1 << 62)
     assert findings(shop, "doctor", 1)["disk"][0]["level"] == "fail"
 
 

@@ -32,7 +32,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    monkeypatch.setattr(syncer, "_sync", disk.sync)
+    monkeypatch.setattr(syncer, "sync_file", disk.sync)
     return disk
 
 

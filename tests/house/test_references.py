@@ -25,7 +25,7 @@ from jobyard.ports.record_store import RecordStore
 from jobyard.ports.schedule_store import ScheduleStore
 from jobyard.ports.store import Store
 from jobyard.stores.sqlite import SqliteStore
-from jobyard.stores.sqlite.connection import connect
+from jobyard.stores.sqlite.database_file import connect
 
 CONTRACT = DOCS / "store-contract.md"
 

@@ -12,7 +12,6 @@ import pytest
 from tests.house.repository import ROOT, tracked
 
 MOST_LINES = 500
-SQL = ROOT / "src/jobyard/stores/sqlite/sql"
 # Written in pieces, so that this file does not hold what it forbids.
 FOREIGN = re.compile(
     "|".join(
@@ -45,14 +44,6 @@ def test_a_module_says_in_one_line_why_it_exists(path: Path) -> None:
 def test_no_file_is_long() -> None:
     sizes = {named(path): len(path.read_text("utf-8").splitlines()) for path in tracked(".py", ".sql")}
     assert {name: lines for name, lines in sizes.items() if lines > MOST_LINES} == {}
-
-
-def test_every_statement_file_has_a_header() -> None:
-    """The form of before; goes with the last such file."""
-    statements = {path.stem: path.read_text("utf-8") for path in SQL.glob("*.sql")}
-    assert [name for name, text in statements.items() if not text.startswith("-- ")] == []
-    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src/jobyard/stores/sqlite").glob("*.py"))
-    assert set(re.findall(r'\bsql\("(\w+)"\)', code)) == set(statements)
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])

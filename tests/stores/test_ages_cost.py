@@ -1,4 +1,4 @@
-"""How old the oldest job is costs the same however many jobs stand behind the first ones; counted, not timed."""
+"""The cost of `ages` does not grow with the backlog; counted in steps, not timed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.stores.test_sqlite_cost import File
 from jobyard.domain.job import NewJob
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED
 from jobyard.stores.redis import RedisStore
-from jobyard.stores.sqlite import insert
-from jobyard.stores.sqlite.ages import ages
+from jobyard.stores.sqlite.insert import insert_jobs
+from jobyard.stores.sqlite.queues import ages
 
 __all__ = ["server"]
 
@@ -23,7 +23,7 @@ FEW, MANY = 5, 2000
 
 
 def jobs(name: str, each: int) -> list[NewJob]:
-    """In three groups, at three priorities."""
+    """Return jobs of three groups and three priorities."""
     return [
         NewJob(id=f"{name}-{number}-{group}-{priority}", kind="k", queue="q", group=group, priority=priority)
         for number in range(each)
@@ -36,7 +36,7 @@ async def test_on_sqlite(tmp_path: Path) -> None:
     file = File(tmp_path / "jobs.db")
     spent = []
     for name, each in (("few", FEW), ("many", MANY)):
-        file.write(lambda tx, name=name, each=each: insert.insert(tx, jobs(name, each)))  # type: ignore[misc]
+        file.write(lambda tx, name=name, each=each: insert_jobs(tx, jobs(name, each)))  # type: ignore[misc]
         spent.append(file.count(lambda tx: ages(file.connection))[1])
     assert spent[1] <= spent[0] * 1.2, spent
 
@@ -67,4 +67,4 @@ async def test_on_postgresql(postgres_url: str) -> None:
             top = json.loads(plan)[0]["Plan"]
             spent.append(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
         await connection.close()
-    assert spent[1] <= spent[0] * 2 + 20, spent  # deeper trees, not more of them
+    assert spent[1] <= spent[0] * 2 + 20, spent  # the index trees are deeper

@@ -1,4 +1,4 @@
-"""The work of a claim does not grow with finished jobs, blocked jobs or groups; counted, not timed."""
+"""The cost of a claim does not grow with finished jobs, blocked jobs or groups; counted in steps, not timed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import pytest
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.lease import Lease
 from jobyard.domain.state import Settlement, Transition
-from jobyard.stores.sqlite import change, insert, settle
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
-from jobyard.stores.sqlite.connection import begin, connect, migrate
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.database_file import begin, connect
+from jobyard.stores.sqlite.insert import insert_jobs
+from jobyard.stores.sqlite.queues import configure
+from jobyard.stores.sqlite.schema import migrate
+from jobyard.stores.sqlite.settle import settle_all
+from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
 NOW = 1_000_000
@@ -27,12 +30,12 @@ FINISHED, BLOCKED, GROUPS = 1_000_000, 200_000, 100_000
 
 
 class File:
-    """The store's functions on a bare connection, so that its virtual machine can be counted."""
+    """The store's functions on a plain connection, so that steps of SQLite's virtual machine can be counted."""
 
     def __init__(self, path: Path) -> None:
         self.connection = connect(path, "OFF", writer=True)
         migrate(self.connection, path)
-        self.write(lambda tx: change.configure(tx, "q", QueueSettings(max_per_group=10, keep_completed=2_000_000)))
+        self.write(lambda tx: configure(tx, "q", QueueSettings(max_per_group=10, keep_completed=2_000_000)))
 
     def write(self, work: Callable[[Transaction], object]) -> object:
         begin(self.connection)
@@ -43,7 +46,7 @@ class File:
         return answer
 
     def count(self, work: Callable[[Transaction], object]) -> tuple[object, int]:
-        """What the work answers, and how many instructions SQLite's virtual machine ran for it."""
+        """Return what the work returns, and the number of instructions that SQLite's virtual machine ran for it."""
         steps = 0
 
         def step() -> int:
@@ -64,11 +67,11 @@ def fill_live(file: File) -> None:
         for number in range(JOBS_EACH)
         for group in range(LIVE_GROUPS)
     ]
-    file.write(lambda tx: insert.insert(tx, jobs))
+    file.write(lambda tx: insert_jobs(tx, jobs))
 
 
 def fill_history(connection: sqlite3.Connection) -> None:
-    """A long past and a large blocked backlog, written in bulk as the store would have left them."""
+    """Write many finished jobs and a large blocked backlog in bulk, as the store would have left them."""
     count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
     job = """INSERT INTO jobyard_job SELECT i + ?, ? || i, 'k', 'q', ?, 0, x'7b7d', NULL, 3, 0, 0, NULL, NULL, 1, 1,
              NULL, NULL, NULL, NULL, 0 FROM n"""
@@ -98,14 +101,14 @@ def fill_history(connection: sqlite3.Connection) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_work_of_a_claim_does_not_grow(tmp_path: Path) -> None:
+def test_the_cost_of_a_claim_does_not_grow(tmp_path: Path) -> None:
     small, large = File(tmp_path / "small.db"), File(tmp_path / "large.db")
     fill_history(large.connection)
     fill_live(small)
     fill_live(large)
     assert audit(large.connection) == []
     for file in (small, large):
-        # Statistics must not change the plans: run with them, as a database that somebody analysed.
+        # With statistics, as after ANALYZE by an administrator: they must not change the plans.
         file.connection.execute("ANALYZE")
     costs: list[list[int]] = []
     for file in (small, large):
@@ -114,7 +117,7 @@ def test_the_work_of_a_claim_does_not_grow(tmp_path: Path) -> None:
         for _ in range(10):
 
             def exchange(tx: Transaction, settlements: list[Settlement] = settlements) -> list[Lease]:
-                settle.settle(tx, settlements)
+                settle_all(tx, settlements)
                 return claim(tx, "w", ["q"], BATCH, 15)
 
             answer, cost = file.count(exchange)
@@ -128,25 +131,25 @@ def test_the_work_of_a_claim_does_not_grow(tmp_path: Path) -> None:
 
 
 HOT = [
-    "load_queue", "load_group", "load_groups",
-    "read_line", "pick_ready", "take_ready", "load_leases", "delete_leases", "extend_lease",
-    "check_lease", "cancelled_leases", "due_delayed", "next_delayed", "prunable", "delete_dones", "delete_jobs",
-    "delete_extras", "load_unique", "free_unique", "job_place", "see_job", "has_work",
-    "has_any_work", "ends", "standing_ahead",
-    "standing_groups", "update_group", "delete_ready", "delete_delayed", "job_after",
-    "load_armed", "list_armed", "save_decided", "disarm", "delete_ticks", "trim_ticks", "list_ticks",
-    "last_of_log", "trim_log",
+    "load_queue", "load_group", "load_groups", "list_open_groups", "next_jobs_of_group", "delete_ready_through",
+    "load_leases", "delete_leases", "extend_lease", "check_lease", "list_cancel_requests", "list_due",
+    "next_delayed", "list_prunable", "delete_all_done", "delete_jobs", "delete_extras", "load_unique_key",
+    "release_unique_key", "load_job_status", "load_job", "has_work", "has_any_work", "list_ended",
+    "count_jobs_ahead", "count_groups_ahead", "update_group", "delete_ready", "delete_delayed",
+    "load_signal_and_priority", "load_armed", "list_armed", "save_decided", "disarm", "delete_ticks", "trim_ticks",
+    "list_ticks", "last_log_number", "trim_log",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOT)
 def test_hot_statements_use_an_index_and_sort_nothing(tmp_path: Path, name: str) -> None:
     file = File(tmp_path / "plan.db")
-    statement = sql(name)
-    marks = max(map(int, re.findall(r"\?(\d)", statement)), default=statement.count("?"))
-    plan = [row[3] for row in file.connection.execute(f"EXPLAIN QUERY PLAN {statement}", ["[]"] * marks)]
-    # Tables that a plan may walk: the list handed in, the queues (few), and what an index already keeps in order.
-    fine = (
+    statement = SQL[name]
+    names = re.findall(r":(\w+)", statement)
+    parameters = dict.fromkeys(names, "[]") if names else ["[]"] * statement.count("?")
+    plan = [row[3] for row in file.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+    # A plan may scan the given list, the queues (few), and what an index keeps in order.
+    allowed = (
         "SCAN json_each",
         "SCAN n VIRTUAL",
         "SCAN e VIRTUAL",
@@ -155,14 +158,14 @@ def test_hot_statements_use_an_index_and_sort_nothing(tmp_path: Path, name: str)
         "SCAN (subquery",
         "SCAN CONSTANT ROW",
     )
-    walks = [line for line in plan if line.startswith("SCAN") and not line.startswith(fine)]
-    assert not walks, plan
+    scans = [line for line in plan if line.startswith("SCAN") and not line.startswith(allowed)]
+    assert not scans, plan
     assert not [line for line in plan if "TEMP B-TREE" in line], plan
 
 
 @pytest.mark.timeout(600)
-def test_looking_settling_and_turns_of_queues_do_not_grow(tmp_path: Path) -> None:
-    """With young finished jobs that retention must spare, with blocked groups, and with many other queues."""
+def test_polling_settling_and_claiming_do_not_grow(tmp_path: Path) -> None:
+    """With recent finished jobs that retention must keep, with blocked groups, and with many other queues."""
     named = [f"other-{number:04}" for number in range(20)]
     many = [f"many-{number:04}" for number in range(3000)]
     costs: list[tuple[int, int, int, int]] = []
@@ -171,22 +174,22 @@ def test_looking_settling_and_turns_of_queues_do_not_grow(tmp_path: Path) -> Non
         if name == "large":
             fill_history(file.connection)
             file.connection.execute("UPDATE jobyard_done SET finished_at = ?", (NOW,))
-            file.write(partial(insert.insert, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in many]))
+            file.write(partial(insert_jobs, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in many]))
         young = QueueSettings(max_per_group=10, keep_completed=0, keep_seconds=3600)
-        file.write(partial(change.configure, name="q", settings=young))
+        file.write(partial(configure, name="q", settings=young))
         fill_live(file)
-        file.write(partial(insert.insert, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in named]))
-        look = file.count(lambda tx: tx.cursor.execute(sql("has_work"), ('["q"]',)).fetchall())[1]
+        file.write(partial(insert_jobs, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in named]))
+        look = file.count(lambda tx: tx.cursor.execute(SQL["has_work"], ('["q"]',)).fetchall())[1]
         leases, _ = file.count(lambda tx: claim(tx, "w", ["q"], 10, 15))
         assert isinstance(leases, list)
         done = [Settlement(lease.key, DONE) for lease in leases]
-        settled = file.count(partial(settle.settle, settlements=done))[1]
+        settled = file.count(partial(settle_all, settlements=done))[1]
         turns = file.count(lambda tx: claim(tx, "w", named, 10, 15))[1]
         anything = file.count(lambda tx: claim(tx, "w", [], 10, 15))[1]
         costs.append((look, settled, turns, anything))
     small, large = costs
     assert large[0] <= small[0] * 1.02
-    assert large[1] <= small[1] + 3000, "only as many young jobs are looked at as a settlement may prune"
+    assert large[1] <= small[1] + 3000, "a settlement visits at most as many recent jobs as it may prune"
     assert large[2] <= small[2] * 1.02
-    # Naming no queue costs a look at each queue's row, and no more than that.
+    # A claim of all queues reads the row of each queue, and nothing more.
     assert large[3] <= small[3] + len(many) * 60

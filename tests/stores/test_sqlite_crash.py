@@ -1,4 +1,4 @@
-"""The file after a crash: whatever part of the log reached the disk, whole batches stand and every count agrees."""
+"""Crash recovery: whichever part of the log reached the disk, batches are complete and counts agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DONE = Transition(to=State.COMPLETED, result=b"null")
 
 
 async def write_history(store: Store, log: Path) -> list[int]:
-    """Batches of inserts and ticks, some settled; answers how long the log was when each batch had been answered."""
+    """Write batches of inserts and ticks, and settle some; return the length of the log after each batch returned."""
     lengths = []
     await store.configure("q", QueueSettings(max_per_group=2, keep_completed=1000))
     await store.arm("nightly", 1, since=0)
@@ -39,7 +39,7 @@ async def write_history(store: Store, log: Path) -> list[int]:
     return lengths
 
 
-async def test_a_log_cut_anywhere_leaves_whole_batches_and_true_counts(tmp_path: Path) -> None:
+async def test_a_truncated_log_leaves_complete_batches_and_correct_counts(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     log = Path(f"{path}-wal")
     store = SqliteStore(path)
@@ -52,7 +52,7 @@ async def test_a_log_cut_anywhere_leaves_whole_batches_and_true_counts(tmp_path:
     for cut in sorted(dice.randrange(len(whole)) for _ in range(CUTS)):
         copy = tmp_path / f"cut-{cut}.db"
         shutil.copy(tmp_path / "copy.db", copy)
-        # What follows the cut is not missing but torn: a disk may have written any part of it.
+        # Garbage follows the cut, because a disk may have written any part of the rest.
         tail = bytes(dice.randrange(256) for _ in range(200))
         Path(f"{copy}-wal").write_bytes(whole[:cut] + tail)
         after = SqliteStore(copy)
@@ -60,16 +60,16 @@ async def test_a_log_cut_anywhere_leaves_whole_batches_and_true_counts(tmp_path:
         try:
             assert await after.audit() == []
             found = [job.id async for job in Queries(after).walk(Filter())]
-            # An instant and its job stand or fall together.
-            told = [tick.job_id for tick in await after.ticks("nightly")]
-            assert told == [id_ for id_ in found if id_.startswith("tick")]
-            assert [armed.decided_until for armed in await after.armed()] in ([len(told)], [])
+            # A tick and its job are stored together or not at all.
+            recorded = [tick.job_id for tick in await after.ticks("nightly")]
+            assert recorded == [id_ for id_ in found if id_.startswith("tick")]
+            assert [armed.decided_until for armed in await after.armed()] in ([len(recorded)], [])
             ids = [id_ for id_ in found if not id_.startswith("tick")]
             batches = {id_[:3] for id_ in ids}
-            assert len(ids) == PER_BATCH * len(batches), "a batch was cut in two"
-            answered = {f"{batch:03}" for batch, length in enumerate(lengths) if length <= cut}
-            assert answered <= batches, "an answered batch is missing"
-            assert {f"tick-{batch}" for batch in answered} <= set(told), "an answered tick is missing"
+            assert len(ids) == PER_BATCH * len(batches), "a batch is incomplete"
+            acknowledged = {f"{batch:03}" for batch, length in enumerate(lengths) if length <= cut}
+            assert acknowledged <= batches, "an acknowledged batch is missing"
+            assert {f"tick-{batch}" for batch in acknowledged} <= set(recorded), "an acknowledged tick is missing"
             await after.insert([NewJob(id="next", kind="k", queue="q")])
         finally:
             await after.close()

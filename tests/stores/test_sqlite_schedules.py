@@ -1,4 +1,4 @@
-"""Ticks on SQLite: one transaction, shared with whatever meets it; several processes; files of before."""
+"""Ticks on SQLite: shared transactions, several processes, and migration of older files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jobyard.domain.job import Unique
 from jobyard.errors import BadInput
 from jobyard.ports.schedule_store import Decided, Decision
 from jobyard.ports.store import Store
-from jobyard.stores.sqlite import SqliteStore, connection, writer
-from jobyard.stores.sqlite.statements import migrations
+from jobyard.stores.sqlite import SqliteStore, database_file, writer
+from jobyard.stores.sqlite.schema import migrations, schema_version
 
 KNOWN = Decided(Decision.KNOWN)
 
@@ -31,14 +31,14 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 class Transactions:
-    """How often the writers took the write lock."""
+    """Counts how often the writers take the write lock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
 
-        def begin(connected: sqlite3.Connection) -> None:
+        def begin(connection: sqlite3.Connection) -> None:
             self.count += 1
-            connection.begin(connected)
+            database_file.begin(connection)
 
         monkeypatch.setattr(writer, "begin", begin)
 
@@ -58,7 +58,7 @@ async def test_a_thousand_ticks_are_one_transaction(store: SqliteStore, monkeypa
     assert transactions.count == 1
 
 
-async def test_calls_that_meet_share_transactions(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_calls_share_transactions(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     names = await armed_names(store, 200)
     transactions = Transactions(monkeypatch)
     calls = [store.decide([tick(7, schedule=name)]) for name in names]
@@ -69,7 +69,7 @@ async def test_calls_that_meet_share_transactions(store: SqliteStore, monkeypatc
     assert transactions.count < 20
 
 
-async def test_a_bad_call_takes_no_other_with_it(store: SqliteStore) -> None:
+async def test_an_invalid_call_does_not_fail_others(store: SqliteStore) -> None:
     names = await armed_names(store, 20)
     taken = await insert_one(store)
     calls = [store.decide([tick(7, schedule=name), tick(8, schedule=name)]) for name in names]
@@ -88,15 +88,15 @@ async def test_two_writers_decide_each_instant_once(store: SqliteStore) -> None:
         made: list[tuple[int, str | None]] = []
         for round_ in range(30):
             instants = range(10 * round_ + 1, 10 * round_ + 11)
-            handed = [[tick(at) for at in instants] for _ in range(2)]
-            answers = await asyncio.gather(store.decide(handed[0]), other.decide(handed[1]))
+            batches = [[tick(at) for at in instants] for _ in range(2)]
+            answers = await asyncio.gather(store.decide(batches[0]), other.decide(batches[1]))
             for decided in zip(instants, *answers, strict=True):
                 at, *both = decided
                 [one] = [each for each in both if each.decision is Decision.MADE]
                 assert KNOWN in both
                 made.append((at, one.job_id))
-        told = [(each.at, each.job_id) for each in await other.ticks("nightly", 100)]
-        assert told == made[:-101:-1]
+        recorded = [(each.at, each.job_id) for each in await other.ticks("nightly", 100)]
+        assert recorded == made[:-101:-1]
         [queue] = await store.queues()
         assert queue.waiting == len(made) == 300
     finally:
@@ -117,11 +117,11 @@ async def test_a_worker_of_another_process_is_woken(store: SqliteStore) -> None:
         await other.close()
 
 
-async def test_a_waiting_worker_has_the_job_by_the_very_commit(
+async def test_a_waiting_worker_claims_in_the_transaction_that_inserts(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = asyncio.create_task(store.exchange("w", [], ["default"], 1, 15, asyncio.Future()))
-    # The exchange has been parked once something handed in after it is answered.
+    # Operations run in order: once a later one has returned, the exchange is waiting.
     await asyncio.sleep(0)
     await store.now()
     await store.append("log", b"")
@@ -133,11 +133,11 @@ async def test_a_waiting_worker_has_the_job_by_the_very_commit(
     assert transactions.count == 1
 
 
-async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:
+async def test_an_older_file_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    old = connection.connect(path, "NORMAL", writer=True)
-    connection.begin(old)
-    connection.version(old)
+    old = database_file.connect(path, "NORMAL", writer=True)
+    database_file.begin(old)
+    schema_version(old)
     for statement in migrations()[0][2].split(";\n"):
         old.execute(statement)
     old.execute("UPDATE jobyard_schema SET version = 1")
@@ -157,7 +157,7 @@ async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_what_was_decided_survives_the_process(store: SqliteStore) -> None:
+async def test_decided_ticks_survive_the_process(store: SqliteStore) -> None:
     await store.decide([tick(7), tick(9)])
     before = (await store.armed(), await store.ticks("nightly"))
     await store.close()

@@ -1,4 +1,4 @@
-"""Operations that share a transaction answer as if each had had its own."""
+"""Operations that share a transaction return what they would return in transactions of their own."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
 from jobyard.ports.admin_store import Action
 from jobyard.ports.schedule_store import Decided, Tick
-from jobyard.stores.sqlite import change, insert, schedules, settle
+from jobyard.stores.sqlite import change, queues, schedules
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import claim
-from jobyard.stores.sqlite.connection import begin, connect, migrate
+from jobyard.stores.sqlite.database_file import begin, connect
+from jobyard.stores.sqlite.insert import insert_jobs
+from jobyard.stores.sqlite.schema import migrate
+from jobyard.stores.sqlite.settle import settle_all
 from jobyard.stores.sqlite.transaction import Transaction
 
 NOW = 1_000_000
-Operation = Callable[[Transaction, "Told"], None]
+Operation = Callable[[Transaction, "Results"], None]
 
 
-class Told:
-    """What the operations answered."""
+class Results:
+    """What the operations returned."""
 
     def __init__(self) -> None:
         self.claimed: list[str] = []
@@ -39,60 +42,62 @@ class Told:
 
 
 def inserting(queue: str, groups: list[str], priority: int) -> Operation:
-    def operation(tx: Transaction, told: Told) -> None:
+    def operation(tx: Transaction, results: Results) -> None:
         jobs = []
         for group in groups:
-            told.number += 1
-            jobs.append(NewJob(id=f"job-{told.number}", kind="k", queue=queue, group=group or None, priority=priority))
-        insert.insert(tx, jobs)
+            results.number += 1
+            jobs.append(
+                NewJob(id=f"job-{results.number}", kind="k", queue=queue, group=group or None, priority=priority)
+            )
+        insert_jobs(tx, jobs)
 
     return operation
 
 
 def claiming(wanted: int) -> Operation:
-    def operation(tx: Transaction, told: Told) -> None:
+    def operation(tx: Transaction, results: Results) -> None:
         for lease in claim(tx, "w", ["q", "r"], wanted, 15):
-            told.claimed.append(lease.job_id)
-            told.held.append(lease.key)
+            results.claimed.append(lease.job_id)
+            results.held.append(lease.key)
 
     return operation
 
 
-def settling(tx: Transaction, told: Told) -> None:
-    if told.held:
-        assert settle.settle(tx, [Settlement(told.held.pop(0), Transition(to=State.COMPLETED, result=b"null"))]) == []
+def settling(tx: Transaction, results: Results) -> None:
+    if results.held:
+        assert settle_all(tx, [Settlement(results.held.pop(0), Transition(to=State.COMPLETED, result=b"null"))]) == []
 
 
 def changing(action: Action, number: int) -> Operation:
-    return lambda tx, told: void(change.change(tx, action, [f"job-{number}"], "", 5))
+    return lambda tx, results: void(change.change(tx, action, [f"job-{number}"], "", 5))
 
 
 def deciding(
     schedule: str, instants: list[int], queue: str, group: str | None, key: str | None, skips: bool
 ) -> Operation:
-    def operation(tx: Transaction, told: Told) -> None:
+    def operation(tx: Transaction, results: Results) -> None:
         ticks = []
         for at in instants:
-            told.number += 1
+            results.number += 1
             unique = None if key is None else Unique(key)
-            job = NewJob(id=f"job-{told.number}", kind="k", queue=queue, group=group, unique=unique)
+            job = NewJob(id=f"job-{results.number}", kind="k", queue=queue, group=group, unique=unique)
             tick = Tick(schedule=schedule, revision=1, at=at, queue=queue, verdict=Verdict.FIRED, job=job)
             ticks.append(msgspec.structs.replace(tick, skip_if_held=skips))
-        told.decided += schedules.decide(tx, ticks)
+        results.decided += schedules.decide(tx, ticks)
 
     return operation
 
 
 def arming(schedule: str, since: int | None) -> Operation:
-    return lambda tx, told: void(schedules.arm(tx, schedule, 1, since))
+    return lambda tx, results: void(schedules.arm(tx, schedule, 1, since))
 
 
 def disarming(schedule: str) -> Operation:
-    return lambda tx, told: void(schedules.disarm(tx, schedule, None))
+    return lambda tx, results: void(schedules.disarm(tx, schedule, None))
 
 
 def void(_: object) -> None:
-    """For a lambda whose answer nobody needs."""
+    """Ignore a return value inside a lambda."""
 
 
 OPERATIONS = st.one_of(
@@ -125,25 +130,25 @@ def file() -> Iterator[sqlite3.Connection]:
         path = Path(folder) / "yard.db"
         with closing(connect(path, "OFF", writer=True)) as connection:
             migrate(connection, path)
-            perform(connection, [lambda tx, _: change.configure(tx, "q", QueueSettings(max_per_group=2))], Told())
-            perform(connection, [lambda tx, _: change.configure(tx, "full", QueueSettings(max_waiting=2))], Told())
-            perform(connection, [arming("nightly", 0), arming("hourly", 0)], Told())
+            perform(connection, [lambda tx, _: queues.configure(tx, "q", QueueSettings(max_per_group=2))], Results())
+            perform(connection, [lambda tx, _: queues.configure(tx, "full", QueueSettings(max_waiting=2))], Results())
+            perform(connection, [arming("nightly", 0), arming("hourly", 0)], Results())
             yield connection
 
 
-def perform(connection: sqlite3.Connection, operations: list[Operation], told: Told) -> None:
+def perform(connection: sqlite3.Connection, operations: list[Operation], results: Results) -> None:
     begin(connection)
     tx = Transaction(connection, NOW)
     for operation in operations:
-        operation(tx, told)
+        operation(tx, results)
     tx.flush()
     connection.execute("COMMIT")
 
 
-@settings(deadline=None)  # a busy machine is no fault of the store
+@settings(deadline=None)  # a busy machine must not fail the test
 @given(st.lists(st.lists(OPERATIONS, min_size=1, max_size=6), max_size=6))
 def test_sharing_a_transaction_changes_nothing(batches: list[list[Operation]]) -> None:
-    together, alone = Told(), Told()
+    together, alone = Results(), Results()
     with file() as first, file() as second:
         for batch in batches:
             perform(first, batch, together)

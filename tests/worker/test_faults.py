@@ -24,7 +24,11 @@ class SlowAnswers(SqliteStore):
     gate: asyncio.Event | None = None
     claimed: asyncio.Event | None = None
 
-    async def exchange(
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._fast_exchange, self.exchange = self.exchange, self._slow_exchange
+
+    async def _slow_exchange(
         self,
         worker: str,
         settlements: Sequence[Settlement],
@@ -33,7 +37,7 @@ class SlowAnswers(SqliteStore):
         lease_seconds: float,
         until: asyncio.Future[None] | None = None,
     ) -> Exchange:
-        answer = await super().exchange(worker, settlements, queues, wanted, lease_seconds, until)
+        answer = await self._fast_exchange(worker, settlements, queues, wanted, lease_seconds, until)
         if answer.leases and self.gate is not None and self.claimed is not None:
             self.claimed.set()
             await self.gate.wait()

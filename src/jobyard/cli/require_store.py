@@ -9,7 +9,7 @@ from pathlib import Path
 from jobyard.errors import ConfigurationError
 from jobyard.ports.store import Store
 from jobyard.stores.sqlite import SqliteStore
-from jobyard.stores.sqlite.connection import plain_words
+from jobyard.stores.sqlite.errors import translated_errors
 
 
 async def require_database(store: Store) -> None:
@@ -42,6 +42,6 @@ def _has_tables(path: Path) -> bool:
     """Looks without leaving a trace: even a reader makes SQLite's two side files, unless told that nobody writes."""
     in_use = any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal"))
     uri = f"{path.as_uri()}?mode=ro{'' if in_use else '&immutable=1'}"
-    with plain_words(path), closing(sqlite3.connect(uri, uri=True)) as connection:
+    with translated_errors(path), closing(sqlite3.connect(uri, uri=True)) as connection:
         query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'jobyard_schema'"
         return bool(connection.execute(query).fetchone()[0])

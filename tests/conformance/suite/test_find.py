@@ -14,7 +14,7 @@ from jobyard.testing.clock import ManualClock
 # How many rows each store looks at per call.
 ROWS = (
     "jobyard.stores.memory.jobs.MAX_ROWS_PER_PAGE",
-    "jobyard.stores.sqlite.people.LOOKED_AT_MOST",
+    "jobyard.stores.sqlite.find.MAX_ROWS_PER_PAGE",
     "jobyard.stores.redis.jobs.EXAMINED_PER_COMMAND",
     "jobyard.stores.redis.jobs.MAX_EXAMINED",
     "jobyard.stores.postgres.finding.LOOKED_AT_MOST",
@@ -22,7 +22,7 @@ ROWS = (
 # How much payload each store reads per call when it looks for a text.
 SEARCHES = (
     "jobyard.stores.memory.jobs.MAX_BYTES_PER_PAGE",
-    "jobyard.stores.sqlite.people.SEARCHED_AT_MOST",
+    "jobyard.stores.sqlite.find.MAX_BYTES_PER_PAGE",
     "jobyard.stores.redis.jobs.BYTES_SEARCHED_PER_COMMAND",
     "jobyard.stores.postgres.finding.SEARCHED_BYTES",
 )

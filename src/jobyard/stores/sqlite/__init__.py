@@ -1,4 +1,4 @@
-"""SQLite: one file, many processes, no server."""
+"""SQLite store: one file, many processes, no server."""
 
 from jobyard.stores.sqlite.store import SqliteStore
 

@@ -1,84 +1,29 @@
-"""Count everything again and say where the counts disagree; an empty list is proof."""
+"""Audit: recount everything and report where the kept counts disagree."""
 
 from __future__ import annotations
 
 import sqlite3
 
-# Each statement answers rows of (what, kept, counted) that disagree.
+from jobyard.stores.sqlite.sql import SQL
+
+# The columns of each row fill the sentence.
 CHECKS = {
-    "queue {0}: running says {1}, leases are {2}": """
-        SELECT q.name, q.running, count(l.sequence) FROM jobyard_queue q
-        LEFT JOIN jobyard_lease l ON l.queue = q.name GROUP BY q.name HAVING q.running <> count(l.sequence)""",
-    "queue {0}: waiting says {1}, ready jobs are {2}": """
-        SELECT q.name, q.waiting, (SELECT count(*) FROM jobyard_ready r WHERE r.queue = q.name) AS n
-        FROM jobyard_queue q WHERE q.waiting <> n""",
-    "queue {0}: delayed says {1}, delayed jobs are {2}": """
-        WITH d AS (SELECT j.queue AS queue, count(*) AS n FROM jobyard_delayed d
-                   JOIN jobyard_job j ON j.sequence = d.sequence GROUP BY j.queue)
-        SELECT q.name, q.delayed, coalesce(d.n, 0) FROM jobyard_queue q LEFT JOIN d ON d.queue = q.name
-        WHERE q.delayed <> coalesce(d.n, 0)""",
-    "queue {0}: finished counts say {1}, finished jobs are {2}": """
-        WITH d AS (SELECT queue, sum(state = 'COMPLETED') || '/' || sum(state IN ('FAILED', 'TIMEOUT')) || '/' ||
-                     sum(state = 'CANCELLED') AS n FROM jobyard_done GROUP BY queue)
-        SELECT q.name, q.completed || '/' || q.failed || '/' || q.cancelled AS kept, coalesce(d.n, '0/0/0') AS counted
-        FROM jobyard_queue q LEFT JOIN d ON d.queue = q.name WHERE kept <> counted""",
-    "group {0}: running says {1}, leases are {2}": """
-        WITH l AS (SELECT queue, group_name, count(*) AS n FROM jobyard_lease GROUP BY 1, 2)
-        SELECT g.queue || '/' || g.name, g.running, coalesce(l.n, 0) FROM jobyard_group g
-        LEFT JOIN l ON l.queue = g.queue AND l.group_name = g.name WHERE g.running <> coalesce(l.n, 0)""",
-    "group {0}: waiting says {1}, ready jobs are {2}": """
-        WITH r AS (SELECT queue, group_name, count(*) AS n FROM jobyard_ready GROUP BY 1, 2)
-        SELECT g.queue || '/' || g.name, g.waiting, coalesce(r.n, 0) FROM jobyard_group g
-        LEFT JOIN r ON r.queue = g.queue AND r.group_name = g.name WHERE g.waiting <> coalesce(r.n, 0)""",
-    "group {0}: open says {1}, its counts say {2}": """
-        SELECT g.queue || '/' || g.name, g.open, g.waiting > 0 AND g.paused = 0 AND
-          (g.own_limit IS NOT NULL AND g.running < g.own_limit OR g.own_limit IS NULL AND
-            (g.name = '' OR q.max_per_group IS NULL OR g.running < q.max_per_group)) AS n
-        FROM jobyard_group g JOIN jobyard_queue q ON q.name = g.queue WHERE g.open <> n""",
-    "group {0}: delayed says {1}, delayed jobs are {2}": """
-        WITH d AS (SELECT j.queue, j.group_name, count(*) AS n FROM jobyard_delayed d
-                   JOIN jobyard_job j ON j.sequence = d.sequence GROUP BY 1, 2)
-        SELECT g.queue || '/' || g.name, g.delayed, coalesce(d.n, 0) FROM jobyard_group g
-        LEFT JOIN d ON d.queue = g.queue AND d.group_name = g.name WHERE g.delayed <> coalesce(d.n, 0)""",
-    "group {0}/{1} has {2} PENDING or RUNNING jobs but no row, or its queue has none": """
-        SELECT j.queue, j.group_name, count(*) FROM jobyard_job j
-        LEFT JOIN jobyard_done d ON d.sequence = j.sequence
-        WHERE d.sequence IS NULL AND NOT EXISTS (SELECT 1 FROM jobyard_group g JOIN jobyard_queue q ON q.name = g.queue
-          WHERE g.queue = j.queue AND g.name = j.group_name) GROUP BY 1, 2""",
-    "queue {0} has {2} finished jobs but no row{1}": """
-        SELECT d.queue, '', count(*) FROM jobyard_done d
-        WHERE NOT EXISTS (SELECT 1 FROM jobyard_queue q WHERE q.name = d.queue) GROUP BY 1""",
-    "unique key {1} of queue {0} is held by {2}, which is not active": """
-        SELECT u.queue, u.key, u.job_id FROM jobyard_unique u LEFT JOIN jobyard_job j ON j.id = u.job_id
-        LEFT JOIN jobyard_done d ON d.sequence = j.sequence
-        WHERE u.until IS NULL AND (j.sequence IS NULL OR d.sequence IS NOT NULL)""",
-    "job {0} stands in {1} places ({2})": """
-        SELECT j.sequence, (SELECT count(*) FROM jobyard_ready r WHERE r.queue = j.queue AND r.group_name = j.group_name
-              AND r.urgency = -j.priority AND r.sequence = j.sequence)
-          + (SELECT count(*) FROM jobyard_delayed d WHERE d.run_at = j.run_at AND d.sequence = j.sequence)
-          + (SELECT count(*) FROM jobyard_lease l WHERE l.sequence = j.sequence)
-          + (SELECT count(*) FROM jobyard_done d WHERE d.sequence = j.sequence) AS n, 'should be 1'
-        FROM jobyard_job j WHERE n <> 1""",
-    "schedule {0} has decided {1} ticks beyond the last that it knows ({2})": """
-        SELECT t.schedule, count(*), coalesce(a.decided_until, 'it is not armed') FROM jobyard_tick t
-        LEFT JOIN jobyard_armed a ON a.schedule = t.schedule
-        WHERE a.schedule IS NULL OR t.at > a.decided_until GROUP BY 1""",
-    "{1} rows of {0} without their job{2}": """
-        SELECT t, n, '' FROM (
-          SELECT 'ready' AS t, count(*) AS n FROM jobyard_ready WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
-          UNION ALL SELECT 'delayed', count(*) FROM jobyard_delayed
-            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
-          UNION ALL SELECT 'lease', count(*) FROM jobyard_lease
-            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
-          UNION ALL SELECT 'done', count(*) FROM jobyard_done
-            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
-          UNION ALL SELECT 'extra', count(*) FROM jobyard_extra
-            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
-          UNION ALL SELECT 'tag', count(*) FROM jobyard_tag
-            WHERE sequence NOT IN (SELECT sequence FROM jobyard_job))
-        WHERE n > 0""",
+    SQL["audit_queue_running"]: "Running jobs of queue {0}: {1} kept, {2} counted.",
+    SQL["audit_queue_waiting"]: "Due jobs of queue {0}: {1} kept, {2} counted.",
+    SQL["audit_queue_delayed"]: "Delayed jobs of queue {0}: {1} kept, {2} counted.",
+    SQL["audit_queue_finished"]: "Completed/failed/cancelled jobs of queue {0}: {1} kept, {2} counted.",
+    SQL["audit_group_running"]: "Running jobs of group {0}: {1} kept, {2} counted.",
+    SQL["audit_group_waiting"]: "Due jobs of group {0}: {1} kept, {2} counted.",
+    SQL["audit_group_open"]: "Group {0}: open is {1}, but {2} by its counts.",
+    SQL["audit_group_delayed"]: "Delayed jobs of group {0}: {1} kept, {2} counted.",
+    SQL["audit_missing_groups"]: "Group {0}/{1} has {2} PENDING or RUNNING jobs, but it or its queue has no row.",
+    SQL["audit_missing_queues"]: "Queue {0} has {1} finished jobs but no row.",
+    SQL["audit_unique_keys"]: "Unique key {1} of queue {0} is held by job {2}, which is not active.",
+    SQL["audit_job_places"]: "Job {0} is in {1} tables of ready, delayed, lease and done instead of one.",
+    SQL["audit_ticks"]: "Schedule {0} has {1} ticks later than the last decided instant ({2}).",
+    SQL["audit_orphans"]: "Table {0} has {1} rows without a job.",
 }
 
 
 def audit(connection: sqlite3.Connection) -> list[str]:
-    return [sentence.format(*row) for sentence, query in CHECKS.items() for row in connection.execute(query)]
+    return [sentence.format(*row) for query, sentence in CHECKS.items() for row in connection.execute(query)]

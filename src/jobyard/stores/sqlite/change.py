@@ -1,4 +1,4 @@
-"""What people change: cancel, retry, delete, prioritise, run now, signal; limits, pauses and settings."""
+"""Change: what an operator may do to a job, in the states that allow it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from collections.abc import Sequence
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import QueueSettings, State, Unique
-from jobyard.errors import JobNotFound, NotPossible
+from jobyard.domain.job import State, Unique
 from jobyard.ports.admin_store import Action, Changed
-from jobyard.stores.sqlite.insert import FREES_KEY, HAS_TAGS, hold_key
-from jobyard.stores.sqlite.line import DELETE_DELAYED, INSERT_READY, enter
-from jobyard.stores.sqlite.retention import drop, drop_tags
-from jobyard.stores.sqlite.settle import FREE_UNIQUE, LIST_EXTRA_OF, NEXT_EXTRA, PUT_EXTRA, finish, note_end
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
+from jobyard.stores.sqlite.codec import HAS_TAGS, RELEASES_KEY
+from jobyard.stores.sqlite.insert import acquire_key
+from jobyard.stores.sqlite.queue_line import CLEAR_WAITING_FOR, DELETE_DELAYED, INSERT_READY, enqueue
+from jobyard.stores.sqlite.retention import delete_jobs, delete_tags
+from jobyard.stores.sqlite.settle import RELEASE_UNIQUE_KEY, finish, record_end
+from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
-JOB_PLACE, REQUEST_CANCEL = sql("job_place"), sql("request_cancel")
-DELETE_READY, DELETE_DONE = sql("delete_ready"), sql("delete_done")
-REDRIVE_JOB, PRIORITISE_JOB = sql("redrive_job"), sql("prioritise_job")
-MOVE_JOB, WAKE_JOB, CLEAR_WAITING_FOR = sql("move_job"), sql("wake_job"), sql("clear_waiting_for")
+LOAD_JOB_STATUS = SQL["load_job_status"]
+REQUEST_CANCEL = SQL["request_cancel"]
+DELETE_READY = SQL["delete_ready"]
+DELETE_DONE = SQL["delete_done"]
+RESET_JOB = SQL["reset_job"]
+PRIORITISE_JOB = SQL["prioritise_job"]
+RESCHEDULE_JOB = SQL["reschedule_job"]
 
 
-class Place(msgspec.Struct, frozen=True):
-    """What a change needs to know of a job and of where it stands."""
+class JobStatus(msgspec.Struct, frozen=True):
+    """State and position of a job: a row of `load_job_status`."""
 
     sequence: int
     queue: str
@@ -35,9 +39,7 @@ class Place(msgspec.Struct, frozen=True):
     flags: int
     unique_key: str | None
     waiting_for: str | None
-    tags: str | None
     is_running: int
-    token: str | None
     final: str | None
 
     @property
@@ -47,149 +49,105 @@ class Place(msgspec.Struct, frozen=True):
         return State.RUNNING if self.is_running else State.PENDING
 
 
-def place_of(tx: Transaction, job_id: str) -> Place | None:
-    row = tx.cursor.execute(JOB_PLACE, (job_id,)).fetchone()
-    return None if row is None else Place(*row)
+def load_status(tx: Transaction, job_id: str) -> JobStatus | None:
+    row = tx.cursor.execute(LOAD_JOB_STATUS, (job_id,)).fetchone()
+    return None if row is None else JobStatus(*row)
 
 
 def change(tx: Transaction, action: Action, job_ids: Sequence[str], reason: str, priority: int) -> Changed:
     changed: list[str] = []
     unchanged: list[str] = []
     for job_id in job_ids:
-        place = place_of(tx, job_id)
-        if place is None:
+        status = load_status(tx, job_id)
+        if status is None:
             continue
         match action:
             case Action.CANCEL:
-                fits = cancel(tx, job_id, place, reason or "cancelled")
+                was_possible = _cancel(tx, job_id, status, reason or DEFAULT_CANCEL_REASON)
             case Action.RETRY:
-                fits = retry(tx, job_id, place)
+                was_possible = _retry(tx, job_id, status)
             case Action.DELETE:
-                fits = delete(tx, place)
+                was_possible = _delete(tx, status)
             case Action.PRIORITISE:
-                fits = prioritise(tx, place, priority)
+                was_possible = _prioritise(tx, status, priority)
             case Action.RUN_NOW:
-                fits = run_now(tx, place)
-        (changed if fits else unchanged).append(job_id)
+                was_possible = _run_now(tx, status)
+        (changed if was_possible else unchanged).append(job_id)
     if changed:
         tx.bump()
     return Changed(tuple(changed), tuple(unchanged))
 
 
-def cancel(tx: Transaction, job_id: str, place: Place, reason: str) -> bool:
-    if place.state is State.RUNNING:
-        tx.cursor.execute(REQUEST_CANCEL, (reason, place.sequence))
-        tx.arrived = True
-        return True
-    if place.state is not State.PENDING:
-        return False
-    leave_waiting(tx, place)
-    tx.cursor.execute(CLEAR_WAITING_FOR, (place.sequence,))
-    finish(tx, place.sequence, place.queue, State.CANCELLED, flags=place.flags, attempt=place.used, reason=reason)
-    note_end(tx, job_id)
-    return True
-
-
-def leave_waiting(tx: Transaction, place: Place) -> None:
-    """Take a PENDING job out of the line, or out of the delayed."""
-    group = tx.group(place.queue, place.group)
-    ready = (place.queue, place.group, -place.priority, place.sequence)
+def leave_line(tx: Transaction, status: JobStatus) -> None:
+    """Take a PENDING job out of line, or out of the delayed."""
+    group = tx.group(status.queue, status.group)
+    ready = (status.queue, status.group, -status.priority, status.sequence)
     if tx.cursor.execute(DELETE_READY, ready).rowcount:
-        tx.leave(group)
+        tx.remove_due(group)
     else:
-        tx.cursor.execute(DELETE_DELAYED, (place.run_at, place.sequence))
-        tx.delay(group, -1)
+        tx.cursor.execute(DELETE_DELAYED, (status.run_at, status.sequence))
+        tx.add_delayed(group, -1)
 
 
-def retry(tx: Transaction, job_id: str, place: Place) -> bool:
-    if place.state not in (State.FAILED, State.TIMEOUT, State.CANCELLED):
+def _cancel(tx: Transaction, job_id: str, status: JobStatus, reason: str) -> bool:
+    if status.state is State.RUNNING:
+        tx.cursor.execute(REQUEST_CANCEL, (reason, status.sequence))
+        tx.has_work = True
+        return True
+    if status.state is not State.PENDING:
         return False
-    if place.flags & FREES_KEY:
-        assert place.unique_key is not None
-        if hold_key(tx, place.queue, Unique(place.unique_key), job_id) is not None:
-            return False
-    tx.queue(place.queue).tally(place.state, -1)
-    tx.cursor.execute(DELETE_DONE, (place.sequence,))
-    tx.cursor.execute(REDRIVE_JOB, (tx.now, place.sequence))
-    enter(tx, tx.group(place.queue, place.group), place.sequence, place.priority, tx.now)
+    leave_line(tx, status)
+    tx.cursor.execute(CLEAR_WAITING_FOR, (status.sequence,))
+    finish(tx, status.sequence, status.queue, State.CANCELLED, flags=status.flags, attempt=status.used, reason=reason)
+    record_end(tx, job_id)
     return True
 
 
-def delete(tx: Transaction, place: Place) -> bool:
-    state = place.state
+def _retry(tx: Transaction, job_id: str, status: JobStatus) -> bool:
+    if status.state not in (State.FAILED, State.TIMEOUT, State.CANCELLED):
+        return False
+    if status.flags & RELEASES_KEY:
+        assert status.unique_key is not None
+        if acquire_key(tx, status.queue, Unique(status.unique_key), job_id) is not None:
+            return False
+    tx.queue(status.queue).tally(status.state, -1)
+    tx.cursor.execute(DELETE_DONE, (status.sequence,))
+    tx.cursor.execute(RESET_JOB, (tx.now, status.sequence))
+    enqueue(tx, tx.group(status.queue, status.group), status.sequence, status.priority, tx.now)
+    return True
+
+
+def _delete(tx: Transaction, status: JobStatus) -> bool:
+    state = status.state
     if state is State.RUNNING:
         return False
     if state is State.PENDING:
-        leave_waiting(tx, place)
-        if place.flags & FREES_KEY:
-            tx.cursor.execute(FREE_UNIQUE, (place.sequence,))
+        leave_line(tx, status)
+        if status.flags & RELEASES_KEY:
+            tx.cursor.execute(RELEASE_UNIQUE_KEY, (status.sequence,))
     else:
-        tx.queue(place.queue).tally(state, -1)
-        tx.cursor.execute(DELETE_DONE, (place.sequence,))
-    if place.flags & HAS_TAGS:
-        drop_tags(tx, place.sequence)
-    drop(tx, [place.sequence])
+        tx.queue(status.queue).tally(state, -1)
+        tx.cursor.execute(DELETE_DONE, (status.sequence,))
+    if status.flags & HAS_TAGS:
+        delete_tags(tx, status.sequence)
+    delete_jobs(tx, [status.sequence])
     return True
 
 
-def prioritise(tx: Transaction, place: Place, priority: int) -> bool:
-    if place.state is not State.PENDING:
+def _prioritise(tx: Transaction, status: JobStatus, priority: int) -> bool:
+    if status.state is not State.PENDING:
         return False
-    ready = (place.queue, place.group, -place.priority, place.sequence)
+    ready = (status.queue, status.group, -status.priority, status.sequence)
     if tx.cursor.execute(DELETE_READY, ready).rowcount:
-        tx.cursor.execute(INSERT_READY, (place.queue, place.group, -priority, place.sequence))
-    tx.cursor.execute(PRIORITISE_JOB, (priority, place.sequence))
+        tx.cursor.execute(INSERT_READY, (status.queue, status.group, -priority, status.sequence))
+    tx.cursor.execute(PRIORITISE_JOB, (priority, status.sequence))
     return True
 
 
-def run_now(tx: Transaction, place: Place) -> bool:
-    if place.state is not State.PENDING or place.run_at <= tx.now or place.waiting_for is not None:
+def _run_now(tx: Transaction, status: JobStatus) -> bool:
+    if status.state is not State.PENDING or status.run_at <= tx.now or status.waiting_for is not None:
         return False
-    leave_waiting(tx, place)
-    tx.cursor.execute(MOVE_JOB, (tx.now, place.sequence))
-    enter(tx, tx.group(place.queue, place.group), place.sequence, place.priority, tx.now)
+    leave_line(tx, status)
+    tx.cursor.execute(RESCHEDULE_JOB, (tx.now, status.sequence))
+    enqueue(tx, tx.group(status.queue, status.group), status.sequence, status.priority, tx.now)
     return True
-
-
-def signal(tx: Transaction, job_id: str, name: str, data: bytes) -> bool:
-    place = place_of(tx, job_id)
-    if place is None:
-        raise JobNotFound.of(job_id)
-    if place.state.is_final:
-        raise NotPossible(f"Job {job_id} is {place.state}; a signal cannot reach it.")
-    if place.waiting_for == name:
-        leave_waiting(tx, place)
-        tx.cursor.execute(WAKE_JOB, (tx.now, data, place.sequence))
-        enter(tx, tx.group(place.queue, place.group), place.sequence, place.priority, tx.now)
-        tx.bump()
-        return True
-    number = tx.cursor.execute(NEXT_EXTRA, (place.sequence, "signal")).fetchone()[0]
-    for known_number, known in tx.cursor.execute(LIST_EXTRA_OF, (place.sequence, "signal")).fetchall():
-        if msgspec.json.decode(known, type=tuple[str, msgspec.Raw])[0] == name:
-            number = known_number
-    remembered = msgspec.json.encode((name, msgspec.Raw(data)))
-    tx.cursor.execute(PUT_EXTRA, (place.sequence, "signal", number, remembered))
-    return False
-
-
-def configure(tx: Transaction, name: str, settings: QueueSettings) -> None:
-    queue = tx.queue(name)
-    judged_anew = queue.settings.max_per_group != settings.max_per_group
-    queue.configure(settings)
-    if judged_anew:
-        tx.reopen(queue)
-    tx.arrived = True
-    tx.bump()
-
-
-def set_paused(tx: Transaction, queue: str, group: str | None, paused: bool) -> None:
-    row = tx.queue(queue) if group is None else tx.group(queue, group)
-    row.paused = int(paused)
-    tx.arrived = tx.arrived or not paused
-    tx.bump()
-
-
-def set_limit(tx: Transaction, queue: str, group: str, limit: int | None) -> None:
-    tx.group(queue, group).own_limit = limit
-    tx.arrived = True
-    tx.bump()

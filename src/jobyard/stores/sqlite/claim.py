@@ -1,7 +1,8 @@
-"""Claim: the rule of `domain.admission`, performed on the open groups in line."""
+"""Exchange: settle what finished, then claim by the rule of `domain.admission`."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,25 +10,89 @@ from jobyard.domain.admission import share
 from jobyard.domain.instant import after
 from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF
+from jobyard.domain.state import Settlement
+from jobyard.ports.job_store import Exchange
 from jobyard.stores._shared.job_rows import decode_backoff
-from jobyard.stores.sqlite.statements import as_list, sql
-from jobyard.stores.sqlite.transaction import GroupRow, QueueRow, Transaction, new_token
+from jobyard.stores.sqlite.codec import json_list
+from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.leases import cancel_requests_of
+from jobyard.stores.sqlite.notifier import SqliteNotifier
+from jobyard.stores.sqlite.queue_line import next_due
+from jobyard.stores.sqlite.queue_rows import GroupRow, QueueRow
+from jobyard.stores.sqlite.settle import settle_all
+from jobyard.stores.sqlite.sql import SQL
+from jobyard.stores.sqlite.transaction import Transaction, new_token
 
-QUEUES_WITH_WORK = sql("queues_with_work")
-PICK_READY, TAKE_READY, INSERT_LEASE = sql("pick_ready"), sql("take_ready"), sql("insert_lease")
-PICK_HEADS, DELETE_READY = sql("pick_heads"), sql("delete_ready")
+QUEUES_WITH_WORK = SQL["queues_with_work"]
+GROUP_HEADS = SQL["group_heads"]
+NEXT_JOBS_OF_GROUP = SQL["next_jobs_of_group"]
+DELETE_READY = SQL["delete_ready"]
+DELETE_READY_THROUGH = SQL["delete_ready_through"]
+INSERT_LEASE = SQL["insert_lease"]
+
+
+class IdleCheck:
+    """Whether a waiting claim should go on waiting: nothing was claimed, and there is no new cancel request."""
+
+    def __init__(self) -> None:
+        self._known: set[object] | None = None
+
+    def __call__(self, answer: Exchange) -> bool:
+        requests: set[object] = set(answer.cancelled)
+        if self._known is None:
+            self._known = requests
+        return not answer.leases and requests <= self._known
+
+
+class SqliteClaim:
+    def __init__(self, connection: SqliteConnection, notifier: SqliteNotifier) -> None:
+        self._connection = connection
+        self._notifier = notifier
+
+    async def exchange(
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        queues: Sequence[str],
+        wanted: int,
+        lease_seconds: float,
+        until: asyncio.Future[None] | None = None,
+    ) -> Exchange:
+        def work(tx: Transaction) -> Exchange:
+            refused = settle_all(tx, settlements)
+            claimed = claim(tx, worker, queues, wanted, lease_seconds)
+            if settlements and len(claimed) == wanted:
+                # The settlements freed slots that this worker may not have used: other workers should claim.
+                tx.has_work = True
+            if claimed or len(refused) < len(settlements):
+                tx.bump()
+            return Exchange(
+                refused=tuple(refused),
+                leases=tuple(claimed),
+                # A waiting claim should start its job without delay; its renewals bring cancel requests anyway.
+                cancelled=() if claimed and until is not None else cancel_requests_of(tx, worker),
+                next_due_at=next_due(tx),
+                revision=tx.revision,
+                now=tx.now,
+            )
+
+        if until is None or settlements:
+            return await self._connection.write(work, durable=bool(settlements))
+        threads = self._connection.threads
+        with threads.watcher.subscribed(self._notifier.has_work(queues), threads.writer.retry_waiting):
+            return await threads.writer.write_when_ready(work, IdleCheck(), until)
 
 
 def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, lease_seconds: float) -> list[Lease]:
-    order = places(tx, queues, wanted)
+    order = _choose_groups(tx, queues, wanted)
     if not order:
         return []
     counts: dict[int, int] = {}
     for group in order:
         counts[id(group)] = counts.get(id(group), 0) + 1
-    picked = pick_heads(tx, [group for group in order if counts[id(group)] == 1])
+    picked = _take_heads(tx, [group for group in order if counts[id(group)] == 1])
     picked |= {
-        id(group): pick(tx, group, counts[id(group)]) for group in dict.fromkeys(order) if id(group) not in picked
+        id(group): _take(tx, group, counts[id(group)]) for group in dict.fromkeys(order) if id(group) not in picked
     }
     token, expires_at, now = new_token(), after(tx.now, lease_seconds), tx.now
     leases: list[Lease] = []
@@ -63,19 +128,19 @@ def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, leas
     return leases
 
 
-def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow]:
-    """Whose job is taken, once per job, in the order of single claims."""
+def _choose_groups(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow]:
+    """Return the group of each job to claim, in the order of single claims."""
     if wanted <= 0:
         return []
-    # What this transaction changed is not written yet: a job that just became due is known to its queue only.
+    # Changes of this transaction are not written yet, so the statement does not find queues that just got work.
     names = queues or [*tx.loaded_queues(), *(row[0] for row in tx.bare_cursor.execute(QUEUES_WITH_WORK).fetchall())]
     candidates = [queue for queue in map(tx.known_queue, dict.fromkeys(names)) if queue and queue.waiting]
     candidates = [queue for queue in candidates if queue.room() > 0]
     candidates.sort(key=_turn)
     lines: list[list[GroupRow]] = []
     for queue in candidates:
-        lines.append(tx.line(queue, min(wanted, queue.room())))
-        # Each queue with a line gets a turn before any gets a second: those after the first `wanted` get none.
+        lines.append(tx.open_groups(queue, min(wanted, queue.room())))
+        # Each queue with open groups gets one job before any gets a second: queues after the first `wanted` get none.
         if sum(map(bool, lines)) == wanted:
             break
     rooms = [[group.room() for group in line] for line in lines]
@@ -86,39 +151,40 @@ def places(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow
     return [lines[index][next(given[index])] for index in turns]
 
 
-def pick_heads(tx: Transaction, groups: list[GroupRow]) -> dict[int, Iterator[tuple[Any, ...]]]:
-    """As `pick`, for groups that give one job each: a statement for all costs much less than one for each."""
+def _take_heads(tx: Transaction, groups: list[GroupRow]) -> dict[int, Iterator[tuple[Any, ...]]]:
+    """Do as `_take` for groups that give one job each: one statement for all costs much less than one per group."""
     by_queue: dict[str, list[GroupRow]] = {}
     picked: dict[int, Iterator[tuple[Any, ...]]] = {}
     for group in groups:
-        fresh = tx.take_fresh(group)
-        if fresh is None:
+        unwritten = tx.take_unwritten(group)
+        if unwritten is None:
             by_queue.setdefault(group.queue.name, []).append(group)
         else:
-            picked[id(group)] = iter([fresh])
-            start(group, 1)
+            picked[id(group)] = iter([unwritten])
+            _count_started(group, 1)
     for queue, some in by_queue.items():
         taken: list[tuple[object, ...]] = []
-        for place, *row in tx.cursor.execute(PICK_HEADS, (as_list([group.name for group in some]), queue)).fetchall():
-            group = some[place]
+        names = json_list([group.name for group in some])
+        for index, *row in tx.cursor.execute(GROUP_HEADS, (names, queue)).fetchall():
+            group = some[index]
             taken.append((queue, group.name, row[0], row[1]))
             picked[id(group)] = iter([tuple(row)])
-            start(group, 1)
+            _count_started(group, 1)
         tx.cursor.executemany(DELETE_READY, taken)
     return picked
 
 
-def pick(tx: Transaction, group: GroupRow, count: int) -> Iterator[tuple[Any, ...]]:
-    """Take the head of the group out of the line; the running counts move in the same step."""
+def _take(tx: Transaction, group: GroupRow, count: int) -> Iterator[tuple[Any, ...]]:
+    """Take the first jobs of the group out of line, and count them as running."""
     queue = group.queue
-    rows = tx.cursor.execute(PICK_READY, (queue.name, group.name, count)).fetchall()
+    rows = tx.cursor.execute(NEXT_JOBS_OF_GROUP, (queue.name, group.name, count)).fetchall()
     last = rows[-1]
-    tx.cursor.execute(TAKE_READY, (queue.name, group.name, last[0], last[1]))
-    start(group, count)
+    tx.cursor.execute(DELETE_READY_THROUGH, (queue.name, group.name, last[0], last[1]))
+    _count_started(group, count)
     return iter(rows)
 
 
-def start(group: GroupRow, count: int) -> None:
+def _count_started(group: GroupRow, count: int) -> None:
     group.waiting -= count
     group.running += count
     group.dirty = True

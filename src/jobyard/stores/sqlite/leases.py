@@ -1,4 +1,4 @@
-"""What a running attempt may do before it ends: renew its lease, and report."""
+"""Leases: renew, report, reclaim, adopt, signal."""
 
 from __future__ import annotations
 
@@ -7,19 +7,67 @@ from typing import Any
 
 import msgspec
 
-from jobyard.domain.instant import FOREVER, after
+from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob, Step
-from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, Lease, LeaseKey, adopted
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
+from jobyard.domain.state import judge_expired
+from jobyard.errors import JobNotFound, NotPossible
 from jobyard.ports.job_store import Extended, Report
-from jobyard.stores.sqlite.insert import INSERT_TAG, hold_key, job_row, write_rows
-from jobyard.stores.sqlite.settle import HANDOFF_LEASE, LIST_EXTRA_OF, NEXT_EXTRA, PUT_EXTRA
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores._shared.limits import MAX_LOG_LINES
+from jobyard.stores.sqlite.change import leave_line, load_status
+from jobyard.stores.sqlite.codec import job_row, json_list
+from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.insert import INSERT_TAG, acquire_key, write_jobs
+from jobyard.stores.sqlite.queue_line import enqueue
+from jobyard.stores.sqlite.settle import (
+    DELETE_LEASES,
+    HAND_OFF_LEASE,
+    LIST_EXTRAS_OF,
+    NEXT_EXTRA_NUMBER,
+    PUT_EXTRA,
+    EndedLease,
+    apply,
+)
+from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction, new_token
 
-EXTEND_LEASE, CHECK_LEASE, CANCELLED_LEASES = sql("extend_lease"), sql("check_lease"), sql("cancelled_leases")
-EXTEND_WORKER, INSERT_LEASE, TRIM_EXTRA = sql("extend_worker"), sql("insert_lease"), sql("trim_extra")
+INSERT_LEASE = SQL["insert_lease"]
+CHECK_LEASE = SQL["check_lease"]
+EXTEND_LEASE = SQL["extend_lease"]
+EXTEND_WORKER = SQL["extend_worker"]
+LIST_CANCEL_REQUESTS = SQL["list_cancel_requests"]
+HAS_EXPIRED_LEASE = SQL["has_expired_lease"]
+LIST_EXPIRED_LEASES = SQL["list_expired_leases"]
+TRIM_EXTRAS = SQL["trim_extras"]
+WAKE_JOB = SQL["wake_job"]
 
-KEPT_LINES = 1000
+
+class SqliteLeases:
+    def __init__(self, connection: SqliteConnection) -> None:
+        self._connection = connection
+
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
+    ) -> Extended:
+        return await self._connection.write(
+            lambda tx: extend(tx, worker, keys, lease_seconds, unacknowledged=unacknowledged), durable=False
+        )
+
+    async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
+        return await self._connection.write(lambda tx: report(tx, reports), durable=False)
+
+    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+        now = self._connection.clock.now()
+        # A read first, so that an idle fleet does not compete for the write lock.
+        if await self._connection.read(lambda reader: reader.execute(HAS_EXPIRED_LEASE, (now,)).fetchone()) is None:
+            return []
+        return await self._connection.write(lambda tx: reclaim(tx, now, limit), durable=False)
+
+    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+        return await self._connection.write(lambda tx: adopt(tx, job, worker, external_id))
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        return await self._connection.write(lambda tx: signal(tx, job_id, name, data))
 
 
 def extend(
@@ -30,11 +78,12 @@ def extend(
         tx.cursor.execute(EXTEND_WORKER, (expires_at, worker, tx.now - round(UNACKNOWLEDGED_SECONDS * 1000)))
     execute = tx.cursor.execute
     lost = [key for key in keys if execute(EXTEND_LEASE, (expires_at, key.sequence, key.token)).rowcount == 0]
-    return Extended(lost=tuple(lost), cancelled=cancelled(tx, worker))
+    return Extended(lost=tuple(lost), cancelled=cancel_requests_of(tx, worker))
 
 
-def cancelled(tx: Transaction, worker: str) -> tuple[tuple[LeaseKey, str], ...]:
-    rows = tx.cursor.execute(CANCELLED_LEASES, (worker,)).fetchall()
+def cancel_requests_of(tx: Transaction, worker: str) -> tuple[tuple[LeaseKey, str], ...]:
+    """Return the leases of the worker whose jobs have a cancel request, with the reasons."""
+    rows = tx.cursor.execute(LIST_CANCEL_REQUESTS, (worker,)).fetchall()
     return tuple((LeaseKey(job_id, sequence, token), reason) for job_id, sequence, token, reason in rows)
 
 
@@ -46,49 +95,97 @@ def report(tx: Transaction, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
             refused.append(item.key)
             continue
         if item.progress is not None:
-            stamped = msgspec.structs.replace(item.progress, at=tx.now)
-            put(tx, sequence, "progress", 0, stamped)
+            _put_extra(tx, sequence, "progress", 0, msgspec.structs.replace(item.progress, at=tx.now))
         for line in item.lines:
-            number = tx.cursor.execute(NEXT_EXTRA, (sequence, "log")).fetchone()[0]
-            put(tx, sequence, "log", number, msgspec.structs.replace(line, at=tx.now))
-            if number > KEPT_LINES:
-                tx.cursor.execute(TRIM_EXTRA, (sequence, "log", number - KEPT_LINES))
+            number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (sequence, "log")).fetchone()[0]
+            _put_extra(tx, sequence, "log", number, msgspec.structs.replace(line, at=tx.now))
+            if number > MAX_LOG_LINES:
+                tx.cursor.execute(TRIM_EXTRAS, (sequence, "log", number - MAX_LOG_LINES))
         if item.step is not None:
-            put_step(tx, sequence, item.step)
+            _put_step(tx, sequence, item.step)
     return tuple(refused)
 
 
-def put(tx: Transaction, sequence: int, what: str, number: int, value: Any) -> None:
+def _put_extra(tx: Transaction, sequence: int, what: str, number: int, value: Any) -> None:
     tx.cursor.execute(PUT_EXTRA, (sequence, what, number, msgspec.json.encode(value)))
 
 
-def put_step(tx: Transaction, sequence: int, step: Step) -> None:
-    """The last word about a name wins, in the place of the first; a running step is stamped with its start."""
-    number = tx.cursor.execute(NEXT_EXTRA, (sequence, "step")).fetchone()[0]
+def _put_step(tx: Transaction, sequence: int, step: Step) -> None:
+    """Add the step, or replace the one of the same name in its position; the store's clock stamps it."""
+    number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (sequence, "step")).fetchone()[0]
     started_at = tx.now
-    for known_number, data in tx.cursor.execute(LIST_EXTRA_OF, (sequence, "step")).fetchall():
+    for known_number, data in tx.cursor.execute(LIST_EXTRAS_OF, (sequence, "step")).fetchall():
         known = msgspec.json.decode(data, type=Step)
         if known.name == step.name:
             number = known_number
             if step.status != "running":
                 started_at = known.started_at
     finished_at = None if step.status == "running" else tx.now
-    put(tx, sequence, "step", number, msgspec.structs.replace(step, started_at=started_at, finished_at=finished_at))
+    stamped = msgspec.structs.replace(step, started_at=started_at, finished_at=finished_at)
+    _put_extra(tx, sequence, "step", number, stamped)
+
+
+def reclaim(tx: Transaction, requested_at: Instant, limit: int) -> list[ExpiredLease]:
+    """End leases that had expired when reclaim was called: one that expired later, while this transaction waited for
+    the write lock, may still be renewed.
+    """
+    ended: list[ExpiredLease] = []
+    for row in tx.cursor.execute(LIST_EXPIRED_LEASES, (min(requested_at, tx.now), limit)).fetchall():
+        sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
+        tx.cursor.execute(DELETE_LEASES, (json_list([sequence]),))
+        tx.add_running(tx.group(queue, group_name), -1)
+        transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
+        apply(tx, EndedLease(job_id, sequence, queue, group_name, attempt, worker, started_at, flags), transition)
+        assert transition.error is not None
+        ended.append(
+            ExpiredLease(
+                job_id=job_id,
+                queue=queue,
+                group=group_name or None,
+                token=token,
+                worker=worker,
+                error=msgspec.structs.replace(transition.error, at=tx.now),
+            )
+        )
+    if ended:
+        tx.bump()
+    return ended
 
 
 def adopt(tx: Transaction, job: NewJob, worker: str, external_id: str) -> Lease:
-    """Enter a job that runs already: no limit is asked, the counts are true."""
+    """Insert a job that already runs, whatever the limits: the counts must say that it runs."""
     if job.unique is not None:
-        hold_key(tx, job.queue, job.unique, job.id)
+        acquire_key(tx, job.queue, job.unique, job.id)
     group = tx.group(job.queue, job.group or "")
     tx.sequence += 1
     sequence, token = tx.sequence, new_token()
     row = job_row(job, sequence, tx.now, tx.now)
-    write_rows(tx, [row])
+    write_jobs(tx, [row])
     if job.tags:
         tx.cursor.executemany(INSERT_TAG, [(tag, sequence) for tag in job.tags])
     tx.cursor.execute(INSERT_LEASE, (sequence, token, FOREVER, worker, 1, tx.now, job.queue, group.name, row[-1]))
-    tx.cursor.execute(HANDOFF_LEASE, (external_id, FOREVER, sequence, token))
-    tx.run(group)
+    tx.cursor.execute(HAND_OFF_LEASE, (external_id, FOREVER, sequence, token))
+    tx.add_running(group)
     tx.bump()
     return adopted(job, sequence, token)
+
+
+def signal(tx: Transaction, job_id: str, name: str, data: bytes) -> bool:
+    status = load_status(tx, job_id)
+    if status is None:
+        raise JobNotFound.of(job_id)
+    if status.state.is_final:
+        raise NotPossible(f"Cannot signal job {job_id}: it is {status.state}.")
+    if status.waiting_for == name:
+        leave_line(tx, status)
+        tx.cursor.execute(WAKE_JOB, (tx.now, data, status.sequence))
+        enqueue(tx, tx.group(status.queue, status.group), status.sequence, status.priority, tx.now)
+        tx.bump()
+        return True
+    number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (status.sequence, "signal")).fetchone()[0]
+    for known_number, known in tx.cursor.execute(LIST_EXTRAS_OF, (status.sequence, "signal")).fetchall():
+        if msgspec.json.decode(known, type=tuple[str, msgspec.Raw])[0] == name:
+            number = known_number
+    early_signal = msgspec.json.encode((name, msgspec.Raw(data)))
+    tx.cursor.execute(PUT_EXTRA, (status.sequence, "signal", number, early_signal))
+    return False

@@ -1,4 +1,4 @@
-"""One thread reads, beside the writer: a write-ahead log lets both go on."""
+"""Reader thread: reads snapshots while the writer goes on, as a write-ahead log allows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from jobyard.errors import StoreUnavailable
-from jobyard.stores.sqlite.connection import connect, plain_words, require_same_file
+from jobyard.stores.sqlite.database_file import connect, require_same_file
+from jobyard.stores.sqlite.errors import store_closed, translated_errors
 
 T = TypeVar("T")
 
@@ -25,12 +25,12 @@ class Reader:
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
-            raise StoreUnavailable(f"The store {self._path} is closed.")
+            raise store_closed(self._path)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._snapshot, work)
 
     def _snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Everything that one verb reads is from one moment."""
-        with plain_words(self._path):
+        """Run the work in one read transaction, so that all its reads are of the same moment."""
+        with translated_errors(self._path):
             require_same_file(self._path, self._inode)
             self._connection.execute("BEGIN")
             try:

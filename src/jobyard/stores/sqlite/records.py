@@ -1,24 +1,64 @@
-"""Small named documents with compare-and-set and expiry, append-only logs, and worker beats."""
+"""Records: small documents with compare-and-set and expiry, and append-only logs."""
 
 from __future__ import annotations
 
-import sqlite3
-
-import msgspec
-
-from jobyard.domain.instant import FOREVER, Instant, after
+from jobyard.domain.instant import FOREVER, after
 from jobyard.ports.record_store import LogEntry, Record
-from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.stores.sqlite.statements import sql
+from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
-LOAD_RECORD, PUT_RECORD, DELETE_RECORD = sql("load_record"), sql("put_record"), sql("delete_record")
-LIST_RECORDS, APPEND_LOG, READ_LOG = sql("list_records"), sql("append_log"), sql("read_log")
-LAST_OF_LOG, TRIM_LOG, PUT_TRIMMED = sql("last_of_log"), sql("trim_log"), sql("put_trimmed")
-PUT_WORKER, DELETE_WORKER = sql("put_worker"), sql("delete_worker")
+LOAD_RECORD = SQL["load_record"]
+LIST_RECORDS = SQL["list_records"]
+PUT_RECORD = SQL["put_record"]
+DELETE_RECORD = SQL["delete_record"]
+APPEND_LOG = SQL["append_log"]
+READ_LOG = SQL["read_log"]
+LAST_LOG_NUMBER = SQL["last_log_number"]
+TRIM_LOG = SQL["trim_log"]
+PUT_TRIMMED = SQL["put_trimmed"]
+
+# A document that expires within a minute need not survive a power failure, so its write does not wait for the disk.
+SHORT_LIVED_SECONDS = 60.0
 
 
-def present_version(tx: Transaction, collection: str, key: str) -> int:
+class SqliteRecords:
+    def __init__(self, connection: SqliteConnection) -> None:
+        self._connection = connection
+
+    async def put(
+        self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
+    ) -> int | None:
+        durable = expire_seconds is None or expire_seconds > SHORT_LIVED_SECONDS
+        return await self._connection.write(
+            lambda tx: put(tx, collection, key, data, expect, expire_seconds), durable=durable
+        )
+
+    async def fetch(self, collection: str, key: str) -> Record | None:
+        now = self._connection.clock.now()
+        row = await self._connection.read(lambda reader: reader.execute(LOAD_RECORD, (collection, key)).fetchone())
+        return None if row is None or row[1] <= now else Record(key, row[0], row[2])
+
+    async def fetch_all(self, collection: str, limit: int = 1000, after: str | None = None) -> list[Record]:
+        page = {"collection": collection, "after": after or "", "now": self._connection.clock.now(), "limit": limit}
+        return await self._connection.read(lambda reader: [Record(*row) for row in reader.execute(LIST_RECORDS, page)])
+
+    async def remove(self, collection: str, key: str, *, expect: int | None = None) -> bool:
+        return await self._connection.write(lambda tx: remove(tx, collection, key, expect))
+
+    async def append(self, log: str, data: bytes) -> int:
+        return await self._connection.write(lambda tx: append(tx, log, data))
+
+    async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        return await self._connection.read(
+            lambda reader: [LogEntry(*row) for row in reader.execute(READ_LOG, (log, after, limit))]
+        )
+
+    async def trim(self, log: str, through: int) -> int:
+        return await self._connection.write(lambda tx: trim(tx, log, through))
+
+
+def current_version(tx: Transaction, collection: str, key: str) -> int:
     row = tx.cursor.execute(LOAD_RECORD, (collection, key)).fetchone()
     return 0 if row is None or row[1] <= tx.now else row[0]
 
@@ -26,7 +66,7 @@ def present_version(tx: Transaction, collection: str, key: str) -> int:
 def put(
     tx: Transaction, collection: str, key: str, data: bytes, expect: int | None, expire_seconds: float | None
 ) -> int | None:
-    version = present_version(tx, collection, key)
+    version = current_version(tx, collection, key)
     if expect is not None and version != expect:
         return None
     expires_at = FOREVER if expire_seconds is None else after(tx.now, expire_seconds)
@@ -35,46 +75,22 @@ def put(
 
 
 def remove(tx: Transaction, collection: str, key: str, expect: int | None) -> bool:
-    version = present_version(tx, collection, key)
+    version = current_version(tx, collection, key)
     if version == 0 or (expect is not None and version != expect):
         return False
     tx.cursor.execute(DELETE_RECORD, (collection, key))
     return True
 
 
-def fetch(connection: sqlite3.Connection, collection: str, key: str, now: Instant) -> Record | None:
-    row = connection.execute(LOAD_RECORD, (collection, key)).fetchone()
-    return None if row is None or row[1] <= now else Record(key, row[0], row[2])
-
-
-def fetch_all(
-    connection: sqlite3.Connection, collection: str, limit: int, after_key: str | None, now: Instant
-) -> list[Record]:
-    rows = connection.execute(LIST_RECORDS, (collection, after_key or "", now, limit))
-    return [Record(*row) for row in rows]
-
-
 def append(tx: Transaction, log: str, data: bytes) -> int:
-    number: int = tx.cursor.execute(APPEND_LOG, (log, tx.now, data)).fetchall()[0][0]
+    number: int = tx.cursor.execute(APPEND_LOG, {"log": log, "at": tx.now, "data": data}).fetchall()[0][0]
     return number
 
 
-def read(connection: sqlite3.Connection, log: str, after_number: int, limit: int) -> list[LogEntry]:
-    return [LogEntry(*row) for row in connection.execute(READ_LOG, (log, after_number, limit))]
-
-
 def trim(tx: Transaction, log: str, through: int) -> int:
-    last: int | None = tx.cursor.execute(LAST_OF_LOG, (log, through)).fetchone()[0]
+    last: int | None = tx.cursor.execute(LAST_LOG_NUMBER, (log, through)).fetchone()[0]
     if last is None:
         return 0
-    # Numbers go on from there, even when no entry is left to tell.
+    # Numbers must go on ascending even when no entry is left.
     tx.cursor.execute(PUT_TRIMMED, (log, last))
     return tx.cursor.execute(TRIM_LOG, (log, last)).rowcount
-
-
-def heartbeat(tx: Transaction, worker: WorkerInfo, seconds: float) -> None:
-    if seconds <= 0:
-        tx.cursor.execute(DELETE_WORKER, (worker.id,))
-        return
-    seen = msgspec.structs.replace(worker, seen_at=tx.now)
-    tx.cursor.execute(PUT_WORKER, (worker.id, after(tx.now, seconds), msgspec.json.encode(seen)))

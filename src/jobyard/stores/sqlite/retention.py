@@ -1,18 +1,24 @@
-"""Retention: keep the last so many finished jobs, and younger ones beyond that, in bounded batches."""
+"""Retention: delete finished jobs beyond the limits of their queue, in bounded batches."""
 
 from __future__ import annotations
 
 import msgspec
 
-from jobyard.stores.sqlite.insert import HAS_TAGS
-from jobyard.stores.sqlite.statements import as_list, sql
-from jobyard.stores.sqlite.transaction import QueueRow, Transaction
+from jobyard.stores.sqlite.codec import HAS_TAGS, json_list
+from jobyard.stores.sqlite.queue_rows import QueueRow
+from jobyard.stores.sqlite.sql import SQL
+from jobyard.stores.sqlite.transaction import Transaction
 
-PRUNABLE, DELETE_DONES = sql("prunable"), sql("delete_dones")
-DELETE_JOBS, DELETE_EXTRAS = sql("delete_jobs"), sql("delete_extras")
-JOB_TAGS, DELETE_TAG = sql("job_tags"), sql("delete_tag")
-TRIM_UNIQUE, TRIM_RECORDS, TRIM_WORKERS = sql("trim_unique"), sql("trim_records"), sql("trim_workers")
-LOAD_QUEUES = sql("load_queues")
+LOAD_QUEUES = SQL["load_queues"]
+LIST_PRUNABLE = SQL["list_prunable"]
+DELETE_ALL_DONE = SQL["delete_all_done"]
+DELETE_JOBS = SQL["delete_jobs"]
+DELETE_EXTRAS = SQL["delete_extras"]
+LOAD_TAGS = SQL["load_tags"]
+DELETE_TAG = SQL["delete_tag"]
+DELETE_EXPIRED_KEYS = SQL["delete_expired_keys"]
+DELETE_EXPIRED_RECORDS = SQL["delete_expired_records"]
+DELETE_EXPIRED_WORKERS = SQL["delete_expired_workers"]
 
 
 def prune(tx: Transaction, limit: int) -> int:
@@ -20,14 +26,14 @@ def prune(tx: Transaction, limit: int) -> int:
     for name in [row[0] for row in tx.cursor.execute(LOAD_QUEUES).fetchall()]:
         if removed < limit:
             removed += prune_queue(tx, tx.queue(name), limit - removed)
-    tx.cursor.execute(TRIM_UNIQUE, (tx.now, limit))
-    tx.cursor.execute(TRIM_RECORDS, (tx.now, limit))
-    tx.cursor.execute(TRIM_WORKERS, (tx.now,))
+    tx.cursor.execute(DELETE_EXPIRED_KEYS, (tx.now, limit))
+    tx.cursor.execute(DELETE_EXPIRED_RECORDS, (tx.now, limit))
+    tx.cursor.execute(DELETE_EXPIRED_WORKERS, (tx.now,))
     return removed
 
 
 def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) -> int:
-    """Remove the oldest finished jobs beyond the counts, once there are more than `slack` of them."""
+    """Delete the oldest finished jobs beyond the limits, once there are more than `slack` of them."""
     settings = queue.settings
     buckets = (
         (0, queue.completed - settings.keep_completed),
@@ -35,33 +41,33 @@ def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) ->
     )
     removed = 0
     for bucket, beyond in buckets:
-        many = min(beyond, limit - removed)
-        if beyond > slack and many > 0:
+        count = min(beyond, limit - removed)
+        if beyond > slack and count > 0:
             oldest = tx.now - round(settings.keep_seconds * 1000)
-            rows = tx.cursor.execute(PRUNABLE, (queue.name, bucket, many, oldest)).fetchall()
-            remove(tx, queue, rows)
+            parameters = {"queue": queue.name, "bucket": bucket, "limit": count, "finished_until": oldest}
+            rows = tx.cursor.execute(LIST_PRUNABLE, parameters).fetchall()
+            _delete_finished(tx, queue, rows)
             removed += len(rows)
     return removed
 
 
-def remove(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str, int]]) -> None:
-    """Finished jobs leave with everything that hangs on them."""
+def _delete_finished(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str, int]]) -> None:
     for sequence, state, flags in rows:
         queue.tally(state, -1)
         if flags & HAS_TAGS:
-            drop_tags(tx, sequence)
+            delete_tags(tx, sequence)
     sequences = [sequence for sequence, _, _ in rows]
-    tx.cursor.execute(DELETE_DONES, (as_list(sequences),))
-    drop(tx, sequences)
+    tx.cursor.execute(DELETE_ALL_DONE, (json_list(sequences),))
+    delete_jobs(tx, sequences)
 
 
-def drop(tx: Transaction, sequences: list[int]) -> None:
-    listed = (as_list(sequences),)
-    tx.cursor.execute(DELETE_EXTRAS, listed)
-    tx.cursor.execute(DELETE_JOBS, listed)
+def delete_jobs(tx: Transaction, sequences: list[int]) -> None:
+    parameters = (json_list(sequences),)
+    tx.cursor.execute(DELETE_EXTRAS, parameters)
+    tx.cursor.execute(DELETE_JOBS, parameters)
 
 
-def drop_tags(tx: Transaction, sequence: int) -> None:
-    (tags,) = tx.cursor.execute(JOB_TAGS, (sequence,)).fetchone()
+def delete_tags(tx: Transaction, sequence: int) -> None:
+    (tags,) = tx.cursor.execute(LOAD_TAGS, (sequence,)).fetchone()
     names = msgspec.json.decode(tags, type=list[str])
     tx.cursor.executemany(DELETE_TAG, [(tag, sequence) for tag in names])

@@ -1,4 +1,4 @@
-"""Settle: apply a transition only if its token still holds the lease."""
+"""Settle: apply a transition if its token still holds the lease."""
 
 from __future__ import annotations
 
@@ -9,34 +9,53 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import AttemptError, State
-from jobyard.domain.lease import ExpiredLease, LeaseKey
-from jobyard.domain.state import Settlement, Transition, apply_cancel_request, judge_expired
-from jobyard.stores.sqlite.insert import FREES_KEY, HAS_PRIVATE
-from jobyard.stores.sqlite.line import enter
-from jobyard.stores.sqlite.people import get
-from jobyard.stores.sqlite.retention import drop, prune_queue
-from jobyard.stores.sqlite.statements import as_list, sql
-from jobyard.stores.sqlite.transaction import QueueRow, Transaction
+from jobyard.domain.lease import LeaseKey
+from jobyard.domain.state import Settlement, Transition, apply_cancel_request
+from jobyard.errors import LeaseLost
+from jobyard.stores.sqlite.codec import HAS_PRIVATE_PAYLOAD, RELEASES_KEY, json_list, load_job
+from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.queue_line import enqueue
+from jobyard.stores.sqlite.queue_rows import QueueRow
+from jobyard.stores.sqlite.retention import delete_jobs, prune_queue
+from jobyard.stores.sqlite.sql import SQL
+from jobyard.stores.sqlite.transaction import Transaction
 
-HANDOFF_LEASE, EXPIRED_LEASES = sql("handoff_lease"), sql("expired_leases")
-LOAD_LEASES, DELETE_LEASES = sql("load_leases"), sql("delete_leases")
-INSERT_DONE, FINISH_JOB, REQUEUE_JOB = sql("insert_done"), sql("finish_job"), sql("requeue_job")
-JOB_AFTER, FREE_UNIQUE = sql("job_after"), sql("free_unique")
-NEXT_EXTRA, PUT_EXTRA = sql("next_extra"), sql("put_extra")
-LIST_EXTRA_OF, DROP_EXTRA = sql("list_extra_of"), sql("drop_extra")
+HAND_OFF_LEASE = SQL["hand_off_lease"]
+LOAD_LEASES = SQL["load_leases"]
+DELETE_LEASES = SQL["delete_leases"]
+INSERT_DONE = SQL["insert_done"]
+FINISH_JOB = SQL["finish_job"]
+REQUEUE_JOB = SQL["requeue_job"]
+LOAD_SIGNAL_AND_PRIORITY = SQL["load_signal_and_priority"]
+RELEASE_UNIQUE_KEY = SQL["release_unique_key"]
+NEXT_EXTRA_NUMBER = SQL["next_extra_number"]
+PUT_EXTRA = SQL["put_extra"]
+LIST_EXTRAS_OF = SQL["list_extras_of"]
+DELETE_EXTRA = SQL["delete_extra"]
 
-# Settling prunes a little past what it adds, so a queue at its retention stays there without a sweep of its own.
+# Settling prunes slightly more than it adds, so a queue at its retention limit needs no separate prune.
 PRUNE_SLACK = 64
 
 
-def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]:
-    """Answers the refused ones."""
+class SqliteSettle:
+    def __init__(self, connection: SqliteConnection) -> None:
+        self._connection = connection
+
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        if self._connection.in_transaction_of(transaction, lambda tx: settle_all(tx, [settlement])):
+            raise LeaseLost(
+                f"Cannot settle job {settlement.key.job_id}: its lease was lost. Roll back the transaction."
+            )
+
+
+def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]:
+    """Apply the settlements; return the keys of those that were refused."""
     if not settlements:
         return []
     refused: list[LeaseKey] = []
     ended: list[int] = []
     common: dict[str, list[tuple[Any, ...]]] = {}
-    held = load_leases(tx, [settlement.key.sequence for settlement in settlements])
+    held = _load_leases(tx, [settlement.key.sequence for settlement in settlements])
     tx.load_groups({(lease[2], lease[3]) for lease in held.values()})
     now, completed = tx.now, State.COMPLETED
     for settlement in settlements:
@@ -47,7 +66,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]
             refused.append(key)
             continue
         if transition.to is State.RUNNING:
-            tx.cursor.execute(HANDOFF_LEASE, (transition.external_id, FOREVER, sequence, key.token))
+            tx.cursor.execute(HAND_OFF_LEASE, (transition.external_id, FOREVER, sequence, key.token))
             continue
         del held[sequence]
         ended.append(sequence)
@@ -56,30 +75,30 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]
         group.running -= 1
         group.queue.running -= 1
         if transition.to is completed and not flags and key.job_id not in tx.awaited:
-            # The common end, with nothing to free, erase or tell: it goes with the batch.
+            # The common case, with no key, private payload, tag or waiter to care for: written in a batch.
             end = (sequence, queue_name, started_at, now, worker, attempt, transition.result)
             common.setdefault(queue_name, []).append(end)
         else:
-            place = Place(key.job_id, sequence, queue_name, group_name, attempt, worker, started_at, flags)
-            apply(tx, place, apply_cancel_request(transition, cancel))
+            ended_lease = EndedLease(key.job_id, sequence, queue_name, group_name, attempt, worker, started_at, flags)
+            apply(tx, ended_lease, apply_cancel_request(transition, cancel))
             common.setdefault(queue_name, [])
-    tx.cursor.execute(DELETE_LEASES, (as_list(ended),))
+    tx.cursor.execute(DELETE_LEASES, (json_list(ended),))
     for name, ends in common.items():
-        complete(tx, tx.queue(name), ends)
+        _complete(tx, tx.queue(name), ends)
         prune_queue(tx, tx.queue(name), 2 * len(ended) + PRUNE_SLACK, slack=PRUNE_SLACK)
     return refused
 
 
-def load_leases(tx: Transaction, sequences: list[int]) -> dict[int, tuple[Any, ...]]:
-    return {row[0]: row for row in tx.cursor.execute(LOAD_LEASES, (as_list(sequences),)).fetchall()}
+def _load_leases(tx: Transaction, sequences: list[int]) -> dict[int, tuple[Any, ...]]:
+    return {row[0]: row for row in tx.cursor.execute(LOAD_LEASES, (json_list(sequences),)).fetchall()}
 
 
-def complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> None:
-    """Write the common ends of a queue. Those that retention would drop at once are not written first."""
+def _complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> None:
+    """Write completed jobs of a queue, except those that retention would delete at once."""
     settings = queue.settings
     if settings.keep_seconds == 0 and len(ends) > settings.keep_completed:
         keep_from = len(ends) - settings.keep_completed
-        drop(tx, [end[0] for end in ends[:keep_from]])
+        delete_jobs(tx, [end[0] for end in ends[:keep_from]])
         tx.finish += keep_from
         ends = ends[keep_from:]
     rows = []
@@ -90,8 +109,8 @@ def complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> N
     queue.completed += len(rows)
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A job whose lease has just ended."""
+class EndedLease(msgspec.Struct, frozen=True):
+    """A lease that is deleted and no longer counted as running."""
 
     job_id: str
     sequence: int
@@ -103,36 +122,36 @@ class Place(msgspec.Struct, frozen=True):
     flags: int
 
 
-def apply(tx: Transaction, place: Place, transition: Transition) -> None:
-    """Everything but the common end; the lease is gone and the counts are lowered already."""
-    used = place.attempt if transition.counted else place.attempt - 1
+def apply(tx: Transaction, ended: EndedLease, transition: Transition) -> None:
+    """Apply the transition to the job of an ended lease."""
+    used = ended.attempt if transition.counted else ended.attempt - 1
     if transition.error is not None:
-        add_error(tx, place.sequence, transition.error)
+        _add_error(tx, ended.sequence, transition.error)
     if transition.to is State.PENDING:
-        back_to_waiting(tx, place, transition, used)
+        _requeue(tx, ended, transition, used)
         return
-    erase = transition.to is State.COMPLETED and bool(place.flags & HAS_PRIVATE)
-    tx.cursor.execute(FINISH_JOB, (used, int(transition.died), erase, place.sequence))
+    erase = transition.to is State.COMPLETED and bool(ended.flags & HAS_PRIVATE_PAYLOAD)
+    tx.cursor.execute(FINISH_JOB, (used, int(transition.died), erase, ended.sequence))
     finish(
         tx,
-        place.sequence,
-        place.queue,
+        ended.sequence,
+        ended.queue,
         transition.to,
-        flags=place.flags,
+        flags=ended.flags,
         attempt=used,
-        started_at=place.started_at,
-        worker=place.worker,
+        started_at=ended.started_at,
+        worker=ended.worker,
         result=transition.result,
         reason=transition.reason,
     )
-    note_end(tx, place.job_id)
+    record_end(tx, ended.job_id)
 
 
-def back_to_waiting(tx: Transaction, place: Place, transition: Transition, used: int) -> None:
-    _, signal, priority = tx.cursor.execute(JOB_AFTER, (place.sequence,)).fetchone()
+def _requeue(tx: Transaction, ended: EndedLease, transition: Transition, used: int) -> None:
+    signal, priority = tx.cursor.execute(LOAD_SIGNAL_AND_PRIORITY, (ended.sequence,)).fetchone()
     run_at, waiting_for = after(tx.now, transition.delay_seconds), None
     if transition.signal is not None:
-        signal = take_signal(tx, place.sequence, transition.signal)
+        signal = _take_signal(tx, ended.sequence, transition.signal)
         if signal is None:
             waiting_for = transition.signal
             run_at = FOREVER if transition.park_seconds is None else after(tx.now, transition.park_seconds)
@@ -140,16 +159,26 @@ def back_to_waiting(tx: Transaction, place: Place, transition: Transition, used:
             run_at = tx.now
         if run_at <= tx.now:
             waiting_for = None
-    tx.cursor.execute(REQUEUE_JOB, (used, int(transition.died), run_at, waiting_for, signal, place.sequence))
-    enter(tx, tx.group(place.queue, place.group), place.sequence, priority, run_at)
+    tx.cursor.execute(
+        REQUEUE_JOB,
+        {
+            "used": used,
+            "deaths": int(transition.died),
+            "run_at": run_at,
+            "waiting_for": waiting_for,
+            "signal": signal,
+            "sequence": ended.sequence,
+        },
+    )
+    enqueue(tx, tx.group(ended.queue, ended.group), ended.sequence, priority, run_at)
 
 
-def take_signal(tx: Transaction, sequence: int, name: str) -> bytes | None:
-    """A signal that came before the job parked on it, once."""
-    for number, data in tx.cursor.execute(LIST_EXTRA_OF, (sequence, "signal")).fetchall():
+def _take_signal(tx: Transaction, sequence: int, name: str) -> bytes | None:
+    """Remove and return a signal that was sent before the job parked on it."""
+    for number, data in tx.cursor.execute(LIST_EXTRAS_OF, (sequence, "signal")).fetchall():
         known, value = msgspec.json.decode(data, type=tuple[str, msgspec.Raw])
         if known == name:
-            tx.cursor.execute(DROP_EXTRA, (sequence, "signal", number))
+            tx.cursor.execute(DELETE_EXTRA, (sequence, "signal", number))
             return bytes(value)
     return None
 
@@ -167,7 +196,7 @@ def finish(
     result: bytes | None = None,
     reason: str | None = None,
 ) -> None:
-    """Write the end of a job: its row among the finished, its queue's counts, its unique key."""
+    """Write the end of a job: its row in jobyard_done, the counts of its queue, its unique key."""
     tx.queue(queue_name).tally(state, 1)
     bucket = 0 if state is State.COMPLETED else 1
     tx.finish += 1
@@ -188,44 +217,17 @@ def finish(
             reason,
         ),
     )
-    if flags & FREES_KEY:
-        tx.cursor.execute(FREE_UNIQUE, (sequence,))
+    if flags & RELEASES_KEY:
+        tx.cursor.execute(RELEASE_UNIQUE_KEY, (sequence,))
 
 
-def note_end(tx: Transaction, job_id: str) -> None:
-    """Somebody in this process waits for the job: show it before retention may take it away."""
+def record_end(tx: Transaction, job_id: str) -> None:
+    """Keep the job for waiters in this process, because retention may delete it before they read it."""
     if job_id in tx.awaited:
-        tx.ended[job_id] = get(tx.connection, job_id)
+        tx.ended[job_id] = load_job(tx.connection, job_id)
 
 
-def add_error(tx: Transaction, sequence: int, error: AttemptError) -> AttemptError:
+def _add_error(tx: Transaction, sequence: int, error: AttemptError) -> None:
     stamped = msgspec.structs.replace(error, at=tx.now)
-    number = tx.cursor.execute(NEXT_EXTRA, (sequence, "error")).fetchone()[0]
+    number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (sequence, "error")).fetchone()[0]
     tx.cursor.execute(PUT_EXTRA, (sequence, "error", number, msgspec.json.encode(stamped)))
-    return stamped
-
-
-def reclaim(tx: Transaction, asked_at: Instant, limit: int) -> list[ExpiredLease]:
-    """Judged by the time at which it was asked for: who ran out while this waited for the lock may yet renew."""
-    ended: list[ExpiredLease] = []
-    for row in tx.cursor.execute(EXPIRED_LEASES, (min(asked_at, tx.now), limit)).fetchall():
-        sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
-        tx.cursor.execute(DELETE_LEASES, (as_list([sequence]),))
-        tx.run(tx.group(queue, group_name), -1)
-        transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
-        apply(tx, Place(job_id, sequence, queue, group_name, attempt, worker, started_at, flags), transition)
-        assert transition.error is not None
-        error = msgspec.structs.replace(transition.error, at=tx.now)
-        ended.append(
-            ExpiredLease(
-                job_id=job_id,
-                queue=queue,
-                group=group_name or None,
-                token=token,
-                worker=worker,
-                error=error,
-            )
-        )
-    if ended:
-        tx.bump()
-    return ended

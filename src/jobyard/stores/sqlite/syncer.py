@@ -1,4 +1,4 @@
-"""Makes commits durable: one sync of the log for all that committed since the last."""
+"""Syncer thread: makes commits durable, with one sync of the log for all commits since the last."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from typing import Any
 from jobyard.errors import StoreUnavailable
 from jobyard.stores.sqlite.transaction import Transaction
 
-# Where the platform has no fdatasync, fsync does the same and a little more.
-_sync = getattr(os, "fdatasync", os.fsync)
+# On platforms without fdatasync, fsync does the same and also syncs the metadata.
+sync_file = getattr(os, "fdatasync", os.fsync)
 
 
 class Operation:
-    """A verb on its way: what to do, and who waits for the answer."""
+    """Work for the writer thread, and the future of its answer."""
 
-    __slots__ = ("answer", "durable", "failure", "future", "waits_on", "work")
+    __slots__ = ("answer", "durable", "failure", "future", "keeps_waiting", "work")
 
     def __init__(
         self,
         work: Callable[[Transaction], Any],
         future: asyncio.Future[Any],
         durable: bool,
-        waits_on: Callable[[Any], bool] | None = None,
+        keeps_waiting: Callable[[Any], bool] | None = None,
     ) -> None:
         self.work = work
         self.future = future
         self.durable = durable
-        self.waits_on = waits_on  # whether, with this answer, it would rather be asked again later
+        self.keeps_waiting = keeps_waiting  # whether, with this answer, it waits and runs again later
         self.answer: Any = None
         self.failure: BaseException | None = None
 
     @property
     def is_waiting(self) -> bool:
-        return self.waits_on is not None and self.failure is None and self.waits_on(self.answer)
+        return self.keeps_waiting is not None and self.failure is None and self.keeps_waiting(self.answer)
 
 
 class Syncer:
-    """What `synchronous = FULL` does inside the commit, done after it, by the same call on the same file."""
+    """Does after the commit what `synchronous = FULL` does inside it: the same call on the same file."""
 
-    def __init__(self, path: Path, answer: Callable[[list[Operation]], None]) -> None:
+    def __init__(self, path: Path, resolve: Callable[[list[Operation]], None]) -> None:
         self._path = path
-        self.fault: StoreUnavailable | None = None  # once a sync has failed
-        self._answer = answer
+        self.fault: StoreUnavailable | None = None  # set once a sync has failed
+        self._resolve = resolve
         self._inbox: queue.SimpleQueue[list[Operation] | None] = queue.SimpleQueue()
-        # The log stays the same file for as long as a connection is open, and the writer's is.
+        # The log stays the same file as long as a connection is open, and the writer's connection is.
         self._log = os.open(f"{path}-wal", os.O_RDWR)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -87,13 +87,13 @@ class Syncer:
     def _sync(self, batch: list[Operation]) -> None:
         if self.fault is None:
             try:
-                _sync(self._log)
+                sync_file(self._log)
             except OSError as error:
-                # The system tells of a lost write once and then forgets it: nothing after it can be vouched for.
+                # The kernel reports a lost write once and then forgets it: no later sync proves anything.
                 self.fault = StoreUnavailable(
-                    f"The disk of {self._path} did not confirm a write ({error}): the last changes may or may not be "
-                    "kept. This process writes no more; check the disk, then restart."
+                    f"Cannot write to {self._path}: its disk did not confirm a write ({error}). The last changes may "
+                    "be lost, and this process no longer writes. Check the disk, then restart."
                 )
         for operation in batch:
             operation.failure = self.fault
-        self._answer(batch)
+        self._resolve(batch)

@@ -1,4 +1,4 @@
-"""One thread writes: operations that meet in the same moment share a transaction and its fsync."""
+"""Writer thread: operations that arrive together share a transaction and its fsync."""
 
 from __future__ import annotations
 
@@ -13,41 +13,44 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from jobyard.domain.job import Job
-from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import Clock
-from jobyard.stores.sqlite.connection import begin, connect, migrate, plain_words, require_same_file
-from jobyard.stores.sqlite.line import promote
+from jobyard.stores.sqlite.database_file import begin, connect, require_same_file
+from jobyard.stores.sqlite.errors import store_closed, translated_errors
+from jobyard.stores.sqlite.queue_line import promote
+from jobyard.stores.sqlite.schema import migrate
 from jobyard.stores.sqlite.syncer import Operation, Syncer
 from jobyard.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 log = logging.getLogger("jobyard.store")
 
-# Operations that share one transaction at the most; more would make the first wait for the last.
-TOGETHER = 512
-STARTING_SECONDS = 0.0004
+# Operations per transaction; with more, the first would wait long for the last.
+MAX_BATCH = 512
+# Pause before a sync when a waiting claim was just answered: without it the syncer and the worker's event loop wake at
+# the same time and the job starts later.
+SYNC_DELAY_SECONDS = 0.0004
 
 
-class Recall(NamedTuple):
-    """A parked operation should be answered as it is, unless it was answered already."""
+class Withdrawal(NamedTuple):
+    """Request to answer a waiting operation as it is."""
 
     operation: Operation
 
 
-class Look:
-    """Another process changed something: the parked should be tried."""
+class Retry:
+    """Request to try the waiting operations again, after a change by another process."""
 
 
-LOOK = Look()
+RETRY = Retry()
 
 
 class Writer:
-    """Owns the writing connection, and a second thread that makes commits durable.
+    """Owns the writing connection, and a syncer thread that makes commits durable.
 
-    A commit itself never waits for the disk. An operation that must survive a power failure (`durable`: inserts,
-    settlements, changes) is answered only after the log was synced, outside the write lock and together with all that
-    committed meanwhile; claims, renewals and reports are answered at once: after a power failure no worker is left to
-    hold a lease, and a job whose claim is forgotten is simply PENDING.
+    A commit does not wait for the disk. An operation that must survive a power failure (`durable`: inserts,
+    settlements, changes) is answered after the log was synced, outside the write lock and together with all commits
+    of the meantime. Claims, renewals and reports are answered at once: a power failure also ends the workers that
+    hold the leases, and a job whose claim was lost is PENDING again.
     """
 
     def __init__(
@@ -62,15 +65,15 @@ class Writer:
         self._clock = clock
         self._awaited = awaited
         self._committed = committed
-        self._inbox: queue.SimpleQueue[Operation | Recall | Look | None] = queue.SimpleQueue()
-        self._parked: list[Operation] = []  # claims that wait for something to claim; the writing thread's own
-        self._on_trial: Operation | None = None
-        self._wrote_at = 0.0
+        self._inbox: queue.SimpleQueue[Operation | Withdrawal | Retry | None] = queue.SimpleQueue()
+        self._waiting: list[Operation] = []  # claims that wait for work; used by the writer thread only
+        self._retried: Operation | None = None  # the waiting operation that runs now
+        self._last_write_at = 0.0
         self._connection = connect(path, "OFF" if synchronous == "OFF" else "NORMAL", writer=True)
         try:
             migrate(self._connection, path)
             self._inode = path.stat().st_ino
-            self._syncer = Syncer(path, _answer) if synchronous == "FULL" else None
+            self._syncer = Syncer(path, _resolve_all) if synchronous == "FULL" else None
         except BaseException:
             self._connection.close()
             raise
@@ -84,42 +87,43 @@ class Writer:
         self._inbox.put(Operation(work, future, durable))
         return await future
 
-    async def write_in_time(
-        self, work: Callable[[Transaction], T], waits_on: Callable[[T], bool], until: asyncio.Future[None]
+    async def write_when_ready(
+        self, work: Callable[[Transaction], T], keeps_waiting: Callable[[T], bool], until: asyncio.Future[None]
     ) -> T:
-        """As `write`, but while the answer would rather wait it is tried again in each transaction that brings work.
+        """Write; while `keeps_waiting` is true of the answer, run the work again in each transaction that adds work.
 
-        So a job that arrives is claimed by the very commit that brings it: no second trip, no second commit.
+        So a new job is claimed by the transaction that inserts it, without a second one.
         """
         self._require_open()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        operation = Operation(work, future, False, waits_on)
-        recall = Recall(operation)
+        operation = Operation(work, future, False, keeps_waiting)
+        withdrawal = Withdrawal(operation)
         self._inbox.put(operation)
-        tell = lambda _: self._inbox.put(recall)  # noqa: E731
-        until.add_done_callback(tell)
+        withdraw = lambda _: self._inbox.put(withdrawal)  # noqa: E731
+        until.add_done_callback(withdraw)
         try:
             return await future
         finally:
-            until.remove_done_callback(tell)
+            until.remove_done_callback(withdraw)
             if future.cancelled():
-                self._inbox.put(recall)
+                self._inbox.put(withdrawal)
 
     def _require_open(self) -> None:
         if self._closed:
-            raise StoreUnavailable(f"The store {self._path} is closed.")
+            raise store_closed(self._path)
         if self._syncer is not None and self._syncer.fault is not None:
             raise self._syncer.fault
 
-    def own_write_at(self) -> float:
-        """When this thread last wrote, by the monotonic clock."""
-        return self._wrote_at
+    def last_write_at(self) -> float:
+        """Return the time of the last commit, by the monotonic clock."""
+        return self._last_write_at
 
-    def look(self) -> None:
-        self._inbox.put(LOOK)
+    def retry_waiting(self) -> None:
+        """Try the waiting operations again. May be called from any thread."""
+        self._inbox.put(RETRY)
 
     def close(self) -> None:
-        """What was handed in before is still done."""
+        """Finish the operations that were submitted before, then stop."""
         if not self._closed:
             self._closed = True
             self._inbox.put(None)
@@ -129,8 +133,8 @@ class Writer:
         closing = False
         while not closing:
             batch: list[Operation] = []
-            recalls: list[Recall] = []
-            look = False
+            withdrawals: list[Withdrawal] = []
+            is_retry = False
             item = self._inbox.get()
             while True:
                 if item is None:
@@ -138,111 +142,110 @@ class Writer:
                     break
                 if isinstance(item, Operation):
                     batch.append(item)
-                elif isinstance(item, Recall):
-                    recalls.append(item)
+                elif isinstance(item, Withdrawal):
+                    withdrawals.append(item)
                 else:
-                    look = True
-                if len(batch) == TOGETHER:
+                    is_retry = True
+                if len(batch) == MAX_BATCH:
                     break
                 try:
                     item = self._inbox.get_nowait()
                 except queue.Empty:
                     break
-            for recall in recalls:
-                self._recall(recall.operation, batch)
-            if batch or (look and self._parked):
-                self._perform(batch, look=look)
+            for withdrawal in withdrawals:
+                self._withdraw(withdrawal.operation, batch)
+            if batch or (is_retry and self._waiting):
+                self._perform(batch, is_retry=is_retry)
         if self._syncer is not None:
             self._syncer.close()
         self._connection.close()
-        self._refuse_the_late()
+        self._reject_remaining()
 
-    def _refuse_the_late(self) -> None:
-        """What was handed in while the door closed gets an answer too."""
-        late = self._parked
+    def _reject_remaining(self) -> None:
+        """Fail the operations that wait or were submitted while the store closed."""
+        remaining = self._waiting
         while not self._inbox.empty():
             item = self._inbox.get()
             if isinstance(item, Operation):
-                late.append(item)
-        for operation in late:
-            operation.failure = StoreUnavailable(f"The store {self._path} was closed.")
-        _answer(late)
+                remaining.append(item)
+        for operation in remaining:
+            operation.failure = store_closed(self._path)
+        _resolve_all(remaining)
 
-    def _recall(self, operation: Operation, batch: list[Operation]) -> None:
-        """Before anything else is done: nobody is left to take what it might claim."""
-        if operation in self._parked:
-            self._parked.remove(operation)
-            _answer([operation])
+    def _withdraw(self, operation: Operation, batch: list[Operation]) -> None:
+        """Stop an operation from waiting, before it can claim a job that its caller no longer wants."""
+        if operation in self._waiting:
+            self._waiting.remove(operation)
+            _resolve_all([operation])
         elif operation in batch:
-            operation.waits_on = None
+            operation.keeps_waiting = None
             if operation.future.cancelled():
                 batch.remove(operation)
 
-    def _perform(self, batch: list[Operation], *, look: bool = False) -> None:
+    def _perform(self, batch: list[Operation], *, is_retry: bool = False) -> None:
         try:
-            tx = self._transact(batch, look)
+            tx = self._transact(batch, is_retry)
         except Exception as error:
-            if self._fail_on_trial(error, batch) and not isinstance(error, sqlite3.OperationalError):
-                self._perform(batch, look=look)
+            if self._fail_retried(error, batch) and not isinstance(error, sqlite3.OperationalError):
+                self._perform(batch, is_retry=is_retry)
                 return
-            # Trouble with the file concerns them all; anything else is one bad operation.
+            # An operational error concerns the file, and so the whole batch; any other concerns one operation.
             if len(batch) > 1 and not isinstance(error, sqlite3.OperationalError):
-                # Each alone, so that it takes no other with it.
+                # Run each alone, so that it does not fail the others.
                 for operation in batch:
                     self._perform([operation])
                 return
             for operation in batch:
-                operation.failure = self._plain(error)
-            _answer(batch)
+                operation.failure = self._translated(error)
+            _resolve_all(batch)
             return
-        self._hand_out(batch, tx)
+        self._respond(batch, tx)
 
-    def _hand_out(self, batch: list[Operation], tx: Transaction) -> None:
-        """Answer what is committed; what must survive a power failure goes by the disk first."""
-        parked, self._parked = self._parked, []
+    def _respond(self, batch: list[Operation], tx: Transaction) -> None:
+        """Resolve committed operations; durable ones after a sync."""
+        waiting, self._waiting = self._waiting, []
         done: list[Operation] = []
         durable: list[Operation] = []
-        for operation in [*parked, *batch]:
+        for operation in [*waiting, *batch]:
             if operation.is_waiting:
-                self._parked.append(operation)
+                self._waiting.append(operation)
             elif operation.durable and self._syncer is not None:
                 durable.append(operation)
             else:
                 done.append(operation)
         if done:
-            _answer(done)
-        if tx.arrived or tx.ended:
+            _resolve_all(done)
+        if tx.has_work or tx.ended:
             try:
-                self._committed(tx.arrived, tx.ended)
+                self._committed(tx.has_work, tx.ended)
             except Exception:
-                # It is committed: that nobody could be woken must neither undo it nor end this thread.
-                log.exception("waking sleepers failed")
+                # The transaction is committed: a failed wake-up must neither fail it nor end this thread.
+                log.exception("cannot wake waiters")
         if durable and self._syncer is not None:
             if done and self._inbox.empty():
-                # A job starts here: two threads that wake at once would only get in each other's way.
-                time.sleep(STARTING_SECONDS)
+                time.sleep(SYNC_DELAY_SECONDS)
             self._syncer.add(durable)
 
-    def _fail_on_trial(self, error: Exception, batch: list[Operation]) -> bool:
-        """A parked operation that fails must not take with it those that only came by."""
-        operation, self._on_trial = self._on_trial, None
+    def _fail_retried(self, error: Exception, batch: list[Operation]) -> bool:
+        """Fail a waiting operation alone, so that the batch that woke it succeeds."""
+        operation, self._retried = self._retried, None
         if operation is None:
             return False
-        for those in (self._parked, batch):
-            if operation in those:
-                those.remove(operation)
-        operation.failure = self._plain(error)
-        _answer([operation])
+        for operations in (self._waiting, batch):
+            if operation in operations:
+                operations.remove(operation)
+        operation.failure = self._translated(error)
+        _resolve_all([operation])
         return True
 
-    def _plain(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         try:
-            with plain_words(self._path):
+            with translated_errors(self._path):
                 raise error
-        except Exception as plain:
-            return plain
+        except Exception as translated:
+            return translated
 
-    def _transact(self, batch: list[Operation], look: bool) -> Transaction:
+    def _transact(self, batch: list[Operation], is_retry: bool) -> Transaction:
         connection = self._connection
         require_same_file(self._path, self._inode)
         before: list[tuple[Operation, Any]] = []
@@ -256,28 +259,28 @@ class Writer:
                 tx = Transaction(connection, self._clock.now(), self._awaited)
             for operation in batch:
                 operation.answer = operation.work(tx)
-            before = [(operation, operation.answer) for operation in self._parked]
-            if tx.arrived or look:
-                self._try_the_waiting(tx, batch)
+            before = [(operation, operation.answer) for operation in self._waiting]
+            if tx.has_work or is_retry:
+                self._retry_waiting(tx, batch)
             tx.flush()
-            self._wrote_at = time.monotonic()
+            self._last_write_at = time.monotonic()
             connection.execute("COMMIT")
         except BaseException:
             connection.rollback()
             for operation, answer in before:
-                # What it was given in this transaction has never been.
+                # The jobs that it claimed were rolled back.
                 operation.answer = answer
             raise
         return tx
 
-    def _try_the_waiting(self, tx: Transaction, batch: list[Operation]) -> None:
-        for operation in [*self._parked, *(one for one in batch if one.is_waiting)]:
-            self._on_trial = operation
+    def _retry_waiting(self, tx: Transaction, batch: list[Operation]) -> None:
+        for operation in [*self._waiting, *(operation for operation in batch if operation.is_waiting)]:
+            self._retried = operation
             operation.answer = operation.work(tx)
-        self._on_trial = None
+        self._retried = None
 
 
-def _answer(batch: list[Operation]) -> None:
+def _resolve_all(batch: list[Operation]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
     for operation in batch:
         by_loop.setdefault(operation.future.get_loop(), []).append(operation)
@@ -285,7 +288,7 @@ def _answer(batch: list[Operation]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve, operations)
         except RuntimeError:
-            log.debug("an event loop was closed before its answer came")
+            log.debug("cannot answer an operation: its event loop is closed")
 
 
 def _resolve(operations: list[Operation]) -> None:

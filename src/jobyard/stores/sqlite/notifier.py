@@ -1,0 +1,63 @@
+"""Notifier: waits for work and for the end of a job."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from jobyard.domain.job import Job
+from jobyard.errors import JobNotFound
+from jobyard.stores.sqlite.codec import json_list, load_job
+from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.sql import SQL
+
+HAS_WORK = SQL["has_work"]
+HAS_ANY_WORK = SQL["has_any_work"]
+COUNT_CANCEL_REQUESTS = SQL["count_cancel_requests"]
+NEXT_DELAYED = SQL["next_delayed"]
+
+
+class SqliteNotifier:
+    def __init__(self, connection: SqliteConnection) -> None:
+        self._connection = connection
+
+    def has_work(self, queues: Sequence[str]) -> Callable[[sqlite3.Connection], bool]:
+        """Return a check for claimable jobs, due jobs, and cancel requests that are new since its first call."""
+        names = json_list(list(queues))
+        known_requests: int | None = None
+
+        def check(connection: sqlite3.Connection) -> bool:
+            nonlocal known_requests
+            if (connection.execute(HAS_WORK, (names,)) if queues else connection.execute(HAS_ANY_WORK)).fetchone():
+                return True
+            requests: int = connection.execute(COUNT_CANCEL_REQUESTS).fetchone()[0]
+            # Only a new request: one that takes long to be heeded would wake all workers again and again.
+            if known_requests is not None and requests > known_requests:
+                return True
+            known_requests = requests
+            row = connection.execute(NEXT_DELAYED).fetchone()
+            return bool(row) and row[0] <= self._connection.clock.now()
+
+        return check
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
+        check = self.has_work(queues)
+        if timeout_seconds <= 0:
+            return await self._connection.read(check)
+        return await self._connection.threads.watcher.wait_for_work(check, timeout_seconds)
+
+    async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
+        if timeout_seconds <= 0:
+            job = await self._connection.read(lambda reader: load_job(reader, job_id))
+            if job is None:
+                raise JobNotFound.of(job_id)
+            return job if job.state.is_final else None
+        # While the id is listed, the writer of this process keeps the job's end before retention may delete it.
+        awaited = self._connection.awaited
+        awaited[job_id] += 1
+        try:
+            return await self._connection.threads.watcher.wait_for_end(job_id, timeout_seconds)
+        finally:
+            awaited[job_id] -= 1
+            if not awaited[job_id]:
+                del awaited[job_id]

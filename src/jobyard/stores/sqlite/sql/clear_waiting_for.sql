@@ -1,2 +1,0 @@
--- in: sequence.
-UPDATE jobyard_job SET waiting_for = NULL WHERE sequence = ?

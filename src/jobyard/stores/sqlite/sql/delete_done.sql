@@ -1,2 +1,0 @@
--- in: sequence.
-DELETE FROM jobyard_done WHERE sequence = ?

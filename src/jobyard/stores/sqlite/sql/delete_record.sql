@@ -1,2 +1,0 @@
--- in: collection, key.
-DELETE FROM jobyard_record WHERE collection = ? AND key = ?

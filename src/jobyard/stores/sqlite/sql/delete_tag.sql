@@ -1,2 +1,0 @@
--- in: tag, sequence.
-DELETE FROM jobyard_tag WHERE tag = ? AND sequence = ?

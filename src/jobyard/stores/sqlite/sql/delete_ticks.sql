@@ -1,2 +1,0 @@
--- in: schedule.
-DELETE FROM jobyard_tick WHERE schedule = ?

@@ -1,2 +1,0 @@
--- in: id.
-DELETE FROM jobyard_worker WHERE id = ?

@@ -1,2 +1,0 @@
--- in: run_at, sequence.
-INSERT INTO jobyard_delayed VALUES (?, ?)

@@ -1,2 +1,0 @@
--- in: the whole row but external_id and cancel.
-INSERT INTO jobyard_lease VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)

@@ -1,2 +1,0 @@
--- in: queue, group, urgency, sequence.
-INSERT INTO jobyard_ready VALUES (?, ?, ?, ?)

@@ -1,2 +1,0 @@
--- in: tag, sequence.
-INSERT OR IGNORE INTO jobyard_tag VALUES (?, ?)

@@ -1,2 +1,0 @@
--- in: the whole row.
-INSERT INTO jobyard_tick VALUES (?, ?, ?, ?, ?, ?, ?)

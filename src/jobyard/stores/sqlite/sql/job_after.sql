@@ -1,2 +1,0 @@
--- in: sequence. out: used, signal.
-SELECT used, signal, priority FROM jobyard_job WHERE sequence = ?

@@ -1,2 +1,0 @@
--- in: sequence. out: tags.
-SELECT tags FROM jobyard_job WHERE sequence = ?

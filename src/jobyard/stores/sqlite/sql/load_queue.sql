@@ -1,2 +1,0 @@
--- in: name. out: the whole row.
-SELECT * FROM jobyard_queue WHERE name = ?

@@ -1,2 +1,0 @@
--- out: all rows, by name.
-SELECT * FROM jobyard_queue ORDER BY name

@@ -1,2 +1,0 @@
--- in: priority, sequence.
-UPDATE jobyard_job SET priority = ? WHERE sequence = ?

@@ -1,2 +1,0 @@
--- in: sequence, what, number, data.
-INSERT OR REPLACE INTO jobyard_extra VALUES (?, ?, ?, ?)

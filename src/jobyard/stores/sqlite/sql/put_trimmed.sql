@@ -1,2 +1,0 @@
--- in: name, the last number that was trimmed.
-INSERT OR REPLACE INTO jobyard_trimmed VALUES (?, ?)

@@ -1,2 +1,0 @@
--- in: reason, sequence.
-UPDATE jobyard_lease SET cancel = ? WHERE sequence = ?

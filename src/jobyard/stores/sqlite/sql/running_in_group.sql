@@ -1,3 +1,0 @@
--- in: queue, group. out: ids of some running jobs.
-SELECT j.id FROM jobyard_lease l CROSS JOIN jobyard_job j ON j.sequence = l.sequence
-WHERE l.queue = ? AND l.group_name = ? ORDER BY l.sequence LIMIT 10

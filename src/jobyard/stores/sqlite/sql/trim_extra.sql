@@ -1,2 +1,0 @@
--- in: sequence, what, highest number to drop.
-DELETE FROM jobyard_extra WHERE sequence = ? AND what = ? AND number <= ?

@@ -1,2 +1,0 @@
--- in: now.
-DELETE FROM jobyard_worker WHERE expires_at <= ?
