@@ -17,14 +17,14 @@ ROWS = (
     "jobyard.stores.sqlite.find.MAX_ROWS_PER_PAGE",
     "jobyard.stores.redis.jobs.EXAMINED_PER_COMMAND",
     "jobyard.stores.redis.jobs.MAX_EXAMINED",
-    "jobyard.stores.postgres.finding.LOOKED_AT_MOST",
+    "jobyard.stores.postgres.find.MAX_SCANNED_ROWS",
 )
 # How much payload each store reads per call when it looks for a text.
 SEARCHES = (
     "jobyard.stores.memory.jobs.MAX_BYTES_PER_PAGE",
     "jobyard.stores.sqlite.find.MAX_BYTES_PER_PAGE",
     "jobyard.stores.redis.jobs.BYTES_SEARCHED_PER_COMMAND",
-    "jobyard.stores.postgres.finding.SEARCHED_BYTES",
+    "jobyard.stores.postgres.find.MAX_SEARCHED_BYTES",
 )
 
 

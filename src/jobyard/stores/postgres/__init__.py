@@ -1,4 +1,4 @@
-"""PostgreSQL: many machines share one server; the rule is performed there, in one trip per exchange."""
+"""PostgreSQL store: many machines share one server, where admission is decided in one trip per exchange."""
 
 from jobyard.stores.postgres.store import PostgresStore
 

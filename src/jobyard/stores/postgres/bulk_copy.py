@@ -1,4 +1,4 @@
-"""Many jobs at once go by COPY: less than half the price of passing them to a function."""
+"""Bulk insert by COPY, at less than half the cost of passing the jobs to a function."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
 from jobyard.ports.job_store import Inserted
-from jobyard.stores.postgres.columns import checked_priority, stored_backoff
+from jobyard.stores.postgres.codec import checked_priority, order_of, stored_backoff
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.statements import Statements
 
-# Fewer are cheaper by one call of a function than by the several trips of a copy.
-WORTH_IT = 200
-# A priority and a sequence share one number.
-PLACES = 42
-HAS_PRIVATE = 2
+# For fewer jobs, one function call is cheaper than the several trips of a copy.
+MIN_JOBS = 200
+HAS_PRIVATE_PAYLOAD = 2  # a bit of the flags
 JOB = (
     "sequence",
     "id",
@@ -38,12 +36,12 @@ DELAYED = ("queue", "run_at", "sequence", "group_name", "ord", "used", "flags", 
 
 
 def can_copy(jobs: Sequence[NewJob]) -> bool:
-    """Unique keys must be judged one by one, on the server."""
-    return len(jobs) >= WORTH_IT and all(job.unique is None and not job.tags for job in jobs)
+    """Unique keys must be checked one by one, on the server."""
+    return len(jobs) >= MIN_JOBS and all(job.unique is None and not job.tags for job in jobs)
 
 
-class Arrivals:
-    """What the inbox says of one group."""
+class GroupInsert:
+    """The inbox row of one group."""
 
     __slots__ = ("delayed", "ord", "run_at", "waiting")
 
@@ -56,7 +54,7 @@ class Arrivals:
 async def copy(
     connection: Connection, statements: Statements, now: Instant | None, jobs: Sequence[NewJob]
 ) -> list[Inserted] | None:
-    """In one transaction; None, with nothing done, when a queue limits what may wait."""
+    """Copy in one transaction. None, with nothing written, when a queue limits its waiting jobs."""
     names = list({job.queue for job in jobs})
     for job in jobs:
         checked_priority(job.priority)
@@ -76,13 +74,13 @@ async def _copy_rows(
     places: list[tuple[Instant, int, int]] = []
     for job, sequence in zip(jobs, sequences, strict=True):
         private, priority = job.private_payload, job.priority
-        flags = 0 if private is None else HAS_PRIVATE
+        flags = 0 if private is None else HAS_PRIVATE_PAYLOAD
         run_at = now
         if job.run_at is not None:
             run_at = min(FOREVER, job.run_at)
         elif job.delay_seconds > 0:
             run_at = after(now, job.delay_seconds)
-        places.append((run_at, (-priority << PLACES) + sequence, flags))
+        places.append((run_at, order_of(priority, sequence), flags))
         rows.append(
             (
                 sequence,
@@ -107,51 +105,51 @@ async def _copy_rows(
             f"jobyard_{table}", records=records, columns=columns, schema_name=statements.schema
         )
 
-    # The server has its hands full with the jobs: meanwhile we see to where they stand.
+    # While the server stores the jobs, compute the other rows.
     sent = asyncio.Event()
-    copying = asyncio.create_task(to("job", JOB, _telling(rows, sent)))
+    copying = asyncio.create_task(to("job", JOB, _set_when_read(rows, sent)))
     copying.add_done_callback(lambda _: sent.set())
     try:
         await sent.wait()
-        ready, delayed, letters = _stand(now, jobs, sequences, places)
+        ready, delayed, inbox = _state_rows(now, jobs, sequences, places)
     finally:
         await copying
     if ready:
         await to("ready", READY, ready)
     if delayed:
         await to("delayed", DELAYED, delayed)
-    await connection.execute(statements["end_bulk"], now, *map(list, zip(*letters, strict=True)))
+    await connection.execute(statements["end_bulk"], now, *map(list, zip(*inbox, strict=True)))
 
 
-def _telling(rows: list[tuple[object, ...]], all_read: asyncio.Event) -> Iterator[tuple[object, ...]]:
+def _set_when_read(rows: list[tuple[object, ...]], all_read: asyncio.Event) -> Iterator[tuple[object, ...]]:
     yield from rows
     all_read.set()
 
 
-def _stand(
+def _state_rows(
     now: Instant, jobs: Sequence[NewJob], sequences: Sequence[int], places: list[tuple[Instant, int, int]]
 ) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]], list[tuple[object, ...]]]:
-    """The rows of those that are due, of those that are delayed, and what the inbox is told of each group."""
+    """Rows of the due jobs, of the delayed jobs, and of the inbox, one per group."""
     ready: list[tuple[object, ...]] = []
     delayed: list[tuple[object, ...]] = []
-    groups: dict[tuple[str, str], Arrivals] = {}
+    groups: dict[tuple[str, str], GroupInsert] = {}
     first_due: dict[tuple[str, str], int] = {}
-    for place, (job, sequence, (run_at, ord_, flags)) in enumerate(zip(jobs, sequences, places, strict=True)):
+    for position, (job, sequence, (run_at, ord_, flags)) in enumerate(zip(jobs, sequences, places, strict=True)):
         queue, group = job.queue, job.group or ""
-        arrivals = groups.get((queue, group))
-        if arrivals is None:
-            arrivals = groups[queue, group] = Arrivals(ord_)
-        elif ord_ < arrivals.ord:
-            arrivals.ord = ord_
+        counts = groups.get((queue, group))
+        if counts is None:
+            counts = groups[queue, group] = GroupInsert(ord_)
+        elif ord_ < counts.ord:
+            counts.ord = ord_
         if run_at <= now:
-            arrivals.waiting += 1
-            first_due.setdefault((queue, group), place)
+            counts.waiting += 1
+            first_due.setdefault((queue, group), position)
             ready.append((queue, group, ord_, 0, flags))
         else:
-            arrivals.delayed += 1
-            arrivals.run_at = run_at if arrivals.run_at is None else min(run_at, arrivals.run_at)
+            counts.delayed += 1
+            counts.run_at = run_at if counts.run_at is None else min(run_at, counts.run_at)
             delayed.append((queue, run_at, sequence, group, ord_, 0, flags, False))
-    ready.sort()  # neighbours share a page
-    # In the order in which they join the line; a group whose jobs all come later joins none now.
+    ready.sort()  # so that neighbours share a page
+    # By the first due job, which gives each group its turn; groups with delayed jobs only come last.
     in_order = sorted(groups.items(), key=lambda each: first_due.get(each[0], len(jobs)))
     return ready, delayed, [(*key, item.waiting, item.delayed, item.ord, item.run_at) for key, item in in_order]

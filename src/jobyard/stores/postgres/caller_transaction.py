@@ -1,4 +1,4 @@
-"""The caller's own transaction: jobs that come, and ends that count, when and only if the caller commits."""
+"""The caller's own transaction: jobs inserted and settled in it count when, and only if, the caller commits."""
 
 from __future__ import annotations
 
@@ -13,81 +13,82 @@ from jobyard.errors import NotPossible
 from jobyard.stores.postgres.pool import Connection
 
 HOW = (
-    "Hand in an asyncpg connection with an open transaction, or a SQLAlchemy AsyncSession or AsyncConnection "
+    "Pass an asyncpg connection with an open transaction, or a SQLAlchemy AsyncSession or AsyncConnection "
     "that uses asyncpg."
 )
-# Some hosted servers keep to themselves which one they are: then database and table must do.
-MAY_ASK = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
-WHICH_SERVER = "SELECT system_identifier FROM pg_control_system()"
-# A transaction that is still open is asked after this soon, then less and less often, and not for ever.
-FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS, GIVE_UP_SECONDS = 0.003, 1.0, 600.0
+# Some hosted servers do not let users read the system identifier; database and table must identify them then.
+MAY_READ_SYSTEM_IDENTIFIER = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+SYSTEM_IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
+# Poll intervals for an open transaction, growing, and for how long it is polled at all.
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS, GIVE_UP_SECONDS = 0.003, 1.0, 600.0
 
 
 async def driver_connection(transaction: Any) -> Connection:
-    """The asyncpg connection that carries the caller's transaction."""
+    """The asyncpg connection of the caller's transaction."""
     if isinstance(transaction, asyncpg.Connection | PoolConnectionProxy):
         return transaction
-    # SQLAlchemy is known by what it can do: it need not be installed.
+    # Recognised by attributes, because SQLAlchemy need not be installed.
     if hasattr(transaction, "sync_session"):
         transaction = await transaction.connection()
     if hasattr(transaction, "sync_connection") and hasattr(transaction, "exec_driver_sql"):
-        # It begins on the server with the first statement only.
+        # SQLAlchemy begins the transaction on the server with its first statement.
         await transaction.exec_driver_sql("SELECT 1")
         raw = await transaction.get_raw_connection()
         found = raw.driver_connection
         if isinstance(found, asyncpg.Connection):
             return found
-        raise NotPossible(f"The session uses {type(found).__module__}, not asyncpg. {HOW}")
-    raise NotPossible(f"A {type(transaction).__module__}.{type(transaction).__name__} cannot carry jobs. {HOW}")
+        raise NotPossible(f"Cannot use this session: its driver is {type(found).__module__}, not asyncpg. {HOW}")
+    name = f"{type(transaction).__module__}.{type(transaction).__name__}"
+    raise NotPossible(f"Cannot use {name} as a transaction. {HOW}")
 
 
-async def fingerprint(connection: Connection, table: str) -> str | None:
-    """Which table of which database of which server; None if the table cannot be seen."""
+async def table_identity(connection: Connection, table: str) -> str | None:
+    """Identify a table across databases and servers; None if it is not visible."""
     found: str | None = await connection.fetchval(
         "SELECT concat_ws('/', current_database(), d.oid, c.oid) FROM pg_class c, pg_database d"
         " WHERE c.oid = to_regclass($1) AND d.datname = current_database()",
         table,
     )
-    if found is not None and await connection.fetchval(MAY_ASK):
-        found += f"/{await connection.fetchval(WHICH_SERVER)}"
+    if found is not None and await connection.fetchval(MAY_READ_SYSTEM_IDENTIFIER):
+        found += f"/{await connection.fetchval(SYSTEM_IDENTIFIER)}"
     return found
 
 
-class Commits:
-    """Asks how the transactions ended that jobs came with, so that who sleeps is woken soon after the commit."""
+class CommitWatcher:
+    """Polls the status of callers' transactions, so that waiters wake soon after a commit."""
 
-    def __init__(self, ask: Callable[[list[str]], Awaitable[dict[str, str]]], committed: Callable[[], None]) -> None:
-        self._ask = ask
-        self._committed = committed
+    def __init__(self, poll: Callable[[list[str]], Awaitable[dict[str, str]]], on_commit: Callable[[], None]) -> None:
+        self._poll = poll
+        self._on_commit = on_commit
         self._open: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
-        self._nap = FIRST_LOOK_SECONDS
+        self._interval = FIRST_POLL_SECONDS
 
     def watch(self, transaction: str) -> None:
         loop = asyncio.get_running_loop()
         self._open[transaction] = loop.time()
-        self._nap = FIRST_LOOK_SECONDS
+        self._interval = FIRST_POLL_SECONDS
         if self._task is None or self._task.done():
-            self._task = loop.create_task(self._look())
+            self._task = loop.create_task(self._run())
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _look(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while self._open:
-            await asyncio.sleep(self._nap)
-            self._nap = min(LONGEST_LOOK_SECONDS, self._nap * 1.5)
+            await asyncio.sleep(self._interval)
+            self._interval = min(MAX_POLL_SECONDS, self._interval * 1.5)
             try:
-                ends = await self._ask(list(self._open))
+                statuses = await self._poll(list(self._open))
             except Exception:
-                # Others look by themselves within a second.
+                # Waiters poll for themselves once a second.
                 self._open.clear()
                 return
-            if "committed" in ends.values():
-                self._committed()
+            if "committed" in statuses.values():
+                self._on_commit()
             for transaction, since in list(self._open.items()):
-                if ends.get(transaction) != "in progress" or loop.time() - since > GIVE_UP_SECONDS:
+                if statuses.get(transaction) != "in progress" or loop.time() - since > GIVE_UP_SECONDS:
                     del self._open[transaction]

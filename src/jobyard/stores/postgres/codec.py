@@ -1,27 +1,36 @@
-"""New jobs as columns: one array per field, so that thousands travel in one call."""
+"""Codec between domain objects and the parameters and rows of the server-side functions.
+
+Each named tuple lists parameters of a function in `functions/` in the order in which its statement in `sql/` numbers
+them; a test compares the two.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import msgspec
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, Unique, UniqueScope
-from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
+from jobyard.domain.lease import Lease
+from jobyard.domain.retry import DEFAULT_BACKOFF
+from jobyard.domain.state import Settlement
 from jobyard.errors import BadInput
+from jobyard.ports.job_store import Report
+from jobyard.stores._shared.job_rows import decode_backoff
 
 SCOPES = {UniqueScope.ACTIVE: 0, UniqueScope.PERIOD: 1, UniqueScope.FOREVER: 2}
-# A priority and a sequence share one number on the server.
-MOST_PRIORITY = 1 << 20
-
-
-def encode_backoff(backoff: Backoff) -> bytes:
-    return msgspec.json.encode(backoff)
+# The server orders jobs by one 64-bit number: the negated priority above the sequence, which has this many bits.
+SEQUENCE_BITS = 42
+MAX_PRIORITY = 1 << 20
+# Columns of an exchange's rows that are used by position.
+QUEUE, PLACE = 3, 14
 
 
 def milliseconds(seconds: float) -> int:
-    """As `domain.instant.after` counts; the server cuts what would go past all time.
+    """Round as `domain.instant.after` does; the server cuts what would go past its last instant.
 
     >>> milliseconds(2.5), milliseconds(1e30)
     (2500, 1000000000000000)
@@ -29,8 +38,33 @@ def milliseconds(seconds: float) -> int:
     return round(min(seconds, 1e12) * 1000)
 
 
+def storable(text: str | None) -> str | None:
+    """Replace NUL, the one character that PostgreSQL's text cannot hold.
+
+    >>> storable("a\\0b")
+    'a␀b'
+    """
+    return text if text is None or "\0" not in text else text.replace("\0", "␀")
+
+
+def order_of(priority: int, sequence: int) -> int:
+    """The `ord` of a job: its position among the jobs of its group.
+
+    >>> order_of(1, 7) < order_of(0, 5) < order_of(0, 6)
+    True
+    """
+    return (-priority << SEQUENCE_BITS) + sequence
+
+
+def checked_priority(priority: int) -> int:
+    if not -MAX_PRIORITY < priority < MAX_PRIORITY:
+        limit = MAX_PRIORITY - 1
+        raise BadInput(f"Cannot store priority {priority}: PostgreSQL allows {-limit:,} to {limit:,}.")
+    return priority
+
+
 def stored_backoff(job: NewJob) -> bytes | None:
-    return None if job.backoff is DEFAULT_BACKOFF else encode_backoff(job.backoff)
+    return None if job.backoff is DEFAULT_BACKOFF else msgspec.json.encode(job.backoff)
 
 
 def stored_tags(job: NewJob) -> bytes | None:
@@ -38,20 +72,30 @@ def stored_tags(job: NewJob) -> bytes | None:
 
 
 def stored_unique(unique: Unique | None) -> tuple[str | None, int | None, int | None]:
-    """Key, scope and period of a unique key."""
+    """Key, scope and period in ms of a unique key."""
     if unique is None:
         return None, None, None
     return unique.key, SCOPES[unique.scope], milliseconds(unique.period_seconds or 0.0)
 
 
-def checked_priority(priority: int) -> int:
-    if not -MOST_PRIORITY < priority < MOST_PRIORITY:
-        raise BadInput(f"A priority of {priority} is beyond what PostgreSQL orders: stay within {MOST_PRIORITY - 1:,}.")
-    return priority
+# New jobs
+
+
+class PlainJob(NamedTuple):
+    """A job that is due at once and has no unique key, tags or private payload."""
+
+    id: str
+    kind: str
+    queue: str
+    group: str
+    priority: int
+    payload: bytes
+    max_attempts: int
+    timeout: float | None
+    backoff: bytes | None
 
 
 def is_plain_job(job: NewJob) -> bool:
-    """Due at once, and nothing about it needs to be looked at."""
     return (
         job.unique is None
         and not job.tags
@@ -61,9 +105,8 @@ def is_plain_job(job: NewJob) -> bool:
     )
 
 
-def plain_arguments(job: NewJob) -> tuple[Any, ...]:
-    """From the id on, as jobyard_insert_one takes them."""
-    return (
+def plain_job(job: NewJob) -> PlainJob:
+    return PlainJob(
         job.id,
         job.kind,
         job.queue,
@@ -76,58 +119,279 @@ def plain_arguments(job: NewJob) -> tuple[Any, ...]:
     )
 
 
-def columns(jobs: Sequence[NewJob]) -> list[Any]:
-    """From the names of the queues on, as jobyard_insert takes them; what no job has stays empty."""
-    queues = [job.queue for job in jobs]
+class JobColumns(NamedTuple):
+    """Jobs as one array per field; a field that no job has is empty."""
+
+    id: Sequence[str | None]
+    kind: list[str]
+    queue: list[str]
+    group: list[str]
+    priority: list[int]
+    payload: list[bytes]
+    max_attempts: list[int]
+    private: Sequence[bytes | None] = ()
+    timeout: Sequence[float | None] = ()
+    backoff: Sequence[bytes | None] = ()
+    delay: Sequence[int] = ()
+    run_at: Sequence[Instant | None] = ()
+    unique: Sequence[str | None] = ()
+    scope: Sequence[int | None] = ()
+    period: Sequence[int | None] = ()
+    tags: Sequence[bytes | None] = ()
+    tag_of: Sequence[int] = ()  # with `tag`: the 1-based position of a job, once per tag
+    tag: Sequence[str] = ()
+
+    @property
+    def queues(self) -> list[str]:
+        """Each queue once."""
+        return list(dict.fromkeys(self.queue))
+
+
+def job_columns(jobs: Sequence[NewJob]) -> JobColumns:
     priorities = [job.priority for job in jobs]
     checked_priority(max(priorities, key=abs))
-    private: list[Any] = []
-    timeouts: list[Any] = []
-    backoffs: list[Any] = []
-    delays: list[Any] = []
-    times: list[Any] = []
-    keys: list[Any] = []
-    scopes: list[Any] = []
-    periods: list[Any] = []
-    tags: list[Any] = []
-    tag_of: list[int] = []
-    tag: list[str] = []
+    optional: dict[str, list[Any]] = {}
     if any(job.private_payload is not None for job in jobs):
-        private = [job.private_payload for job in jobs]
+        optional["private"] = [job.private_payload for job in jobs]
     if any(job.timeout_seconds is not None for job in jobs):
-        timeouts = [job.timeout_seconds for job in jobs]
+        optional["timeout"] = [job.timeout_seconds for job in jobs]
     if any(job.backoff is not DEFAULT_BACKOFF for job in jobs):
-        backoffs = [stored_backoff(job) for job in jobs]
+        optional["backoff"] = [stored_backoff(job) for job in jobs]
     if any(job.delay_seconds > 0 for job in jobs):
-        delays = [milliseconds(job.delay_seconds) for job in jobs]
+        optional["delay"] = [milliseconds(job.delay_seconds) for job in jobs]
     if any(job.run_at is not None for job in jobs):
-        times = [job.run_at for job in jobs]
+        optional["run_at"] = [job.run_at for job in jobs]
     if any(job.unique is not None for job in jobs):
-        keys, scopes, periods = map(list, zip(*(stored_unique(job.unique) for job in jobs), strict=True))
+        unique = zip(*(stored_unique(job.unique) for job in jobs), strict=True)
+        optional["unique"], optional["scope"], optional["period"] = map(list, unique)
     if any(job.tags for job in jobs):
-        tags = [stored_tags(job) for job in jobs]
-        for number, job in enumerate(jobs, 1):
-            tag_of += [number] * len(job.tags)
-            tag += job.tags
-    return [
-        list(dict.fromkeys(queues)),
-        True,
+        optional["tags"] = [stored_tags(job) for job in jobs]
+        optional["tag_of"] = [number for number, job in enumerate(jobs, 1) for _ in job.tags]
+        optional["tag"] = [tag for job in jobs for tag in job.tags]
+    return JobColumns(
         [job.id for job in jobs],
         [job.kind for job in jobs],
-        queues,
+        [job.queue for job in jobs],
         [job.group or "" for job in jobs],
         priorities,
         [job.payload for job in jobs],
         [job.max_attempts for job in jobs],
-        private,
-        timeouts,
-        backoffs,
-        delays,
-        times,
-        keys,
-        scopes,
-        periods,
-        tags,
-        tag_of,
-        tag,
-    ]
+        **optional,
+    )
+
+
+# Exchanges
+
+
+class ClaimRequest(NamedTuple):
+    worker: str
+    token: str
+    queues: list[str]  # empty: all
+    wanted: int
+    lease: int  # milliseconds
+
+
+class TransitionRow(NamedTuple):
+    sequence: int
+    token: str
+    to: str
+    counted: bool
+    died: bool
+    delay: int
+    signal: str | None
+    park: int | None
+    external: str | None
+    result: bytes | None
+    reason: str | None
+    error: bytes | None
+
+
+def transition_row(settlement: Settlement) -> TransitionRow:
+    key, transition = settlement.key, settlement.transition
+    return TransitionRow(
+        key.sequence,
+        key.token,
+        str(transition.to),
+        transition.counted,
+        transition.died,
+        milliseconds(transition.delay_seconds),
+        transition.signal,
+        None if transition.park_seconds is None else milliseconds(transition.park_seconds),
+        transition.external_id,
+        transition.result,
+        storable(transition.reason),
+        None if transition.error is None else msgspec.json.encode(transition.error),
+    )
+
+
+class ExchangeArguments(NamedTuple):
+    """Named exactly as the parameters of jobyard_exchange: c_* are plain completions, o_* other transitions."""
+
+    p_now: Instant | None
+    p_worker: str
+    p_token: str
+    p_queues: list[str]
+    p_wanted: int
+    p_lease: int
+    c_sequence: Sequence[int] = ()
+    c_token: Sequence[str] = ()
+    c_result: Sequence[bytes | None] = ()
+    p_keep: Sequence[int] = ()
+    o_sequence: Sequence[int] = ()
+    o_token: Sequence[str] = ()
+    o_to: Sequence[str] = ()
+    o_counted: Sequence[bool] = ()
+    o_died: Sequence[bool] = ()
+    o_delay: Sequence[int] = ()
+    o_signal: Sequence[str | None] = ()
+    o_park: Sequence[int | None] = ()
+    o_external: Sequence[str | None] = ()
+    o_result: Sequence[bytes | None] = ()
+    o_reason: Sequence[str | None] = ()
+    o_error: Sequence[bytes | None] = ()
+    p_expired_before: Instant | None = None
+    p_impatient: bool = False
+    p_from: list[str] | None = None
+
+
+def leases_from_rows(rows: Sequence[Any], token: str) -> tuple[Lease, ...]:
+    return tuple(
+        [
+            Lease(
+                job_id,
+                sequence,
+                token,
+                kind,
+                queue,
+                group or None,
+                priority,
+                attempt,
+                max_attempts,
+                deaths,
+                payload,
+                private,
+                timeout,
+                DEFAULT_BACKOFF if backoff is None else decode_backoff(backoff),
+                signal,
+            )
+            for (
+                sequence,
+                job_id,
+                kind,
+                queue,
+                group,
+                priority,
+                attempt,
+                max_attempts,
+                deaths,
+                payload,
+                private,
+                timeout,
+                backoff,
+                signal,
+                *_,
+            ) in in_claim_order(rows)
+        ]
+    )
+
+
+def in_claim_order(rows: Sequence[Any]) -> Sequence[Any]:
+    """Reorder rows, which come group after group, into the order of single claims: round-robin over the groups.
+
+    With several queues, round-robin over the queues as well.
+
+    >>> rows = [[name, *"..q", *range(10), place] for name, place in (("a1", 7), ("a2", 7), ("b1", 9))]
+    >>> [row[0] for row in in_claim_order(rows)]
+    ['a1', 'b1', 'a2']
+    """
+    if len(rows) < 2:
+        return rows
+    ordered = _round_robin(rows, PLACE)
+    # Places grow from queue to queue, so that each round of the queues is in their order as well.
+    return _round_robin(ordered, QUEUE) if len({row[QUEUE] for row in rows}) > 1 else ordered
+
+
+def _round_robin(rows: Sequence[Any], column: int) -> list[Any]:
+    """The first row of each value of the column, then the second of each."""
+    counts: dict[Any, int] = {}
+    turns: list[tuple[int, int, Any]] = []
+    for row in rows:
+        count = counts.get(row[column], 0)
+        counts[row[column]] = count + 1
+        turns.append((count, row[PLACE], row))
+    turns.sort(key=itemgetter(0, 1))
+    return [row for _, _, row in turns]
+
+
+# Leases
+
+
+class ReportRow(NamedTuple):
+    sequence: int
+    token: str
+    progress: bytes | None
+    lines: list[bytes]
+    step_name: str | None
+    step_runs: bool | None
+    step: bytes | None
+
+
+def report_row(report: Report) -> ReportRow:
+    encode = msgspec.json.encode
+    step = report.step
+    return ReportRow(
+        report.key.sequence,
+        report.key.token,
+        None if report.progress is None else encode(report.progress),
+        [encode(line) for line in report.lines],
+        None if step is None else storable(step.name),
+        None if step is None else step.status == "running",
+        None if step is None else encode(step),
+    )
+
+
+class AdoptArguments(NamedTuple):
+    now: Instant | None
+    id: str
+    kind: str
+    queue: str
+    group: str
+    priority: int
+    payload: bytes
+    private: bytes | None
+    max_attempts: int
+    timeout: float | None
+    backoff: bytes | None
+    unique: str | None
+    scope: int | None
+    period: int | None
+    tags: bytes | None
+    tag: list[str]
+    worker: str
+    token: str
+    external: str
+
+
+def adopt_arguments(now: Instant | None, job: NewJob, worker: str, token: str, external_id: str) -> AdoptArguments:
+    key, scope, period = stored_unique(job.unique)
+    return AdoptArguments(
+        now=now,
+        id=job.id,
+        kind=job.kind,
+        queue=job.queue,
+        group=job.group or "",
+        priority=checked_priority(job.priority),
+        payload=job.payload,
+        private=job.private_payload,
+        max_attempts=job.max_attempts,
+        timeout=job.timeout_seconds,
+        backoff=stored_backoff(job),
+        unique=key,
+        scope=scope,
+        period=period,
+        tags=stored_tags(job),
+        tag=list(job.tags),
+        worker=worker,
+        token=token,
+        external=external_id,
+    )

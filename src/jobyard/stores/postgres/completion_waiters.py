@@ -1,4 +1,4 @@
-"""Waiting for the end of jobs: told at once of ends made here, asked for together where they happen elsewhere."""
+"""Waiting for jobs to end: resolved directly by settlements of this process, polled in batches for those of others."""
 
 from __future__ import annotations
 
@@ -9,150 +9,149 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from jobyard.domain.job import Job
-from jobyard.errors import JobyardError, StoreUnavailable
+from jobyard.errors import JobNotFound, JobyardError, StoreUnavailable
 from jobyard.stores._shared.waiters import Waiters
-from jobyard.stores.postgres.standing import not_found
 
 log = logging.getLogger("jobyard.store")
 
-# However many ends are told of, all who wait are asked for together, and not more often than this.
-ASK_EVERY_SECONDS = 0.02
-# An end that nobody told of, because its teller died or the listener was away.
-LOOK_EVERY_SECONDS = 0.5
-AFTER_TROUBLE_SECONDS = 0.5
+# Minimum interval between two polls, each of which asks for all awaited jobs: a burst of ends costs one poll.
+MIN_POLL_SECONDS = 0.02
+# Poll interval without a notification: one may be lost when its sender dies or the listener reconnects.
+MAX_POLL_SECONDS = 0.5
+ERROR_BACKOFF_SECONDS = 0.5
 
 
-class Ends:
-    """Who waits for which job's end, across the threads of this process."""
+class CompletionWaiters:
+    """Futures of callers that wait for a job to end, across the threads of this process."""
 
     def __init__(self) -> None:
-        self.bell = Waiters()  # rings when some job may have ended elsewhere
+        self.changed = Waiters()  # woken when a job may have ended in another process
         self._lock = threading.Lock()
-        self._sleepers: dict[str, set[asyncio.Future[Job]]] = {}
+        self._futures: dict[str, set[asyncio.Future[Job]]] = {}
         self._settling: set[str] = set()
 
     @property
     def awaited(self) -> dict[str, set[asyncio.Future[Job]]]:
-        return self._sleepers
+        return self._futures
 
-    def enter(self, job_id: str) -> asyncio.Future[Job]:
-        sleeper: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+    def add(self, job_id: str) -> asyncio.Future[Job]:
+        future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         with self._lock:
-            self._sleepers.setdefault(job_id, set()).add(sleeper)
-        return sleeper
+            self._futures.setdefault(job_id, set()).add(future)
+        return future
 
-    def leave(self, job_id: str, sleeper: asyncio.Future[Job]) -> None:
+    def discard(self, job_id: str, future: asyncio.Future[Job]) -> None:
         with self._lock:
-            sleepers = self._sleepers.get(job_id, set())
-            sleepers.discard(sleeper)
-            if not sleepers:
-                self._sleepers.pop(job_id, None)
+            futures = self._futures.get(job_id, set())
+            futures.discard(future)
+            if not futures:
+                self._futures.pop(job_id, None)
 
-    def settling(self, ids: Sequence[str]) -> None:
-        """An exchange is under way that will show their ends."""
+    def begin_settling(self, ids: Sequence[str]) -> None:
+        """An exchange in flight will report how these jobs ended, even if retention removes them at once."""
         with self._lock:
             self._settling.update(ids)
 
-    def settled(self, ids: Sequence[str]) -> None:
+    def end_settling(self, ids: Sequence[str]) -> None:
         with self._lock:
             self._settling.difference_update(ids)
 
-    def ended(self, jobs: Iterable[Job]) -> None:
-        """Shown to who waits, though retention may take them away at any time."""
+    def resolve(self, jobs: Iterable[Job]) -> None:
+        """Resolve the futures of those jobs that have ended."""
         for job in jobs:
             if job.state.is_final:
-                self._tell(job.id, job)
+                self._resolve(job.id, job)
 
-    def gone(self, ids: Iterable[str]) -> None:
+    def reject_missing(self, ids: Iterable[str]) -> None:
         for job_id in ids:
             if job_id not in self._settling:
-                self._tell(job_id, not_found(job_id))
+                self._resolve(job_id, JobNotFound.of(job_id))
 
     def close(self) -> None:
-        for job_id in list(self._sleepers):
-            self._tell(job_id, StoreUnavailable("The store was closed."))
+        for job_id in list(self._futures):
+            self._resolve(job_id, StoreUnavailable("The store was closed."))
 
-    def _tell(self, job_id: str, answer: Job | JobyardError) -> None:
+    def _resolve(self, job_id: str, answer: Job | JobyardError) -> None:
         with self._lock:
-            sleepers = list(self._sleepers.get(job_id, ()))
-        for sleeper in sleepers:
+            futures = list(self._futures.get(job_id, ()))
+        for future in futures:
             try:
-                sleeper.get_loop().call_soon_threadsafe(_resolve, sleeper, answer)
+                future.get_loop().call_soon_threadsafe(_set, future, answer)
             except RuntimeError:
-                log.debug("an event loop was closed before it could be woken")
+                log.debug("the event loop of a waiter is closed")
 
 
-def _resolve(sleeper: asyncio.Future[Job], answer: Any) -> None:
-    if sleeper.done():
+def _set(future: asyncio.Future[Job], answer: Any) -> None:
+    if future.done():
         return
     if isinstance(answer, Job):
-        sleeper.set_result(answer)
+        future.set_result(answer)
     else:
-        sleeper.set_exception(answer)
+        future.set_exception(answer)
 
 
-class Asker:
-    """Asks the server for all who wait, as long as somebody does; one per handle."""
+class CompletionPoller:
+    """Polls the server for all awaited jobs, as long as there are any. One per handle."""
 
     def __init__(
         self,
-        ends: Ends,
-        ask: Callable[[list[str]], Awaitable[tuple[list[Job], list[str]]]],
-        is_told: Callable[[], bool],
+        waiters: CompletionWaiters,
+        poll: Callable[[list[str]], Awaitable[tuple[list[Job], list[str]]]],
+        is_listening: Callable[[], bool],
     ) -> None:
-        self._ends = ends
-        self._ask = ask
-        self._is_told = is_told
+        self._waiters = waiters
+        self._poll = poll
+        self._is_listening = is_listening
         self._new: set[str] = set()
-        self._poke = asyncio.Event()
+        self._has_new = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def wake(self, job_id: str) -> None:
+    def watch(self, job_id: str) -> None:
         self._new.add(job_id)
-        self._poke.set()
+        self._has_new.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._watch())
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _watch(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        asked_at, stale, nap = 0.0, False, ASK_EVERY_SECONDS
-        while self._ends.awaited:
-            rung = self._ends.bell.add()
+        polled_at, stale, interval = 0.0, False, MIN_POLL_SECONDS
+        while self._waiters.awaited:
+            changed = self._waiters.changed.add()
             try:
-                new, self._new = self._new, set()
-                self._poke.clear()
-                if stale and loop.time() - asked_at >= ASK_EVERY_SECONDS:
-                    new, asked_at, stale = set(self._ends.awaited), loop.time(), False
-                if new and not await self._look(list(new)):
+                ids, self._new = self._new, set()
+                self._has_new.clear()
+                if stale and loop.time() - polled_at >= MIN_POLL_SECONDS:
+                    ids, polled_at, stale = set(self._waiters.awaited), loop.time(), False
+                if ids and not await self._try_to_poll(list(ids)):
                     stale = True
-                    await asyncio.sleep(AFTER_TROUBLE_SECONDS)
-                nap = LOOK_EVERY_SECONDS if self._is_told() else min(LOOK_EVERY_SECONDS, nap * 1.5)
-                woken = await self._sleep(rung, ASK_EVERY_SECONDS if stale else nap)
-                stale = stale or woken or not self._poke.is_set()
+                    await asyncio.sleep(ERROR_BACKOFF_SECONDS)
+                interval = MAX_POLL_SECONDS if self._is_listening() else min(MAX_POLL_SECONDS, interval * 1.5)
+                notified = await self._sleep(changed, MIN_POLL_SECONDS if stale else interval)
+                stale = stale or notified or not self._has_new.is_set()
             finally:
-                self._ends.bell.discard(rung)
+                self._waiters.changed.discard(changed)
 
-    async def _sleep(self, rung: asyncio.Future[None], seconds: float) -> bool:
-        """Whether ends were told of; also over when somebody new comes."""
-        poked = asyncio.ensure_future(self._poke.wait())
-        either: list[asyncio.Future[Any]] = [rung, poked]
+    async def _sleep(self, changed: asyncio.Future[None], seconds: float) -> bool:
+        """Return early for a change or a new waiter; return whether there was a change."""
+        has_new = asyncio.ensure_future(self._has_new.wait())
+        either: list[asyncio.Future[Any]] = [changed, has_new]
         try:
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            poked.cancel()
-        return rung.done()
+            has_new.cancel()
+        return changed.done()
 
-    async def _look(self, ids: list[str]) -> bool:
+    async def _try_to_poll(self, ids: list[str]) -> bool:
         try:
-            jobs, gone = await self._ask(ids)
+            jobs, missing = await self._poll(ids)
         except JobyardError:
-            log.debug("asking for ends failed; trying again", exc_info=True)
+            log.debug("cannot poll for ended jobs; retrying", exc_info=True)
             return False
-        self._ends.ended(jobs)
-        self._ends.gone(gone)
+        self._waiters.resolve(jobs)
+        self._waiters.reject_missing(missing)
         return True

@@ -1,4 +1,4 @@
-"""What can be wrong with a PostgreSQL server: reachable, writable, safe, with room to go on."""
+"""Diagnostics of a PostgreSQL server: version, schema, durability, connections, old snapshots, dead rows."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from jobyard.stores.postgres.schema import version
 from jobyard.stores.postgres.statements import Statements, migrations
 
 OLD_SNAPSHOT_SECONDS = 60
-# Dead rows beyond these make claims slower; what is cleared every second holds a few thousand.
-MANY_DEAD, DEAD_PER_LIVE = 200_000, 2
-CROWDED = 0.85
+# More dead rows than these slow claims down; tables that are vacuumed every second have a few thousand.
+MAX_DEAD, MAX_DEAD_PER_LIVE = 200_000, 2
+MAX_CONNECTIONS_USED = 0.85
 MEBIBYTE = 1 << 20
 
 
 async def findings(connection: Connection, statements: Statements) -> list[Finding]:
-    return [finding async for finding in _look(connection, statements)]
+    return [finding async for finding in _findings(connection, statements)]
 
 
-async def _look(connection: Connection, statements: Statements) -> AsyncIterator[Finding]:
-    row = await connection.fetchrow(statements["examine_server"])
+async def _findings(connection: Connection, statements: Statements) -> AsyncIterator[Finding]:
+    row = await connection.fetchrow(statements["diagnose_server"])
     assert row is not None
     name, is_read_only, fsync, commit, full_pages, used, allowed = row
     yield Finding(Level.OK, "server", f"PostgreSQL {name}")
     yield await _schema(connection, statements)
     if is_read_only:
-        cure = "point the URL at the primary, or lift default_transaction_read_only"
-        yield Finding(Level.FAIL, "writable", "it takes no writes: a standby, or read-only by setting", cure)
+        cure = "use the URL of the primary, or turn off default_transaction_read_only"
+        yield Finding(Level.FAIL, "writable", "the server is read-only: a standby, or by its settings", cure)
     else:
-        yield Finding(Level.OK, "writable", "it takes writes")
+        yield Finding(Level.OK, "writable", "the server accepts writes")
     yield _durability(fsync, commit, full_pages)
     yield _connections(used, allowed)
-    culprits = await connection.fetch(statements["examine_snapshots"], float(OLD_SNAPSHOT_SECONDS))
-    for what, age, cure in culprits:
+    holders = await connection.fetch(statements["diagnose_snapshots"], float(OLD_SNAPSHOT_SECONDS))
+    for what, age, cure in holders:
         since = "" if age is None else f" for {age} s"
-        says = f"{what} keeps dead rows from being cleared{since}; claims get slower until it ends"
+        says = f"{what} has kept VACUUM from removing dead rows{since}; claims get slower until it ends"
         yield Finding(Level.WARN, "snapshot", says, cure)
-    if not culprits:
-        yield Finding(Level.OK, "snapshot", f"nobody keeps one for longer than {OLD_SNAPSHOT_SECONDS} s")
-    for table, live, dead, size, cleared in await connection.fetch(statements["examine_tables"], statements.schema):
-        if dead > MANY_DEAD and dead > DEAD_PER_LIVE * live:
-            when = "never" if cleared is None else f"last at {cleared:%Y-%m-%d %H:%M:%S}"
-            says = f"{table} has {dead:,} dead rows and {live:,} live ones in {size // MEBIBYTE:,} MiB, cleared {when}"
-            yield Finding(Level.WARN, "dead rows", says, f"VACUUM {table}; see that autovacuum is on and keeps up")
+    if not holders:
+        yield Finding(Level.OK, "snapshot", f"no snapshot is older than {OLD_SNAPSHOT_SECONDS} s")
+    for table, live, dead, size, vacuumed in await connection.fetch(statements["diagnose_tables"], statements.schema):
+        if dead > MAX_DEAD and dead > MAX_DEAD_PER_LIVE * live:
+            when = "never vacuumed" if vacuumed is None else f"last vacuumed at {vacuumed:%Y-%m-%d %H:%M:%S}"
+            says = f"{table} has {dead:,} dead and {live:,} live rows in {size // MEBIBYTE:,} MiB, {when}"
+            yield Finding(Level.WARN, "dead rows", says, f"VACUUM {table}; check that autovacuum is on and keeps up")
 
 
 async def _schema(connection: Connection, statements: Statements) -> Finding:
@@ -52,22 +52,22 @@ async def _schema(connection: Connection, statements: Statements) -> Finding:
     if present == newest:
         return Finding(Level.OK, "schema", f"version {present}, up to date")
     cure = "run `jobyard migrate`" if present < newest else "upgrade jobyard"
-    return Finding(Level.FAIL, "schema", f"version {present}; this jobyard knows {newest}", cure)
+    return Finding(Level.FAIL, "schema", f"version {present}; this jobyard needs {newest}", cure)
 
 
 def _durability(fsync: str, commit: str, full_pages: str) -> Finding:
     if fsync == "off" or full_pages == "off":
         says = f"fsync is {fsync}, full_page_writes is {full_pages}: a power failure may damage the database"
-        return Finding(Level.WARN, "durability", says, "switch both on in postgresql.conf")
+        return Finding(Level.WARN, "durability", says, "turn both on in postgresql.conf")
     if commit == "off":
-        says = "synchronous_commit is off: a crash may take back what was answered in the last moments"
-        return Finding(Level.WARN, "durability", says, "switch it on, unless that is wanted")
-    return Finding(Level.OK, "durability", "a commit is on the disk before it is answered")
+        says = "synchronous_commit is off: a crash may undo commits of the last moments"
+        return Finding(Level.WARN, "durability", says, "turn it on, unless that is intended")
+    return Finding(Level.OK, "durability", "a commit returns after it is on disk")
 
 
 def _connections(used: int, allowed: int) -> Finding:
     says = f"{used} of {allowed} connections in use"
-    if used >= CROWDED * allowed:
-        cure = "lower the pool sizes, put PgBouncer in between (pooled), or raise max_connections"
+    if used >= MAX_CONNECTIONS_USED * allowed:
+        cure = "lower the pool sizes, use PgBouncer (pooled=true), or raise max_connections"
         return Finding(Level.WARN, "connections", says, cure)
     return Finding(Level.OK, "connections", says)

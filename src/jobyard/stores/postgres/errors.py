@@ -1,12 +1,14 @@
-"""What PostgreSQL, the driver or the network complains about, in plain words and never with a password."""
+"""Translation of errors from PostgreSQL, the driver and the network into jobyard's own. Never contains a password."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import asyncpg
+import msgspec
 
 from jobyard.errors import (
     BadInput,
@@ -17,24 +19,27 @@ from jobyard.errors import (
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
+    duplicate_job_id,
 )
 
-ABORTED = "25P02"
-QUEUE_FULL, KNOWN_ID, NOT_HELD = "JYF01", "JYB01", "JYQ01"
-# Somebody else was faster or in the way: the same once more is right.
-TRY_AGAIN = {"40001", "40P01", "55P03"}
-FULL = {"53100", "53200"}
+# Codes that our own functions raise. DETAIL of the first two is a JSON object.
+QUEUE_FULL, DUPLICATE_ID, QUEUE_NOT_LOCKED = "JYF01", "JYB01", "JYQ01"
+UNIQUE_VIOLATION, LOCK_NOT_AVAILABLE, IN_FAILED_TRANSACTION = "23505", "55P03", "25P02"
+# Serialization failure, deadlock, lock not available: the same transaction succeeds a moment later.
+RETRYABLE = {"40001", "40P01", LOCK_NOT_AVAILABLE}
+OUT_OF_SPACE = {"53100", "53200"}
 READ_ONLY = {"25006"}
-DENIED = {"28000", "28P01", "42501"}
-NO_DATABASE, CROWDED = "3D000", "53300"
-# A prepared statement that another session knows: the sessions behind a pooler take turns.
-MIXED_UP = {"26000", "42P05", "08P01"}
-AWAY = {"57P01", "57P02", "57P03", "53300", "57014", "53400", "08000", "08003", "08006", "08P01"}
-BAD_VALUES = ("22", "23")
+ACCESS_DENIED = {"28000", "28P01", "42501"}
+UNKNOWN_DATABASE, TOO_MANY_CONNECTIONS = "3D000", "53300"
+UNKNOWN_TABLE_OR_FUNCTION = {"42P01", "42883", "3F000"}
+# A prepared statement is missing or belongs to another client: a pooler hands out sessions in turn.
+PREPARED_STATEMENT_MISMATCH = {"26000", "42P05", "08P01"}
+UNAVAILABLE = {"57P01", "57P02", "57P03", "53300", "57014", "53400", "08000", "08003", "08006", "08P01"}
+INVALID_VALUE_CLASSES = ("22", "23")
 
-# The driver speaks of an internal error, too, when a connection dies in the middle of a command.
-Driver = asyncpg.InterfaceError | asyncpg.InternalClientError
-Trouble = (
+DriverError = asyncpg.InterfaceError | asyncpg.InternalClientError
+# asyncpg raises InternalClientError also when a connection breaks in the middle of a command.
+DRIVER_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -45,73 +50,80 @@ Trouble = (
 )
 
 
-def state_of(error: BaseException) -> str:
+def state_of(error: BaseException | None) -> str:
+    """The SQLSTATE of a server error; empty for others."""
     return getattr(error, "sqlstate", None) or ""
 
 
-def translate(error: BaseException, where: str) -> JobyardError:
-    """Our own error for it: what happened, why, what to do."""
-    # The first line says it; what follows are hints to programmers.
+def translate(error: BaseException, url: str) -> JobyardError:
+    # Later lines of a server message are hints to programmers.
     state, text = state_of(error), str(error).partition("\n")[0].rstrip(".")
     if state == QUEUE_FULL:
-        return QueueFull(text)
-    if state == KNOWN_ID:
-        return BadInput(text)
-    if state == "23505" and "jobyard_job_id" in text:
-        return BadInput("There already is a job with one of these ids, or an id was handed in twice; ids must be new.")
-    if isinstance(error, UnicodeError | asyncpg.exceptions.DataError) or state[:2] in BAD_VALUES:
-        return BadInput(f"A value cannot be stored by PostgreSQL: {text}")
-    if state in FULL:
-        return StoreFull(f"{where} has no room left ({text}); nothing was half-written. Free some space and try again.")
-    if state == ABORTED:
-        return NotPossible(f"The transaction has failed already ({text}): roll it back and begin again.")
+        detail = _detail(error)
+        return QueueFull.over(detail["limit"], detail["queue"], detail["group"])
+    if state == DUPLICATE_ID:
+        return duplicate_job_id(_detail(error)["job_id"])
+    if state == UNIQUE_VIOLATION and getattr(error, "constraint_name", None) == "jobyard_job_id":
+        # A concurrent insert, or twice in one call: the server does not say which of the ids.
+        return BadInput("Cannot insert: a job with one of these ids exists. Give each job an id of its own.")
+    if isinstance(error, UnicodeError | asyncpg.exceptions.DataError) or state[:2] in INVALID_VALUE_CLASSES:
+        return BadInput(f"PostgreSQL cannot store a value: {text}.")
+    if state in OUT_OF_SPACE:
+        return StoreFull(f"{url} is out of space: {text}. Nothing was written. Free some space and retry.")
+    if state == IN_FAILED_TRANSACTION:
+        return NotPossible(f"The transaction has already failed: {text}. Roll it back and start a new one.")
     if state in READ_ONLY:
-        return StoreReadOnly(f"{where} takes no writes ({text}): a standby, or default_transaction_read_only.")
-    return _unavailable(error, state, text, where)
+        return StoreReadOnly(
+            f"{url} is read-only: {text}. Use the primary server, or turn off default_transaction_read_only."
+        )
+    return _unavailable(error, state, text, url)
 
 
-def _unavailable(error: BaseException, state: str, text: str, where: str) -> StoreError:
-    if state in TRY_AGAIN:
-        return StoreUnavailable(f"{where} is held up by another transaction ({text}); try again.")
-    if state in MIXED_UP and ("prepared statement" in text or "bind message" in text):
+def _detail(error: BaseException) -> Any:
+    return msgspec.json.decode(getattr(error, "detail", None) or "")
+
+
+def _unavailable(error: BaseException, state: str, text: str, url: str) -> StoreError:
+    if state in RETRYABLE:
+        return StoreUnavailable(f"{url} is blocked by another transaction: {text}. Retry later.")
+    if state in PREPARED_STATEMENT_MISMATCH and ("prepared statement" in text or "bind message" in text):
         return StoreUnavailable(
-            f"{where} is behind a pooler in transaction mode, such as PgBouncer: add pooled=true to the URL."
+            f"{url} is behind a pooler in transaction mode, such as PgBouncer. Add pooled=true to the URL."
         )
-    if state == NO_DATABASE:
-        return StoreUnavailable(f"{where}: {text}. Create it, or correct the name at the end of the URL.")
-    if state in DENIED:
-        return StoreUnavailable(f"{where} refused us: {text}. Check the user, the password and the grants.")
-    if state == CROWDED:
+    if state == UNKNOWN_DATABASE:
+        return StoreUnavailable(f"Cannot open {url}: {text}. Create it, or correct the name at the end of the URL.")
+    if state in ACCESS_DENIED:
+        return StoreUnavailable(f"{url} denied access: {text}. Check the user, the password and the grants.")
+    if state == TOO_MANY_CONNECTIONS:
         return StoreUnavailable(
-            f"{where} has no connection left for us: {text}. Lower the pool sizes, put PgBouncer in between, "
-            "or raise max_connections."
+            f"{url} has no free connection: {text}. Lower the pool sizes, use PgBouncer, or raise max_connections."
         )
-    if state in AWAY or state.startswith("08"):
-        return StoreUnavailable(f"{where} is not available now: {text}.")
+    if state in UNAVAILABLE or state.startswith("08"):
+        return StoreUnavailable(f"{url} is not available: {text}.")
     if isinstance(error, asyncio.TimeoutError):
-        return StoreUnavailable(f"{where} did not answer in time.")
+        return StoreUnavailable(f"{url} did not respond in time.")
     if isinstance(error, ConnectionRefusedError):
-        return StoreUnavailable(f"{where} refuses connections. Is the server running, on this host and port?")
-    if isinstance(error, OSError | EOFError | Driver):
-        return StoreUnavailable(f"{where} cannot be reached, or was lost: {text or type(error).__name__}.")
-    if state in ("42P01", "42883", "3F000"):
-        return StoreError(f"{where} lacks jobyard's tables or functions ({text}). Run `jobyard migrate`.")
-    return StoreError(f"{where} said: {text}")
+        return StoreUnavailable(f"{url} refuses connections. Check that the server runs on this host and port.")
+    if isinstance(error, OSError | EOFError | DriverError):
+        return StoreUnavailable(f"Lost or failed connection to {url}: {text or type(error).__name__}.")
+    if state in UNKNOWN_TABLE_OR_FUNCTION:
+        return StoreError(f"{url} lacks jobyard's tables or functions: {text}. Run `jobyard migrate`.")
+    return StoreError(f"{url} reported: {text}.")
 
 
-def is_lost(error: BaseException) -> bool:
+def breaks_connection(error: BaseException) -> bool:
     """Whether the connection must not be used again."""
     if isinstance(error, asyncpg.PostgresError):
-        return state_of(error) in AWAY - {"53300", "53400"}
-    # A driver's complaint about a value, or an error of our own: the session is as it was.
+        return state_of(error) in UNAVAILABLE - {"53300", "53400"}
+    # The driver rejected a value, or the error is jobyard's own: nothing was sent.
     return not isinstance(error, asyncpg.exceptions.DataError | UnicodeError | JobyardError)
 
 
 @contextmanager
-def plain_words(where: str) -> Iterator[None]:
+def translated(url: str) -> Iterator[None]:
     try:
         yield
     except JobyardError:
         raise
-    except Trouble as error:
-        raise translate(error, where) from error
+    except DRIVER_ERRORS as error:
+        raise translate(error, url) from error

@@ -1,4 +1,4 @@
-"""Inserts that meet in the same moment travel together; one that is refused takes no other with it."""
+"""Insert batching: concurrent calls travel in one; when a batch is rejected, each call is tried alone."""
 
 from __future__ import annotations
 
@@ -11,93 +11,89 @@ from jobyard.domain.job import NewJob
 from jobyard.errors import BadInput
 from jobyard.ports.job_store import Inserted
 
-Passenger: TypeAlias = tuple[Sequence[NewJob], "asyncio.Future[list[Inserted]]"]
+PendingInsert: TypeAlias = tuple[Sequence[NewJob], "asyncio.Future[list[Inserted]]"]
 Send: TypeAlias = Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]
 
-# A call carries about this many jobs at most; one large insert is never cut.
-JOBS_PER_CALL = 2000
-# While so many calls are under way, those who come gather.
-CALLS_AT_ONCE = 2
+# Jobs per batch; a single larger call is not split.
+MAX_JOBS = 2000
+# Batches in flight; later calls gather until one returns, which makes batches larger under load.
+MAX_IN_FLIGHT = 2
 
 
-class Coach:
+class InsertBatcher:
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._waiting: deque[Passenger] = deque()
-        self._under_way = 0
-        self._called = False
+        self._pending: deque[PendingInsert] = deque()
+        self._in_flight = 0
+        self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if any(job.unique is not None for job in jobs):
-            # Its key may be held by somebody's open transaction: nobody else should wait for that.
+            # An open transaction may hold the key: other calls must not wait for it.
             return await self._send(jobs)
         loop = asyncio.get_running_loop()
-        seat: asyncio.Future[list[Inserted]] = loop.create_future()
-        self._waiting.append((jobs, seat))
-        if not self._under_way and not self._called:
-            # Nobody to travel with: whoever comes meanwhile gathers behind.
-            self._depart()
-        elif not self._called and self._under_way < CALLS_AT_ONCE:
-            self._called = True
-            loop.call_soon(self._depart)
-        return await seat
+        future: asyncio.Future[list[Inserted]] = loop.create_future()
+        self._pending.append((jobs, future))
+        if not self._in_flight and not self._scheduled:
+            self._flush()
+        elif not self._scheduled and self._in_flight < MAX_IN_FLIGHT:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+        return await future
 
     async def finish(self) -> None:
-        """What was handed in is still sent."""
-        while self._tasks or self._waiting:
+        """Send what is pending and wait for it."""
+        while self._tasks or self._pending:
             if self._tasks:
                 await asyncio.wait(self._tasks)
             else:
                 await asyncio.sleep(0)
 
-    def _depart(self) -> None:
-        self._called = False
-        load: list[Passenger] = []
+    def _flush(self) -> None:
+        self._scheduled = False
+        batch: list[PendingInsert] = []
         jobs = 0
-        while self._waiting and (not load or jobs + len(self._waiting[0][0]) <= JOBS_PER_CALL):
-            jobs += len(self._waiting[0][0])
-            load.append(self._waiting.popleft())
-        if load:
-            self._under_way += 1
-            task = asyncio.get_running_loop().create_task(self._carry(load))
+        while self._pending and (not batch or jobs + len(self._pending[0][0]) <= MAX_JOBS):
+            jobs += len(self._pending[0][0])
+            batch.append(self._pending.popleft())
+        if batch:
+            self._in_flight += 1
+            task = asyncio.get_running_loop().create_task(self._run(batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _carry(self, load: list[Passenger]) -> None:
+    async def _run(self, batch: list[PendingInsert]) -> None:
         try:
-            await self._carry_all(load)
+            await self._send_batch(batch)
         finally:
-            self._landed()
+            self._in_flight -= 1
+            if self._pending and not self._scheduled:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self._flush)
 
-    def _landed(self) -> None:
-        self._under_way -= 1
-        if self._waiting and not self._called:
-            self._called = True
-            asyncio.get_running_loop().call_soon(self._depart)
-
-    async def _carry_all(self, load: list[Passenger]) -> None:
+    async def _send_batch(self, batch: list[PendingInsert]) -> None:
         try:
-            answers = await self._send([job for jobs, _ in load for job in jobs])
+            answers = await self._send([job for jobs, _ in batch for job in jobs])
         except BadInput as error:
-            if len(load) == 1:
-                _fail(load[0][1], error)
+            if len(batch) == 1:
+                _fail(batch[0][1], error)
                 return
-            for one in load:
-                await self._carry_all([one])
+            for one in batch:
+                await self._send_batch([one])
         except BaseException as error:
-            for _, seat in load:
-                _fail(seat, error)
+            for _, future in batch:
+                _fail(future, error)
             if not isinstance(error, Exception):
                 raise
         else:
             start = 0
-            for jobs, seat in load:
-                if not seat.done():
-                    seat.set_result(answers[start : start + len(jobs)])
+            for jobs, future in batch:
+                if not future.done():
+                    future.set_result(answers[start : start + len(jobs)])
                 start += len(jobs)
 
 
-def _fail(seat: asyncio.Future[list[Inserted]], error: BaseException) -> None:
-    if not seat.done():
-        seat.set_exception(error)
+def _fail(future: asyncio.Future[list[Inserted]], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

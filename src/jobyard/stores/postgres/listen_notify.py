@@ -1,4 +1,4 @@
-"""Who sleeps in this process, and how a change reaches them: at once from here, by NOTIFY from elsewhere."""
+"""LISTEN and NOTIFY: changes reach waiters of this process directly and other processes by notification."""
 
 from __future__ import annotations
 
@@ -11,79 +11,80 @@ from contextlib import suppress
 from typing import Any
 
 from jobyard.stores._shared.waiters import Waiters
-from jobyard.stores.postgres.ending import Ends
+from jobyard.stores.postgres.completion_waiters import CompletionWaiters
+from jobyard.stores.postgres.errors import DRIVER_ERRORS
 from jobyard.stores.postgres.pool import Connection, Pool
-from jobyard.stores.postgres.words import Trouble
 
 log = logging.getLogger("jobyard.store")
 
-# What a notification says. It means "look": the tables are the truth.
+# Kinds of notification. Each only means "read the tables": it carries no data.
 WORK, CANCEL, ENDS = "w", "c", "e"
-# At most one notification of a kind per process and time: the first goes at once, the rest are gathered.
-WORK_EVERY_SECONDS, ENDS_EVERY_SECONDS = 0.01, 0.05
-LISTEN_AGAIN_SECONDS = 1.0
+# Minimum interval between notifications of a kind from this process: the first is sent at once, later ones are merged.
+# Without it, NOTIFY's global lock would limit the commits of all processes.
+WORK_INTERVAL_SECONDS, ENDS_INTERVAL_SECONDS = 0.01, 0.05
+RECONNECT_SECONDS = 1.0
 
 
-class Family:
-    """What a store and its twins share, across threads."""
+class ProcessWaiters:
+    """Waiters of this process, shared by a store and its handles on other event loops."""
 
     def __init__(self) -> None:
-        self.name = secrets.token_hex(4)  # told with each notification: we need not hear ourselves
+        self.process = secrets.token_hex(4)  # part of each notification, so that a process ignores its own
         self.work = Waiters()
-        self.ends = Ends()
-        self.cancels = 0  # asked for, as far as this process has heard
+        self.ends = CompletionWaiters()
+        self.cancels = 0  # number of cancel requests that this process knows of
 
-    def hear(self, what: str) -> None:
-        if CANCEL in what:
+    def wake(self, kinds: str) -> None:
+        if CANCEL in kinds:
             self.cancels += 1
-        if ENDS in what:
-            self.ends.bell.wake_all()
-        if WORK in what or CANCEL in what:
+        if ENDS in kinds:
+            self.ends.changed.wake_all()
+        if WORK in kinds or CANCEL in kinds:
             self.work.wake_all()
 
-    def hear_others(self, payload: str) -> None:
-        what, _, name = payload.partition(" ")
-        if name != self.name:
-            self.hear(what)
+    def receive(self, payload: str) -> None:
+        kinds, _, process = payload.partition(" ")
+        if process != self.process:
+            self.wake(kinds)
 
 
-class Crier:
-    """Tells other processes, outside of any transaction that matters, and not too often."""
+class NotificationSender:
+    """Sends notifications at a bounded rate, outside the transactions that they are about."""
 
     def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
         self._send = send
-        self._next: dict[str, float] = {}
-        self._planned: set[str] = set()
+        self._not_before: dict[str, float] = {}
+        self._scheduled: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def tell(self, what: str) -> None:
-        if what in self._planned or self._closed:
+    def send(self, kind: str) -> None:
+        if kind in self._scheduled or self._closed:
             return
         loop = asyncio.get_running_loop()
-        wait = self._next.get(what, 0.0) - loop.time()
-        self._planned.add(what)
+        wait = self._not_before.get(kind, 0.0) - loop.time()
+        self._scheduled.add(kind)
         if wait <= 0:
-            self._cry(what)
+            self._send_now(kind)
         else:
-            loop.call_later(wait, self._cry, what)
+            loop.call_later(wait, self._send_now, kind)
 
-    def _cry(self, what: str) -> None:
+    def _send_now(self, kind: str) -> None:
         loop = asyncio.get_running_loop()
-        self._planned.discard(what)
+        self._scheduled.discard(kind)
         if self._closed:
             return
-        self._next[what] = loop.time() + (ENDS_EVERY_SECONDS if what == ENDS else WORK_EVERY_SECONDS)
-        task = loop.create_task(self._cry_out(what))
+        self._not_before[kind] = loop.time() + (ENDS_INTERVAL_SECONDS if kind == ENDS else WORK_INTERVAL_SECONDS)
+        task = loop.create_task(self._try_to_send(kind))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _cry_out(self, what: str) -> None:
+    async def _try_to_send(self, kind: str) -> None:
         try:
-            await self._send(what)
+            await self._send(kind)
         except Exception:
-            # Others look again by themselves within a second.
-            log.debug("telling other processes failed", exc_info=True)
+            # Waiters of other processes poll once a second.
+            log.debug("cannot send a notification", exc_info=True)
 
     async def close(self) -> None:
         self._closed = True
@@ -91,23 +92,23 @@ class Crier:
             await asyncio.wait(self._tasks, timeout=1.0)
 
 
-class Ear:
-    """One connection that listens; while it does not, those who sleep look by themselves now and then."""
+class NotificationListener:
+    """One connection that listens. While it is down, waiters poll."""
 
-    def __init__(self, pool: Pool, channel: str, family: Family) -> None:
+    def __init__(self, pool: Pool, channel: str, waiters: ProcessWaiters) -> None:
         self._pool = pool
         self._channel = channel
-        self._family = family
+        self._waiters = waiters
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self.is_listening = False
 
     async def open(self) -> None:
-        """Begins with the first who sleeps; returns once it listens, or cannot."""
+        """Start on the first call; return once it listens or has failed."""
         if self._task is None:
             loop = asyncio.get_running_loop()
             self._ready = loop.create_future()
-            self._task = loop.create_task(self._listen_on())
+            self._task = loop.create_task(self._keep_listening())
         assert self._ready is not None
         if not self._ready.done():
             await asyncio.wait([self._ready])
@@ -119,20 +120,20 @@ class Ear:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def _listen_on(self) -> None:
+    async def _keep_listening(self) -> None:
         while True:
             try:
                 await self._listen()
-            except Trouble as error:
-                log.debug("listening failed: %s", error)
+            except DRIVER_ERRORS as error:
+                log.debug("cannot listen for notifications: %s", error)
             finally:
                 self.is_listening = False
-                self._be_ready()
-            # Whatever was said meanwhile was not heard.
-            self._family.hear(WORK + ENDS)
-            await asyncio.sleep(LISTEN_AGAIN_SECONDS * (0.5 + random.random()))
+                self._set_ready()
+            # Notifications that were sent while it did not listen are lost.
+            self._waiters.wake(WORK + ENDS)
+            await asyncio.sleep(RECONNECT_SECONDS * (0.5 + random.random()))
 
-    def _be_ready(self) -> None:
+    def _set_ready(self) -> None:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
 
@@ -140,19 +141,19 @@ class Ear:
         connection = await self._pool.connect()
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def gone(_: Any) -> None:
+        def on_termination(_: Any) -> None:
             if not lost.done():
                 lost.set_result(None)
 
-        def heard(_: Connection, pid: int, channel: str, payload: Any) -> None:
-            self._family.hear_others(payload)
+        def on_notification(_: Connection, pid: int, channel: str, payload: Any) -> None:
+            self._waiters.receive(payload)
 
         try:
-            connection.add_termination_listener(gone)
-            await connection.add_listener(self._channel, heard)
+            connection.add_termination_listener(on_termination)
+            await connection.add_listener(self._channel, on_notification)
             self.is_listening = True
-            self._be_ready()
-            self._family.hear(WORK + ENDS)
+            self._set_ready()
+            self._waiters.wake(WORK + ENDS)
             await lost
         finally:
             connection.terminate()

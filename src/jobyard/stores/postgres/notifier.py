@@ -1,4 +1,4 @@
-"""The verbs that may wait: for something to claim, for work, and for a job's end."""
+"""Waiting for work and for ends of jobs, and announcing both."""
 
 from __future__ import annotations
 
@@ -6,144 +6,117 @@ import asyncio
 from collections.abc import Sequence
 
 from jobyard.domain.job import Job
-from jobyard.domain.state import Settlement
-from jobyard.ports.job_store import Exchange
-from jobyard.stores._shared.polling_claim import POLL_SECONDS
-from jobyard.stores.postgres.desk import Parts
-from jobyard.stores.postgres.hot_path import HotPathVerbs
-from jobyard.stores.postgres.ordering import Order
-from jobyard.stores.postgres.seeing import see
-from jobyard.stores.postgres.standing import not_found
+from jobyard.errors import JobNotFound
+from jobyard.stores._shared.limits import MIN_WAIT_SECONDS
+from jobyard.stores.postgres.connection import PostgresConnection, Resources
+from jobyard.stores.postgres.job_rows import load_jobs
+from jobyard.stores.postgres.listen_notify import CANCEL, ENDS, WORK
 
-# Below this a timer that fires a hair early would spin.
-SHORTEST_NAP_SECONDS = 0.001
-# Where nobody tells us, we look: soon at first, then about once a second.
-FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.02, 1.0
-# Even who listens looks now and then: a notification may have been lost with its connection.
-LISTENER_LOOKS_SECONDS = 1.0
+# Poll intervals where no notification arrives, growing.
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 1.0
+# Poll interval of a listener: a notification may have been lost with its connection.
+LISTENER_POLL_SECONDS = 1.0
 
 
-class Looks:
-    """How long to sleep between two looks."""
+class PollInterval:
+    """How long to sleep between two polls."""
 
-    def __init__(self, parts: Parts, longest: float) -> None:
-        self._ear = parts.ear
-        self._nap = FIRST_LOOK_SECONDS
-        self._longest = longest
+    def __init__(self, resources: Resources) -> None:
+        self._listener = resources.listener
+        self._interval = FIRST_POLL_SECONDS
 
     def next(self) -> float:
-        if self._ear.is_listening:
-            return self._longest
-        nap, self._nap = self._nap, min(LONGEST_LOOK_SECONDS, self._nap * 1.5)
-        return nap
+        if self._listener.is_listening:
+            return LISTENER_POLL_SECONDS
+        interval, self._interval = self._interval, min(MAX_POLL_SECONDS, self._interval * 1.5)
+        return interval
 
 
-class WaitingVerbs(HotPathVerbs):
-    async def get(self, job_id: str) -> Job | None:
-        now = self._now()
-        jobs = await self._run(lambda connection, statements: see(connection, statements, now, [job_id]))
-        return jobs.get(job_id)
-
-    async def exchange(
-        self,
-        worker: str,
-        settlements: Sequence[Settlement],
-        queues: Sequence[str],
-        wanted: int,
-        lease_seconds: float,
-        until: asyncio.Future[None] | None = None,
-    ) -> Exchange:
-        if until is None or settlements:
-            return await self._exchange_now(worker, settlements, queues, wanted, lease_seconds)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + POLL_SECONDS
-        looks = Looks(await self._listening(), LISTENER_LOOKS_SECONDS)
-        while True:
-            rung = self._family.work.add()
-            try:
-                answer = await self._exchange_now(worker, (), queues, wanted, lease_seconds)
-                remaining = deadline - loop.time()
-                if answer.leases or answer.cancelled or until.done() or remaining <= 0:
-                    return answer
-                nap = min(remaining, looks.next(), self._until_due(answer))
-                given = await self._stand_by(Order(worker, queues, wanted, lease_seconds), rung, until, nap)
-                if given is not None or until.done():
-                    return given or answer
-            finally:
-                self._family.work.discard(rung)
-
-    async def _stand_by(
-        self, order: Order, rung: asyncio.Future[None], until: asyncio.Future[None], seconds: float
-    ) -> Exchange | None:
-        """What an insert of this process brings, before anything else happens."""
-        self._orders.add(order)
-        for event in (rung, until):
-            event.add_done_callback(order.call_off)
-        timer = asyncio.get_running_loop().call_later(seconds, order.call_off)
-        try:
-            return await order.answer
-        finally:
-            timer.cancel()
-            for event in (rung, until):
-                event.remove_done_callback(order.call_off)
-            self._orders.remove(order)
+class PostgresNotifier:
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+        self._waiters = connection.waiters
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         loop = asyncio.get_running_loop()
-        asked_before, counted = self._family.cancels, None
+        cancels_before, counted = self._waiters.cancels, None
         deadline = loop.time() + timeout_seconds
-        parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
-        looks = Looks(parts, LISTENER_LOOKS_SECONDS)
+        interval = PollInterval(self._connection.resources() if timeout_seconds <= 0 else await self.listening())
         while True:
-            rung = self._family.work.add()
+            changed = self._waiters.work.add()
             try:
-                [(found, cancels, due)] = await self._rows("has_work", self._now(), list(queues))
-                # Only a cancel that is new since the sleep began: one that takes its time must not keep all awake.
-                is_new = self._family.cancels != asked_before or (counted is not None and cancels > counted)
+                [(found, cancels, due)] = await self._connection.fetch("has_work", self._connection.now(), list(queues))
+                # Only a cancel requested since the wait began: an older one whose job still runs must not end it.
+                is_new = self._waiters.cancels != cancels_before or (counted is not None and cancels > counted)
                 if found or is_new:
                     return True
                 counted = cancels
                 remaining = deadline - loop.time()
                 if remaining <= 0:
                     return False
-                nap = min(remaining, looks.next())
-                if due is not None and self._by_hand is None:
-                    nap = min(nap, due / 1000)
-                await asyncio.wait([rung], timeout=max(nap, SHORTEST_NAP_SECONDS))
+                sleep = min(remaining, interval.next())
+                if due is not None and not self._connection.has_adjustable_clock:
+                    sleep = min(sleep, due / 1000)
+                await asyncio.wait([changed], timeout=max(sleep, MIN_WAIT_SECONDS))
             finally:
-                self._family.work.discard(rung)
+                self._waiters.work.discard(changed)
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
-        parts = self._open_parts() if timeout_seconds <= 0 else await self._listening()
         if timeout_seconds <= 0:
-            return await self._end_of(job_id)
-        # While it is listed, an exchange of this process shows the job's end before retention may take it away.
-        sleeper = self._family.ends.enter(job_id)
+            return await self._ended(job_id)
+        resources = await self.listening()
+        # While it is registered, an exchange of this process reports the end even if retention removes the job.
+        future = self._waiters.ends.add(job_id)
         try:
-            parts.asker.wake(job_id)
+            resources.completions.watch(job_id)
             async with asyncio.timeout(timeout_seconds):
-                return await sleeper
+                return await future
         except TimeoutError:
             return None
         finally:
-            self._family.ends.leave(job_id, sleeper)
-            if self._parts is None:
-                await parts.asker.close()
+            self._waiters.ends.discard(job_id, future)
+            if self._connection.opened is None:
+                await resources.completions.close()
 
-    async def _end_of(self, job_id: str) -> Job | None:
-        job = await self.get(job_id)
+    async def _ended(self, job_id: str) -> Job | None:
+        now = self._connection.now()
+        jobs = await self._connection.run(
+            lambda connection, statements: load_jobs(connection, statements, now, [job_id])
+        )
+        job = jobs.get(job_id)
         if job is None:
-            raise not_found(job_id)
+            raise JobNotFound.of(job_id)
         return job if job.state.is_final else None
 
-    async def _listening(self) -> Parts:
-        """PgBouncer forbids to listen: a session is ours for one transaction only."""
-        parts = self._open_parts()
-        if not self._pooled and self._parts is not None:
-            await parts.ear.open()
-        return parts
+    async def listening(self) -> Resources:
+        """Start to listen, except behind PgBouncer, where a session belongs to a client for one transaction only."""
+        resources = self._connection.resources()
+        if not self._connection.pooled and self._connection.opened is not None:
+            await resources.listener.open()
+        return resources
 
-    def _until_due(self, answer: Exchange) -> float:
-        if answer.next_due_at is None or self._by_hand is not None:
-            return POLL_SECONDS
-        return max(SHORTEST_NAP_SECONDS, (answer.next_due_at - answer.now) / 1000)
+    # Announcements: to waiters of this process directly, to other processes by NOTIFY
+
+    def announce_work(self) -> None:
+        """A job may be claimable."""
+        self._waiters.work.wake_all()
+        self._notify(WORK)
+
+    def announce_cancel(self) -> None:
+        """A cancel was requested."""
+        self._waiters.wake(CANCEL)
+        self._notify(CANCEL)
+
+    def announce_ends(self) -> None:
+        """Jobs have ended. Waiters of this process were resolved by the exchange itself."""
+        self._notify(ENDS)
+
+    def announce_changes(self) -> None:
+        """Jobs have ended or were deleted without an exchange."""
+        self._waiters.wake(ENDS)
+        self._notify(ENDS)
+
+    def _notify(self, kind: str) -> None:
+        opened = self._connection.opened
+        if opened is not None:
+            opened.sender.send(kind)

@@ -1,4 +1,4 @@
-"""A bounded set of connections; a verb that was begun is finished, and a connection in doubt is not used again."""
+"""Bounded connection pool. A call that has started is finished, and a connection in doubt is closed."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 
 from jobyard.errors import StoreUnavailable
-from jobyard.stores.postgres.watching import SILENT_SECONDS, Watch
-from jobyard.stores.postgres.words import TRY_AGAIN, Trouble, is_lost, state_of, translate
+from jobyard.stores.postgres.errors import DRIVER_ERRORS, RETRYABLE, breaks_connection, state_of, translate
+from jobyard.stores.postgres.stall_detector import STALL_SECONDS, StallDetector
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 CONNECT_SECONDS = 4.0
 COMMAND_SECONDS = 30.0
-# Behind PgBouncer nobody can tell whether the server is still busy with a silent connection: a verb has this long.
+# Behind PgBouncer a stall cannot be told from a busy server, so each call has this timeout instead.
 POOLED_SECONDS = 5.0
-# A pool that is used up says so after this long.
-PATIENCE_SECONDS = 30.0
+# Timeout for a free connection of the pool.
+ACQUIRE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
-# Deadlocks and busy rows are met again a moment later.
+# Deadlocks and locked rows are retried with backoff, which adds up to about 13 seconds.
 ATTEMPTS = 60
-FIRST_NAP_SECONDS, LONGEST_NAP_SECONDS = 0.002, 0.25
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.002, 0.25
 
 
 class Pool:
-    """`size` 0 keeps no connection: each verb has its own, for a handle that nobody will close."""
+    """With `size` 0, each call opens and closes a connection of its own: for a handle that is never closed."""
 
-    def __init__(self, url: str, shown: str, *, size: int, pooled: bool) -> None:
-        self.shown = shown
+    def __init__(self, url: str, display_url: str, *, size: int, pooled: bool) -> None:
+        self.display_url = display_url
         self._url = url
         self._pooled = pooled
         self._size = max(1, size)
-        self._keeps = size > 0
+        self._keeps_idle = size > 0
         self._idle: list[Connection] = []
         self._count = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._watching: set[asyncio.Task[None]] = set()
+        self._detectors: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def connect(self) -> Connection:
-        # A name in the URL wins: whoever looks at pg_stat_activity should find what the operator chose.
+        # A name in the URL wins, so that pg_stat_activity shows what the operator chose.
         named = "application_name=" in self._url
         connection: Connection = await asyncpg.connect(
             self._url,
             timeout=CONNECT_SECONDS,
-            # The driver would ask PgBouncer to cancel, which ends version 1.18 with a FATAL error.
+            # After a timeout the driver sends a cancel request, which PgBouncer 1.18 answers with a FATAL error.
             command_timeout=None if self._pooled else COMMAND_SECONDS,
-            # Behind PgBouncer the next statement may meet another session, which knows nothing that we prepared.
+            # Behind PgBouncer the next statement may run in another session, where nothing is prepared.
             statement_cache_size=0 if self._pooled else 200,
             server_settings=self._settings(named=named),
         )
@@ -64,7 +64,7 @@ class Pool:
         return connection
 
     def _settings(self, *, named: bool) -> dict[str, str]:
-        # Nothing that a pooler in front of the server might not know: it would refuse us.
+        # PgBouncer rejects connections with startup parameters that it does not know.
         return {} if named else {"application_name": "jobyard"}
 
     async def run(
@@ -73,13 +73,13 @@ class Pool:
         attempts: int = ATTEMPTS,
         pooled_seconds: float = POOLED_SECONDS,
     ) -> T:
-        """Do the work on a connection. If the caller is cancelled the work goes on, and the connection comes back."""
+        """Run `work` on a connection, with retries. If the caller is cancelled, the work still runs to its end."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
         task = loop.create_task(self._finish(outcome, work, attempts, pooled_seconds))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Not the task itself behind a shield: that would take another turn of the loop.
+        # A future, because awaiting the task behind asyncio.shield takes one more turn of the event loop.
         return await outcome
 
     async def _finish(
@@ -89,9 +89,8 @@ class Pool:
         attempts: int,
         pooled_seconds: float,
     ) -> None:
-        """Whoever waits has the outcome; if nobody does any longer, nobody wants it."""
         try:
-            answer = await self._patiently(work, attempts, pooled_seconds)
+            answer = await self._run_with_retries(work, attempts, pooled_seconds)
         except asyncio.CancelledError:
             outcome.cancel()
             raise
@@ -104,69 +103,67 @@ class Pool:
             if not outcome.done():
                 outcome.set_result(answer)
 
-    async def _patiently(self, work: Callable[[Connection], Awaitable[T]], attempts: int, pooled_seconds: float) -> T:
-        nap = FIRST_NAP_SECONDS
+    async def _run_with_retries(
+        self, work: Callable[[Connection], Awaitable[T]], attempts: int, pooled_seconds: float
+    ) -> T:
+        backoff = FIRST_BACKOFF_SECONDS
         for left in range(attempts - 1, -1, -1):
             try:
-                return await self._once(work, pooled_seconds)
-            except Trouble as error:
-                if state_of(error) not in TRY_AGAIN or not left or self._closed:
-                    raise translate(error, self.shown) from error
-            await asyncio.sleep(nap * (0.5 + random.random()))
-            nap = min(nap * 2, LONGEST_NAP_SECONDS)
+                return await self.run_once(work, pooled_seconds)
+            except DRIVER_ERRORS as error:
+                if state_of(error) not in RETRYABLE or not left or self._closed:
+                    raise translate(error, self.display_url) from error
+            await asyncio.sleep(backoff * (0.5 + random.random()))
+            backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
         raise AssertionError
 
-    async def _once(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float) -> T:
-        return await self.alone(partial(self._inside, work) if self._pooled else work, pooled_seconds)
+    async def run_once(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float) -> T:
+        """Without retries and translation of errors."""
+        return await self.run_bare(partial(_in_transaction, work) if self._pooled else work, pooled_seconds)
 
-    async def alone(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float = COMMAND_SECONDS) -> T:
-        """Outside of any transaction, for plain statements only."""
+    async def run_bare(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float = COMMAND_SECONDS) -> T:
+        """As `run_once`, and never inside a transaction; behind a pooler, for plain statements only."""
         connection = await self._acquire()
-        watch = Watch(connection, self.connect)
+        detector = StallDetector(connection, self.connect)
         loop = asyncio.get_running_loop()
         timer = (
-            loop.call_later(pooled_seconds, self._give_up, connection)
+            loop.call_later(pooled_seconds, self._terminate, connection)
             if self._pooled
-            else loop.call_later(SILENT_SECONDS, self._suspect, watch)
+            else loop.call_later(STALL_SECONDS, self._detect_stall, detector)
         )
         try:
             answer = await work(connection)
         except BaseException as error:
-            await self._release(connection, sound=not is_lost(error))
+            await self._release(connection, sound=not breaks_connection(error))
             raise
         finally:
-            watch.is_over = True
+            detector.is_over = True
             timer.cancel()
         await self._release(connection, sound=True)
         return answer
 
-    def _suspect(self, watch: Watch) -> None:
-        task = asyncio.get_running_loop().create_task(self._end_if_silent(watch))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+    def _detect_stall(self, detector: StallDetector) -> None:
+        task = asyncio.get_running_loop().create_task(self._terminate_if_stalled(detector))
+        self._detectors.add(task)
+        task.add_done_callback(self._detectors.discard)
 
-    async def _end_if_silent(self, watch: Watch) -> None:
-        if await watch.until_silent():
-            self._give_up(watch.connection)
+    async def _terminate_if_stalled(self, detector: StallDetector) -> None:
+        if await detector.until_stalled():
+            self._terminate(detector.connection)
 
-    def _give_up(self, connection: Connection) -> None:
-        """Those that are idle came the same way: each would cost its next user as long again."""
+    def _terminate(self, connection: Connection) -> None:
+        """Close a stalled connection and all idle ones: they used the same route, and would stall their next call."""
         idle, self._idle = self._idle, []
         self._count -= len(idle)
         for one in [connection, *idle]:
             one.terminate()
 
-    async def _inside(self, work: Callable[[Connection], Awaitable[T]], connection: Connection) -> T:
-        """In a transaction, even for one statement: what is parsed and what is bound must meet the same session."""
-        async with connection.transaction():
-            return await work(connection)
-
     async def _acquire(self) -> Connection:
         while True:
             if self._closed:
-                raise StoreUnavailable(f"The store {self.shown} is closed: use it inside `async with`.")
+                raise StoreUnavailable(f"The store {self.display_url} is closed. Use it inside `async with`.")
             while self._idle:
-                # The last one used: its session has its plans at hand.
+                # The one used last: its session has its plans cached.
                 connection = self._idle.pop()
                 if not connection.is_closed():
                     return connection
@@ -185,12 +182,12 @@ class Pool:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(ACQUIRE_SECONDS):
                 await waiter
         except TimeoutError:
             raise StoreUnavailable(
-                f"All {self._size} connections to {self.shown} have been in use for {PATIENCE_SECONDS:g} s. "
-                "Allow more, or look for what is slow."
+                f"Cannot get a connection to {self.display_url}: all {self._size} were in use for "
+                f"{ACQUIRE_SECONDS:g} s. Allow more connections, or find the slow calls."
             ) from None
         finally:
             with suppress(ValueError):
@@ -198,13 +195,13 @@ class Pool:
 
     async def _release(self, connection: Connection, *, sound: bool) -> None:
         sound = sound and not connection.is_closed() and not connection.is_in_transaction()
-        if sound and self._keeps and not self._closed:
+        if sound and self._keeps_idle and not self._closed:
             self._idle.append(connection)
             self._wake_one()
             return
         try:
             if sound:
-                await _part(connection)
+                await _close(connection)
             else:
                 connection.terminate()
         finally:
@@ -219,29 +216,35 @@ class Pool:
                 return
 
     async def close(self) -> None:
-        """Finish what was begun, then let go; also when the server is gone."""
+        """Finish the running calls, then close all connections; also when the server is gone."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         self._closed = True
-        for task in self._watching:
+        for task in self._detectors:
             task.cancel()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
         idle, self._idle = self._idle, []
         self._count -= len(idle)
-        await asyncio.gather(*(_part(connection) for connection in idle))
+        await asyncio.gather(*(_close(connection) for connection in idle))
 
 
-async def _part(connection: Connection) -> None:
+async def _in_transaction(work: Callable[[Connection], Awaitable[T]], connection: Connection) -> T:
+    """PgBouncer may send the Parse and the Bind of one statement to different sessions, unless in a transaction."""
+    async with connection.transaction():
+        return await work(connection)
+
+
+async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=CLOSE_SECONDS)
-    except Trouble:
+    except DRIVER_ERRORS:
         connection.terminate()
 
 
 def keep_alive(connection: Connection) -> None:
-    """Notice within a minute that the other side is gone, although nothing is sent meanwhile."""
+    """Enable TCP keep-alive: an idle connection notices within a minute that its peer is gone."""
     transport = getattr(connection, "_transport", None)
     found = None if transport is None else transport.get_extra_info("socket")
     if found is None or found.family == getattr(socket, "AF_UNIX", None):

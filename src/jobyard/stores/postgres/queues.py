@@ -1,68 +1,49 @@
-"""The verbs of people: read, change, limit, prune, audit."""
+"""Queues and groups: configure, pause, limit, list, and explain the position of a job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from jobyard.domain.admission import UNLIMITED, Group, Queue, limit_of
 from jobyard.domain.explain import Standing
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings
-from jobyard.ports.admin_store import MAX_HEADS_SCANNED, Action, Changed, Filter, GroupInfo, Page, QueueAges, QueueInfo
-from jobyard.stores.postgres.audit import audit
-from jobyard.stores.postgres.columns import checked_priority
-from jobyard.stores.postgres.finding import find
-from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
-from jobyard.stores.postgres.standing import standing
+from jobyard.errors import JobNotFound
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
+from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
+from jobyard.stores.postgres.codec import order_of
+from jobyard.stores.postgres.connection import PostgresConnection
+from jobyard.stores.postgres.job_rows import load_jobs
+from jobyard.stores.postgres.notifier import PostgresNotifier
+from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.schedules import live_workers
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.postgres.trips import storable
-from jobyard.stores.postgres.waiting import WaitingVerbs
-
-GROUPS_PER_ROUND = 1000
 
 
-class PeopleVerbs(WaitingVerbs):
-    _swept = ""  # the queue whose idle groups were looked for last
-
-    async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
-        now = self._now()
-        return await self._run(
-            lambda connection, statements: find(connection, statements, now, where, limit, cursor),
-            pooled_seconds=COMMAND_SECONDS,
-        )
-
-    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
-        why = storable(reason or ("cancelled" if action is Action.CANCEL else ""))
-        rows = await self._rows("change", self._now(), str(action), list(job_ids), why, checked_priority(priority))
-        changed = tuple(row[0] for row in rows if row[1])
-        if changed:
-            self._arrived()
-            if action is Action.CANCEL:
-                self._asked_to_stop()
-            if action in (Action.CANCEL, Action.DELETE):
-                self._family.ends.bell.wake_all()
-                self._some_ended()
-        return Changed(changed, tuple(row[0] for row in rows if not row[1]))
+class PostgresQueues:
+    def __init__(self, connection: PostgresConnection, notifier: PostgresNotifier) -> None:
+        self._connection = connection
+        self._notifier = notifier
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
         s = settings
         limits = (s.max_running, s.max_per_group, s.max_waiting, s.max_waiting_per_group)
-        keeps = (s.keep_completed, s.keep_failed, float(s.keep_seconds))
-        await self._value("configure", self._now(), queue, *limits, *keeps)
-        self._arrived()
+        retention = (s.keep_completed, s.keep_failed, float(s.keep_seconds))
+        await self._connection.fetch_value("configure", self._connection.now(), queue, *limits, *retention)
+        self._notifier.announce_work()
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
         if group is None:
-            await self._value("pause_queue", queue, paused)
+            await self._connection.fetch_value("pause_queue", queue, paused)
         else:
-            await self._value("set_group", self._now(), queue, group, paused, False, None)
+            await self._connection.fetch_value("set_group", self._connection.now(), queue, group, paused, False, None)
         if not paused:
-            self._arrived()
+            self._notifier.announce_work()
 
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
-        await self._value("set_group", self._now(), queue, group, None, True, limit)
-        self._arrived()
+        await self._connection.fetch_value("set_group", self._connection.now(), queue, group, None, True, limit)
+        self._notifier.announce_work()
 
     async def queues(self) -> list[QueueInfo]:
-        await self._value("tidy", self._now(), [])
+        await self._fold_inbox([])
         return [
             QueueInfo(
                 name=row[0],
@@ -76,37 +57,37 @@ class PeopleVerbs(WaitingVerbs):
                     keep_seconds=row[7],
                 ),
                 paused=row[8],
-                waiting=row[10],
-                delayed=row[11],
-                running=row[12],
-                completed=row[13],
-                failed=row[14],
-                cancelled=row[15],
+                waiting=row[9],
+                delayed=row[10],
+                running=row[11],
+                completed=row[12],
+                failed=row[13],
+                cancelled=row[14],
             )
-            for row in await self._rows("list_queues")
+            for row in await self._connection.fetch("list_queues")
         ]
 
     async def ages(self) -> list[QueueAges]:
-        await self._value("tidy", self._now(), [])
+        await self._fold_inbox([])
         return [
             QueueAges(queue=name, waiting_since=waiting, running_since=running)
-            for name, waiting, running in await self._rows("ages", MAX_HEADS_SCANNED)
+            for name, waiting, running in await self._connection.fetch("ages", MAX_HEADS_SCANNED)
         ]
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
-        await self._value("tidy", self._now(), [queue])
+        await self._fold_inbox([queue])
 
         async def read(connection: Connection, statements: Statements) -> list[GroupInfo]:
             row = await connection.fetchrow(statements["load_queue"], queue)
             if row is None:
                 return []
-            usual = row[2]
+            max_per_group = row[2]
             return [
                 GroupInfo(
                     queue=queue,
                     name=name or None,
                     limit=own,
-                    effective_limit=own if own is not None else usual if name else None,
+                    effective_limit=own if own is not None else max_per_group if name else None,
                     paused=paused,
                     waiting=waiting,
                     delayed=delayed,
@@ -117,29 +98,63 @@ class PeopleVerbs(WaitingVerbs):
                 )
             ]
 
-        return await self._run_snapshot(read)
+        return await self._connection.run_snapshot(read)
 
     async def standing(self, job_id: str) -> Standing:
-        now = self._now()
-        job = await self.get(job_id)
-        if job is not None:
-            await self._value("tidy", now, [job.queue])
-        return await self._run_snapshot(lambda connection, statements: standing(connection, statements, now, job_id))
+        now = self._connection.now()
+        jobs = await self._connection.run(
+            lambda connection, statements: load_jobs(connection, statements, now, [job_id])
+        )
+        if job_id in jobs:
+            await self._fold_inbox([jobs[job_id].queue])
+        return await self._connection.run_snapshot(
+            lambda connection, statements: read_standing(connection, statements, now, job_id)
+        )
 
-    async def prune(self, limit: int = 1000) -> int:
-        now, removed = self._now(), 0
-        await self._value("sweep", now, limit)
-        await self._value("tidy", now, [])
-        # One queue after the other, each in a transaction of its own: none waits for another.
-        for (name,) in await self._rows("prunable_queues"):
-            if removed < limit:
-                count = await self._value("prune_queue", now, name, limit - removed)
-                assert isinstance(count, int)
-                removed += count
-        name = await self._value("next_queue", self._swept) or await self._value("next_queue", "")
-        if isinstance(name, str) and not await self._value("forget_groups", name, GROUPS_PER_ROUND):
-            self._swept = name
-        return removed
+    async def _fold_inbox(self, queues: list[str]) -> None:
+        """Bring the counts of these queues, or of all, up to date."""
+        await self._connection.fetch_value("fold_inbox", self._connection.now(), queues)
 
-    async def audit(self) -> list[str]:
-        return await self._run_snapshot(audit)
+
+async def read_standing(connection: Connection, statements: Statements, clock: Instant | None, job_id: str) -> Standing:
+    job = (await load_jobs(connection, statements, clock, [job_id])).get(job_id)
+    if job is None:
+        raise JobNotFound.of(job_id)
+    now: Instant = await connection.fetchval(statements["now"], clock)
+    row = await connection.fetchrow(statements["load_queue"], job.queue)
+    assert row is not None  # the row of a queue is created before its first job
+    name, max_running, max_per_group, paused, turn, running = row
+    queue = Queue(name, max_running, max_per_group, paused, running, turn)
+    found = await connection.fetchrow(statements["load_group"], job.queue, job.group or "")
+    own, is_paused, group_turn, waiting, group_running = found or (None, False, 0, 0, 0)
+    group = Group(job.group, own, is_paused, group_running, waiting, group_turn)
+    jobs_ahead = await connection.fetchval(
+        statements["count_jobs_ahead"],
+        job.queue,
+        job.group or "",
+        order_of(job.priority, job.sequence),
+        MAX_COUNTED_AHEAD + 1,
+    )
+    groups_ahead = await connection.fetchval(
+        statements["count_groups_ahead"],
+        job.queue,
+        group_turn if waiting else UNLIMITED,
+        job.group or "",
+        MAX_COUNTED_AHEAD + 1,
+    )
+    # The jobs whose end would make room: those of the group, or of the queue when only the queue is full.
+    is_full = queue.max_running is not None and queue.running >= queue.max_running
+    of_group = None if is_full and group.running < limit_of(queue, group) else job.group or ""
+    holders = await connection.fetch(statements["running_ids"], job.queue, of_group, MAX_RUNNING_IDS)
+    workers = await live_workers(connection, statements, clock)
+    return Standing(
+        job=job,
+        now=now,
+        queue=queue,
+        group=group,
+        ahead_in_group=min(MAX_COUNTED_AHEAD, jobs_ahead),
+        groups_ahead=min(MAX_COUNTED_AHEAD, groups_ahead),
+        counts_capped=max(jobs_ahead, groups_ahead) > MAX_COUNTED_AHEAD,
+        running_ids=tuple(row[0] for row in holders),
+        workers=sum(worker.takes(job.queue) for worker in workers),
+    )

@@ -1,9 +1,9 @@
-"""The verbs of the clock: due instants, each decided once, and workers that are alive."""
+"""Schedules: arm them, decide their ticks once, and keep the heartbeats of workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,57 +12,73 @@ from jobyard.domain.job import NewJob
 from jobyard.domain.schedule import Verdict
 from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
 from jobyard.stores._shared.job_rows import ticks_from_rows
-from jobyard.stores.postgres.columns import columns, milliseconds
-from jobyard.stores.postgres.desk import Desk
-from jobyard.stores.postgres.standing import workers
+from jobyard.stores.postgres.codec import JobColumns, job_columns, milliseconds
+from jobyard.stores.postgres.connection import PostgresConnection
+from jobyard.stores.postgres.notifier import PostgresNotifier
+from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.statements import Statements
 
 
-class TimekeepingVerbs(Desk):
+class TickColumns(NamedTuple):
+    schedule: list[str]
+    revision: list[int]
+    at: list[Instant]
+    first: list[Instant]
+    count: list[int]  # type: ignore[assignment]  # hides tuple.count, which is not used
+    verdict: list[str]
+    skip: list[bool]
+
+
+class PostgresSchedules:
+    def __init__(self, connection: PostgresConnection, notifier: PostgresNotifier) -> None:
+        self._connection = connection
+        self._notifier = notifier
+
     async def now(self) -> Instant:
-        present = await self._value("now", self._now())
-        assert isinstance(present, int)
-        return present
+        now: Instant = await self._connection.fetch_value("now", self._connection.now())
+        return now
 
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
-        return bool(await self._rows("arm", self._now(), schedule, revision, since))
+        return bool(await self._connection.fetch("arm", self._connection.now(), schedule, revision, since))
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
-        return bool(await self._value("disarm", schedule, revision))
+        return bool(await self._connection.fetch_value("disarm", schedule, revision))
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
-        return [Armed(*row) for row in await self._rows("list_armed", after, limit)]
+        return [Armed(*row) for row in await self._connection.fetch("list_armed", after, limit)]
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         if not ticks:
             return []
-        rows = await self._rows("decide", self._now(), *tick_columns(ticks))
+        columns, jobs = tick_columns(ticks)
+        rows = await self._connection.fetch("decide", self._connection.now(), *columns, *jobs)
         answers = [
             Decided(Decision(decision), None if verdict is None else Verdict(verdict), job_id)
             for decision, verdict, job_id in rows
         ]
         if any(answer.verdict is not None and answer.verdict.has_job for answer in answers):
-            self._arrived()
+            self._notifier.announce_work()
         return answers
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
-        return ticks_from_rows(schedule, await self._rows("list_ticks", schedule, before, limit))
+        return ticks_from_rows(schedule, await self._connection.fetch("list_ticks", schedule, before, limit))
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         if seconds <= 0:
-            await self._rows("delete_worker", worker.id)
+            await self._connection.fetch("delete_worker", worker.id)
         else:
-            await self._rows("beat", self._now(), worker.id, milliseconds(seconds), msgspec.json.encode(worker))
+            data = msgspec.json.encode(worker)
+            await self._connection.fetch("save_worker", self._connection.now(), worker.id, milliseconds(seconds), data)
 
     async def workers(self) -> list[WorkerInfo]:
-        now = self._now()
-        return await self._run(lambda connection, statements: workers(connection, statements, now))
+        now = self._connection.now()
+        return await self._connection.run(lambda connection, statements: live_workers(connection, statements, now))
 
 
-def tick_columns(ticks: Sequence[Tick]) -> list[Any]:
-    """From the schedules on, as jobyard_decide takes them; who has no job travels with one that has no id."""
-    jobs = [tick.job or NewJob(id="", kind="", queue=tick.queue) for tick in ticks]
-    _names, _strict, _ids, *rest = columns(jobs)
-    return [
+def tick_columns(ticks: Sequence[Tick]) -> tuple[TickColumns, JobColumns]:
+    """The ticks and their jobs as arrays; a tick without a job has one without an id."""
+    jobs = job_columns([tick.job or NewJob(id="", kind="", queue=tick.queue) for tick in ticks])
+    columns = TickColumns(
         [tick.schedule for tick in ticks],
         [tick.revision for tick in ticks],
         [tick.at for tick in ticks],
@@ -70,6 +86,12 @@ def tick_columns(ticks: Sequence[Tick]) -> list[Any]:
         [tick.count for tick in ticks],
         [tick.verdict for tick in ticks],
         [tick.skip_if_held for tick in ticks],
-        [None if tick.job is None else tick.job.id for tick in ticks],
-        *rest,
+    )
+    return columns, jobs._replace(id=[None if tick.job is None else tick.job.id for tick in ticks])
+
+
+async def live_workers(connection: Connection, statements: Statements, now: Instant | None) -> list[WorkerInfo]:
+    rows = await connection.fetch(statements["list_workers"], now)
+    return [
+        msgspec.structs.replace(msgspec.json.decode(data, type=WorkerInfo), seen_at=seen_at) for seen_at, data in rows
     ]

@@ -1,4 +1,4 @@
-"""The schema's numbered changes; several processes may try at once, one does it."""
+"""Schema version and migrations; when several processes migrate at once, one does and the others wait."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jobyard.stores.postgres.statements import Statements, migrations
 # Long enough to wait for another process that migrates a large database.
 MIGRATE_SECONDS = 600.0
 TABLE = "jobyard_schema"
-# The first with 64-bit transaction numbers to be asked for.
+# The first version with pg_current_xact_id() and pg_xact_status() on 64-bit ids.
 OLDEST_SERVER = 13
 
 
 async def find_schema(connection: Connection, wanted: str | None) -> str:
-    """The schema that holds our tables: the one asked for, else where unqualified names lead."""
+    """The schema of our tables: the given one, else the first of the search path."""
     if wanted is not None:
         return wanted
     present: str | None = await connection.fetchval("SELECT current_schema()")
@@ -33,21 +33,21 @@ async def is_behind(connection: Connection, statements: Statements) -> bool:
     return await version(connection, statements) < migrations()[-1][0]
 
 
-async def migrate(connection: Connection, statements: Statements, shown: str, *, up_to: int | None = None) -> None:
+async def migrate(connection: Connection, statements: Statements, url: str) -> None:
     if connection.get_server_version().major < OLDEST_SERVER:
-        raise StoreError(f"{shown} is older than PostgreSQL {OLDEST_SERVER}, which jobyard needs.")
+        raise StoreError(f"Cannot use {url}: jobyard needs PostgreSQL {OLDEST_SERVER} or later. Upgrade the server.")
     steps = migrations()
     newest = steps[-1][0]
     present = await version(connection, statements)
     if present < newest:
         async with connection.transaction():
-            # Held until the commit, and known to the whole server: safe behind PgBouncer too.
+            # A transaction-level lock: it also works behind PgBouncer, where a session-level one could leak.
             await connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
                 f"jobyard {statements.schema}",
                 timeout=MIGRATE_SECONDS,
             )
-            # Asked first: only who may create schemas may even say IF NOT EXISTS.
+            # Not IF NOT EXISTS, which fails without the right to create schemas even when the schema exists.
             if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", statements.quoted):
                 await connection.execute(f"CREATE SCHEMA {statements.quoted}")
             await connection.execute(
@@ -55,31 +55,31 @@ async def migrate(connection: Connection, statements: Statements, shown: str, *,
             )
             present = await version(connection, statements)
             for number, _, text in steps:
-                if present < number <= (up_to or newest):
+                if present < number:
                     await connection.execute(statements.qualify(text), timeout=MIGRATE_SECONDS)
                     await connection.execute(
-                        f"INSERT INTO {statements.quoted}.{TABLE} VALUES ({number})"  # noqa: S608  # a number of ours
+                        f"INSERT INTO {statements.quoted}.{TABLE} VALUES ({number})"  # noqa: S608  # our own number
                     )
     if present > newest:
         raise NewerSchema(
-            f"{shown} has jobyard's schema {present}; this jobyard knows {newest}. Upgrade jobyard, or use another one."
+            f"Cannot open {url}: its schema has version {present}, this jobyard knows {newest}. Upgrade jobyard."
         )
 
 
 async def known_migrations(connection: Connection, statements: Statements) -> list[Migration]:
     present = await version(connection, statements)
     return [
-        Migration(number, name, by_hand(number, text, statements), number <= present)
+        Migration(number, name, script(number, text, statements), number <= present)
         for number, name, text in migrations()
     ]
 
 
-def by_hand(number: int, text: str, statements: Statements) -> str:
-    """All that `migrate` does, for whoever applies it with psql."""
+def script(number: int, text: str, statements: Statements) -> str:
+    """All that `migrate` does, as a script for psql."""
     table = f"{statements.quoted}.{TABLE}"
     return (
         f"CREATE SCHEMA IF NOT EXISTS {statements.quoted};\n"
         f"CREATE TABLE IF NOT EXISTS {table} (version integer PRIMARY KEY);\n"
         f"{statements.qualify(text).rstrip()}\n"
-        f"INSERT INTO {table} VALUES ({number});\n"  # a number of ours
+        f"INSERT INTO {table} VALUES ({number});\n"  # our own number
     )

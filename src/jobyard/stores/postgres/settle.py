@@ -1,85 +1,87 @@
-"""What an exchange sends and receives."""
+"""Settlements: the batch that an exchange carries, and one in the caller's own transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from jobyard.domain.job import State
-from jobyard.domain.lease import Lease, LeaseKey
-from jobyard.domain.retry import DEFAULT_BACKOFF
+from jobyard.domain.lease import LeaseKey
 from jobyard.domain.state import Settlement, Transition
+from jobyard.errors import LeaseLost
 from jobyard.ports.job_store import Exchange
-from jobyard.stores._shared.job_rows import decode_backoff
-from jobyard.stores.postgres.columns import milliseconds
+from jobyard.stores.postgres.codec import TransitionRow, leases_from_rows, transition_row
+from jobyard.stores.postgres.connection import PostgresConnection
+from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.statements import Statements
 
-# Columns of the answer.
-QUEUE, PLACE = 3, 14
-NOTHING: list[Any] = [[], [], [], []]
-NO_OTHERS: list[Any] = [[] for _ in range(12)]
+OTHER_COLUMNS = tuple(f"o_{field}" for field in TransitionRow._fields)
 
 
-class Rest(msgspec.Struct, frozen=True):
-    """What is seldom there: settlements that were refused, jobs that were asked to stop."""
+class RareResults(msgspec.Struct, frozen=True):
+    """What most exchanges do not return; as JSON in the payload column of the last row."""
 
     refused: list[int] = []
     cancelled: list[tuple[str, int, str, str]] = []
 
 
-NO_REST = Rest()
-_rest = msgspec.json.Decoder(Rest)
+NO_RARE_RESULTS = RareResults()
+_rare_results = msgspec.json.Decoder(RareResults)
 
 
-class Cargo:
-    """The settlements of one trip: plain completions in one batch, the others in their order."""
+class SettlementBatch:
+    """The settlements of one exchange: plain completions as arrays, other transitions in their order."""
 
-    __slots__ = ("_common", "_others", "awaited", "settlements")
+    __slots__ = ("_completions", "_others", "awaited", "settlements")
 
-    def __init__(self, settlements: Sequence[Settlement], awaited: Collection[str]) -> None:
+    def __init__(self, settlements: Sequence[Settlement] = (), awaited: Collection[str] = ()) -> None:
         self.settlements = settlements
-        self._common: list[Settlement] = []
+        self._completions: list[Settlement] = []
         self._others: list[Settlement] = []
-        # Where one job is settled twice in a trip the order counts, so all go one by one.
+        # When a job is settled twice in one batch, the order matters, so none may be moved.
         distinct = len({settlement.key.sequence for settlement in settlements}) == len(settlements)
         for settlement in settlements:
-            (self._common if distinct and is_plain(settlement.transition) else self._others).append(settlement)
+            is_plain = distinct and is_plain_completion(settlement.transition)
+            (self._completions if is_plain else self._others).append(settlement)
         self.awaited = [one for one in settlements if one.key.job_id in awaited] if awaited else []
 
     @property
-    def brings_back(self) -> bool:
-        """Whether some of the jobs go back to waiting, so that others may take them."""
+    def may_requeue(self) -> bool:
+        """Whether some of the jobs may become claimable again."""
         return bool(self._others)
 
-    def arguments(self) -> list[Any]:
-        common, others = self._common, self._others
-        if not common and not others:
-            return NOTHING + NO_OTHERS
-        results = [None if one.transition.result == b"null" else one.transition.result for one in common]
-        return [
-            [one.key.sequence for one in common],
-            [one.key.token for one in common],
-            results if any(result is not None for result in results) else [],
-            [one.key.sequence for one in self.awaited],
-            *(other_arguments(others) if others else NO_OTHERS),
-        ]
+    def columns(self) -> dict[str, Any]:
+        """The fields of `ExchangeArguments` that carry the settlements."""
+        completions, others = self._completions, self._others
+        columns: dict[str, Any] = {}
+        if completions:
+            results = [None if one.transition.result == b"null" else one.transition.result for one in completions]
+            columns["c_sequence"] = [one.key.sequence for one in completions]
+            columns["c_token"] = [one.key.token for one in completions]
+            columns["c_result"] = results if any(result is not None for result in results) else ()
+        if self.awaited:
+            columns["p_keep"] = [one.key.sequence for one in self.awaited]
+        if others:
+            rows = zip(*map(transition_row, others), strict=True)
+            columns.update(zip(OTHER_COLUMNS, map(list, rows), strict=True))
+        return columns
 
     def tokens(self) -> set[str]:
-        """Those of the plain completions."""
-        return {one.key.token for one in self._common}
+        """The tokens of the plain completions."""
+        return {one.key.token for one in self._completions}
 
     def refused(self, marks: list[int]) -> tuple[LeaseKey, ...]:
-        """The server names plain completions by sequence, the others by minus their place."""
+        """Keys of refused settlements. A mark is the sequence of a completion, or minus the position of another."""
         if not marks:
             return ()
         refused = set(marks)
-        places = {id(one): -place for place, one in enumerate(self._others, 1)}
-        return tuple(one.key for one in self.settlements if places.get(id(one), one.key.sequence) in refused)
+        positions = {id(one): -position for position, one in enumerate(self._others, 1)}
+        return tuple(one.key for one in self.settlements if positions.get(id(one), one.key.sequence) in refused)
 
 
-def is_plain(transition: Transition) -> bool:
+def is_plain_completion(transition: Transition) -> bool:
     return (
         transition.to is State.COMPLETED
         and transition.counted
@@ -90,114 +92,32 @@ def is_plain(transition: Transition) -> bool:
     )
 
 
-def transition_arguments(settlement: Settlement) -> tuple[Any, ...]:
-    """From the sequence on, as jobyard_apply takes them."""
-    key, transition = settlement.key, settlement.transition
-    return (
-        key.sequence,
-        key.token,
-        str(transition.to),
-        transition.counted,
-        transition.died,
-        milliseconds(transition.delay_seconds),
-        transition.signal,
-        None if transition.park_seconds is None else milliseconds(transition.park_seconds),
-        transition.external_id,
-        transition.result,
-        storable(transition.reason),
-        None if transition.error is None else msgspec.json.encode(transition.error),
-    )
-
-
-def other_arguments(settlements: Sequence[Settlement]) -> list[Any]:
-    return [list(column) for column in zip(*map(transition_arguments, settlements), strict=True)]
-
-
-def storable(text: str | None) -> str | None:
-    """A reason may quote anything; PostgreSQL's text takes all but the NUL.
-
-    >>> storable("a\\0b")
-    'a␀b'
-    """
-    return text if text is None or "\0" not in text else text.replace("\0", "␀")
-
-
-def in_turn(rows: Sequence[Any]) -> Sequence[Any]:
-    """From group after group to the order of single claims: one round after the other, each in line order.
-
-    Where several queues take turns, they do so in the same way; their groups stand queue after queue.
-
-    >>> rows = [[name, *"..q", *range(10), place] for name, place in (("a1", 7), ("a2", 7), ("b1", 9))]
-    >>> [row[0] for row in in_turn(rows)]
-    ['a1', 'b1', 'a2']
-    """
-    if len(rows) < 2:
-        return rows
-    ordered = _rounds(rows, PLACE)
-    # Places grow from queue to queue, so that each round of the queues is in their order, too.
-    return _rounds(ordered, QUEUE) if len({row[QUEUE] for row in rows}) > 1 else ordered
-
-
-def _rounds(rows: Sequence[Any], column: int) -> list[Any]:
-    """First the first of each, then the second of each."""
-    counts: dict[Any, int] = {}
-    turns: list[tuple[int, int, Any]] = []
-    for row in rows:
-        count = counts.get(row[column], 0)
-        counts[row[column]] = count + 1
-        turns.append((count, row[PLACE], row))
-    turns.sort(key=itemgetter(0, 1))
-    return [row for _, _, row in turns]
-
-
-def received(rows: Sequence[Any], cargo: Cargo, token: str) -> Exchange:
+def exchange_from_rows(rows: Sequence[Any], batch: SettlementBatch, token: str) -> Exchange:
     last = rows[-1]
-    rest = NO_REST if last[9] is None else _rest.decode(last[9])
-    leases = tuple(
-        [
-            Lease(
-                job_id,
-                sequence,
-                token,
-                kind,
-                queue,
-                group or None,
-                priority,
-                attempt,
-                most,
-                deaths,
-                payload,
-                private,
-                timeout,
-                DEFAULT_BACKOFF if backoff is None else decode_backoff(backoff),
-                signal,
-            )
-            for (
-                sequence,
-                job_id,
-                kind,
-                queue,
-                group,
-                priority,
-                attempt,
-                most,
-                deaths,
-                payload,
-                private,
-                timeout,
-                backoff,
-                signal,
-                *_,
-            ) in in_turn(rows[:-1])
-        ]
-    )
+    rare = NO_RARE_RESULTS if last[9] is None else _rare_results.decode(last[9])
     return Exchange(
-        refused=cargo.refused(rest.refused),
-        leases=leases,
+        refused=batch.refused(rare.refused),
+        leases=leases_from_rows(rows[:-1], token),
         cancelled=tuple(
-            (LeaseKey(job_id, sequence, held), reason) for job_id, sequence, held, reason in rest.cancelled
+            (LeaseKey(job_id, sequence, held), reason) for job_id, sequence, held, reason in rare.cancelled
         ),
         next_due_at=last[17],
         revision=last[16],
         now=last[15],
     )
+
+
+class PostgresSettle:
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+
+    async def settle(self, settlement: Settlement, transaction: Any) -> None:
+        now, row = self._connection.now(), transition_row(settlement)
+
+        async def apply(connection: Connection, statements: Statements) -> bool:
+            return bool(await connection.fetchval(statements["apply"], now, *row))
+
+        if not await self._connection.run_in(transaction, apply):
+            raise LeaseLost(
+                f"Cannot settle job {settlement.key.job_id}: its lease was lost. Roll back the transaction."
+            )

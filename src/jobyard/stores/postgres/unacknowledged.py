@@ -1,4 +1,4 @@
-"""Exchanges whose answer never came: what they may have claimed is ended soon, not kept until the leases run out."""
+"""Exchanges whose response was lost: their leases are ended soon, instead of being held until they expire."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS
 
 
-class Lost:
-    """By worker, for as long as such leases would be renewed; a late commit must be found, too."""
+class UnacknowledgedTokens:
+    """By worker, for as long as such leases are renewed: a commit may arrive late."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, dict[str, float]] = {}
 
-    def note(self, worker: str, token: str) -> None:
+    def add(self, worker: str, token: str) -> None:
         self._tokens.setdefault(worker, {})[token] = time.monotonic()
 
     def of(self, worker: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where the server is, said without secrets."""
+"""Store URL without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that wait in this process: an insert made here takes one along, in the same transaction."""
+"""Claims that wait in this process: an insert of the same process can serve one in its own transaction."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from jobyard.domain.job import NewJob
 from jobyard.ports.job_store import Exchange
 
-# With more jobs than this the insert itself is what takes the time.
-FEW_JOBS = 50
+# With more jobs than this, the time of the insert itself dominates.
+MAX_JOBS = 50
 
 
-class Order:
-    """A worker that found nothing; whoever takes the order must give it an answer."""
+class WaitingClaim:
+    """A claim that found no job. An insert that takes it must give it an answer."""
 
     def __init__(self, worker: str, queues: Sequence[str], wanted: int, lease_seconds: float) -> None:
         self.worker = worker
@@ -21,11 +21,11 @@ class Order:
         self.wanted = wanted
         self.lease_seconds = lease_seconds
         self.is_taken = False
-        # None: nothing came of it, ask for yourself.
+        # None: the claim was not served and must try again itself.
         self.answer: asyncio.Future[Exchange | None] = asyncio.get_running_loop().create_future()
 
-    def call_off(self, _: object = None) -> None:
-        """Nobody waits any longer; but a claim that is on its way is waited for, whatever else happened."""
+    def withdraw(self, _: object = None) -> None:
+        """Stop waiting, unless an insert has taken the claim: its leases must not be dropped."""
         if not self.is_taken:
             self.give(None)
 
@@ -34,29 +34,35 @@ class Order:
             self.answer.set_result(answer)
 
 
-class Orders:
+class WaitingClaims:
     def __init__(self) -> None:
-        self._waiting: list[Order] = []
+        self._claims: list[WaitingClaim] = []
 
-    def add(self, order: Order) -> None:
-        self._waiting.append(order)
+    def __len__(self) -> int:
+        return len(self._claims)
 
-    def remove(self, order: Order) -> None:
-        if order in self._waiting:
-            self._waiting.remove(order)
+    def __contains__(self, claim: WaitingClaim) -> bool:
+        return claim in self._claims
 
-    def take(self, jobs: Sequence[NewJob]) -> Order | None:
-        """The first that could use these jobs; only plain ones, which nobody else can hold up."""
-        if not self._waiting or len(jobs) > FEW_JOBS:
+    def add(self, claim: WaitingClaim) -> None:
+        self._claims.append(claim)
+
+    def discard(self, claim: WaitingClaim) -> None:
+        if claim in self._claims:
+            self._claims.remove(claim)
+
+    def take(self, jobs: Sequence[NewJob]) -> WaitingClaim | None:
+        """Take the first claim that these jobs can serve. Jobs with a unique key or a delay serve none."""
+        if not self._claims or len(jobs) > MAX_JOBS:
             return None
         if any(job.unique is not None or job.run_at is not None or job.delay_seconds > 0 for job in jobs):
             return None
-        for order in self._waiting:
-            if order.answer.done():
-                # Called off a moment ago: whoever left it has yet to wake up, and would never see an answer.
+        for claim in self._claims:
+            if claim.answer.done():
+                # Withdrawn, but its caller has not run yet: it would never see another answer.
                 continue
-            if not order.queues or all(job.queue in order.queues for job in jobs):
-                self._waiting.remove(order)
-                order.is_taken = True
-                return order
+            if not claim.queues or all(job.queue in claim.queues for job in jobs):
+                self._claims.remove(claim)
+                claim.is_taken = True
+                return claim
         return None

@@ -1,5 +1,6 @@
--- Enter a job that was found running outside, also beyond any limit and although somebody may hold its key.
--- in: now (NULL: the server's), the job, worker, token, external id. out: its sequence.
+-- Enter a job that already runs outside, beyond any limit and even if its unique key is held.
+-- in: now (NULL: the server's clock), the job, worker, token, external id. out: its sequence.
+-- Raises JYB01 when a job has this id.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_adopt(
   p_now bigint, p_id text, p_kind text, p_queue text, p_group text, p_priority integer, p_payload bytea,
   p_private bytea, p_max_attempts integer, p_timeout double precision, p_backoff bytea, p_unique text, p_scope smallint,
@@ -13,8 +14,8 @@ DECLARE
     + 4 * (p_tags IS NOT NULL)::integer;
 BEGIN
   IF EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) THEN
-    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = format(
-      'There already is a job %s. Give each job an id of its own.', p_id);
+    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = 'duplicate job id',
+      DETAIL = json_build_object('job_id', p_id);
   END IF;
   v_sequence := nextval('{schema}.jobyard_sequence');
   INSERT INTO {schema}.jobyard_queue (name) SELECT p_queue

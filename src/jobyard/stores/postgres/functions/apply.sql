@@ -1,6 +1,7 @@
 -- Apply one transition to a job whose lease holds; the counts follow through the inbox.
--- in: now, sequence, token, the transition's fields; expired_before: only if the lease ran out by then (NULL: no matter).
--- out: whether the token held. Works without the queue's row, so also inside an application's own transaction.
+-- in: now, sequence, token, the fields of the transition; expired_before: only if the lease had expired by then
+--     (NULL: always). out: whether the token held.
+-- Does not lock the queue's row, so it can run inside a caller's own transaction.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_apply(
   p_now bigint, p_sequence bigint, p_token text, p_to text, p_counted boolean, p_died boolean, p_delay bigint,
   p_signal text, p_park bigint, p_external text, p_result bytea, p_reason text, p_error bytea, p_expired_before bigint
@@ -31,7 +32,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  -- A job that was asked to stop does not go back to waiting.
+  -- A job whose cancel was requested does not wait again.
   IF v_to = 'PENDING' AND l.cancel IS NOT NULL THEN
     v_to := 'CANCELLED';
     v_reason := l.cancel;

@@ -1,6 +1,6 @@
--- Before many jobs are copied into the tables: make their queues known and draw their numbers.
--- in: now (NULL: the server's), the names of the queues, how many jobs.
--- out: now, and the sequences; NULL when one of the queues limits what may wait, so that a copy will not do.
+-- Prepare a COPY of many jobs: create their queues and draw their sequences.
+-- in: now (NULL: the server's clock), queue names, number of jobs.
+-- out: now, and the sequences; NULL when one of the queues limits its waiting jobs, so that COPY cannot be used.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_begin_bulk(
   p_now bigint, p_names text[], p_many integer, OUT o_now bigint, OUT o_sequences bigint[]
 ) LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
--- The queues that an exchange should hold: those in which something may be claimed, or waits to be folded in.
--- in: now, names (empty: all), whether something will be claimed, settling: whether slots are about to come free.
+-- The queues that an exchange must lock: those with a job to claim, or with rows to fold in.
+-- in: now, names (empty: all), whether jobs are claimed, settling: whether slots are about to come free.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_candidates(
   p_now bigint, p_queues text[], p_claiming boolean, p_settling boolean
 ) RETURNS text[] LANGUAGE plpgsql AS $$

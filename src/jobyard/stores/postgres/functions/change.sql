@@ -1,9 +1,10 @@
 -- Apply an action to each job, in the given order.
--- in: now (NULL: the server's), action, ids, reason, priority. out: per known id: whether its state allowed it.
+-- in: now (NULL: the server's clock), action, ids, reason, priority.
+-- out: per id that exists: whether its state allowed it.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_change(
   p_now bigint, p_action text, p_ids text[], p_reason text, p_priority integer
 ) RETURNS TABLE (id text, fits boolean) LANGUAGE plpgsql
--- An application's open transaction may hold a job or a key: the queue must not wait for it.
+-- A caller's open transaction may have locked a job or a key: the queue must not stay locked meanwhile.
 SET lock_timeout = '200ms' SET jit = off SET enable_seqscan = off
 AS $$
 #variable_conflict use_column

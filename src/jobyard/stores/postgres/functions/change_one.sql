@@ -1,4 +1,4 @@
--- Apply an action to one job; the caller holds the queue's row and folds afterwards.
+-- Apply an action to one job; the caller has locked the queue's row and folds afterwards.
 -- in: now, action, sequence, reason, priority. out: whether the job's state allowed it.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_change_one(
   p_now bigint, p_action text, p_sequence bigint, p_reason text, p_priority integer
@@ -12,7 +12,7 @@ BEGIN
   SELECT k.id, k.queue, k.group_name, k.priority, k.run_at, k.used, k.flags, k.unique_key, k.waiting_for INTO j
   FROM {schema}.jobyard_job k WHERE k.sequence = p_sequence;
   IF p_action = 'cancel' THEN
-    -- NOWAIT: an application's own transaction may be settling it; that is waited for without holding the queue.
+    -- NOWAIT: a caller's own transaction may be settling it; the retry happens without the lock on the queue.
     PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = p_sequence FOR NO KEY UPDATE NOWAIT;
     IF FOUND THEN
       UPDATE {schema}.jobyard_lease l SET cancel = p_reason WHERE l.sequence = p_sequence;

@@ -1,8 +1,7 @@
--- Give slots back and hand slots out in one queue whose row the caller holds: each group that is touched is read once and
--- written once.
--- in: now, worker, token, end of the leases, queue, how many; per group that lost running jobs: name, how many.
--- out: per job that was claimed: its place in the group (the sequence in its low 42 bits), attempts used, the place in line of
---     its group; group after group. Whoever asked puts them in the order of single claims.
+-- Free slots and claim jobs in one queue, whose row the caller has locked; each group involved is read and written once.
+-- in: now, worker, token, end of the leases, queue, number of jobs; per group that lost running jobs: name, number.
+-- out: per claimed job, group after group: its ord (the sequence in its low 42 bits), attempts used, the place of its
+--     group in line. The client puts them in the order of single claims.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_claim_one(
   p_now bigint, p_worker text, p_token text, p_expires bigint, p_queue text, p_wanted bigint,
   f_group text[], f_count bigint[],
@@ -14,11 +13,11 @@ DECLARE
   room bigint := 0;
   freed bigint := 0;
   reach bigint;
-  total bigint;    -- room of all groups that were looked at
-  ends boolean;    -- the whole line was looked at
+  total bigint;    -- room of all groups that were read
+  ends boolean;    -- the whole line was read
   last bigint;
-  beyond bigint;   -- nobody who was not looked at stands before this
-  -- Per group that is touched or stands near the front, in line order.
+  beyond bigint;   -- no group that was not read has a turn before this
+  -- Per group that lost jobs or is near the front, in the order of the line.
   g_name text[]; g_tid tid[]; g_turn bigint[]; g_head bigint[]; g_gap bigint[]; g_waiting bigint[]; g_running bigint[];
   g_limit bigint[]; g_paused boolean[]; g_freed bigint[]; g_cap bigint[]; g_given bigint[];
   a_tid tid[]; a_flags integer[];
@@ -51,7 +50,7 @@ BEGIN
         ORDER BY g.turn LIMIT room) l) s;
   ELSE
     reach := CASE WHEN room > 0 THEN room + cardinality(f_group) ELSE 0 END;
-    -- Those that lost running jobs, and the first in line; some are both.
+    -- The groups that lost running jobs, and the first in line; some are both.
     WITH line AS MATERIALIZED (
       SELECT g.name, g.ctid AS tid, g.turn, g.head, g.gap, g.waiting, g.running, g.paused, g.own_limit
       FROM {schema}.jobyard_group g WHERE g.queue = p_queue AND g.open AND g.turn >= q.line_from
@@ -80,8 +79,8 @@ BEGIN
   g_given := CASE WHEN total <= room THEN g_cap ELSE {schema}.jobyard_share(g_cap, room) END;
 
   IF room > 0 AND total > 0 THEN
-    -- The index is read a page at a time, whatever the limit: it pays to say where the jobs must end, by how far apart they
-    -- stood before. Where that was too near, or is unknown, the whole page it is.
+    -- An index scan reads a whole page whatever the LIMIT, so an upper bound saves work: it is estimated by how far apart
+    -- the group's jobs were before. When that finds too few jobs, or is unknown, scan again without a bound.
     FOREACH far IN ARRAY ARRAY[8, 0] LOOP
       SELECT array_agg(u.o), array_agg(r.tid), array_agg(r.ord), array_agg(r.used), array_agg(r.flags)
       INTO a_g, a_tid, a_ord, a_used, a_flags
@@ -105,7 +104,7 @@ BEGIN
     FROM unnest(a_g, a_ord, a_used, a_flags) u(g, ord, used, flags);
   END IF;
 
-  -- A group goes to the end after each job it is given: who got fewer got the last one earlier.
+  -- A group goes to the end of the line after each job: one that got fewer jobs got its last one earlier.
   UPDATE {schema}.jobyard_group g SET
     waiting = t.waiting, running = t.running, head = t.head, gap = t.gap, turn = t.turn,
     open = t.waiting > 0 AND NOT t.paused AND t.running < t.most
@@ -121,7 +120,7 @@ BEGIN
   GET DIAGNOSTICS touched = ROW_COUNT;
 
   IF room = 0 OR total > room OR given < total THEN
-    -- Some are open and were given nothing: the line begins with the first of them.
+    -- Some open groups got no job: the line begins with the first of them.
     SELECT min(u.turn) INTO first
     FROM unnest(g_turn, g_waiting, g_running, g_limit, g_paused) WITH ORDINALITY u(turn, waiting, running, most, paused, o)
     WHERE u.waiting > 0 AND NOT u.paused AND u.running < u.most AND NOT u.o = ANY (coalesce(a_g, '{}'));

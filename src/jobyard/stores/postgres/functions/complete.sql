@@ -1,7 +1,7 @@
--- The common end of many jobs of one queue whose row the caller holds: the lease goes, the row among the finished comes.
--- Their slots are given back by jobyard_claim, which writes each group once.
--- in: now, queue, and per job: where its lease is, sequence, attempt, start, flags, worker, result;
---     keep: sequences that retention must leave alone for now.
+-- Complete many jobs of one queue, whose row the caller has locked: delete their leases, insert their rows in done.
+-- Their slots are freed by jobyard_claim_one, which writes each group once.
+-- in: now, queue, and per job: ctid of its lease, sequence, attempt, start, flags, worker, result;
+--     keep: sequences that retention must not remove yet.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_complete(
   p_now bigint, p_queue text, p_tids tid[], p_sequences bigint[], p_attempts integer[],
   p_started bigint[], p_flags integer[], p_workers text[], p_results bytea[], p_keep bigint[]
@@ -19,7 +19,7 @@ BEGIN
     flagged := ARRAY(SELECT u.s FROM unnest(p_sequences, p_flags) u(s, f) WHERE u.f & 1 <> 0);
     PERFORM {schema}.jobyard_free_keys(flagged);
   END IF;
-  -- What retention would drop at once is not written first.
+  -- Rows that retention would remove at once are not written.
   IF q.keep_seconds = 0 AND many > q.keep_completed AND cardinality(p_keep) = 0 THEN
     dropped := many - q.keep_completed;
     PERFORM {schema}.jobyard_drop(p_sequences[:dropped]);

@@ -1,5 +1,5 @@
 -- Create the queue or replace its settings.
--- in: now (NULL: the server's), name, the settings in the order of `QueueSettings`.
+-- in: now (NULL: the server's clock), name, the settings in the order of `QueueSettings`.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_configure(
   p_now bigint, p_queue text, p_max_running bigint, p_max_per_group bigint, p_max_waiting bigint,
   p_max_waiting_per_group bigint, p_keep_completed bigint, p_keep_failed bigint, p_keep_seconds double precision
@@ -12,7 +12,7 @@ BEGIN
   PERFORM {schema}.jobyard_hold(ARRAY[p_queue], {schema}.jobyard_now(p_now), true);
   SELECT k.max_per_group INTO before FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
   IF before IS DISTINCT FROM p_max_per_group THEN
-    -- Who has room must be judged anew, for all groups.
+    -- Which groups have room changes with the limit.
     WITH changed AS (
       UPDATE {schema}.jobyard_group g SET open = NOT g.open WHERE g.queue = p_queue AND g.open <>
         (g.waiting > 0 AND NOT g.paused AND g.running <

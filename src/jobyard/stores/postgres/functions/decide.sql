@@ -1,9 +1,9 @@
--- Decide due instants of schedules in the given order, each once for ever, as `ports.timekeeping` says.
--- in: now (NULL: the server's), one element per tick: schedule, revision, instant, the first that it stands for, how many,
---     verdict, whether it is skipped when its job's key is held; then its job as for jobyard_insert, without an id if it
---     has none.
--- out: per tick in order: the decision; if it is made also the verdict, and the id of its job or of the key's holder.
--- Locks are taken in one order by all: schedules by name, limited queues by name, then as jobyard_insert does.
+-- Decide ticks of schedules in the given order, each once, as `ports.schedule_store` says.
+-- in: now (NULL: the server's clock), one element per tick: schedule, revision, instant, first instant that it
+--     stands for, number of these, verdict, whether it is skipped when the unique key of its job is held; then its job as
+--     for jobyard_insert, with id NULL if it has none.
+-- out: per tick in order: the decision; when made also the verdict, and the id of its job or of the key's holder.
+-- Lock order: schedules by name, limited queues by name, then as jobyard_insert.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_decide(
   p_now bigint, p_schedule text[], p_revision bigint[], p_at bigint[], p_first bigint[], p_count bigint[],
   p_verdict text[], p_skip boolean[],
@@ -20,10 +20,10 @@ DECLARE
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
   decisions text[];
   holders text[];
-  ids text[];      -- of the jobs that are inserted
+  ids text[];      -- of the jobs to insert
   names text[];    -- of their queues
 BEGIN
-  -- A client that is frozen between this and its commit must not keep the schedules.
+  -- A client that freezes before its commit must not keep the schedules locked.
   PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);
   PERFORM FROM (SELECT DISTINCT u.s COLLATE "C" AS schedule FROM unnest(p_schedule) u(s) ORDER BY 1) n
   CROSS JOIN LATERAL (SELECT FROM {schema}.jobyard_armed a WHERE a.schedule = n.schedule OFFSET 0 FOR NO KEY UPDATE) a;
@@ -40,10 +40,10 @@ BEGIN
         p_backoff, p_delay, p_run_at, p_unique, p_scope, p_period, p_tags, p_tag_of, p_tag) i
       WHERE i.sequence = 0 AND i.holder <> '';
     EXCEPTION WHEN SQLSTATE 'JYF01' THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = 'somebody else filled the queue meanwhile';
+      RAISE SQLSTATE '40001' USING MESSAGE = 'a concurrent transaction filled the queue';
     END;
     IF FOUND THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = 'somebody else took a unique key meanwhile';
+      RAISE SQLSTATE '40001' USING MESSAGE = 'a concurrent transaction took a unique key';
     END IF;
   END IF;
 

@@ -1,5 +1,5 @@
--- No more ticks of the schedule are decided, and those that were are forgotten.
--- in: schedule, the latest revision that may be ended (NULL: any). out: whether it was armed, and no later.
+-- Disarm a schedule and delete its ticks.
+-- in: schedule, latest revision to disarm (NULL: any). out: whether it was armed with such a revision.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_disarm(p_schedule text, p_revision bigint) RETURNS boolean LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -8,7 +8,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  -- In a statement of its own: it sees what was decided while we waited.
+  -- A separate statement, so that it sees ticks that were decided while the first waited for the lock.
   DELETE FROM {schema}.jobyard_tick t WHERE t.schedule = p_schedule;
   RETURN true;
 END

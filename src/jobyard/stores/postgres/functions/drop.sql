@@ -1,4 +1,4 @@
--- Remove jobs with everything that hangs on them; their rows in done are gone already, or never were.
+-- Delete jobs with their extras and tags; their rows in done were deleted before, or never existed.
 -- in: sequences.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_drop(p_sequences bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,12 +1,13 @@
 -- Settle what finished, then claim: one trip, one commit.
--- in: now (NULL: the server's), worker, token for what is claimed, queues (empty: all), how many, lease in ms;
---     c_*: plain completions; keep: sequences that retention must leave alone for now;
---     o_*: other transitions, in order; expired_before: apply these only to leases that ran out by then;
---     impatient: refuse what an application's own transaction is settling right now, instead of raising 55P03;
---     from: the queues of the plain completions, as far as the caller remembers (NULL: look it up); raises JYQ01 if he is wrong.
--- out: one row per lease with its group's place in line, the jobs of each group in order; then one with sequence NULL and
---     the rest of the answer: what is refused and who is asked to stop, if anything, as JSON in `payload`.
--- Planner settings: statistics taken while a table was empty must not make anybody scan it when it is full.
+-- in: now (NULL: the server's clock), worker, token of the new leases, queues (empty: all), number of jobs, lease in ms;
+--     c_*: plain completions; keep: sequences that retention must not remove yet;
+--     o_*: other transitions, in order; expired_before: apply these only to leases that had expired by then;
+--     impatient: refuse a job that a caller's own transaction is settling, instead of raising 55P03;
+--     from: the queues of the plain completions as the client remembers them (NULL: look them up); raises JYQ01 when
+--     one is missing.
+-- out: one row per lease with the place of its group in line, the jobs of each group in order; then one row with
+--     sequence NULL and the rest of the answer; its `payload` is JSON: refused settlements and requested cancels, if any.
+-- Planner settings: statistics taken while a table was empty must not lead to sequential scans once it is full.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
   p_now bigint, p_worker text, p_token text, p_queues text[], p_wanted integer, p_lease bigint,
   c_sequence bigint[], c_token text[], c_result bytea[], p_keep bigint[],
@@ -45,7 +46,7 @@ BEGIN
     ELSE {schema}.jobyard_candidates(v_now, p_queues, p_wanted > 0, settling) END;
   held := wanted_queues;
   IF settling THEN
-    -- Every queue that is touched is held from the start, in one order for all, so that nobody waits crosswise.
+    -- All queues involved are locked at the start, in one order, so that exchanges cannot deadlock.
     held := held || p_from || ARRAY(
       SELECT DISTINCT l.queue
       FROM unnest(CASE WHEN p_from IS NULL THEN c_sequence || o_sequence ELSE o_sequence END) s(sequence)
@@ -81,7 +82,7 @@ BEGIN
           GROUP BY u.q ORDER BY u.q
         LOOP
           IF NOT t.q = ANY (held) THEN
-            RAISE EXCEPTION USING ERRCODE = 'JYQ01', MESSAGE = format('queue %s is not held', t.q);
+            RAISE EXCEPTION USING ERRCODE = 'JYQ01', MESSAGE = 'queue not locked';
           END IF;
           PERFORM {schema}.jobyard_complete(v_now, t.q, t.tids, t.sequences, t.attempts, t.started, t.flags, t.workers,
                                             t.results, p_keep);
@@ -99,7 +100,7 @@ BEGIN
         u(s, token, goes, counted, died, delay, signal, park, external, result, reason, error, o)
       ORDER BY u.o
     LOOP
-      -- An application's own transaction may be settling this very job: that must not hold up the whole queue.
+      -- A caller's own transaction may be settling this job: the whole queue must not wait for it.
       IF p_impatient THEN
         PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = t.s AND l.token = t.token FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN
@@ -123,7 +124,7 @@ BEGIN
 
   IF changed THEN
     FOREACH v_queue IN ARRAY held LOOP
-      -- A little past what was added, so that a queue at its retention stays there without a sweep of its own.
+      -- A little more than was added, so that a queue at its retention limit stays there without a separate prune.
       PERFORM {schema}.jobyard_prune(
         v_queue, v_now, 2 * (cardinality(c_sequence) + cardinality(o_sequence)) + 64, 64, p_keep);
     END LOOP;
@@ -133,7 +134,7 @@ BEGIN
     IF cardinality(p_queues) = 0 THEN
       wanted_queues := held;
     ELSIF NOT wanted_queues <@ held THEN
-      -- A queue that was made while we waited is not ours to touch.
+      -- A queue that was created while this waited for locks is not locked.
       wanted_queues := ARRAY(SELECT n FROM unnest(wanted_queues) n WHERE n = ANY (held));
     END IF;
     IF cardinality(wanted_queues) = 1 AND wanted_queues[1] = ALL (s_queue) THEN
@@ -145,7 +146,7 @@ BEGIN
     END IF;
     claimed := coalesce(cardinality(a_ord), 0);
     IF claimed > 0 THEN
-      -- In the order of the arrays: each job is looked up in turn.
+      -- The lateral join keeps the order of the arrays.
       RETURN QUERY
       SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, u.used + 1, j.max_attempts, j.deaths, j.payload,
              j.private_payload, j.timeout_seconds, j.backoff, j.signal, u.g, NULL::bigint, NULL::bigint, NULL::bigint

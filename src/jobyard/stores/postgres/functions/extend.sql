@@ -1,9 +1,9 @@
 -- Renew leases.
--- in: now (NULL: the server's), worker, sequences, tokens, lease in ms,
---     unseen: other leases of the worker, too, if they began within so many ms (NULL: none).
--- out: per key that no longer holds: its place among the keys.
--- Holds the queues' rows: settling finds leases by their place in the table, and a renewal moves them.
--- What an application's own transaction is settling right now is left alone; it holds.
+-- in: now (NULL: the server's clock), worker, sequences, tokens, lease in ms,
+--     unseen: also other leases of the worker that began within this many ms (NULL: none).
+-- out: per key that no longer holds: its 1-based position.
+-- Locks the queues' rows: settling finds leases by ctid, which a renewal changes.
+-- A lease that a caller's own transaction is settling is skipped, and holds.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_extend(
   p_now bigint, p_worker text, p_sequences bigint[], p_tokens text[], p_lease bigint, p_unseen bigint
 ) RETURNS SETOF integer LANGUAGE plpgsql

@@ -1,6 +1,6 @@
--- Let what waits outside join the line of a queue whose row the caller holds: the inbox, and jobs whose time has come.
--- in: queue, now. out: whether more is left than one call should take.
--- This is the one place, beside a claim, where the counts of groups change.
+-- Apply the inbox, and delayed jobs that are due, to a queue whose row the caller has locked.
+-- in: queue, now. out: whether more is left than one call should apply.
+-- Counts of groups change only here and in a claim.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_fold(p_queue text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   at_once CONSTANT integer := 20000;
@@ -18,7 +18,7 @@ BEGIN
   ELSIF NOT q.has_inbox THEN
     RETURN false;
   END IF;
-  -- Taken before the rows are: whoever is older has then ended, and what it committed is among the rows.
+  -- Read before the rows: older transactions have ended by then, so what they committed is among the rows.
   horizon := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
   WITH gone AS (
     DELETE FROM {schema}.jobyard_inbox WHERE ctid = ANY (ARRAY(
@@ -44,13 +44,13 @@ BEGIN
       open = g.waiting + excluded.waiting > 0 AND NOT g.paused AND g.running + excluded.running <
         coalesce(g.own_limit, CASE WHEN g.name <> '' THEN q.max_per_group END, 9007199254740992)
     RETURNING g.turn, g.open)
-  SELECT count(*) AS letters, sum(g.waiting) AS w, sum(g.delayed) AS d, sum(g.running) AS r, sum(g.completed) AS completed,
+  SELECT count(*) AS folded, sum(g.waiting) AS w, sum(g.delayed) AS d, sum(g.running) AS r, sum(g.completed) AS completed,
          sum(g.failed) AS failed, sum(g.cancelled) AS cancelled, min(g.run_at) AS run_at, max(g.xid) AS last,
          array_agg(g.ended ORDER BY g.number) FILTER (WHERE g.ended IS NOT NULL) AS ended,
          min(g.number) FILTER (WHERE g.waiting > 0) AS joined, min(g.at) FILTER (WHERE g.waiting > 0) AS joined_at,
          (SELECT count(*) FROM change) AS groups, (SELECT min(c.turn) FROM changed c WHERE c.open) AS lowest
   INTO t FROM gone g;
-  IF t.letters = at_once THEN
+  IF t.folded = at_once THEN
     horizon := least(horizon, t.last);
   END IF;
   IF t.ended IS NOT NULL THEN
@@ -65,9 +65,9 @@ BEGIN
     inbox_from = greatest(k.inbox_from, horizon), delayed_from = least(k.delayed_from, t.run_at)
   WHERE k.name = p_queue;
   IF t.run_at <= p_now THEN
-    -- It was delayed when it came, and is due by now.
-    RETURN {schema}.jobyard_fold_in_steps(p_queue, p_now) OR t.letters = at_once;
+    -- It was delayed when it was inserted, and is due now.
+    RETURN {schema}.jobyard_fold_in_steps(p_queue, p_now) OR t.folded = at_once;
   END IF;
-  RETURN t.letters = at_once;
+  RETURN t.folded = at_once;
 END
 $$;

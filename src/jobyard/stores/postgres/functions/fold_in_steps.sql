@@ -1,6 +1,6 @@
--- As jobyard_fold, one event after the other: jobs come whose time has come, or some come and some go. Then it matters who was
--- there in between.
--- in: queue, whose row the caller holds; now. out: whether more is left than one call should take.
+-- As jobyard_fold, one event after the other: needed when delayed jobs become due, or groups both gain and lose jobs,
+-- because then the order of the events decides the turns.
+-- in: queue, whose row the caller has locked; now. out: whether more is left than one call should apply.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_fold_in_steps(p_queue text, p_now bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -12,7 +12,7 @@ DECLARE
   i_at bigint[];
   d_group text[]; d_ord bigint[]; d_at bigint[]; d_number bigint[]; d_parked bigint[];
   t_completed bigint; t_failed bigint; t_cancelled bigint; t_run_at bigint; t_ended bigint[]; t_last bigint;
-  letters integer; promoted integer;
+  folded integer; promoted integer;
   present bigint;
   steps integer := 0;
   place bigint;
@@ -30,9 +30,9 @@ BEGIN
          array_agg(g.number), array_agg(g.at), sum(g.completed), sum(g.failed), sum(g.cancelled), min(g.run_at),
          array_agg(g.ended ORDER BY g.number) FILTER (WHERE g.ended IS NOT NULL), max(g.xid), count(*)
   INTO i_group, i_waiting, i_delayed, i_running, i_ord, i_number, i_at, t_completed, t_failed, t_cancelled, t_run_at,
-       t_ended, t_last, letters
+       t_ended, t_last, folded
   FROM gone g;
-  q.inbox_from := greatest(q.inbox_from, CASE WHEN letters = at_once THEN least(horizon, t_last) ELSE horizon END);
+  q.inbox_from := greatest(q.inbox_from, CASE WHEN folded = at_once THEN least(horizon, t_last) ELSE horizon END);
   q.delayed_from := least(q.delayed_from, t_run_at);
   IF t_ended IS NOT NULL THEN
     PERFORM {schema}.jobyard_number_ends(p_queue, t_ended);
@@ -44,7 +44,7 @@ BEGIN
     ORDER BY d.run_at, d.sequence LIMIT at_once),
   gone AS (DELETE FROM {schema}.jobyard_delayed WHERE ctid = ANY (ARRAY(SELECT tid FROM due))),
   come AS (INSERT INTO {schema}.jobyard_ready SELECT p_queue, group_name, ord, used, flags FROM due)
-  -- Numbered before all that came in the same millisecond.
+  -- Numbered before all that was inserted in the same millisecond.
   SELECT array_agg(d.group_name), array_agg(d.ord), array_agg(d.run_at), array_agg(d.sequence - 4611686018427387904),
          array_agg(d.sequence) FILTER (WHERE d.parked), count(*)
   INTO d_group, d_ord, d_at, d_number, d_parked, promoted FROM due d;
@@ -55,13 +55,13 @@ BEGIN
     q.delayed_from := d_at[promoted];
   END IF;
 
-  -- Who was due before somebody came stands before him, as if each had joined in its own moment.
+  -- In the order of time, as if each job had joined the line at its own instant.
   FOR e IN
     SELECT * FROM (
       SELECT x.g, x.w, x.d, x.r, x.o, x.n, x.at
       FROM unnest(i_group, i_waiting, i_delayed, i_running, i_ord, i_number, i_at) x(g, w, d, r, o, n, at)
       UNION ALL
-      SELECT y.g, 1, -1, 0, y.o, y.n, y.at FROM unnest(d_group, d_ord, d_number, d_at) y(g, o, n, at)) both_kinds
+      SELECT y.g, 1, -1, 0, y.o, y.n, y.at FROM unnest(d_group, d_ord, d_number, d_at) y(g, o, n, at)) events
     ORDER BY at, n
   LOOP
     steps := steps + 1;
@@ -95,6 +95,6 @@ BEGIN
     cancelled = k.cancelled + coalesce(t_cancelled, 0), line_last = k.line_last + steps, line_from = q.line_from,
     inbox_from = q.inbox_from, delayed_from = q.delayed_from
   WHERE k.name = p_queue;
-  RETURN letters = at_once OR promoted = at_once;
+  RETURN folded = at_once OR promoted = at_once;
 END
 $$;

@@ -1,5 +1,5 @@
--- A group with nothing left to remember leaves no row behind; some are looked at each time, round and round.
--- in: queue, how many to look at. out: whether there are more to look at in this round.
+-- Delete rows of idle groups: a bounded number is examined per call, round after round.
+-- in: queue, number of groups to examine. out: whether more are left in this round.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_forget_groups(p_queue text, p_many integer) RETURNS boolean
 LANGUAGE plpgsql SET jit = off SET enable_seqscan = off
 AS $$

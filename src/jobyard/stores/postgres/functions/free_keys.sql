@@ -1,4 +1,4 @@
--- A job ended or is gone: free the unique keys that it holds while active.
+-- Free the unique keys of jobs that have ended or are deleted, for the scope in which a key is held while active.
 -- in: sequences of jobs.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_free_keys(p_sequences bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,10 +1,10 @@
--- Store jobs, all or none, without holding any queue's row unless that queue limits what may wait.
--- in: now (NULL: the server's), the names of the queues, then one element per job; what no job has may be left empty.
---     Who has no id is passed over.
---     strict: hold the rows of limited queues, so that the limit is exact; else (an application's own transaction) judge by
---     what can be seen.
+-- Store jobs, all or none, without locking the row of a queue unless the queue limits its waiting jobs.
+-- in: now (NULL: the server's clock), queue names, then one element per job; a field that no job has may be empty.
+--     A job with id NULL is skipped.
+--     strict: lock the rows of limited queues, so that the limit is exact; else (a caller's own transaction) use the
+--     counts that are visible.
 -- out: per job in order: its sequence (0: not created), the holder of its unique key.
--- Raises JYF01 when a queue or group would hold more than it may, JYB01 when an id is known.
+-- Raises JYF01 when a queue or group would exceed its limit, JYB01 when a job has this id.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_insert(
   p_now bigint, p_names text[], p_strict boolean,
   p_id text[], p_kind text[], p_queue text[], p_group text[], p_priority integer[], p_payload bytea[],
@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_insert(
   p_run_at bigint[], p_unique text[], p_scope smallint[], p_period bigint[], p_tags bytea[],
   p_tag_of integer[], p_tag text[]
 ) RETURNS TABLE (sequence bigint, holder text) LANGUAGE plpgsql
--- An application's open transaction may hold a key: who comes for another one must not wait for it.
+-- A caller's open transaction may hold a key: inserts with other keys must not wait for it.
 SET lock_timeout = '200ms' SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
@@ -49,7 +49,7 @@ BEGIN
       WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + p_period[1]) ELSE forever END)];
   ELSIF cardinality(p_unique) > 0 OR array_position(p_id, NULL) IS NOT NULL THEN
     holders := ARRAY(SELECT CASE WHEN u.i IS NULL THEN '' END FROM unnest(p_id) WITH ORDINALITY u(i, o) ORDER BY u.o);
-    -- By key, so that two calls with the same keys do not wait crosswise; within a key the first of the call wins.
+    -- Ordered by key, so that two calls with the same keys cannot deadlock; within a key the first of the call wins.
     WITH taken AS (
       INSERT INTO {schema}.jobyard_unique AS x (queue, key, job_id, until)
       SELECT DISTINCT ON (u.q COLLATE "C", u.key COLLATE "C") u.q, u.key, u.id,
@@ -61,7 +61,7 @@ BEGIN
       (SELECT count(*) FROM unnest(p_unique, p_id) u(key, id) WHERE u.key IS NOT NULL AND u.id IS NOT NULL) AS wanted
     INTO k FROM taken x;
     IF k.many < k.wanted THEN
-      -- Somebody holds the others: now, until a time that has passed, or earlier in this call.
+      -- The other keys have a holder: an active job, one whose period has passed, or an earlier one of this call.
       FOR t IN
         SELECT u.* FROM (
           SELECT u.*, row_number() OVER (PARTITION BY u.q COLLATE "C", u.key COLLATE "C" ORDER BY u.o) AS place
@@ -76,12 +76,12 @@ BEGIN
     END IF;
   END IF;
 
-  -- Asked before a number is drawn: a call that is refused leaves no gap, and the error can name the id.
+  -- Checked before sequences are drawn: a rejected call leaves no gap, and the error can name the id.
   SELECT u.id INTO k FROM unnest(p_id, holders) u(id, h)
   CROSS JOIN LATERAL (SELECT FROM {schema}.jobyard_job j WHERE j.id = u.id OFFSET 0) x WHERE u.h IS NULL LIMIT 1;
   IF FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = format(
-      'There already is a job %s. Give each job an id of its own.', k.id);
+    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = 'duplicate job id',
+      DETAIL = json_build_object('job_id', k.id);
   END IF;
 
   IF cardinality(limited) > 0 THEN
@@ -122,7 +122,7 @@ BEGIN
   SELECT u.q, u.g, (-u.p::bigint << 42) + u.s, 0, coalesce(u.f, 0)
   FROM unnest(sequences, p_queue, p_group, p_priority, times, v_flags) u(s, q, g, p, r, f)
   WHERE u.s > 0 AND (u.r IS NULL OR u.r <= v_now)
-  ORDER BY u.q, u.g, u.s;  -- neighbours share a page
+  ORDER BY u.q, u.g, u.s;  -- so that neighbours share a page
   IF times IS NOT NULL THEN
     INSERT INTO {schema}.jobyard_delayed
     SELECT u.q, u.r, u.s, u.g, (-u.p::bigint << 42) + u.s, 0, coalesce(u.f, 0), false

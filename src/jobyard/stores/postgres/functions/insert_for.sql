@@ -1,10 +1,9 @@
--- One plain job for a worker of this process that waits for one: it is claimed by the commit that brings it.
--- in: as jobyard_insert_one; then worker, token, queues (empty: all), how many, lease in ms.
--- out: a row with the job's sequence and, as its place, 1 when the commit does not wait for the disk (see sql/flush.sql);
--- then as jobyard_exchange; no row when jobyard_insert_one is not enough.
--- Where nothing else waits, as is usual when a worker does, the job goes straight to the worker: a lease is all that is
--- written of what an insert and an exchange would write. The worker need not wait for the disk either: who handed the
--- job in is answered once that has confirmed it.
+-- Insert one plain job and serve a waiting claim of the same process in the same commit.
+-- in: as jobyard_insert_one; then worker, token, queues (empty: all), number of jobs, lease in ms.
+-- out: a row with the job's sequence and, as its place, 1 when the commit does not wait for the disk (the client then
+--     runs the statement `flush`); then as jobyard_exchange; no row when jobyard_insert_one returned 0.
+-- When no other job waits, as is usual while a worker is idle, the job goes straight to the worker: of what an insert and
+-- an exchange would write, only the lease is needed. The worker need not wait for the disk; the caller of insert does.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_insert_for(
   p_now bigint, p_id text, p_kind text, p_queue text, p_group text, p_priority integer, p_payload bytea,
   p_max_attempts integer, p_timeout double precision, p_backoff bytea,
@@ -31,11 +30,11 @@ BEGIN
       AND cardinality({schema}.jobyard_candidates(v_now, p_queues, true, false)) = 0)) THEN
     ignored := set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
     PERFORM FROM {schema}.jobyard_queue k WHERE k.name = p_queue FOR NO KEY UPDATE;
-    -- Somebody's open transaction may have a job of this id: the queue is not held while it makes up its mind.
+    -- An open transaction may have inserted this id: the queue must not stay locked until that one ends.
     ignored := set_config('lock_timeout', '50ms', true);
-    -- Having waited for one queue, no other may be waited for: they are held in the order of their names.
+    -- Only this queue: queues are locked in the order of their names, and this one is locked already.
     v_queues := ARRAY[p_queue];
-    -- Asked in a statement of its own: it sees what was committed while we waited.
+    -- A separate statement, so that it sees what was committed while the first waited for the lock.
     SELECT k.line_last, CASE WHEN p_group <> '' THEN k.max_per_group END AS most,
       k.max_waiting IS NULL AND k.max_waiting_per_group IS NULL AND k.waiting = 0 AND NOT k.paused
       AND (k.max_running IS NULL OR k.running < k.max_running)
@@ -45,7 +44,7 @@ BEGIN
       AND NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) AS quiet
     INTO q FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
     IF q.quiet AND (q.most IS NULL OR q.most > 0) THEN
-      -- A group that is paused or has no room is left as it is.
+      -- A group that is paused or has no room stays unchanged.
       INSERT INTO {schema}.jobyard_group AS g (queue, name, turn, running, head)
       VALUES (p_queue, p_group, q.line_last + 1, 1, 9223372036854775807)
       ON CONFLICT (queue, name) DO UPDATE SET turn = excluded.turn, running = g.running + 1
@@ -66,7 +65,7 @@ BEGIN
   END IF;
   ignored := set_config('synchronous_commit', 'off', true);
   v_sequence := nextval('{schema}.jobyard_sequence');
-  -- One statement for three tables: each of its own would cost as much again to begin.
+  -- One statement for three tables: starting a statement costs as much as its work here.
   WITH job AS (
     INSERT INTO {schema}.jobyard_job
       (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at, created_at, timeout_seconds, payload,

@@ -1,6 +1,7 @@
--- One plain job, the shortest way.
--- in: now (NULL: the server's), the job. out: its sequence; 0 when this is not enough: the queue is unknown or limited.
--- Raises JYB01 when the id is known.
+-- Insert one plain job, at the lowest cost.
+-- in: now (NULL: the server's clock), the job.
+-- out: its sequence; 0 when jobyard_insert is needed: the queue is unknown or limited.
+-- Raises JYB01 when a job has this id.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_insert_one(
   p_now bigint, p_id text, p_kind text, p_queue text, p_group text, p_priority integer, p_payload bytea,
   p_max_attempts integer, p_timeout double precision, p_backoff bytea
@@ -18,8 +19,8 @@ BEGIN
     RETURN 0;
   END IF;
   IF EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) THEN
-    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = format(
-      'There already is a job %s. Give each job an id of its own.', p_id);
+    RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = 'duplicate job id',
+      DETAIL = json_build_object('job_id', p_id);
   END IF;
   v_sequence := nextval('{schema}.jobyard_sequence');
   v_ord := (-p_priority::bigint << 42) + v_sequence;

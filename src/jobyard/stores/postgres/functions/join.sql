@@ -1,4 +1,4 @@
--- A PENDING job is due now: it takes its place in line; the caller holds the queue's row.
+-- Make a PENDING job due now; the caller has locked the queue's row.
 -- in: sequence, now.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_join(p_sequence bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

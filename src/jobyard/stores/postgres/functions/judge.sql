@@ -1,27 +1,27 @@
--- What becomes of each tick of a call, in order, before anything is written; the caller holds the rows of the schedules.
+-- Decide each tick of a call, in order, before anything is written; the caller has locked the rows of the schedules.
 -- in: now, one element per tick: schedule, revision, instant, whether it is skipped when its key is held; of its job: id
 --     (NULL: it has none), queue, group, unique key.
--- out: the decisions; who holds the key, for those that are skipped.
--- Limited queues are held as soon as there is a job for one of this call's.
+-- out: the decisions; the holder of the key, for ticks that are skipped.
+-- Locks limited queues before the first job for one of them.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_judge(
   p_now bigint, p_schedule text[], p_revision bigint[], p_at bigint[], p_skip boolean[],
   p_id text[], p_queue text[], p_group text[], p_unique text[],
   OUT decisions text[], OUT holders text[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  nobody CONSTANT text[] := array_fill(NULL::text, ARRAY[cardinality(p_at)]);
+  none CONSTANT text[] := array_fill(NULL::text, ARRAY[cardinality(p_at)]);
   limited text[];
-  has_looked boolean := false;
-  until bigint[] := nobody::bigint[];  -- by schedule
-  stopped text[] := nobody;            -- by schedule: why no later tick of it may pass
-  takers text[] := nobody;             -- by key: the job of this call that takes it
+  has_read_spare boolean := false;
+  until bigint[] := none::bigint[];  -- by schedule
+  stopped text[] := none;            -- by schedule: the decision that also stops its later ticks
+  takers text[] := none;             -- by key: the job of this call that takes it
   queue_spare bigint[];                -- by queue; NULL: unlimited
   group_spare bigint[];                -- by queue and group
   holder text;
   t record;
 BEGIN
-  decisions := nobody;
-  holders := nobody;
+  decisions := none;
+  holders := none;
   limited := ARRAY(
     SELECT k.name FROM (SELECT DISTINCT u.q FROM unnest(p_queue, p_id) u(q, i) WHERE u.i IS NOT NULL) n
     CROSS JOIN LATERAL (SELECT q.name FROM {schema}.jobyard_queue q WHERE q.name = n.q
@@ -30,7 +30,7 @@ BEGIN
       SELECT FROM unnest(p_schedule) u(s) GROUP BY u.s COLLATE "C" HAVING count(*) > 1) AND NOT EXISTS (
       SELECT FROM unnest(p_queue, p_unique) u(q, key) WHERE u.key IS NOT NULL
       GROUP BY u.q COLLATE "C", u.key COLLATE "C" HAVING count(*) > 1) THEN
-    -- The usual case: no tick of the call depends on another.
+    -- The usual case: no tick depends on another of the call.
     SELECT array_agg(CASE
         WHEN a.revision IS DISTINCT FROM u.revision THEN 'stale'
         WHEN u.at <= a.decided_until THEN 'known'
@@ -68,7 +68,7 @@ BEGIN
       decisions[t.o] := 'known';
       CONTINUE;
     ELSIF stopped[t.by_schedule] IS NOT NULL THEN
-      -- Else the one that has to wait would be left behind for ever.
+      -- A later tick that is made would leave the stopped one behind for ever.
       decisions[t.o] := stopped[t.by_schedule];
       CONTINUE;
     END IF;
@@ -76,8 +76,8 @@ BEGIN
     IF t.id IS NOT NULL THEN
       holder := coalesce(t.holder, CASE WHEN t.key IS NOT NULL THEN takers[t.by_key] END);
       IF holder IS NULL AND cardinality(limited) > 0 THEN
-        IF NOT has_looked THEN
-          has_looked := true;
+        IF NOT has_read_spare THEN
+          has_read_spare := true;
           PERFORM {schema}.jobyard_hold(limited, p_now, true);
           WITH spare AS MATERIALIZED (SELECT * FROM {schema}.jobyard_spare(p_queue, p_group))
           SELECT

@@ -1,5 +1,5 @@
--- Take a PENDING job out of the line, or out of the delayed; the caller holds the queue's row.
--- in: sequence. out: whether it stood in line; NULL when it stood nowhere.
+-- Remove a PENDING job from the ready or the delayed jobs; the caller has locked the queue's row.
+-- in: sequence, now. out: whether it was ready; NULL when it was neither.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_leave(p_sequence bigint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   j record;

@@ -1,5 +1,5 @@
--- Ticks were recorded: their schedules are decided until then, and the oldest records beyond the newest 100 go.
--- in: schedule and instant of each; the caller holds the rows of the schedules.
+-- Update the schedules of new ticks: their last decided instant, and at most 100 ticks of each.
+-- in: schedule and instant of each tick; the caller has locked the rows of the schedules.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_note_ticks(p_schedule text[], p_at bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE

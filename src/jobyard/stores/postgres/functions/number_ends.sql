@@ -1,5 +1,5 @@
--- Jobs that ended without their queue's row being held get their places in the order of finishing.
--- in: queue, whose row the caller holds; sequences in order.
+-- Give finish numbers to jobs that ended while their queue's row was not locked.
+-- in: queue, whose row the caller has locked; sequences in order.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_number_ends(p_queue text, p_sequences bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,6 @@
--- Remove the oldest finished jobs beyond what a queue keeps; the caller holds the queue's row.
--- in: queue, now, at most how many, slack: begin only when so many are beyond, keep: sequences to leave alone.
--- out: how many.
+-- Remove the oldest finished jobs beyond what a queue keeps; the caller has locked the queue's row.
+-- in: queue, now, limit, slack: start only when more than this many are beyond, keep: sequences to leave alone.
+-- out: number of removed jobs.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_prune(
   p_queue text, p_now bigint, p_limit integer, p_slack integer, p_keep bigint[]
 ) RETURNS integer LANGUAGE plpgsql AS $$
@@ -25,7 +25,7 @@ BEGIN
     END IF;
     many := least(beyond, p_limit - removed);
     CONTINUE WHEN beyond <= p_slack OR many <= 0;
-    -- The limit comes first: while everything is too young to go, only so many rows are looked at.
+    -- LIMIT before the filter by age: while all jobs are too young to be removed, only `many` rows are read.
     SELECT array_agg(d.tid) FILTER (WHERE d.old), array_agg(d.sequence) FILTER (WHERE d.old),
            min(d.finish) FILTER (WHERE NOT d.old) AS stays, max(d.finish) AS last,
            count(*) FILTER (WHERE d.old AND d.state = 'COMPLETED') AS completed,

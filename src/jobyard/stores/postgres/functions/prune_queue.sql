@@ -1,5 +1,5 @@
--- Retention of one queue.
--- in: now (NULL: the server's), queue, at most how many. out: how many.
+-- Apply the retention of one queue.
+-- in: now (NULL: the server's clock), queue, limit. out: number of removed jobs.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_prune_queue(p_now bigint, p_queue text, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET jit = off SET enable_seqscan = off
 AS $$

@@ -1,6 +1,6 @@
--- Write a small document.
--- in: now (NULL: the server's), collection, key, data, the version it must have (NULL: any; 0: it must not exist),
---     expiry in ms from now (NULL: never). out: its new version, NULL when the present one is another.
+-- Write a record.
+-- in: now (NULL: the server's clock), collection, key, data, expected version (NULL: any; 0: it must not exist),
+--     ms until it expires (NULL: never). out: its new version; NULL when the expected version does not match.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_put_record(
   p_now bigint, p_collection text, p_key text, p_data bytea, p_expect bigint, p_expire bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $$

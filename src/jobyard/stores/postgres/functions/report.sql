@@ -1,6 +1,6 @@
--- Record what a running attempt tells.
--- in: now (NULL: the server's), sequence, token, progress, lines (message and level as JSON each), a step: its name,
---     whether it still runs, the rest as JSON. out: whether the token holds.
+-- Record progress, log lines and a step of a running attempt.
+-- in: now (NULL: the server's clock), sequence, token, progress, lines (JSON each), a step: name, whether it runs, JSON.
+-- out: whether the token holds.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_report(
   p_now bigint, p_sequence bigint, p_token text, p_progress bytea, p_lines bytea[],
   p_step_name text, p_step_runs boolean, p_step bytea
@@ -12,7 +12,7 @@ DECLARE
   v_known record;
 BEGIN
   PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
-  -- Holds off the end of the lease until this is written, so that nothing is written about a job that is gone.
+  -- Locks the lease until the commit, so that no row is written for a job that is deleted meanwhile.
   PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = p_sequence AND l.token = p_token FOR KEY SHARE;
   IF NOT FOUND THEN
     RETURN false;
@@ -32,7 +32,7 @@ BEGIN
       AND e.number <= v_last + cardinality(p_lines) - kept;
   END IF;
   IF p_step_name IS NOT NULL THEN
-    -- The last word about a name wins, in the place of the first.
+    -- A later report of a step replaces the earlier one and keeps its position.
     SELECT e.number, e.at INTO v_known FROM {schema}.jobyard_extra e
     WHERE e.sequence = p_sequence AND e.what = 'step' AND e.name = p_step_name;
     IF FOUND THEN

@@ -1,5 +1,5 @@
--- Back-pressure: raise JYF01 when the limited queues, or their groups, would hold more than they may.
--- in: now, strict, the limited queues, then one element per new job; holders: who already holds the job's unique key.
+-- Back-pressure: raise JYF01 when a limited queue or one of its groups would exceed its limit.
+-- in: now, strict, the limited queues, then one element per new job; holders: the holder of the job's unique key.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_require_room(
   p_now bigint, p_strict boolean, p_limited text[], p_queue text[], p_group text[], p_holders text[]
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -12,22 +12,16 @@ BEGIN
   FOR t IN
     WITH new AS (SELECT u.q, u.g FROM unnest(p_queue, p_group, p_holders) u(q, g, h) WHERE u.h IS NULL),
     spare AS (SELECT * FROM {schema}.jobyard_spare(ARRAY(SELECT n.q FROM new n), ARRAY(SELECT n.g FROM new n)))
-    SELECT s.queue, s.group_name, s.most, n.many
+    SELECT s.queue, s.group_name, s.most
     FROM spare s JOIN (SELECT q, count(*) AS many FROM new GROUP BY q) n ON n.q = s.queue
     WHERE s.group_name IS NULL AND n.many > s.spare
     UNION ALL
-    SELECT s.queue, s.group_name, s.most, n.many
+    SELECT s.queue, s.group_name, s.most
     FROM spare s JOIN (SELECT q, g, count(*) AS many FROM new GROUP BY q, g) n ON n.q = s.queue AND n.g = s.group_name
     WHERE n.many > s.spare
   LOOP
-    IF t.group_name IS NULL THEN
-      RAISE EXCEPTION USING ERRCODE = 'JYF01', MESSAGE = format(
-        'Queue "%s" may hold %s waiting jobs (max_waiting) and has no room for %s more. '
-        'Insert again when some have run, or raise max_waiting.', t.queue, t.most, t.many);
-    END IF;
-    RAISE EXCEPTION USING ERRCODE = 'JYF01', MESSAGE = format(
-      'Group "%s" of queue "%s" may hold %s waiting jobs (max_waiting_per_group) and has no room for %s more. '
-      'Insert again when some have run, or raise max_waiting_per_group.', t.group_name, t.queue, t.most, t.many);
+    RAISE EXCEPTION USING ERRCODE = 'JYF01', MESSAGE = 'queue full',
+      DETAIL = json_build_object('queue', t.queue, 'group', t.group_name, 'limit', t.most);
   END LOOP;
 END
 $$;

@@ -1,5 +1,5 @@
--- How many jobs a queue could give, at most as many as are wanted; the caller holds its row.
--- in: queue, how many; per group that is about to lose running jobs: name, how many.
+-- The number of jobs that can be claimed from a queue, at most the wanted number; the caller has locked its row.
+-- in: queue, wanted number; per group that is about to lose running jobs: name, number.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_room(p_queue text, p_wanted bigint, f_group text[], f_count bigint[])
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

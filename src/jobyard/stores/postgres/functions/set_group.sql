@@ -1,5 +1,6 @@
--- Pause or resume a group, or give it a limit of its own.
--- in: now (NULL: the server's), queue, group, paused (NULL: as it is), has_limit: whether the limit is meant, limit.
+-- Pause or resume a group, or set its own limit.
+-- in: now (NULL: the server's clock), queue, group, paused (NULL: unchanged),
+--     has_limit: whether the limit changes, limit.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_set_group(
   p_now bigint, p_queue text, p_group text, p_paused boolean, p_has_limit boolean, p_limit bigint
 ) RETURNS void LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
--- How many of the places each in line is given: one round after another, as `domain.admission.share` does.
--- in: the room of each, in line order; how many places. out: how many each gets.
+-- Divide slots among groups or queues in line, round-robin, as `domain.admission.share` does.
+-- in: the room of each, in the order of the line; number of slots. out: the slots of each.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_share(p_rooms bigint[], p_wanted bigint) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -12,7 +12,7 @@ BEGIN
   IF (SELECT sum(r) FROM unnest(p_rooms) r) <= p_wanted THEN
     RETURN p_rooms;
   END IF;
-  -- Whole rounds first: everybody with room left gets one.
+  -- Whole rounds first: each with room left gets one slot.
   LOOP
     SELECT count(*) INTO fits FROM unnest(p_rooms) r WHERE r > level;
     EXIT WHEN fits = 0 OR fits > remaining;

@@ -1,8 +1,9 @@
--- Wake a job that is parked on the signal, or remember the signal for its next park on that name.
--- in: now (NULL: the server's), id, name, data. out: woke, and its final state if it has ended; no row: no such job.
+-- Wake a job that is parked on the signal, or store the signal for its next park on that name.
+-- in: now (NULL: the server's clock), id, name, data.
+-- out: whether it woke, its final state if it has ended; no row when it does not exist.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_signal(p_now bigint, p_id text, p_name text, p_data bytea)
 RETURNS TABLE (woke boolean, final text) LANGUAGE plpgsql
--- An application's open transaction may hold the job: the queue must not wait for it.
+-- A caller's open transaction may have locked the job: the queue must not stay locked meanwhile.
 SET lock_timeout = '200ms'
 AS $$
 DECLARE
@@ -38,7 +39,7 @@ BEGIN
     SELECT j.sequence, 'signal', coalesce(max(e.number), 0) + 1, p_name, v_now, p_data
     FROM {schema}.jobyard_extra e WHERE e.sequence = j.sequence AND e.what = 'signal';
   END IF;
-  -- An application's own transaction may have ended it meanwhile.
+  -- A caller's own transaction may have ended it meanwhile.
   RETURN QUERY SELECT false, (SELECT d.state FROM {schema}.jobyard_done d WHERE d.sequence = j.sequence);
 END
 $$;

@@ -1,7 +1,7 @@
--- Back-pressure: how many more jobs may wait in queues, and in groups of theirs.
--- in: queues and groups, element by element; each may be named often.
--- out: per queue that limits what may wait (group NULL), and per group of one that limits its groups: the limit, and how
---      many more fit in.
+-- Back-pressure: the number of jobs that may still be inserted into queues and their groups.
+-- in: queues and groups, element by element, with repetitions.
+-- out: per queue that limits its waiting jobs (group NULL), and per group of a queue that limits its groups: the limit,
+--     and the number of jobs that still fit.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_spare(p_queue text[], p_group text[])
 RETURNS TABLE (queue text, group_name text, most bigint, spare bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -1,5 +1,5 @@
--- Remove what has run its time beside jobs: keys of a period, documents, workers.
--- in: now (NULL: the server's), at most how many of each.
+-- Delete expired unique keys, records and workers.
+-- in: now (NULL: the server's clock), limit for each of the three.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_sweep(p_now bigint, p_limit integer) RETURNS void LANGUAGE plpgsql
 SET jit = off SET enable_seqscan = off
 AS $$

@@ -1,6 +1,7 @@
 -- Take a unique key for a job.
--- in: now, queue, key, job id, until (NULL: while the job is active). out: the holder's id if somebody else holds it.
--- It looks before it writes: a held key's row must not be locked by a transaction that may stay open for long.
+-- in: now, queue, key, job id, until (NULL: while the job is active).
+-- out: the id of its holder, if another job holds it.
+-- Reads before it writes: the row of a held key must not be locked by a transaction that may stay open for long.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_take_key(
   p_now bigint, p_queue text, p_key text, p_id text, p_until bigint
 ) RETURNS text LANGUAGE plpgsql AS $$

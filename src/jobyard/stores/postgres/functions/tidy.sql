@@ -1,5 +1,5 @@
--- Fold in what waits outside, so that counts can be read.
--- in: now (NULL: the server's), queues (empty: all).
+-- Fold in the inboxes, so that counts can be read.
+-- in: now (NULL: the server's clock), queues (empty: all).
 CREATE OR REPLACE FUNCTION {schema}.jobyard_tidy(p_now bigint, p_queues text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);

@@ -1,11 +1,11 @@
--- Everything is prefixed and qualified: an application may keep its own tables beside these and join its transactions.
--- A job row is written once; where the job stands is said by which of ready, delayed, lease and done holds it.
+-- All names are prefixed and qualified, so that an application can keep its own tables in the same schema.
+-- A job's row is written once; its state is given by which of ready, delayed, lease and done has a row for it.
 
-CREATE SEQUENCE {schema}.jobyard_sequence;   -- numbers jobs
-CREATE SEQUENCE {schema}.jobyard_turn;       -- numbers arrivals, and the places of queues among the queues
-CREATE SEQUENCE {schema}.jobyard_revision;   -- numbers the changes of the line
+CREATE SEQUENCE {schema}.jobyard_sequence;   -- sequence of jobs
+CREATE SEQUENCE {schema}.jobyard_turn;       -- orders inbox rows, and queues among each other
+CREATE SEQUENCE {schema}.jobyard_revision;   -- number of the last change of the line
 
--- Locking a queue's row is what serialises its claims. Few rows to a page: every exchange writes a new version.
+-- The lock on a queue's row serialises its claims. Few rows per page: every exchange writes a new row version.
 CREATE TABLE {schema}.jobyard_queue (
   name text COLLATE "C" PRIMARY KEY,
   max_running bigint, max_per_group bigint, max_waiting bigint, max_waiting_per_group bigint,
@@ -14,18 +14,18 @@ CREATE TABLE {schema}.jobyard_queue (
   keep_seconds double precision NOT NULL DEFAULT 0,
   paused boolean NOT NULL DEFAULT false,
   turn_at bigint NOT NULL DEFAULT 0,           -- its place among the queues: when it joined the end of their line,
-  turn bigint NOT NULL DEFAULT 0,              --   and, within that millisecond, as the how-manieth
+  turn bigint NOT NULL DEFAULT 0,              --   and its number within that millisecond
   waiting bigint NOT NULL DEFAULT 0, delayed bigint NOT NULL DEFAULT 0, running bigint NOT NULL DEFAULT 0,
   completed bigint NOT NULL DEFAULT 0, failed bigint NOT NULL DEFAULT 0, cancelled bigint NOT NULL DEFAULT 0,
-  line_last bigint NOT NULL DEFAULT 0,         -- the last place given to a group in its line
-  finish_last bigint NOT NULL DEFAULT 0,       -- the last place given in the order of finishing
-  -- Cursors: index entries before them are dead, and walking over the dead is what makes a queue table slow.
-  line_from bigint NOT NULL DEFAULT 0,         -- no open group stands before this turn
-  inbox_from bigint NOT NULL DEFAULT 0,        -- every transaction before this one has been folded in, or is undone
-  delayed_from bigint NOT NULL DEFAULT 0,      -- nothing delayed is due before this instant
-  completed_from bigint NOT NULL DEFAULT 0,    -- nothing completed has finished before this number
+  line_last bigint NOT NULL DEFAULT 0,         -- the last turn given to a group
+  finish_last bigint NOT NULL DEFAULT 0,       -- the last finish number
+  -- Cursors: index entries before them are dead, and scanning dead entries is what makes a queue table slow.
+  line_from bigint NOT NULL DEFAULT 0,         -- no open group has a turn before this
+  inbox_from bigint NOT NULL DEFAULT 0,        -- all transactions before this one are folded in or rolled back
+  delayed_from bigint NOT NULL DEFAULT 0,      -- no delayed job is due before this instant
+  completed_from bigint NOT NULL DEFAULT 0,    -- no completed job has a finish number before this
   failed_from bigint NOT NULL DEFAULT 0,
-  swept_to text COLLATE "C" NOT NULL DEFAULT ''  -- how far the search for idle groups has come
+  swept_to text COLLATE "C" NOT NULL DEFAULT ''  -- the last group that was examined for idleness
 ) WITH (fillfactor = 10);
 
 CREATE TABLE {schema}.jobyard_group (
@@ -35,9 +35,9 @@ CREATE TABLE {schema}.jobyard_group (
   paused boolean NOT NULL DEFAULT false,
   turn bigint NOT NULL DEFAULT 0,
   waiting bigint NOT NULL DEFAULT 0, delayed bigint NOT NULL DEFAULT 0, running bigint NOT NULL DEFAULT 0,
-  open boolean NOT NULL DEFAULT false,         -- it has a due job and room of its own; stored, to keep updates cheap
-  head bigint NOT NULL DEFAULT 0,              -- none of its ready jobs stands before this place
-  gap bigint NOT NULL DEFAULT 0,               -- how far apart its jobs stood lately; 0: unknown
+  open boolean NOT NULL DEFAULT false,         -- it has a due job and room; stored, to keep updates cheap
+  head bigint NOT NULL DEFAULT 0,              -- no ready job has an ord before this
+  gap bigint NOT NULL DEFAULT 0,               -- distance between ords of its last claimed jobs; 0: unknown
   PRIMARY KEY (queue, name)
 ) WITH (fillfactor = 40);
 CREATE INDEX jobyard_line ON {schema}.jobyard_group (queue, turn) WHERE open;
@@ -60,10 +60,10 @@ CREATE UNIQUE INDEX jobyard_job_id ON {schema}.jobyard_job (id);
 CREATE INDEX jobyard_job_kind ON {schema}.jobyard_job (kind, sequence);
 CREATE INDEX jobyard_job_unique ON {schema}.jobyard_job (unique_key, sequence) WHERE unique_key IS NOT NULL;
 
--- ord = (-priority << 42) + sequence: one number orders the group as the rule does, and names the job.
+-- ord = (-priority << 42) + sequence: one number that orders the jobs of a group and identifies the job.
 CREATE TABLE {schema}.jobyard_ready (
   queue text COLLATE "C" NOT NULL, group_name text COLLATE "C" NOT NULL, ord bigint NOT NULL,
-  used integer NOT NULL, flags integer NOT NULL,   -- as in the job: what a lease needs, at hand
+  used integer NOT NULL, flags integer NOT NULL,   -- copied from the job: what a lease needs
   PRIMARY KEY (queue, group_name, ord)
 );
 
@@ -87,7 +87,7 @@ CREATE INDEX jobyard_lease_cancel ON {schema}.jobyard_lease (worker, sequence) W
 
 CREATE TABLE {schema}.jobyard_done (
   sequence bigint PRIMARY KEY,
-  finish bigint NOT NULL,                      -- 0 until the end is folded in
+  finish bigint NOT NULL,                      -- 0 until it is folded in
   started_at bigint, finished_at bigint NOT NULL,
   attempt integer NOT NULL,
   bucket smallint NOT NULL,                    -- 0: COMPLETED; 1: the rest
@@ -96,15 +96,15 @@ CREATE TABLE {schema}.jobyard_done (
 );
 CREATE INDEX jobyard_done_finish ON {schema}.jobyard_done (queue, bucket, finish);
 
--- What changes the counts without holding the queue's row: whoever next holds it folds these in.
+-- Changes of counts by transactions that do not lock the queue's row; the next one that does folds them in.
 CREATE TABLE {schema}.jobyard_inbox (
   queue text COLLATE "C" NOT NULL, xid bigint NOT NULL, number bigint NOT NULL,
   group_name text COLLATE "C" NOT NULL, at bigint NOT NULL,
   waiting integer NOT NULL DEFAULT 0, delayed integer NOT NULL DEFAULT 0, running integer NOT NULL DEFAULT 0,
   completed integer NOT NULL DEFAULT 0, failed integer NOT NULL DEFAULT 0, cancelled integer NOT NULL DEFAULT 0,
-  ord bigint,                                  -- the first place of those that joined
-  run_at bigint,                               -- the first instant of those that are delayed
-  ended bigint,                                -- a job whose end wants its number
+  ord bigint,                                  -- the lowest of the jobs that became ready
+  run_at bigint,                               -- the earliest of the jobs that became delayed
+  ended bigint,                                -- a job that needs a finish number
   PRIMARY KEY (queue, xid, number)
 );
 
@@ -146,5 +146,5 @@ CREATE TABLE {schema}.jobyard_log (
   name text COLLATE "C" NOT NULL, number bigint NOT NULL, at bigint NOT NULL, data bytea NOT NULL,
   PRIMARY KEY (name, number)
 );
--- Who last did a housekeeping chore, so that a fleet does it about once and not each process.
+-- When a maintenance chore last ran, so that one process of the fleet runs it and not each.
 CREATE TABLE {schema}.jobyard_chore (name text COLLATE "C" PRIMARY KEY, at bigint NOT NULL);

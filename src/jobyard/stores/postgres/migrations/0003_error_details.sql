@@ -1,0 +1,1 @@
+-- No table changes. Functions raise errors with a JSON object as DETAIL; a new version makes databases load them.

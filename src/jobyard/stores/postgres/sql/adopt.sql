@@ -1,2 +1,0 @@
--- in: as jobyard_adopt. out: its sequence.
-SELECT {schema}.jobyard_adopt($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)

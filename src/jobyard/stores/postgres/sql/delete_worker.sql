@@ -1,2 +1,0 @@
--- in: id.
-DELETE FROM {schema}.jobyard_worker WHERE id = $1

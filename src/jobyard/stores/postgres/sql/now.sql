@@ -1,2 +1,0 @@
--- out: the server's clock in milliseconds.
-SELECT {schema}.jobyard_now($1)

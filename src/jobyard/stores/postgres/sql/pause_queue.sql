@@ -1,2 +1,0 @@
--- in: name, paused.
-SELECT {schema}.jobyard_pause_queue($1, $2)

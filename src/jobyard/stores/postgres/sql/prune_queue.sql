@@ -1,2 +1,0 @@
--- in: as jobyard_prune_queue. out: how many.
-SELECT {schema}.jobyard_prune_queue($1, $2, $3)

@@ -1,2 +1,0 @@
--- in: now (NULL: the server's), at most how many of each.
-SELECT {schema}.jobyard_sweep($1, $2)

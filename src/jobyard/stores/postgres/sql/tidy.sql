@@ -1,2 +1,0 @@
--- in: now (NULL: the server's), queues (empty: all).
-SELECT {schema}.jobyard_tidy($1, $2)
