@@ -1,4 +1,4 @@
-"""A schema of its own for each test, gone afterwards."""
+"""Fixtures: a new schema for each test, dropped afterwards, and a store in it."""
 
 from __future__ import annotations
 

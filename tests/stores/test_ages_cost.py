@@ -13,6 +13,7 @@ from tests.stores.test_sqlite_cost import File
 
 from jobyard.domain.job import NewJob
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED
+from jobyard.stores.postgres.statements import Statements
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.sqlite.insert import insert_jobs
 from jobyard.stores.sqlite.queues import ages
@@ -57,7 +58,7 @@ async def test_on_redis(server: RedisServer) -> None:
 async def test_on_postgresql(postgres_url: str) -> None:
     async with new_schema(postgres_url) as schema, opened(postgres_url, schema) as store:
         connection = await asyncpg.connect(postgres_url)
-        statement = store._open_parts().statements["ages"]
+        statement = Statements(schema)["ages"]
         spent = []
         for name, each in (("few", FEW), ("many", MANY)):
             await store.insert(jobs(name, each))

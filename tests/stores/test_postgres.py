@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own: connections, waking across handles, faults of the server, text it cannot hold."""
+"""PostgreSQL only: connections, notifications across processes, server faults, text that it cannot store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def backends(connection: Any, name: str) -> int:
     return int(await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name))
 
 
-async def test_connections_are_bounded_and_none_is_left(postgres_url: str, schema: str, connection: Any) -> None:
+async def test_connections_are_bounded_and_all_are_closed(postgres_url: str, schema: str, connection: Any) -> None:
     url = f"{postgres_url}?application_name=bounded"
     async with opened(url, schema, connections=3) as store:
         await asyncio.gather(*(store.get(new().id) for _ in range(50)))
@@ -37,17 +37,17 @@ async def test_connections_are_bounded_and_none_is_left(postgres_url: str, schem
         await asyncio.sleep(0.01)
 
 
-async def test_a_used_up_pool_says_so(
+async def test_an_exhausted_pool_raises(
     postgres_url: str, schema: str, connection: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobyard.stores.postgres.pool.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("jobyard.stores.postgres.pool.ACQUIRE_SECONDS", 0.2)
     async with opened(postgres_url, schema, connections=1) as store:
         await store.insert([new()])
         async with connection.transaction():
             await connection.execute(f"LOCK {schema}.jobyard_queue IN ACCESS EXCLUSIVE MODE")
             held = asyncio.create_task(exchange(store, 1))
-            await asyncio.sleep(0.05)
-            with pytest.raises(StoreUnavailable, match="connections"):
+            await asyncio.sleep(0.05)  # until the only connection is in use
+            with pytest.raises(StoreUnavailable):
                 await store.get(new().id)
         assert len((await held).leases) == 1
 
@@ -85,8 +85,10 @@ async def test_a_killed_session_is_replaced(store: PostgresStore, connection: An
     assert await store.audit() == []
 
 
-async def test_an_insert_wakes_another_process(store: PostgresStore, postgres_url: str, schema: str) -> None:
-    """Another handle shares nothing with the first but the server."""
+async def test_an_insert_wakes_a_waiter_of_another_process(
+    store: PostgresStore, postgres_url: str, schema: str
+) -> None:
+    """A second store shares only the server with the first, as another process would."""
     async with opened(postgres_url, schema) as other:
         for queue in ("a", "b"):
             waiting = asyncio.create_task(store.wait_for_work([queue], 30))
@@ -114,7 +116,7 @@ async def test_a_cancel_and_an_end_reach_another_process(store: PostgresStore, p
         assert job.state is State.COMPLETED
 
 
-async def test_an_end_is_seen_though_nothing_is_kept(store: PostgresStore) -> None:
+async def test_a_waiter_sees_the_end_of_a_job_that_retention_removes_at_once(store: PostgresStore) -> None:
     await store.configure("default", QueueSettings(keep_completed=0, keep_failed=0))
     jobs = [new() for _ in range(50)]
     await store.insert(jobs)
@@ -133,7 +135,7 @@ async def test_an_end_is_seen_though_nothing_is_kept(store: PostgresStore) -> No
     assert await store.audit() == []
 
 
-async def test_text_that_it_cannot_hold(store: PostgresStore) -> None:
+async def test_text_that_cannot_be_stored(store: PostgresStore) -> None:
     with pytest.raises(BadInput):
         await store.insert([new(group="a\0b")])
     await store.insert([new()])
@@ -144,7 +146,7 @@ async def test_text_that_it_cannot_hold(store: PostgresStore) -> None:
     assert (job.reason, job.errors[0].message) == ("a␀b", "a\0b")
 
 
-async def test_a_private_payload_is_erased_at_a_good_end(store: PostgresStore, schema: str, connection: Any) -> None:
+async def test_a_private_payload_is_erased_on_completion(store: PostgresStore, schema: str, connection: Any) -> None:
     await store.configure("default", QueueSettings(keep_completed=10))
     await store.insert([new(private_payload=b'"secret"'), new(private_payload=b'"secret"')])
     good, bad = (await exchange(store, 2)).leases
@@ -153,7 +155,7 @@ async def test_a_private_payload_is_erased_at_a_good_end(store: PostgresStore, s
     assert dict(rows) == {good.job_id: None, bad.job_id: b'"secret"'}
 
 
-async def test_a_server_that_takes_no_writes(store: PostgresStore, postgres_url: str, schema: str) -> None:
+async def test_a_read_only_server(store: PostgresStore, postgres_url: str, schema: str) -> None:
     url = f"{postgres_url}?default_transaction_read_only=on"
     async with opened(url, schema) as reader:
         with pytest.raises(StoreReadOnly):
@@ -161,7 +163,7 @@ async def test_a_server_that_takes_no_writes(store: PostgresStore, postgres_url:
         assert any(finding.level is Level.FAIL and finding.check == "writable" for finding in await reader.diagnose())
 
 
-async def test_idle_groups_leave_no_rows_behind(store: PostgresStore, schema: str, connection: Any) -> None:
+async def test_prune_deletes_rows_of_idle_groups(store: PostgresStore, schema: str, connection: Any) -> None:
     await store.insert([new(group=f"g{number}") for number in range(30)])
     await exchange(store, 0, [done(lease) for lease in (await exchange(store, 30)).leases])
     await store.set_limit("default", "kept", 3)
@@ -170,23 +172,21 @@ async def test_idle_groups_leave_no_rows_behind(store: PostgresStore, schema: st
     assert [row[0] for row in await connection.fetch(f"SELECT name FROM {schema}.jobyard_group")] == ["kept"]
 
 
-async def test_without_a_schema_the_tables_live_where_names_lead(
-    postgres_url: str, schema: str, connection: Any
-) -> None:
+async def test_without_a_schema_the_search_path_decides(postgres_url: str, schema: str, connection: Any) -> None:
     await connection.execute(f"CREATE SCHEMA {schema}")
     async with opened(f"{postgres_url}?search_path={schema}", None) as store:  # type: ignore[arg-type]
         await store.insert([new()])
     assert await connection.fetchval(f"SELECT count(*) FROM {schema}.jobyard_job") == 1
 
 
-async def test_closing_is_safe_twice_and_verbs_say_that_it_is_closed(postgres_url: str, schema: str) -> None:
+async def test_close_is_idempotent_and_a_closed_store_raises(postgres_url: str, schema: str) -> None:
     store = PostgresStore(postgres_url, schema=schema)
-    with pytest.raises(StoreUnavailable, match="not open"):
+    with pytest.raises(StoreUnavailable):
         await store.get("x")
     await store.open()
     await store.close()
     await store.close()
-    with pytest.raises(StoreUnavailable, match="not open"):
+    with pytest.raises(StoreUnavailable):
         await store.insert([new()])
     await store.open()
     await store.insert([new()])
@@ -194,16 +194,16 @@ async def test_closing_is_safe_twice_and_verbs_say_that_it_is_closed(postgres_ur
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
-async def test_a_job_for_a_worker_that_waits_here_is_claimed_as_it_comes(
+async def test_a_waiting_claim_is_served_by_the_insert(
     postgres_url: str, pgbouncer_url: str, schema: str, pooled: bool
 ) -> None:
     async with opened(pgbouncer_url if pooled else postgres_url, schema, pooled=pooled) as store:
         await store.configure("limited", QueueSettings(max_waiting=1))
-        # An unknown queue, a known one, one whose limit must be asked, and more than a plain job.
+        # A new queue, a known one, a limited one, and jobs that are not plain.
         for job in (new(), new(), new(queue="limited"), new(tags=("a",)), new(priority=5, group="g")):
             until = asyncio.get_running_loop().create_future()
             waiting = asyncio.create_task(store.exchange("w", (), (), 5, 30.0, until))
-            await eventually(lambda: store._orders._waiting)
+            await eventually(lambda: len(store.waiting_claims))
             [inserted] = await store.insert([job])
             [lease] = (await waiting).leases
             assert (lease.job_id, lease.sequence, lease.priority) == (job.id, inserted.sequence, job.priority)
@@ -211,13 +211,13 @@ async def test_a_job_for_a_worker_that_waits_here_is_claimed_as_it_comes(
         assert await store.audit() == []
 
 
-async def test_a_known_id_for_a_worker_that_waits_disturbs_nobody(store: PostgresStore) -> None:
+async def test_a_duplicate_id_does_not_disturb_a_waiting_claim(store: PostgresStore) -> None:
     known = new()
     await store.insert([known])
     [lease] = (await exchange(store, 1)).leases
     until = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(store.exchange("w", (), (), 5, 30.0, until))
-    await eventually(lambda: store._orders._waiting)
+    await eventually(lambda: len(store.waiting_claims))
     with pytest.raises(BadInput):
         await store.insert([known])
     job = new()

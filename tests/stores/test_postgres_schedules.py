@@ -1,4 +1,4 @@
-"""Ticks on PostgreSQL: schedulers that meet neither wait crosswise nor fail, and the work of a tick does not grow."""
+"""Ticks on PostgreSQL: concurrent schedulers neither deadlock nor fail, and the cost of a tick does not grow."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement
 from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick
 from jobyard.stores.postgres import PostgresStore
+from jobyard.stores.postgres.listen_notify import NotificationSender
 from jobyard.stores.postgres.pool import Pool
-from jobyard.stores.postgres.timekeeping import tick_columns
+from jobyard.stores.postgres.schedules import tick_columns
+from jobyard.stores.postgres.statements import Statements
 
 __all__ = ["connection", "schema", "store"]
 
@@ -47,7 +49,7 @@ async def arm_all(store: PostgresStore, count: int) -> list[str]:
 
 
 def due(at: int, shuffled: random.Random) -> list[Tick]:
-    """Most of the schedules in any order, in whatever queue."""
+    """Ticks of most schedules, in random order and queues."""
     return [
         tick(at, new(queue=shuffled.choice(QUEUES), group="g", unique=Unique(name)), schedule=name, skip_if_held=True)
         for name in shuffled.sample(names(SCHEDULES), SCHEDULES - 5)
@@ -74,7 +76,7 @@ async def insert_beside(store: PostgresStore, over: asyncio.Event) -> None:
 
 
 async def work_beside(store: PostgresStore, over: asyncio.Event) -> Counter[str]:
-    """Ends free keys; queues are held meanwhile."""
+    """Completed jobs free their keys, and exchanges lock the queues."""
     taken: Counter[str] = Counter()
     settlements: list[Settlement] = []
     while True:
@@ -86,11 +88,11 @@ async def work_beside(store: PostgresStore, over: asyncio.Event) -> Counter[str]
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
-async def test_schedulers_that_meet_neither_wait_crosswise_nor_fail(
+async def test_concurrent_schedulers_neither_deadlock_nor_fail(
     postgres_url: str, pgbouncer_url: str, pooled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A busy row may be met again; a deadlock, or somebody in between, would show.
-    monkeypatch.setattr("jobyard.stores.postgres.pool.TRY_AGAIN", {"55P03"})
+    # Only a locked row is retried, so that a deadlock or a serialization failure fails the test.
+    monkeypatch.setattr("jobyard.stores.postgres.pool.RETRYABLE", {"55P03"})
     url = pgbouncer_url if pooled else postgres_url
     async with AsyncExitStack() as stack:
         schema = await stack.enter_async_context(new_schema(postgres_url))
@@ -123,7 +125,7 @@ async def test_schedulers_that_meet_neither_wait_crosswise_nor_fail(
         assert await handles[0].audit() == []
 
 
-async def test_schedules_are_held_in_the_order_of_their_names(
+async def test_schedules_are_locked_in_the_order_of_their_names(
     schema: str, store: PostgresStore, connection: Any
 ) -> None:
     await asyncio.gather(*(store.arm(name, 1, since=0) for name in ("a", "b", "c")))
@@ -131,16 +133,16 @@ async def test_schedules_are_held_in_the_order_of_their_names(
     async with connection.transaction():
         await connection.execute(lock, "b")
         deciding = asyncio.create_task(store.decide([tick(1000, schedule=name) for name in ("c", "b", "a")]))
-        await until_waited_for(store, connection)
+        await until_blocking(connection)
         free = [bool(await connection.fetch(f"{lock} SKIP LOCKED", name)) for name in ("a", "c")]
         assert free == [False, True]
     assert {answer.decision for answer in await deciding} == {Decision.MADE}
 
 
-async def test_a_full_queue_is_exact_with_many_schedulers(
+async def test_max_waiting_is_exact_with_concurrent_schedulers(
     postgres_url: str, schema: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobyard.stores.postgres.pool.TRY_AGAIN", {"55P03"})
+    monkeypatch.setattr("jobyard.stores.postgres.pool.RETRYABLE", {"55P03"})
     await store.configure("default", QueueSettings(max_waiting=50))
     all_names = await arm_all(store, 60)
     async with opened(postgres_url, schema) as other:
@@ -163,26 +165,26 @@ async def test_a_key_in_an_open_transaction_is_waited_for(store: PostgresStore, 
     await transaction.start()
     await store.insert([holder], transaction=connection)
     deciding = asyncio.create_task(decide_one(store, 1000, new(unique=Unique("key")), skip_if_held=True))
-    await until_waited_for(store, connection)
+    await until_blocking(connection)
     assert not deciding.done()
     await transaction.commit()
     assert await deciding == Decided(Decision.MADE, Verdict.SKIPPED, holder.id)
     assert (await store.queues())[0].waiting == 1
 
 
-async def until_waited_for(store: PostgresStore, connection: Any) -> None:
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
-    pid = connection.get_server_pid()
-    await eventually(lambda: store._run(lambda other, _: other.fetchval(waiting, pid)))
+async def until_blocking(connection: Any) -> None:
+    """Return once another session waits for a lock of this one."""
+    blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    await eventually(lambda: connection.fetchval(blocked))
 
 
-async def test_a_queue_that_others_fill_meanwhile_is_full(
-    postgres_url: str, store: PostgresStore, connection: Any
+async def test_a_queue_filled_by_a_concurrent_transaction_is_full(
+    postgres_url: str, schema: str, store: PostgresStore, connection: Any
 ) -> None:
-    """An application's transaction holds no queue: it may commit after the room was looked at."""
+    """A caller's transaction does not lock the queue: it may commit after the limit was checked."""
     await store.configure("default", QueueSettings(max_waiting=1))
     await store.arm("nightly", 1, since=0)
-    prefix = f"{store._open_parts().statements.quoted}.jobyard"
+    prefix = f"{schema}.jobyard"
     await connection.execute(f"""
         CREATE FUNCTION {prefix}_pause() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
@@ -204,17 +206,15 @@ async def test_a_queue_that_others_fill_meanwhile_is_full(
     assert await store.audit() == []
 
 
-async def test_a_client_that_is_frozen_keeps_its_schedules_for_seconds_at_most(store: PostgresStore) -> None:
-    """Behind a pooler the commit is a trip of its own."""
+async def test_a_frozen_client_keeps_schedules_locked_for_seconds_at_most(
+    schema: str, store: PostgresStore, connection: Any
+) -> None:
+    """Behind a pooler the commit is a separate trip."""
     await store.arm("nightly", 1, since=0)
-    columns = tick_columns([tick(1000, verdict=Verdict.MISSED)])
-
-    async def look(connection: Any) -> str:
-        async with connection.transaction():
-            await connection.fetch(store._open_parts().statements["decide"], None, *columns)
-            return str(await connection.fetchval("SHOW idle_in_transaction_session_timeout"))
-
-    assert await store._open_parts().pool.run(look) == "5s"
+    ticks, jobs = tick_columns([tick(1000, verdict=Verdict.MISSED)])
+    async with connection.transaction():
+        await connection.fetch(Statements(schema)["decide"], None, *ticks, *jobs)
+        assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == "5s"
 
 
 async def test_a_thousand_ticks_are_one_trip(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,84 +222,84 @@ async def test_a_thousand_ticks_are_one_trip(store: PostgresStore, monkeypatch: 
     jobs = [new(unique=Unique(name), tags=(name,)) for name in all_names]
     ticks = [tick(7, job, schedule=name, skip_if_held=True) for name, job in zip(all_names, jobs, strict=True)]
     trips = 0
-    once = Pool._once
+    run_once = Pool.run_once
 
     async def counted(self: Pool, *arguments: Any) -> Any:
         nonlocal trips
         trips += 1
-        return await once(self, *arguments)
+        return await run_once(self, *arguments)
 
-    monkeypatch.setattr(Pool, "_once", counted)
-    # Those who are told of them hear it in a trip of its own.
-    monkeypatch.setattr(store._open_parts().crier, "tell", lambda what: None)
+    monkeypatch.setattr(Pool, "run_once", counted)
+    # The notification is a separate trip.
+    monkeypatch.setattr(NotificationSender, "send", lambda self, kind: None)
     assert await store.decide(ticks) == [fired(job.id) for job in jobs]
     assert trips == 1
 
 
-async def pages(connection: Any, store: PostgresStore, at: int) -> int:
-    """How many pages it touches to decide an instant, with a job."""
-    arguments = [None, *tick_columns([tick(at, new(unique=Unique(f"at {at}"), tags=("t",)), skip_if_held=True)])]
-    statement = store._open_parts().statements["decide"]
-    [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
+async def pages(connection: Any, store: PostgresStore, schema: str, at: int) -> int:
+    """The number of pages read to decide a tick with a job."""
+    ticks, jobs = tick_columns([tick(at, new(unique=Unique(f"at {at}"), tags=("t",)), skip_if_held=True)])
+    statement = Statements(schema)["decide"]
+    [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", None, *ticks, *jobs)
     buffers = json.loads(plan)[0]["Plan"]
     assert (await store.ticks("nightly", limit=1))[0].at == at
     return int(buffers["Shared Hit Blocks"] + buffers["Shared Read Blocks"])
 
 
-async def costs(connection: Any, store: PostgresStore, start: int = 1000) -> list[int]:
+async def costs(connection: Any, store: PostgresStore, schema: str, start: int = 1000) -> list[int]:
     await store.arm("nightly", 1, since=0)
     await store.decide([tick(start + number, verdict=Verdict.MISSED) for number in range(3 * KEPT_TICKS)])
-    found = [await pages(connection, store, start + 500 + number) for number in range(10)]
+    found = [await pages(connection, store, schema, start + 500 + number) for number in range(10)]
     return found[3:]  # the first ones read the catalog
 
 
-async def test_the_work_of_a_tick_does_not_grow(schema: str, store: PostgresStore, connection: Any) -> None:
-    """Counted in pages. A tree that holds a thousand times as much is a level or two deeper."""
-    # Plans are made, and kept, while the statistics say that there is next to nothing.
+async def test_the_cost_of_a_tick_does_not_grow(schema: str, store: PostgresStore, connection: Any) -> None:
+    """Measured in pages. An index of a thousand times as many rows is a level or two deeper."""
+    # Plans are made, and cached, while statistics say that the tables are almost empty.
     await store.arm("nightly", 1, since=0)
     await connection.execute(f"VACUUM ANALYZE {schema}.jobyard_armed, {schema}.jobyard_tick")
-    few = await costs(connection, store)
+    few = await costs(connection, store, schema)
     await connection.execute(PAST.format(schema=schema, many=MANY, history=HISTORY), timeout=300)
-    many = await costs(connection, store, 2000)
+    many = await costs(connection, store, schema, 2000)
     assert max(many) < max(few) + 30, (few, many)
     await connection.execute(f"ANALYZE {schema}.jobyard_armed, {schema}.jobyard_tick")
-    again = await costs(connection, store, 3000)
+    again = await costs(connection, store, schema, 3000)
     assert max(again) < max(few) + 30, (few, again)
     assert await store.audit() == []
 
 
-async def test_what_is_no_longer_remembered_is_not_walked_over(
-    postgres_url: str, store: PostgresStore, connection: Any
+async def test_deleted_ticks_are_not_scanned(
+    postgres_url: str, schema: str, store: PostgresStore, connection: Any
 ) -> None:
-    """Also while somebody's old snapshot keeps the dead rows in place."""
-    few = await costs(connection, store)
+    """Even while an old snapshot keeps their dead rows."""
+    few = await costs(connection, store, schema)
     old = await asyncpg.connect(postgres_url)
     async with old.transaction(isolation="repeatable_read"):
         await old.fetchval("SELECT count(*) FROM pg_class")
         for start in range(2000, 12_000, 1000):
             await store.decide([tick(start + number, verdict=Verdict.MISSED) for number in range(1000)])
-        many = [await pages(connection, store, 20_000 + number) for number in range(5)]
+        many = [await pages(connection, store, schema, 20_000 + number) for number in range(5)]
     await old.close()
     assert max(many) < max(few) + 30, (few, many)
 
 
-async def test_whoever_follows_a_log_passes_no_entry_by(store: PostgresStore, connection: Any) -> None:
-    """A number that is visible says that all before it are: also while somebody has not yet committed his."""
-    statement = store._open_parts().statements["append_log"]
+async def test_a_reader_of_a_log_misses_no_entry(schema: str, store: PostgresStore, connection: Any) -> None:
+    """When a number is visible, all before it are, even with uncommitted appends."""
+    statement = Statements(schema)["append_log"]
     transaction = connection.transaction()
     await transaction.start()
     assert await connection.fetchval(statement, None, "changes", b"first") == 1
     second = asyncio.create_task(store.append("changes", b"second"))
-    await until_waited_for(store, connection)
+    await until_blocking(connection)
     assert await store.read("changes") == []
     assert not second.done()
-    assert await store.append("others", b"not held up") == 1
+    assert await store.append("others", b"not blocked") == 1
     await transaction.commit()
     assert await second == 2
     assert [(entry.number, entry.data) for entry in await store.read("changes")] == [(1, b"first"), (2, b"second")]
 
 
-async def test_a_log_that_is_followed_while_many_write(store: PostgresStore) -> None:
+async def test_reading_a_log_during_concurrent_appends(store: PostgresStore) -> None:
     async def write() -> None:
         for _ in range(25):
             await store.append("changes", b"x")
@@ -323,10 +323,10 @@ async def test_a_log_that_is_followed_while_many_write(store: PostgresStore) -> 
         "UPDATE {schema}.jobyard_log_end SET number = 0",
     ],
 )
-async def test_the_audit_finds_what_was_planted(store: PostgresStore, connection: Any, fault: str) -> None:
+async def test_the_audit_finds_a_planted_fault(schema: str, store: PostgresStore, connection: Any, fault: str) -> None:
     await store.arm("nightly", 1, since=0)
     await decide_one(store, 1000)
     await store.append("changes", b"x")
     assert await store.audit() == []
-    await connection.execute(store._open_parts().statements.qualify(fault))
+    await connection.execute(Statements(schema).qualify(fault))
     assert len(await store.audit()) == 1

@@ -1,9 +1,10 @@
-"""What applications and administrators do to the database beside us."""
+"""What administrators and applications do to the same database: dumps, scripts, open transactions, many workers."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -21,10 +22,6 @@ from jobyard.errors import StoreUnavailable
 from jobyard.ports.store import Store
 
 
-def open_to(url: str) -> Store:
-    return make_store(url)
-
-
 def psql(url: str, text: str) -> None:
     subprocess.run([program("psql"), "-q", "-v", "ON_ERROR_STOP=1", "-1", url], input=text, text=True, check=True)
 
@@ -34,14 +31,14 @@ def pg_dump(url: str, schema: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-async def claimed(store: Store, wanted_: int = 10) -> int:
-    return len((await store.exchange("worker", [], [], wanted_, LEASE_SECONDS)).leases)
+async def claimed(store: Store, wanted: int = 10) -> int:
+    return len((await store.exchange("worker", [], [], wanted, LEASE_SECONDS)).leases)
 
 
-async def test_a_claim_takes_only_from_queues_that_it_holds(tmp_path: Path) -> None:
-    """Four queues, limits of one, claimers that name all: whoever waits for one row must not touch the others."""
+async def test_a_claim_takes_only_from_queues_that_it_has_locked(tmp_path: Path) -> None:
+    """Four queues with max_running 1, and workers that claim from all of them."""
     with empty_store("postgres", tmp_path) as url:
-        store = open_to(url)
+        store = make_store(url)
         await store.open()
         names = ["a", "b", "c", "d"]
         for name in names:
@@ -72,8 +69,8 @@ async def test_a_claim_takes_only_from_queues_that_it_holds(tmp_path: Path) -> N
         await store.close()
 
 
-async def test_a_dump_restored_on_another_server_goes_on(tmp_path: Path, postgres_url: str) -> None:
-    old = open_to(f"{postgres_url}?schema=restored")
+async def test_a_dump_restored_on_another_server_works(tmp_path: Path, postgres_url: str) -> None:
+    old = make_store(f"{postgres_url}?schema=restored")
     await old.open()
     await old.insert([new()])
     assert await claimed(old) == 1
@@ -81,7 +78,7 @@ async def test_a_dump_restored_on_another_server_goes_on(tmp_path: Path, postgre
     dump = pg_dump(postgres_url, "restored")
     with PostgresServer() as server:
         psql(server.url, dump)
-        restored = open_to(f"{server.url}?schema=restored")
+        restored = make_store(f"{server.url}?schema=restored")
         await restored.open()
         await restored.insert([new(), new()])
         assert await claimed(restored) == 2
@@ -92,9 +89,9 @@ async def test_a_dump_restored_on_another_server_goes_on(tmp_path: Path, postgre
     await connection.close()
 
 
-async def test_the_printed_sql_is_all_that_is_needed(tmp_path: Path) -> None:
+async def test_the_printed_sql_is_complete(tmp_path: Path) -> None:
     with empty_store("postgres", tmp_path) as url:
-        store = open_to(url)
+        store = make_store(url)
         text = "\n".join(step.text for step in await store.migrations())
         psql(url.partition("?")[0], text)
         assert all(step.applied for step in await store.migrations())
@@ -104,12 +101,12 @@ async def test_the_printed_sql_is_all_that_is_needed(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_a_key_held_by_an_open_transaction_holds_up_nobody_else(
+async def test_a_key_in_an_open_transaction_blocks_no_other_insert(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobyard.stores.postgres.pool.LONGEST_NAP_SECONDS", 0.01)
+    monkeypatch.setattr("jobyard.stores.postgres.pool.MAX_BACKOFF_SECONDS", 0.01)
     with empty_store("postgres", tmp_path) as url:
-        store = open_to(url)
+        store = make_store(url)
         await store.open()
         connection = await asyncpg.connect(postgres_url)
         transaction = connection.transaction()
@@ -121,10 +118,8 @@ async def test_a_key_held_by_an_open_transaction_holds_up_nobody_else(
         assert all(one.created for [one] in others)
         assert await claimed(store) == 3
         await transaction.rollback()
-        try:
+        with suppress(StoreUnavailable):  # its retries may have run out before the rollback
             [answer] = await same
             assert answer.created
-        except StoreUnavailable as error:
-            assert "another transaction" in str(error)
         await connection.close()
         await store.close()

@@ -1,4 +1,4 @@
-"""Several processes' worth of inserters and claimers at once: limits hold, nothing is given twice, the counts agree."""
+"""Concurrent inserts and claims from several processes: limits hold, no job is leased twice, counts agree."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def claim_some(
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
 @pytest.mark.timeout(120)
-async def test_inserters_and_claimers_in_many_processes(postgres_url: str, pgbouncer_url: str, pooled: bool) -> None:
+async def test_inserts_and_claims_from_several_processes(postgres_url: str, pgbouncer_url: str, pooled: bool) -> None:
     url = pgbouncer_url if pooled else postgres_url
     async with new_schema(postgres_url) as schema, opened(url, schema, pooled=pooled) as store:
         for queue in ("q", "r"):
@@ -85,7 +85,7 @@ async def test_inserters_and_claimers_in_many_processes(postgres_url: str, pgbou
 
 
 async def watch(store: object) -> None:
-    """The audit holds at any moment, not only in the end."""
+    """The audit passes at any time, not only at the end."""
     while True:
         assert await store.audit() == []  # type: ignore[attr-defined]
         for queue in ("q", "r"):
@@ -94,7 +94,7 @@ async def watch(store: object) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_full_queue_is_exact_with_many_inserters(postgres_url: str) -> None:
+async def test_max_waiting_is_exact_with_concurrent_inserts(postgres_url: str) -> None:
     async with (
         new_schema(postgres_url) as schema,
         opened(postgres_url, schema) as store,
@@ -114,7 +114,7 @@ async def test_a_full_queue_is_exact_with_many_inserters(postgres_url: str) -> N
         assert await store.audit() == []
 
 
-async def test_one_of_many_gets_a_unique_key(postgres_url: str) -> None:
+async def test_one_of_many_inserts_gets_a_unique_key(postgres_url: str) -> None:
     async with (
         new_schema(postgres_url) as schema,
         opened(postgres_url, schema) as store,
@@ -127,7 +127,7 @@ async def test_one_of_many_gets_a_unique_key(postgres_url: str) -> None:
         assert len((await exchange(store, 5)).leases) == 1
 
 
-async def test_a_bad_insert_takes_no_other_with_it(postgres_url: str) -> None:
+async def test_a_rejected_insert_does_not_fail_the_others_of_its_batch(postgres_url: str) -> None:
     async with new_schema(postgres_url) as schema, opened(postgres_url, schema) as store:
         await store.configure("full", QueueSettings(max_waiting=0))
         known = new()
