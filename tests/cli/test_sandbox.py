@@ -45,7 +45,7 @@ def fake(tmp_path: Path) -> Iterator[Path]:
 
 @needs_a_sandbox
 def test_the_table_says_what_was_held() -> None:
-    answer = run("selftest", "--only", "12,49,reading past")
+    answer = run("selftest", "--only", "12,49,audit hook")
     assert answer.exit_code == 0, answer.output
     lines = [line.split("\t") for line in answer.stdout.splitlines() if "\t" in line]
     assert lines[0] == ["#", "attack", "expected", "seen", "ms", "verdict"]
@@ -92,7 +92,7 @@ def test_a_daemon_that_cannot_be_started_is_one_clear_line(monkeypatch: pytest.M
     monkeypatch.setitem(inspect.unwrap(private_daemon).__kwdefaults__, "command", ("/no/such/python",))
     answer = run("status")
     assert answer.exit_code == 1
-    assert "the sandbox daemon cannot be started: No such file or directory: /no/such/python" in answer.output
+    assert "/no/such/python" in answer.output
 
 
 def test_another_status_for_another_daemon(fake: Path) -> None:

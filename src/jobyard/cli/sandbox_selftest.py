@@ -64,12 +64,12 @@ def _stopping_well() -> Iterator[None]:
 
 async def look(session: Session, socket: Path | None) -> None:
     async with _stage(socket, None, None) as context:
-        if context.is_own:
+        if context.is_private:
             await settled_snapshot(context.connection, seconds=5)  # its pool has only begun to fill
         state = await context.connection.fetch_state()
         who = (
             "started for this, to see what can be had here"
-            if context.is_own
+            if context.is_private
             else f"{socket}, pid {context.connection.daemon_pid}"
         )
     if session.as_json:
@@ -93,7 +93,7 @@ async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) 
             return
         async with (
             private_daemon(tier=tier, without=without) as own,
-            attack_context(own.socket, without=without, secret=own.secret, is_own=True) as context,
+            attack_context(own.socket, without=without, secret=own.secret, is_private=True) as context,
         ):
             yield context
     except DaemonStartFailed as error:

@@ -1,1 +1,1 @@
-"""What programs try against a sandbox, as data, and the play that shows that none of it gets anywhere."""
+"""Attacks on a sandbox, as data, and the runner that checks that each is contained."""

@@ -1,4 +1,4 @@
-"""All attacks on a daemon of its own, as JSON: needs nothing but what the daemon needs."""
+"""Run all attacks against a private daemon and print the reports as JSON. Needs only what the daemon needs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jobyard.sandbox.protocol import SandboxState, Tier
 
 class SelftestReport(msgspec.Struct, frozen=True, kw_only=True):
     state: SandboxState | None
-    refusal: str = ""  # why there was no daemon
+    refusal: str = ""  # why the daemon did not start or rejects runs
     reports: list[AttackReport] = []
 
 
-async def played(tier: Tier | None, without: Layer | None, items: list[AnyAttack]) -> SelftestReport:
+async def run_selftest(tier: Tier | None, without: Layer | None, items: list[AnyAttack]) -> SelftestReport:
     try:
         async with (
-            private_daemon(tier=tier, without=without) as own,
-            attack_context(own.socket, without=without, secret=own.secret, is_own=True) as context,
+            private_daemon(tier=tier, without=without) as daemon,
+            attack_context(daemon.socket, without=without, secret=daemon.secret, is_private=True) as context,
         ):
             if context.state.tier is None:
                 return SelftestReport(state=context.state, refusal=context.state.reason)
@@ -38,12 +38,12 @@ def main() -> None:
     parser.add_argument("--tier", type=Tier)
     parser.add_argument("--without", type=Layer)
     parser.add_argument("--only", default="")
-    parser.add_argument("--programs", action="store_true", help="without what is done to the daemon itself")
+    parser.add_argument("--programs", action="store_true", help="run programs only, not attacks on the daemon itself")
     given = parser.parse_args()
     items = select([word for word in given.only.split(",") if word])
     if given.programs:
         items = [item for item in items if isinstance(item, Attack)]
-    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(played(given.tier, given.without, items))) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(run_selftest(given.tier, given.without, items))) + b"\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an attack is: a program, and what must be seen when it has run."""
+"""The model of an attack: a program and the result that is expected of it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 
 from jobyard.sandbox.protocol import File, Limits, RunFinished, RunRejected, RunVerdict, Tier
 
-ESCAPED = "ESCAPED"  # a program prints it where it got what nobody may get; no tier has an excuse for it
-DEFAULT = Limits()
-BUSY_MS = 1000.0  # a busy machine ends a program later; how exact it is on a quiet one is measured elsewhere
+ESCAPED = "ESCAPED"  # printed by a program that got what no tier allows
+DEFAULT_LIMITS = Limits()
+SCHEDULING_SLACK_MS = (
+    1000.0  # a busy machine kills a program late; tests/sandbox/test_accuracy.py measures the accuracy on an idle one
+)
 
 
 class Layer(enum.StrEnum):
-    """What can be left out, to see what the others hold without it."""
+    """A layer that can be left out, to test the others without it."""
 
     SECCOMP = "seccomp"
     NAMESPACES = "namespaces"
@@ -24,22 +26,24 @@ class Layer(enum.StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     verdicts: tuple[RunVerdict, ...] = (RunVerdict.OK,)
-    prints: Mapping[str, str] = field(default_factory=dict)  # line `name: …` of stdout, whole, as a regular expression
+    prints: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by name: regular expression for the line `name: …` of stdout
     exit_code: int | None = None
     signal: int | None = None
     stdout: bytes | None = None  # exactly
-    stdout_bytes: int | None = None  # how many, cut there
-    stderr: str | None = None  # found in it, as a regular expression
+    stdout_bytes: int | None = None  # length, truncated there
+    stderr: str | None = None  # regular expression to find in it
     stderr_bytes: int | None = None
-    in_ms: float | None = None  # longest that it may take; time limits are checked in any case
-    files: Mapping[str, bytes] | None = None  # exactly these come back
-    notes: int = 0  # at least so many things were left out, and said
-    refused: bool = False  # the daemon does not run it at all
+    in_ms: float | None = None  # maximum duration, besides the time limit
+    files: Mapping[str, bytes] | None = None  # exactly these are collected
+    notes: int = 0  # minimum number of notes about files left out
+    refused: bool = False  # the daemon rejects the run
 
     def problems(self, seen: RunFinished | RunRejected, limits: Limits) -> list[str]:
-        """Why this is not what was expected; nothing when it is."""
+        """List how the result differs from the expected one."""
         if isinstance(seen, RunRejected):
-            return [] if self.refused else [f"refused: {seen.fault} {seen.message}"]
+            return [] if self.refused else [f"rejected: {seen.fault} {seen.message}"]
         if self.refused:
             return [f"it ran: {seen.verdict}"]
         return [
@@ -62,7 +66,7 @@ class Expected:
     def _of_output(self, seen: RunFinished) -> list[str]:
         found = []
         text = seen.stdout.decode("utf-8", "replace")
-        found += [f"it says {line!r}" for line in text.splitlines() if ESCAPED in line]
+        found += [f"it printed {line!r}" for line in text.splitlines() if ESCAPED in line]
         lines = dict(line.partition(": ")[::2] for line in text.splitlines())
         for name, pattern in self.prints.items():
             if not re.fullmatch(pattern, lines.get(name, "")):
@@ -80,7 +84,7 @@ class Expected:
         return found
 
     def _of_time(self, seen: RunFinished, limits: Limits) -> list[str]:
-        most = limits.time_seconds * 1000 + BUSY_MS
+        most = limits.time_seconds * 1000 + SCHEDULING_SLACK_MS
         if self.in_ms is not None:
             most = min(most, self.in_ms)
         return [f"took {seen.execution_time_ms:.0f} ms"] if seen.execution_time_ms > most else []
@@ -96,37 +100,37 @@ class Expected:
 
     def __str__(self) -> str:
         if self.refused:
-            return "refused"
+            return "rejected"
         words = ["/".join(self.verdicts)]
         words += [f"exit {self.exit_code}"] if self.exit_code is not None else []
         words += [f"signal {self.signal}"] if self.signal is not None else []
         by_word: dict[str, list[str]] = {}
         for name, pattern in self.prints.items():
-            by_word.setdefault(_in_words(pattern), []).append(name)
+            by_word.setdefault(_abbreviate(pattern), []).append(name)
         words += [f"{' '.join(names)}: {word}" for word, names in by_word.items()]
         return ", ".join(words)
 
 
-Expectation = tuple[Expected, ...]  # one of them is met; none of them: nothing is promised
+Expectation = tuple[Expected, ...]  # alternatives; empty: any result is accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """`program` may name things of the scene: @SECRET_FILE@, @PORT@ and others, filled in before it is sent."""
+    """`program` may contain placeholders of the honeypot, such as @SECRET_FILE@ and @PORT@."""
 
     number: int
     name: str
     program: str | bytes
     expected: Expected
-    tiers: Mapping[Tier, Expectation] = field(default_factory=dict)  # where another outcome is right, or is too
+    tiers: Mapping[Tier, Expectation] = field(default_factory=dict)  # where other results are expected
     without: Mapping[Layer, Expectation] = field(default_factory=dict)  # the same with a layer left out
     language: str = "python"
-    limits: Limits = DEFAULT
+    limits: Limits = DEFAULT_LIMITS
     stdin: bytes = b""
     args: tuple[str, ...] = ()
-    files: tuple[File, ...] | Callable[[], tuple[File, ...]] = ()  # large ones are made when they are wanted
+    files: tuple[File, ...] | Callable[[], tuple[File, ...]] = ()  # large ones are created on demand
     collect: tuple[str, ...] = ()
-    with_bystander: bool = False  # a harmless program runs meanwhile and must not notice
+    with_bystander: bool = False  # a harmless program runs at the same time and must not be affected
 
     def expectation(self, tier: Tier, without: Layer | None = None) -> Expectation:
         usual = self.tiers.get(tier, (self.expected,))
@@ -136,13 +140,13 @@ class Attack:
 
 
 def judge(expectation: Expectation, seen: RunFinished | RunRejected, limits: Limits) -> list[str]:
-    """The problems by the reading that fits best; where nothing is promised there are none."""
+    """List the problems of the alternative that fits best."""
     return min((each.problems(seen, limits) for each in expectation), key=len, default=[])
 
 
-def _in_words(pattern: str) -> str:
+def _abbreviate(pattern: str) -> str:
     """
-    >>> _in_words(f"{REFUSED}|ESRCH")
+    >>> _abbreviate(f"{REFUSED}|ESRCH")
     'refused|ESRCH'
     """
     for word, way in (("refused", REFUSED), ("absent", ABSENT), ("unreached", UNREACHED)):
@@ -155,11 +159,11 @@ def _tail(data: bytes) -> str:
     return lines[-1][:120] if lines else ""
 
 
-# What many programs begin with. `attempt` prints what came of it in one word: DONE and the answer, or the error's name.
+# Prelude of many programs. `attempt` prints the result of a call: DONE and its value, or the name of the error.
 ATTEMPT = """\
 import errno, os, sys
 
-PARENT = os.getppid() or 1  # outside of its namespace it has no number
+PARENT = os.getppid() or 1  # a parent outside of the namespace has no pid
 
 def attempt(name, function, *given):
     try:
@@ -184,7 +188,7 @@ libc.syscall.restype = ctypes.c_long
 IS_ARM = os.uname().machine == "aarch64"
 
 def syscall(number, on_arm, *given):
-    """By its number on x86-64, and on 64-bit ARM; a negative one is not there."""
+    """Call by number on x86-64 and on 64-bit ARM; negative: does not exist there."""
     number = on_arm if IS_ARM else number
     if number < 0:
         raise OSError(errno.ENOSYS, "not here")
@@ -197,12 +201,12 @@ def syscall(number, on_arm, *given):
 '''
 )
 
-# Ways to say no.
+# Common results of contained attempts.
 REFUSED = "EPERM|EACCES|ENOSYS"
 ABSENT = "ENOENT|EACCES|ENOTDIR"
 UNREACHED = "ENETUNREACH|ECONNREFUSED|EADDRNOTAVAIL|ENETDOWN|EHOSTUNREACH"
 SHORT = Limits(time_seconds=0.3)
-ENDED = Expected(verdicts=(RunVerdict.TIME_LIMIT,))
+TIMED_OUT = Expected(verdicts=(RunVerdict.TIME_LIMIT,))
 NO_MEMORY = Expected(verdicts=(RunVerdict.MEMORY_LIMIT,))
 MEMORY_ERROR = Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), stderr="MemoryError|ENOMEM|Cannot allocate|Errno 12")
 NO_FORK = Expected(prints={"fork": REFUSED})

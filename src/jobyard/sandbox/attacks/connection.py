@@ -1,4 +1,4 @@
-"""A plain conversation with a daemon: what the attacks, the tests and the benchmarks speak to it with."""
+"""Minimal client of a daemon for attacks, tests and benchmarks. It neither reconnects nor limits concurrency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,121 +26,121 @@ from jobyard.sandbox.protocol import (
     RunRequest,
     SandboxState,
     StateRequest,
+    encode_frame,
 )
-from jobyard.sandbox.protocol import encode_frame as framed
 
+Response = TypeVar("Response")
 _decoder = msgspec.msgpack.Decoder(DaemonMessage)
 _CREDENTIALS = struct.Struct("iII")
 READ_BYTES = 1 << 18
+# Beyond the limits of a run, for compiling and a busy machine.
+RUN_SLACK_SECONDS = 30
 
 
 class DaemonUnresponsive(Exception):
-    """The daemon did not answer, or went away."""
+    """The daemon did not respond, or closed the connection."""
 
 
 class DaemonConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._heard: dict[int, Callable[[Output], None]] = {}
-        self._greeting: asyncio.Future[SandboxState] = asyncio.get_running_loop().create_future()
-        self._listening = asyncio.create_task(self._listen())
-        self.daemon_pid = _peer(writer.get_extra_info("socket"))
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._on_output: dict[int, Callable[[Output], None]] = {}
+        self._first_state: asyncio.Future[SandboxState] = asyncio.get_running_loop().create_future()
+        self._receiver = asyncio.create_task(self._receive())
+        self.daemon_pid = _peer_pid(writer.get_extra_info("socket"))
 
     async def ready(self, seconds: float = 60) -> SandboxState:
-        """How it is once it knows how it is: a daemon that has just begun says so first."""
-        state = await asyncio.wait_for(asyncio.shield(self._greeting), seconds)
-        deadline = asyncio.get_running_loop().time() + seconds
-        while state.tier is None and "start" in state.reason and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.02)
-            state = await self.fetch_state()
-        return state
+        """The state that the daemon sends to a new connection."""
+        return await _within(seconds, asyncio.shield(self._first_state), "the daemon sent no state")
 
     async def fetch_state(self, seconds: float = 10) -> SandboxState:
-        number = next(self._ids)
-        answer = await self._answer(number, StateRequest(id=number), seconds)
-        assert isinstance(answer, SandboxState)
-        return answer
+        request_id = next(self._ids)
+        response: asyncio.Future[SandboxState] = self._expect(request_id)
+        self.send(StateRequest(id=request_id))
+        return await _within(seconds, response, "no response")
 
     async def run(
-        self, run: RunRequest, heard: Callable[[Output], None] | None = None, seconds: float | None = None
+        self, request: RunRequest, on_output: Callable[[Output], None] | None = None, seconds: float | None = None
     ) -> RunFinished | RunRejected:
-        """`run`'s own id does not matter. Longer than its limits allow means that the daemon hangs."""
-        number, answer = self.begin(run, heard)
-        limit = run.limits.time_seconds if 0 < run.limits.time_seconds < 3600 else 1
+        """Run a program. The request's id is replaced. A daemon that exceeds the run's limits is unresponsive."""
+        run_id, response = self.begin(request, on_output)
+        limit = request.limits.time_seconds if 0 < request.limits.time_seconds < 3600 else 1
         try:
-            return await asyncio.wait_for(answer, seconds or limit + 30)
-        except TimeoutError as error:
-            raise DaemonUnresponsive(
-                f"no answer to a run of {run.language} after {seconds or limit + 30:g} s"
-            ) from error
+            return await _within(
+                seconds or limit + RUN_SLACK_SECONDS, response, f"no response to a run of {request.language}"
+            )
         finally:
-            self._heard.pop(number, None)
+            self._on_output.pop(run_id, None)
 
     def begin(
-        self, run: RunRequest, heard: Callable[[Output], None] | None = None
+        self, request: RunRequest, on_output: Callable[[Output], None] | None = None
     ) -> tuple[int, asyncio.Future[RunFinished | RunRejected]]:
-        number = next(self._ids)
-        if heard is not None:
-            self._heard[number] = heard
-        answer: asyncio.Future[RunFinished | RunRejected] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        self.send(msgspec.structs.replace(run, id=number))
-        return number, answer
+        run_id = next(self._ids)
+        if on_output is not None:
+            self._on_output[run_id] = on_output
+        response: asyncio.Future[RunFinished | RunRejected] = self._expect(run_id)
+        self.send(msgspec.structs.replace(request, id=run_id))
+        return run_id, response
 
-    def cancel(self, number: int) -> None:
-        self.send(CancelRequest(id=number))
+    def cancel(self, run_id: int) -> None:
+        self.send(CancelRequest(id=run_id))
 
     def send(self, message: ClientMessage) -> None:
-        if self._listening.done():
+        if self._receiver.done():
             raise DaemonUnresponsive("the daemon closed the connection")
-        self._writer.write(framed(message))
+        self._writer.write(encode_frame(message))
 
     async def close(self) -> None:
-        self._listening.cancel()
+        self._receiver.cancel()
         self._writer.close()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        await asyncio.gather(self._receiver, return_exceptions=True)
         with suppress(OSError):
             await self._writer.wait_closed()
 
-    async def _answer(self, number: int, message: ClientMessage, seconds: float) -> Any:
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self.send(message)
-        try:
-            return await asyncio.wait_for(answer, seconds)
-        except TimeoutError as error:
-            raise DaemonUnresponsive(f"no answer after {seconds:g} s") from error
+    def _expect(self, message_id: int) -> asyncio.Future[Any]:
+        response = self._pending[message_id] = asyncio.get_running_loop().create_future()
+        return response
 
-    async def _listen(self) -> None:
-        frames, why = FrameDecoder(), "the daemon closed the connection"
+    async def _receive(self) -> None:
+        frames, reason = FrameDecoder(), "the daemon closed the connection"
         try:
             while data := await self._reader.read(READ_BYTES):
-                for each in frames.feed(data):
-                    self._take(_decoder.decode(each))
+                for frame in frames.feed(data):
+                    self._on_message(_decoder.decode(frame))
         except OSError:
             pass
         except (ProtocolError, msgspec.DecodeError) as error:
-            why = f"the daemon speaks otherwise: {error}"
-        gone = DaemonUnresponsive(why)
-        for answer in [self._greeting, *self._waiting.values()]:
-            if not answer.done():
-                answer.set_exception(gone)
-                answer.exception()  # somebody may not be waiting any more
+            reason = f"incompatible daemon: {error}"
+        closed = DaemonUnresponsive(reason)
+        for response in [self._first_state, *self._pending.values()]:
+            if not response.done():
+                response.set_exception(closed)
+                response.exception()  # mark it as retrieved: there may be no waiter
 
-    def _take(self, message: DaemonMessage) -> None:
+    def _on_message(self, message: DaemonMessage) -> None:
         if isinstance(message, Output):
-            if message.id in self._heard:
-                self._heard[message.id](message)
+            if message.id in self._on_output:
+                self._on_output[message.id](message)
             return
-        if isinstance(message, SandboxState) and not self._greeting.done():
-            self._greeting.set_result(message)
-        answer = self._waiting.pop(message.id, None)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        if isinstance(message, SandboxState) and not self._first_state.done():
+            self._first_state.set_result(message)
+        response = self._pending.pop(message.id, None)
+        if response is not None and not response.done():
+            response.set_result(message)
 
 
-def _peer(connection: socket.socket) -> int:
+async def _within(seconds: float, response: asyncio.Future[Response], problem: str) -> Response:
+    # Not asyncio.wait_for: before Python 3.12 it swallows a cancellation that arrives together with the result.
+    try:
+        async with asyncio.timeout(seconds):
+            return await response
+    except TimeoutError as error:
+        raise DaemonUnresponsive(f"{problem} within {seconds:g} s") from error
+
+
+def _peer_pid(connection: socket.socket) -> int:
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(data)[0])
 

@@ -1,4 +1,4 @@
-"""Where attacks are played: a conversation with the daemon, and what lies about on the host."""
+"""Context of attacks: the connection to the daemon and the decoys on the host."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class AttackContext:
     socket: Path
     state: SandboxState
     without: Layer | None = None
-    is_own: bool = False
+    is_private: bool = False
     is_warm: bool = False
-    rest: ResourceSnapshot | None = None  # as it was before, while nothing has gone wrong
+    snapshot: ResourceSnapshot | None = None  # before the attacks; None after a problem
 
     @property
     def tier(self) -> Tier:

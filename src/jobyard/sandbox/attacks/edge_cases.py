@@ -1,4 +1,4 @@
-"""Odd sources, odd output, odd exits; what a program can learn about who runs it."""
+"""Edge cases: unusual sources, output and exits, and what a program learns about its runner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jobyard.sandbox.attacks.attack import ATTEMPT, Attack, Expected
 from jobyard.sandbox.protocol import Limits, RunVerdict
 
 RUNTIME_ERROR = (RunVerdict.RUNTIME_ERROR,)
-# Frames of the program alone, under a name that says nothing of the host.
+# Only frames of the program, under a name that reveals nothing about the host.
 TRACEBACK = (
     r"\ATraceback \(most recent call last\):\n"
     r"  File \"[\w./<>-]+\", line 4, in <module>\n(?:(?!  File).*\n)*"
@@ -18,20 +18,20 @@ WIDE = "\N{GREEK SMALL LETTER ALPHA}\N{EURO SIGN}\N{PILE OF POO}"
 ATTACKS = (
     Attack(
         number=38,
-        name="abort and its core",
+        name="abort with a core dump",
         program="import os\nos.abort()\n",
         expected=Expected(verdicts=(RunVerdict.SIGNALED,), signal=6, exit_code=134, files={}),
         collect=("core",),
     ),
     Attack(
         number=43,
-        name="bytes that are no text",
+        name="output that is not UTF-8",
         program="import os\nos.write(1, b'\\xff\\xfe\\x00ok\\n')\n",
         expected=Expected(stdout=b"\xff\xfe\x00ok\n"),
     ),
     Attack(
         number=44,
-        name="a NUL in the source",
+        name="NUL in the source",
         program=b"print('before')\0print('after')\n",
         expected=Expected(verdicts=RUNTIME_ERROR, stderr="ValueError|SyntaxError|null bytes"),
     ),
@@ -49,7 +49,7 @@ ATTACKS = (
     ),
     Attack(
         number=47,
-        name="overflow of the C stack",
+        name="C stack overflow",
         limits=Limits(time_seconds=10),
         program="""\
 nest = ()
@@ -89,7 +89,7 @@ print(f"encoding: {sys.stdout.encoding.lower()}")
     ),
     Attack(
         number=58,
-        name="a walk up the frames",
+        name="walk up the stack frames",
         program="""\
 import gc, sys
 frame, kinds, count = sys._getframe().f_back, set(), 0
@@ -118,7 +118,7 @@ print(f"argv: {sys.argv}")
     ),
     Attack(
         number=83,
-        name="a traceback that tells of the runner",
+        name="runner details in a traceback",
         program="def inner():\n    raise KeyError('mine')\n\ninner()\n",
         expected=Expected(
             verdicts=RUNTIME_ERROR,
@@ -128,22 +128,22 @@ print(f"argv: {sys.argv}")
     ),
     Attack(
         number=84,
-        name="characters of several bytes at the limit",
+        name="multi-byte characters at the output limit",
         program=f"import sys\nsys.stdout.buffer.write({WIDE!r}.encode() * 200)\n",
-        # The last character would have ended one byte behind the limit.
+        # The last character would have ended one byte past the limit.
         expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout=(WIDE.encode() * 200)[:999]),
         limits=Limits(output_bytes=1000),
     ),
     Attack(
         number=85,
-        name="words that look like options",
+        name="arguments that look like options",
         program="import sys\nprint(f'words: {sys.argv[1:]}')\n",
         expected=Expected(prints={"words": r"\['-c', '--bind', '--', '-', '', '; rm x', '\$\(id\)'\]"}),
         args=("-c", "--bind", "--", "-", "", "; rm x", "$(id)"),
     ),
     Attack(
         number=86,
-        name="changing the interpreter for the next one",
+        name="modify the interpreter for the next run",
         program=ATTEMPT
         + """\
 import json

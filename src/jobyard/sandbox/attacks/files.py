@@ -1,4 +1,4 @@
-"""Files handed in and brought back: links, pipes, devices, names and archives that lead elsewhere."""
+"""Attacks through input and output files: links, FIFOs, devices, path traversal, archives."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import zipfile
 from jobyard.sandbox.attacks.attack import ATTEMPT, Attack, Expected, Layer
 from jobyard.sandbox.protocol import File, Limits, Tier
 
-NOWHERE: dict[Tier, tuple[Expected, ...]] = {Tier.C: ()}  # no folder to write to there
+NOWHERE: dict[Tier, tuple[Expected, ...]] = {Tier.C: ()}  # no writable folder
 NO_FOLDER: dict[Layer, tuple[Expected, ...]] = {Layer.NAMESPACES: ()}
 BAD_NAMES = ("../x", "/x", "a/../../x", "a\0b", "x" * 300, "", ".", "..", "a//b", "a/./b")
 
 
 def _bomb() -> tuple[File, ...]:
-    """200 MB of nothing, packed into 200 kB, and a name that climbs out."""
+    """200 MB of zeros in a 200 kB archive, and a member name with path traversal."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("bomb", "w") as entry:
@@ -39,7 +39,7 @@ def _collect(number: int, name: str, program: str, names: tuple[str, ...], expec
 ATTACKS = (
     _collect(
         90,
-        "a symbolic link to be brought back",
+        "collect a symbolic link",
         "os.symlink('@SECRET_FILE@', 'out')\nos.symlink('/etc/passwd', 'users')\n"
         "os.symlink('/', 'top')\nopen('good', 'w').write('kept')\n",
         ("out", "users", "top/etc/passwd", "good"),
@@ -47,28 +47,28 @@ ATTACKS = (
     ),
     _collect(
         91,
-        "a folder replaced by a link",
+        "collect from a folder replaced by a link",
         "os.mkdir('one')\nopen('one/file', 'w').write('x')\nos.rename('one', 'two')\nos.symlink('/etc', 'one')\n",
         ("one/passwd", "one/file"),
         Expected(files={}, notes=2),
     ),
     _collect(
         92,
-        "a pipe, a folder and a socket to be brought back",
+        "collect a FIFO and a folder",
         "os.mkdir('folder')\nattempt('fifo', os.mkfifo, 'pipe')\n",
         ("pipe", "folder"),
         Expected(files={}, notes=2, in_ms=2000),
     ),
     _collect(
         93,
-        "devices to be brought back",
+        "collect a device",
         "os.symlink('/dev/zero', 'zero')\n",
         ("zero", "/dev/zero", "../dev/zero"),
         Expected(files={}, notes=3),
     ),
     _collect(
         94,
-        "a file that grew too large",
+        "collect beside an oversized file",
         "file = open('large', 'wb')\nfile.write(b'x' * (15 << 20))\nfile.close()\nopen('small', 'w').write('y')\n"
         "open('hole', 'wb').truncate(16 << 20)\n",
         ("small",),
@@ -76,28 +76,28 @@ ATTACKS = (
     ),
     _collect(
         95,
-        "a thousand files to be brought back",
+        "collect 900 files",
         "for number in range(900):\n    open(f'f{number}', 'w').write('x')\n",
         tuple(f"f{number}" for number in range(900)),
         Expected(in_ms=2000),
     ),
     _collect(
         96,
-        "names to bring back that lead elsewhere",
+        "collect names outside of the folder",
         "open('good', 'w').write('kept')\n",
         (*BAD_NAMES, "@SECRET_FILE@", "good"),
         Expected(files={"good": b"kept"}, notes=len(BAD_NAMES)),
     ),
     _collect(
         97,
-        "hard links among its own files",
+        "hard links to its own and host files",
         "open('one', 'w').write('kept')\nos.link('one', 'two')\nattempt('system', os.link, '/etc/passwd', 'users')\n",
         ("users",),
         Expected(files={}, notes=1),
     ),
     Attack(
         number=98,
-        name="a file handed in that is named like an option",
+        name="input files named like options",
         program="import os\nprint(f'names: {sorted(os.listdir())}')\n",
         expected=Expected(prints={"names": r".*'--bind'.*'-c'.*"}),
         tiers=NOWHERE,
@@ -106,7 +106,7 @@ ATTACKS = (
     ),
     Attack(
         number=99,
-        name="an archive that bursts, and one that climbs",
+        name="zip bomb and path traversal in an archive",
         program=ATTEMPT
         + """\
 import zipfile
@@ -128,7 +128,7 @@ attempt("climb", climb)
     *(
         Attack(
             number=100 + place,
-            name=f"a file handed in as {name[:20]!r}",
+            name=f"input file named {name[:20]!r}",
             program="print('it ran')\n",
             expected=Expected(refused=True),
             tiers={Tier.C: (Expected(refused=True), Expected(notes=1))},

@@ -1,4 +1,4 @@
-"""What lies about on the host for a program to find: a secret, services that note who called."""
+"""Decoys on the host: a secret file, and services that record every contact."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[3]  # of the whole package
-VARIABLE = "JOBYARD_ATTACK_CANARY"  # of a daemon that was started for the attacks
+SOURCE = Path(__file__).resolve().parents[3]  # of jobyard
+VARIABLE = "JOBYARD_ATTACK_CANARY"  # in the environment of a private daemon
 
 
 @dataclass(slots=True)
 class Honeypot:
     secret: str
     names: dict[str, str]
-    callers: list[str] = field(default_factory=list)
-    kept: dict[Path, tuple[int, ...]] = field(default_factory=dict)
+    contacts: list[str] = field(default_factory=list)
+    watched: dict[Path, tuple[int, ...]] = field(default_factory=dict)
 
     def fill(self, program: str | bytes) -> bytes:
         if isinstance(program, bytes):
@@ -30,26 +30,26 @@ class Honeypot:
             program = program.replace(f"@{name}@", value)
         return program.encode()
 
-    def harm(self) -> list[str]:
-        """Who called since it was last asked, and whether the secret is not as it was."""
-        found = self.callers[:]
-        self.callers.clear()
-        for path, before in self.kept.items():
-            if _about(path) != before:
-                found.append(f"{path.name} of the host was changed")
+    def problems(self) -> list[str]:
+        """List contacts since the last call, and changes of the decoy files."""
+        found = self.contacts[:]
+        self.contacts.clear()
+        for path, before in self.watched.items():
+            if _attributes(path) != before:
+                found.append(f"{path.name} on the host was changed")
         return found
 
 
 @contextmanager
 def honeypot(daemon: Path, secret: str | None = None) -> Iterator[Honeypot]:
-    """`secret`: the one that the daemon's environment holds, where it was started for this."""
+    """`secret`: the one in the environment of a private daemon."""
     secret = secret or secrets.token_hex(16)
-    with tempfile.TemporaryDirectory(prefix="jobyard-scene-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="jobyard-honeypot-") as temporary:
         folder = Path(temporary)
-        folder.chmod(0o755)  # everybody on the host may read it; only the sandbox stands before it
+        folder.chmod(0o755)  # world-readable: only the sandbox protects it
         (folder / "secret").write_text(secret)
         (folder / "secret").chmod(0o644)
-        abstract = f"jobyard-scene-{secrets.token_hex(8)}"
+        abstract = f"jobyard-honeypot-{secrets.token_hex(8)}"
         services = {
             "TCP": _listen(socket.AF_INET, ("127.0.0.1", 0)),
             "UDP": _listen(socket.AF_INET, ("127.0.0.1", 0), socket.SOCK_DGRAM),
@@ -57,7 +57,7 @@ def honeypot(daemon: Path, secret: str | None = None) -> Iterator[Honeypot]:
             "a name": _listen(socket.AF_UNIX, "\0" + abstract),
         }
         (folder / "service").chmod(0o666)
-        made = Honeypot(
+        decoys = Honeypot(
             secret,
             {
                 "SECRET": secret,
@@ -71,11 +71,11 @@ def honeypot(daemon: Path, secret: str | None = None) -> Iterator[Honeypot]:
                 "SOURCE": str(SOURCE),
             },
         )
-        made.kept = {path: _about(path) for path in (folder, folder / "secret")}
+        decoys.watched = {path: _attributes(path) for path in (folder, folder / "secret")}
         for name, service in services.items():
-            threading.Thread(target=_serve, args=(name, service, made), daemon=True).start()
+            threading.Thread(target=_serve, args=(name, service, decoys), daemon=True).start()
         try:
-            yield made
+            yield decoys
         finally:
             for service in services.values():
                 with suppress(OSError):
@@ -83,9 +83,9 @@ def honeypot(daemon: Path, secret: str | None = None) -> Iterator[Honeypot]:
                 service.close()
 
 
-def _about(path: Path) -> tuple[int, ...]:
-    about = path.stat()
-    return about.st_mode, about.st_uid, about.st_size, about.st_mtime_ns
+def _attributes(path: Path) -> tuple[int, ...]:
+    info = path.stat()
+    return info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns
 
 
 def _listen(family: int, address: str | tuple[str, int], kind: int = socket.SOCK_STREAM) -> socket.socket:
@@ -97,12 +97,12 @@ def _listen(family: int, address: str | tuple[str, int], kind: int = socket.SOCK
 
 
 def _serve(name: str, service: socket.socket, honeypot: Honeypot) -> None:
-    """Notes who calls; its socket is shut to end it."""
+    """Record contacts until the socket is shut down."""
     with suppress(OSError):
         while True:
             if service.type == socket.SOCK_DGRAM:
                 if not service.recvfrom(1024)[0]:
-                    return  # shut
+                    return  # shut down
             else:
                 service.accept()[0].close()
-            honeypot.callers.append(f"somebody called by {name}")
+            honeypot.contacts.append(f"a program connected by {name}")

@@ -1,4 +1,4 @@
-"""Reaching for the host: its files, its processes, what the daemon left lying about."""
+"""Attacks on the host: its files, its processes, and what the daemon left open."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ READ = ATTEMPT + "def read(path):\n    return open(path, 'rb').read(4096)\n\n"
 NOT_THERE = f"{ABSENT}|EPERM"
 READ_ONLY = f"EROFS|{ABSENT}|EPERM|EISDIR"
 FOLDERS = ("root", "home", "var", "sys", "boot", "opt", "srv", "run", "mnt", "media")
-# Whoever shares the host's file system sees what its permissions let everybody see.
+# Without namespaces a program sees world-readable files of the host.
 SHARED: dict[Layer, tuple[Expected, ...]] = {Layer.NAMESPACES: ()}
 
 ATTACKS = (
     Attack(
         number=20,
-        name="/etc/passwd",
+        name="read /etc/passwd",
         program=READ
         + """\
 got = attempt("read", lambda: len(read("/etc/passwd").splitlines()))
@@ -32,7 +32,7 @@ attempt("machine", read, "/etc/machine-id")
     ),
     Attack(
         number=21,
-        name="a secret in the host's temporary folder",
+        name="read a secret in the host's temporary folder",
         program=READ
         + """\
 got = attempt("read", read, "@SECRET_FILE@")
@@ -49,7 +49,7 @@ for number in range(0, 400):
     ),
     Attack(
         number=22,
-        name="the host's folders and the server's source",
+        name="list the host's folders and the server's source",
         program=ATTEMPT
         + f"""\
 for folder in {FOLDERS!r}:
@@ -61,7 +61,7 @@ attempt("source", os.listdir, "@SOURCE@")
     ),
     Attack(
         number=23,
-        name="the environment",
+        name="read the environment",
         program=READ
         + """\
 known = {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TZ", "TMPDIR", "USER", "LOGNAME", "MALLOC_ARENA_MAX"}
@@ -78,7 +78,7 @@ for number in ("self", 1, 2, os.getppid()):
     ),
     Attack(
         number=24,
-        name="environments of other processes",
+        name="read environments of other processes",
         program=READ
         + """\
 def processes():
@@ -92,7 +92,7 @@ attempt("init", read, "/proc/1/environ")
     ),
     Attack(
         number=30,
-        name="memory of others by /proc",
+        name="memory of other processes through /proc",
         program=ATTEMPT
         + """\
 attempt("init", lambda: open("/proc/1/mem", "r+b"))
@@ -118,7 +118,7 @@ print(f"open: {found}")
     ),
     Attack(
         number=61,
-        name="links to files of the host",
+        name="links to host files",
         program=ATTEMPT
         + """\
 attempt("hard", os.link, "@SECRET_FILE@", "hard")
@@ -138,7 +138,7 @@ attempt("through", lambda: open("soft").read())
     ),
     Attack(
         number=62,
-        name="making a device",
+        name="create a device",
         program=ATTEMPT
         + """\
 import stat
@@ -149,7 +149,7 @@ attempt("character", lambda: os.mknod("mem", 0o600 | stat.S_IFCHR, os.makedev(1,
     ),
     Attack(
         number=63,
-        name="writing to the system",
+        name="write to system folders",
         program=ATTEMPT
         + """\
 def write(path):
@@ -174,7 +174,7 @@ attempt("remove", os.unlink, "/etc/passwd")
     ),
     Attack(
         number=67,
-        name="running other programs",
+        name="run other programs",
         program=ATTEMPT
         + """\
 attempt("exec", os.execv, "/usr/bin/stat", ["stat", "-L", "-c", "uid: %u", "/proc/self"])
@@ -185,7 +185,7 @@ attempt("exec", os.execv, "/usr/bin/stat", ["stat", "-L", "-c", "uid: %u", "/pro
     ),
     Attack(
         number=68,
-        name="leaving its control group",
+        name="leave its cgroup",
         program=ATTEMPT
         + """\
 attempt("list", os.listdir, "/sys/fs/cgroup")
@@ -197,7 +197,7 @@ for kind in ("memory", "pids", "unified", "."):
     ),
     Attack(
         number=77,
-        name="kernel's secrets in /proc",
+        name="kernel secrets in /proc",
         program=READ
         + """\
 for name in ("kallsyms", "cmdline", "kcore", "modules", "net/route", "sysrq-trigger", "keys", "version", "meminfo"):
@@ -213,7 +213,7 @@ attempt("thread", read, f"/proc/{os.getpid()}/task/1/environ")
     ),
     Attack(
         number=78,
-        name="files by handle, other namespaces, other processes' descriptors",
+        name="file handles, other namespaces, other processes' descriptors",
         program=SYSCALL
         + """\
 handle = ctypes.create_string_buffer(b"\\x80" + bytes(255), 256)
@@ -229,7 +229,7 @@ attempt("compare", syscall, 312, 272, 1, 1, 0, 0, 0)
     ),
     Attack(
         number=140,
-        name="changing how the host's files are: mode, owner, times",
+        name="change mode, owner and times of host files",
         program=ATTEMPT
         + """\
 for name, path in (("secret", "@SECRET_FILE@"), ("folder", "@SECRET_FOLDER@"), ("python", "/usr/bin/python3")):
@@ -250,7 +250,7 @@ for name, path in (("secret", "@SECRET_FILE@"), ("folder", "@SECRET_FOLDER@"), (
     ),
     Attack(
         number=79,
-        name="reading past a hook that forbids it",
+        name="bypass an audit hook",
         program=SYSCALL
         + """\
 def forbid(event, given):

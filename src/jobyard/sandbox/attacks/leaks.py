@@ -1,4 +1,4 @@
-"""What a sandbox holds while nothing runs; after a run it must hold the same again."""
+"""Leak detection: compares the resources of an idle daemon before and after a run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from jobyard.sandbox.attacks.connection import DaemonConnection
 from jobyard.sandbox.protocol import RunRequest, SandboxState
 
 PROC = Path("/proc")
-OURS = "jobyard"
-MARK = "jobyard-attack"  # in the name of everything that an attack tries to leave outside
-STILL_SECONDS = 2.0
-SEGMENT_BYTES = 200 << 20  # what an attack asks for; other programs of the host make others
-OUTSIDE = ("/", "/etc", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked at, not written to
+PREFIX = "jobyard"
+MARK = "jobyard-attack"  # in the name of every file that an attack tries to leave on the host
+STABLE_SECONDS = 2.0  # a pool that has not changed for this long has stopped filling, full or not
+SEGMENT_BYTES = 200 << 20  # the size that attacks use; other programs on the host use others
+WATCHED_FOLDERS = ("/", "/etc", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only read
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSnapshot:
-    """At rest: how many of each, and what was left about."""
+    """Resources of an idle daemon."""
 
     processes: int
     groups: int
@@ -43,7 +43,7 @@ class ResourceSnapshot:
                 found.append(f"{now - before} {name} left behind")
         found += [f"file left behind: {name}" for name in sorted(after.files - self.files)]
         if after.idle != self.idle:
-            found.append(f"the pool was {self.idle} and is {after.idle}")
+            found.append(f"the pool changed from {self.idle} to {after.idle}")
         return found
 
 
@@ -51,16 +51,16 @@ def take_snapshot(daemon: int, state: SandboxState) -> ResourceSnapshot:
     return ResourceSnapshot(
         processes=len(descendants(daemon)),
         groups=sum(1 for _ in groups(daemon)),
-        mounts=_lines(PROC / str(daemon) / "mountinfo"),
-        descriptors=_entries(PROC / str(daemon) / "fd"),
+        mounts=_count_lines(PROC / str(daemon) / "mountinfo"),
+        descriptors=_count_entries(PROC / str(daemon) / "fd"),
         segments=_segments(),
-        files=frozenset(_marked()),
+        files=frozenset(_marked_files()),
         idle=dict(state.idle),
     )
 
 
 async def warm_up(connection: DaemonConnection) -> None:
-    """What the daemon keeps to use it again (groups, users) is there after some runs at once; then it must not grow."""
+    """Run programs concurrently, so that the resources which the daemon keeps for reuse have reached their number."""
     state = await connection.fetch_state()
     names = [language.name for language in state.languages]
     hello = [RunRequest(id=0, language=name, source=b"") for name in names]
@@ -71,7 +71,7 @@ async def warm_up(connection: DaemonConnection) -> None:
 
 
 async def settled_snapshot(connection: DaemonConnection, seconds: float = 20) -> ResourceSnapshot:
-    """Once nothing runs and two looks in a row see the same: a full pool, or one that has stopped filling."""
+    """Take a snapshot when nothing runs and the pool is full or has stopped filling."""
     began = changed = time.monotonic()
     before: ResourceSnapshot | None = None
     while True:
@@ -80,15 +80,15 @@ async def settled_snapshot(connection: DaemonConnection, seconds: float = 20) ->
         is_full = all(state.idle.get(language.name, 0) >= language.pool for language in state.languages)
         is_same = state.running == 0 and now == before
         changed = changed if is_same else time.monotonic()
-        is_still = time.monotonic() - changed > STILL_SECONDS
-        if (is_same and (is_full or is_still)) or time.monotonic() - began > seconds:
+        is_stable = time.monotonic() - changed > STABLE_SECONDS
+        if (is_same and (is_full or is_stable)) or time.monotonic() - began > seconds:
             return now
         before = now
         await asyncio.sleep(0.03)
 
 
 async def find_leaks(connection: DaemonConnection, before: ResourceSnapshot, seconds: float = 5) -> list[str]:
-    """What is there that was not; the daemon may take a moment to clear up and to refill its pool."""
+    """List resources that were not there before, once the daemon has had time to clean up and refill its pool."""
     deadline = time.monotonic() + seconds
     pause = 0.002
     while True:
@@ -103,7 +103,7 @@ async def find_leaks(connection: DaemonConnection, before: ResourceSnapshot, sec
 
 
 def descendants(daemon: int) -> list[int]:
-    """Below the daemon, or in one of its control groups with whoever for a parent; zombies too."""
+    """Processes below the daemon or in one of its cgroups, zombies included."""
     parents: dict[int, int] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -119,9 +119,9 @@ def descendants(daemon: int) -> list[int]:
 
 
 def groups(daemon: int) -> Iterator[Path]:
-    """Control groups of this daemon: below its own, in folders that carry our name and its number."""
+    """Cgroups of this daemon: folders below its own cgroup, named after jobyard and its pid."""
     for base in _bases(daemon):
-        for top in base.glob(f"{OURS}-{daemon}-*"):
+        for top in base.glob(f"{PREFIX}-{daemon}-*"):
             yield from (Path(folder) for folder, _, _ in os.walk(top))
 
 
@@ -136,9 +136,9 @@ def _bases(daemon: int) -> frozenset[Path]:
     return frozenset({*mounts, *(mount / path.lstrip("/") for mount in mounts for path in own)})
 
 
-def _marked() -> Iterator[str]:
-    """Where a program may have written if it got out; the daemon's own folder is a temporary one too."""
-    for folder in {tempfile.gettempdir(), *OUTSIDE}:
+def _marked_files() -> Iterator[str]:
+    """Files that a program may have left on the host."""
+    for folder in {tempfile.gettempdir(), *WATCHED_FOLDERS}:
         with suppress(OSError):
             yield from (str(path) for path in Path(folder).iterdir() if MARK in path.name or path.name == "core")
 
@@ -151,14 +151,14 @@ def _segments() -> int:
     return sum(line.split()[3] == str(SEGMENT_BYTES) for line in lines)
 
 
-def _lines(path: Path) -> int:
+def _count_lines(path: Path) -> int:
     try:
         return len(path.read_text().splitlines())
     except OSError:
         return 0
 
 
-def _entries(folder: Path) -> int:
+def _count_entries(folder: Path) -> int:
     try:
         return len(list(folder.iterdir()))
     except OSError:

@@ -1,4 +1,4 @@
-"""Talking to anybody: services on loopback, the cloud's metadata, other sockets."""
+"""Attacks through the network: loopback services, cloud metadata, other kinds of sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSED = f"{REFUSED}|EAFNOSUPPORT"
 ATTACKS = (
     Attack(
         number=25,
-        name="a service on loopback by TCP",
+        name="TCP connection to a loopback service",
         program=CONNECT
         + """\
 attempt("four", connect, socket.AF_INET, ("127.0.0.1", @PORT@))
@@ -33,7 +33,7 @@ attempt("six", connect, socket.AF_INET6, ("::1", @PORT@))
     ),
     Attack(
         number=26,
-        name="the cloud's metadata by UDP",
+        name="UDP to the cloud metadata service",
         program=CONNECT
         + """\
 attempt("metadata", connect, socket.AF_INET, ("169.254.169.254", 80), socket.SOCK_DGRAM)
@@ -44,7 +44,7 @@ attempt("loopback", connect, socket.AF_INET, ("127.0.0.1", @UDP_PORT@), socket.S
     ),
     Attack(
         number=27,
-        name="Unix sockets by path and by name",
+        name="Unix sockets by path and abstract name",
         program=CONNECT
         + """\
 attempt("path", connect, socket.AF_UNIX, "@UNIX_PATH@")
@@ -58,7 +58,7 @@ attempt("daemon", connect, socket.AF_UNIX, "@DAEMON@")
     ),
     Attack(
         number=28,
-        name="virtual machine's, netlink, raw and packet sockets",
+        name="vsock, netlink, raw and packet sockets",
         program=ATTEMPT
         + """\
 import socket
@@ -76,7 +76,7 @@ attempt("crypto", make, 38, socket.SOCK_SEQPACKET)
     ),
     Attack(
         number=153,
-        name="sockets sent to each other, which outlive their process",
+        name="sockets sent over each other, which outlive their process",
         program=ATTEMPT
         + """\
 import array, ctypes, os, socket

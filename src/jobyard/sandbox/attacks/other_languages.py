@@ -1,8 +1,8 @@
-"""The same with compilers, the shell and Node: what the other languages' own doors lead to."""
+"""Attacks in other languages: compilers, the shell and Node."""
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import ABSENT, ENDED, REFUSED, SHORT, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import ABSENT, REFUSED, SHORT, TIMED_OUT, Attack, Expected, Layer
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 ANY_END = (RunVerdict.COMPILE_ERROR,)
@@ -15,9 +15,9 @@ IN_C = """\
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-static void told(const char *name, long got) { printf("%s: %s\\n", name, got < 0 ? strerrorname_np(errno) : "DONE"); }
+static void report(const char *name, long got) { printf("%s: %s\\n", name, got < 0 ? strerrorname_np(errno) : "DONE"); }
 """
-NO_FORK_HERE = Expected(verdicts=(RunVerdict.OK, RunVerdict.RUNTIME_ERROR))
+FORK_DENIED = Expected(verdicts=(RunVerdict.OK, RunVerdict.RUNTIME_ERROR))
 
 ATTACKS = (
     Attack(
@@ -25,14 +25,14 @@ ATTACKS = (
         name="bash: fork bomb",
         language="bash",
         program=":(){ :|:& };:\nwait\nwhile true; do :; done\n",
-        expected=ENDED,
-        tiers={Tier.B: (ENDED, NO_FORK_HERE)},
+        expected=TIMED_OUT,
+        tiers={Tier.B: (TIMED_OUT, FORK_DENIED)},
         limits=SHORT,
         with_bystander=True,
     ),
     Attack(
         number=121,
-        name="bash: network by /dev/tcp, host's files",
+        name="bash: /dev/tcp and host files",
         language="bash",
         program="""\
 (echo x > /dev/tcp/127.0.0.1/@PORT@) 2>/dev/null && echo "tcp: ESCAPED"
@@ -41,28 +41,28 @@ ATTACKS = (
 echo "end: reached"
 """,
         expected=Expected(prints={"end": "reached"}),
-        tiers={Tier.B: (Expected(prints={"end": "reached"}), NO_FORK_HERE)},
+        tiers={Tier.B: (Expected(prints={"end": "reached"}), FORK_DENIED)},
     ),
     Attack(
         number=122,
-        name="bash: processes in the background",
+        name="bash: background processes",
         language="bash",
         program="for i in 1 2 3 4 5; do (setsid sleep 60 &) ; done\necho done\n",
         expected=Expected(stdout=b"done\n"),
-        tiers={Tier.B: (Expected(stdout=b"done\n"), NO_FORK_HERE)},
+        tiers={Tier.B: (Expected(stdout=b"done\n"), FORK_DENIED)},
     ),
     Attack(
         number=123,
-        name="C: raw calls past every library",
+        name="C: raw system calls",
         language="c",
         program=IN_C
         + """\
 int main(void) {
-    told("socket", syscall(SYS_socket, AF_INET, SOCK_STREAM, 0));
-    told("unshare", syscall(SYS_unshare, 0x10000000));
-    told("secret", open("@SECRET_FILE@", O_RDONLY));
-    told("ptrace", syscall(SYS_ptrace, 16, 1, 0, 0));
-    told("mount", syscall(SYS_mount, "x", "/tmp", "tmpfs", 0, 0));
+    report("socket", syscall(SYS_socket, AF_INET, SOCK_STREAM, 0));
+    report("unshare", syscall(SYS_unshare, 0x10000000));
+    report("secret", open("@SECRET_FILE@", O_RDONLY));
+    report("ptrace", syscall(SYS_ptrace, 16, 1, 0, 0));
+    report("mount", syscall(SYS_mount, "x", "/tmp", "tmpfs", 0, 0));
     return 0;
 }
 """,
@@ -82,39 +82,39 @@ int main(void) {
 int main(void) { for (;;) { char *p = malloc(8 << 20); if (p) memset(p, 1, 8 << 20); } }
 """,
         expected=Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)),
-        tiers={Tier.B: (Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)), ENDED)},
+        tiers={Tier.B: (Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)), TIMED_OUT)},
     ),
     Attack(
         number=125,
-        name="C: the host's files by include",
+        name="C: include a host file",
         language="c",
         program='#include "@SECRET_FILE@"\nint main(void) { return 0; }\n',
         expected=Expected(verdicts=ANY_END),
     ),
     Attack(
         number=126,
-        name="C: the host's files by the assembler",
+        name="C: host file through the assembler",
         language="c",
         program='__asm__(".incbin \\"@SECRET_FILE@\\"");\nint main(void) { return 0; }\n',
         expected=Expected(verdicts=ANY_END),
     ),
     Attack(
         number=127,
-        name="C: endless include",
+        name="C: include /dev/zero",
         language="c",
         program='#include "/dev/zero"\nint main(void) { return 0; }\n',
         expected=Expected(verdicts=ANY_END),
     ),
     Attack(
         number=128,
-        name="C: a program of 1 GB",
+        name="C: a 1 GB program",
         language="c",
         program="char large[1 << 30] = {1};\nint main(void) { return 0; }\n",
         expected=Expected(verdicts=ANY_END),
     ),
     Attack(
         number=129,
-        name="C++: templates without end",
+        name="C++: endless templates",
         language="cpp",
         program="""\
 template <int N> struct Deep { static const int value = Deep<N + 1>::value + Deep<N + 2>::value; };
@@ -124,7 +124,7 @@ int main() { return Deep<0>::value; }
     ),
     Attack(
         number=130,
-        name="C: a flood of the compiler's words",
+        name="C: flood of compiler messages",
         language="c",
         program="#define A B B B B B B B B\n#define B C C C C C C C C\n#define C D D D D D D D D\n"
         "#define D E E E E E E E E\n#define E F F F F F F F F\n#define F undefined_name;\nint main(void) { A }\n",
@@ -139,7 +139,7 @@ int main() { return Deep<0>::value; }
     ),
     Attack(
         number=132,
-        name="Node: children, network, files of the host",
+        name="Node: children, network, host files",
         language="javascript",
         program="""\
 const fs = require("fs"), net = require("net"), child = require("child_process");
@@ -163,12 +163,12 @@ try {
         name="Node: endless loop",
         language="javascript",
         program="for (;;);\n",
-        expected=ENDED,
+        expected=TIMED_OUT,
         limits=SHORT,
     ),
     Attack(
         number=134,
-        name="Node: a walk to the driver",
+        name="Node: inspect the driver",
         language="javascript",
         program="""\
 const known = ["HOME", "PATH", "LANG", "TZ", "LC_ALL", "TMPDIR"];
@@ -179,7 +179,7 @@ console.log(`main: ${Object.keys(require.cache || {}).some((name) => name.includ
     ),
     Attack(
         number=135,
-        name="Node: words to whoever listens on its descriptors",
+        name="Node: write to inherited descriptors",
         language="javascript",
         program="""\
 const fs = require("fs");
@@ -192,7 +192,7 @@ for (let fd = 3; fd < 40; fd++) {
 }
 console.log("end: reached");
 """,
-        # Node's own pipes are among them: it may well come to harm itself.
+        # Node's own pipes are among them, so it may crash itself.
         expected=Expected(verdicts=(RunVerdict.OK, RunVerdict.SIGNALED, RunVerdict.RUNTIME_ERROR)),
     ),
 )

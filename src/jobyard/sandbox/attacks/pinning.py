@@ -1,4 +1,4 @@
-"""What a limit does not see at once: pages kept by a pipe, large files brought back, large programs."""
+"""Attacks that limits catch late: pages pinned by a pipe, large collected files, large programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOWHERE: tuple[Expected, ...] = ()
 ATTACKS = (
     Attack(
         number=146,
-        name="huge pages kept by a pipe",
+        name="huge pages pinned by a pipe",
         program=SYSCALL
         + """\
 import fcntl, time
@@ -26,7 +26,7 @@ class Piece(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 def pin():
-    # One byte of each huge page goes into a pipe, which keeps all of it; the address space is given back.
+    # One byte of each huge page goes into a pipe, which pins the whole page; the address space is released.
     reads, writes = os.pipe()
     try:
         fcntl.fcntl(writes, 1031, 1 << 20)
@@ -47,7 +47,7 @@ def pin():
 
 got = attempt("pin", pin)
 if got.startswith("DONE"):
-    # Where huge pages are off for it, the pipe keeps small ones: less than a megabyte.
+    # With huge pages disabled, the pipe pins small pages: less than a megabyte.
     print("pinned: ESCAPED" if libc.prctl(42, 0, 0, 0, 0) != 1 else "pinned: small pages")
 """,
         expected=Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)),
@@ -62,7 +62,7 @@ if got.startswith("DONE"):
     ),
     Attack(
         number=147,
-        name="a large file to be brought back, whole or not at all",
+        name="collect a large file, whole or not at all",
         program=f"open('large', 'wb').write(b'x' * {LARGE})\n",
         expected=Expected(files={"large": b"x" * LARGE}),
         tiers={
@@ -79,7 +79,7 @@ if got.startswith("DONE"):
         language="c",
         program="char large[28 << 20] = {1};\nint main(void) { return large[5]; }\n",
         expected=Expected(verdicts=(RunVerdict.OK, RunVerdict.COMPILE_ERROR)),
-        # It may be larger than the folder that it has to go into.
+        # The program may be larger than its folder.
         tiers=dict.fromkeys(
             (Tier.A, Tier.B),
             (
@@ -90,7 +90,7 @@ if got.startswith("DONE"):
     ),
     Attack(
         number=150,
-        name="Node: use up descriptors",
+        name="Node: exhaust descriptors",
         language="javascript",
         program="""\
 const fs = require("fs");

@@ -1,4 +1,4 @@
-"""A daemon of one's own, for attacks that do it harm and for tiers that are not in use."""
+"""A private daemon, for attacks that harm it and for tiers that are not in use."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from jobyard.sandbox.attacks.honeypot import VARIABLE
 from jobyard.sandbox.protocol import Tier
 
 MODULE = "jobyard.sandbox.daemon"
-TESTING = "JOBYARD_SANDBOX_TESTING"  # without it no layer can be left out
+TESTING = "JOBYARD_SANDBOX_TESTING"  # required by --without
 START_SECONDS = 60.0
 
 
 class DaemonStartFailed(Exception):
-    """The daemon ended, or its socket never came."""
+    """The daemon exited, or did not listen in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateDaemon:
     socket: Path
-    secret: str  # in its environment
+    secret: str  # a value in its environment that no program may read
     process: subprocess.Popen[bytes]
 
 
@@ -45,10 +45,10 @@ async def private_daemon(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> AsyncIterator[PrivateDaemon]:
-    """`command` runs Python, as another user if need be; `folder` is then one that this user may write to."""
-    with tempfile.TemporaryDirectory(prefix="jobyard-own-") as temporary:
-        place = folder or Path(temporary)
-        socket = place / f"{secrets.token_hex(4)}.sock"
+    """Start a daemon and stop it at exit. `command` runs Python, maybe as another user who owns `folder`."""
+    with tempfile.TemporaryDirectory(prefix="jobyard-private-") as temporary:
+        where = folder or Path(temporary)
+        socket = where / f"{secrets.token_hex(4)}.sock"
         words = [*command, "-m", MODULE, "--socket", str(socket), "--until-input-ends"]
         words += ["--tier", tier, "--min-tier", tier] if tier is not None else ["--min-tier", Tier.C]
         words += ["--without", without] if without is not None else []
@@ -57,43 +57,43 @@ async def private_daemon(
         secret = secrets.token_hex(16)
         log = Path(temporary) / "log"
         with log.open("wb") as errors:
-            around = os.environ if environment is None else environment
-            process = _start(words, {**around, VARIABLE: secret, TESTING: "1"}, errors)
+            base = os.environ if environment is None else environment
+            process = _start(words, {**base, VARIABLE: secret, TESTING: "1"}, errors)
             try:
-                await _wait_for(socket, process, log)
+                await _wait_for_socket(socket, process, log)
                 yield PrivateDaemon(socket, secret, process)
             finally:
-                _end(process)
+                _stop(process)
 
 
 def _start(words: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             words,
-            stdin=subprocess.PIPE,  # held while we live
+            stdin=subprocess.PIPE,  # closes with this process
             stdout=log,
             stderr=log,
             env=environment,
             start_new_session=True,
         )
     except OSError as error:
-        raise DaemonStartFailed(f"the sandbox daemon cannot be started: {error.strerror}: {words[0]}") from error
+        raise DaemonStartFailed(f"cannot start the sandbox daemon: {error.strerror}: {words[0]}") from error
 
 
-async def _wait_for(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+async def _wait_for_socket(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = asyncio.get_running_loop().time() + START_SECONDS
-    while not socket.exists():  # noqa: ASYNC240 - a look at a file
+    while not socket.exists():  # noqa: ASYNC240 - a stat of a local file
         if process.poll() is not None or asyncio.get_running_loop().time() > deadline:
-            raise DaemonStartFailed(f"the sandbox daemon did not start (exit code {process.poll()}): {_last(log)}")
+            raise DaemonStartFailed(f"the sandbox daemon did not start (exit code {process.poll()}): {_last_line(log)}")
         await asyncio.sleep(0.01)
 
 
-def _last(log: Path) -> str:
+def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no log"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
     if process.poll() is None:

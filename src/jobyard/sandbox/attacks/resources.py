@@ -1,10 +1,9 @@
-"""Taking more than its share: processes, memory, disk, descriptors."""
+"""Attacks on resource limits: processes, memory, disk, descriptors."""
 
 from __future__ import annotations
 
 from jobyard.sandbox.attacks.attack import (
     ATTEMPT,
-    ENDED,
     MEMORY_ERROR,
     NO_FORK,
     NO_MEMORY,
@@ -12,6 +11,7 @@ from jobyard.sandbox.attacks.attack import (
     REFUSED,
     SHORT,
     SYSCALL,
+    TIMED_OUT,
     Attack,
     Expected,
     Layer,
@@ -19,7 +19,7 @@ from jobyard.sandbox.attacks.attack import (
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 NO_FOLDER = Expected(prints={"fill": f"{REFUSED}|EROFS|ENOENT"})
-FORKLESS = {Layer.NAMESPACES: (NO_FORK,)}  # who cannot be held by a namespace may have no children
+FORKLESS = {Layer.NAMESPACES: (NO_FORK,)}  # without a namespace to contain them, children are not allowed
 A_FEW = "[1-9]|[12][0-9]|3[012]"
 
 ATTACKS = (
@@ -34,7 +34,7 @@ while True:
     except OSError:
         pass
 """,
-        expected=ENDED,
+        expected=TIMED_OUT,
         limits=SHORT,
         with_bystander=True,
     ),
@@ -55,7 +55,7 @@ print(f"threads: {count if count < 500 else 'ESCAPED'}", flush=True)
 os._exit(0)
 """,
         expected=Expected(prints={"threads": A_FEW}),
-        tiers={Tier.C: (Expected(prints={"threads": "[0-9]{1,3}"}),)},  # as many as fit into its address space
+        tiers={Tier.C: (Expected(prints={"threads": "[0-9]{1,3}"}),)},  # limited by the address space
     ),
     Attack(
         number=3,
@@ -121,7 +121,7 @@ print(f"total: {'held' if total <= 17 << 20 else 'ESCAPED'}")
     ),
     Attack(
         number=7,
-        name="200 MB of System V memory",
+        name="200 MB of System V shared memory",
         program=SYSCALL
         + """\
 area = attempt("shmget", syscall, 29, 194, 0, 200 << 20, 0o1600)
@@ -136,7 +136,7 @@ if area.startswith("DONE"):
     ),
     Attack(
         number=8,
-        name="fill a memory file",
+        name="fill a memfd",
         program=ATTEMPT
         + """\
 total = 0
@@ -179,7 +179,7 @@ except OSError:
     ),
     Attack(
         number=17,
-        name="use up descriptors",
+        name="exhaust descriptors",
         program=ATTEMPT
         + """\
 count = 0
@@ -196,7 +196,7 @@ print(f"count: {count if count < 64 else 'ESCAPED'}")
     ),
     Attack(
         number=18,
-        name="200,000 files",
+        name="create 200,000 files",
         program=ATTEMPT
         + """\
 count = 0
@@ -223,15 +223,15 @@ print(f"count: {count if count <= 1024 else 'ESCAPED'}")
     ),
     Attack(
         number=64,
-        name="one long operation of the interpreter",
+        name="one long interpreter operation",
         program="10 ** 10 ** 8\n",
         expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,)),
-        tiers=dict.fromkeys((Tier.B, Tier.C), (ENDED, MEMORY_ERROR)),
+        tiers=dict.fromkeys((Tier.B, Tier.C), (TIMED_OUT, MEMORY_ERROR)),
         limits=SHORT,
     ),
     Attack(
         number=70,
-        name="flood of zombies",
+        name="zombie flood",
         program=ATTEMPT
         + """\
 count = 0
@@ -251,7 +251,7 @@ print(f"count: {count if count < 33 else 'ESCAPED'}")
     ),
     Attack(
         number=142,
-        name="many memory files",
+        name="fill many memfds",
         program=ATTEMPT
         + """\
 total, files = 0, []
@@ -274,7 +274,7 @@ print(f"total: {'held' if total <= 130 << 20 else 'ESCAPED'}")
     ),
     Attack(
         number=143,
-        name="many small children, and an init that looks larger",
+        name="many small children beside an init that looks larger",
         program=ATTEMPT
         + """\
 import time
@@ -317,7 +317,7 @@ while full < len(children) and time.monotonic() < until:
     ),
     Attack(
         number=144,
-        name="a disk that is larger than its memory, filled",
+        name="fill a disk larger than the memory limit",
         program=ATTEMPT
         + """\
 def fill():
@@ -334,7 +334,7 @@ attempt("fill", fill)
     ),
     Attack(
         number=71,
-        name="every page of its limit locked in memory",
+        name="lock memory and raise priority",
         program=SYSCALL
         + """\
 attempt("mlockall", syscall, 151, 230, 3)

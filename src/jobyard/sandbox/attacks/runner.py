@@ -1,4 +1,4 @@
-"""Plays attacks against a daemon, one after the other, and says of each whether it was held."""
+"""Runs attacks against a daemon, one after the other, and reports whether each was contained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed
 from jobyard.sandbox.attacks.scenarios import SCENARIOS, Scenario
 from jobyard.sandbox.protocol import RunFinished, RunRejected, RunRequest
 
-# Takes about as long as the shortest attacks, so that it is in their way.
+# Lasts about as long as the shortest attacks, so that it overlaps with each.
 BYSTANDER = RunRequest(id=0, language="python", source=b"import time\ntime.sleep(0.2)\nprint('well')\n")
 AnyAttack = Attack | Scenario
 LANGUAGES = {attack.language for attack in ATTACKS}
@@ -32,21 +32,21 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
     expected: str
     seen: str
     ms: float
-    contained: bool | None  # None: what it attacks is not offered here
+    contained: bool | None  # None: not applicable to this daemon
     problems: list[str] = []
 
 
 def select(only: Collection[str]) -> list[AnyAttack]:
-    """By number, by part of the name, or by language; everything when nothing was named.
+    """Select attacks by number, part of the name or language; all if `only` is empty.
 
     >>> [item.name for item in select(["1", "memory bomb"])][:2]
     ['fork bomb', 'memory bomb']
     """
     everything: list[AnyAttack] = sorted([*ATTACKS, *SCENARIOS], key=lambda item: item.number)
-    return [item for item in everything if not only or any(_is_named(item, word) for word in only)]
+    return [item for item in everything if not only or any(_matches(item, word) for word in only)]
 
 
-def _is_named(item: AnyAttack, word: str) -> bool:
+def _matches(item: AnyAttack, word: str) -> bool:
     if word.isdigit():
         return item.number == int(word)
     if word in LANGUAGES:
@@ -56,14 +56,19 @@ def _is_named(item: AnyAttack, word: str) -> bool:
 
 @asynccontextmanager
 async def attack_context(
-    socket: Path, *, without: Layer | None = None, secret: str | None = None, is_own: bool = False
+    socket: Path, *, without: Layer | None = None, secret: str | None = None, is_private: bool = False
 ) -> AsyncIterator[AttackContext]:
-    """`is_own`: the daemon was started for this and may come to harm."""
-    with honeypot(socket, secret) as set_up:
+    """`is_private`: the daemon was started for the attacks and may be killed."""
+    with honeypot(socket, secret) as decoys:
         async with connect(socket) as connection:
             state = await connection.ready()
             yield AttackContext(
-                connection=connection, honeypot=set_up, socket=socket, state=state, without=without, is_own=is_own
+                connection=connection,
+                honeypot=decoys,
+                socket=socket,
+                state=state,
+                without=without,
+                is_private=is_private,
             )
 
 
@@ -73,31 +78,31 @@ async def run_attacks(context: AttackContext, items: Sequence[AnyAttack]) -> Asy
 
 
 async def run_attack(context: AttackContext, item: AnyAttack) -> AttackReport:
-    """Never raises because of the daemon: one that hangs or goes away is what an attack is after."""
+    """Run one attack. A daemon that hangs or dies is a problem in the report, never an exception."""
     tier = context.state.tier
     if tier is None:
-        return _report(item, "", "refuses to run anything", 0, None, [])
+        return _report(item, "", "the daemon rejects every run", 0, None, [])
     if isinstance(item, Scenario):
-        return await _play_scenario(context, item)
+        return await _run_scenario(context, item)
     if item.language not in {language.name for language in context.state.languages}:
         return _report(item, "", f"{item.language} is not offered", 0, None, [])
     expectation = item.expectation(tier, context.without)
-    expected = " or ".join(str(each) for each in expectation) or "nothing left behind"
+    expected = " or ".join(str(each) for each in expectation) or "no leaks"
     began = time.perf_counter()
     try:
-        before = await _rest(context) if context.rest is None else context.rest
+        before = await _snapshot(context) if context.snapshot is None else context.snapshot
         seen, bystander = await _attack(context, item)
         problems = judge(expectation, seen, item.limits)
-        problems += _noticed(bystander) + context.honeypot.harm()
+        problems += _bystander_problems(bystander) + context.honeypot.problems()
         problems += await find_leaks(context.connection, before)
-        context.rest = before if not problems else None
-        words, ms = _seen(seen)
+        context.snapshot = before if not problems else None
+        words, ms = _summary(seen)
     except DaemonUnresponsive as error:
         problems, words, ms = [str(error)], str(error), (time.perf_counter() - began) * 1000
     return _report(item, expected, words, ms, not problems, problems)
 
 
-async def _rest(context: AttackContext) -> ResourceSnapshot:
+async def _snapshot(context: AttackContext) -> ResourceSnapshot:
     if not context.is_warm:
         await warm_up(context.connection)
         context.is_warm = True
@@ -119,36 +124,36 @@ async def _attack(
     )
     if not attack.with_bystander:
         return await context.connection.run(run), None
-    with_bystander = asyncio.create_task(context.connection.run(BYSTANDER))
+    bystander = asyncio.create_task(context.connection.run(BYSTANDER))
     seen = await context.connection.run(run)
-    return seen, await with_bystander
+    return seen, await bystander
 
 
-def _noticed(bystander: RunFinished | RunRejected | None) -> list[str]:
+def _bystander_problems(bystander: RunFinished | RunRejected | None) -> list[str]:
     if bystander is None or (isinstance(bystander, RunFinished) and bystander.stdout == b"well\n"):
         return []
-    return [f"the program beside it: {_seen(bystander)[0]}"]
+    return [f"the concurrent program: {_summary(bystander)[0]}"]
 
 
-async def _play_scenario(context: AttackContext, item: Scenario) -> AttackReport:
-    if item.needs_own and not context.is_own:
-        return _report(item, item.expected, "only on a daemon of its own", 0, None, [])
+async def _run_scenario(context: AttackContext, item: Scenario) -> AttackReport:
+    if item.needs_private_daemon and not context.is_private:
+        return _report(item, item.expected, "only on a private daemon", 0, None, [])
     began = time.perf_counter()
     try:
-        before = await _rest(context)
+        before = await _snapshot(context)
         problems = await item.run_attack(context)
-        problems += context.honeypot.harm()
+        problems += context.honeypot.problems()
         problems += await find_leaks(context.connection, before, seconds=10)
     except (DaemonUnresponsive, DaemonStartFailed) as error:
         problems = [str(error)]
-    context.rest = None
+    context.snapshot = None
     seen = "as expected" if not problems else problems[0]
     return _report(item, item.expected, seen, (time.perf_counter() - began) * 1000, not problems, problems)
 
 
-def _seen(seen: RunFinished | RunRejected) -> tuple[str, float]:
+def _summary(seen: RunFinished | RunRejected) -> tuple[str, float]:
     if isinstance(seen, RunRejected):
-        return f"refused: {seen.message}", 0.0
+        return f"rejected: {seen.message}", 0.0
     words = [str(seen.verdict)]
     words += [f"signal {seen.signal}"] if seen.signal is not None else []
     words += [f"exit {seen.exit_code}"] if seen.signal is None and seen.exit_code else []
@@ -172,5 +177,5 @@ def _report(
 
 
 def has_escape(reports: Sequence[AttackReport]) -> bool:
-    """Whether anything was not held."""
+    """Whether any attack was not contained."""
     return any(report.contained is False for report in reports)

@@ -1,4 +1,4 @@
-"""Attacks that take more than one program: on the daemon itself, on other runs, by those who ask."""
+"""Attacks that take more than one program: on the daemon itself, on other runs, by clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ try:
                 pass
 except OSError:
     pass
-# One is the word searched for itself.
+# The search pattern itself is in memory, too.
 print(f"found: {max(0, found - 2)}")
 """
 NETWORK = """\
@@ -96,13 +96,13 @@ class Scenario:
     name: str
     expected: str
     run_attack: Callable[[AttackContext], Awaitable[list[str]]]
-    needs_own: bool = False  # it does harm to the daemon
+    needs_private_daemon: bool = False  # it harms the daemon
 
 
-async def _hello(context: AttackContext, why: str) -> list[str]:
+async def _run_hello(context: AttackContext, why: str) -> list[str]:
     seen = await context.connection.run(HELLO)
-    is_well = isinstance(seen, RunFinished) and seen.stdout == b"hello\n"
-    return [] if is_well else [f"{why}: {seen}"[:200]]
+    is_ok = isinstance(seen, RunFinished) and seen.stdout == b"hello\n"
+    return [] if is_ok else [f"{why}: {seen}"[:200]]
 
 
 async def _bad_limits(context: AttackContext) -> list[str]:
@@ -116,11 +116,11 @@ async def _bad_limits(context: AttackContext) -> list[str]:
             RunRequest(id=0, language="python", source=b"print('it ran')", limits=each), seconds=10
         )
         if not isinstance(seen, RunRejected):
-            found.append(f"it ran with {_odd(each)}")
+            found.append(f"it ran with {_changed_limit(each)}")
     return found
 
 
-def _odd(limits: Limits) -> str:
+def _changed_limit(limits: Limits) -> str:
     usual = Limits()
     return next(
         f"{name}={getattr(limits, name)}"
@@ -129,7 +129,7 @@ def _odd(limits: Limits) -> str:
     )
 
 
-async def _memory_of_others(context: AttackContext) -> list[str]:
+async def _memory_of_previous_run(context: AttackContext) -> list[str]:
     word = secrets.token_hex(16)
     source = f"kept = '{word}'\nprint(input())\n".encode()
     found = []
@@ -146,16 +146,16 @@ async def _memory_of_others(context: AttackContext) -> list[str]:
     return found
 
 
-async def _network_of_others(context: AttackContext) -> list[str]:
-    """More runs than there are members in a pool, some at once: each finds its network as the first one did."""
+async def _network_of_previous_run(context: AttackContext) -> list[str]:
+    """More runs than a pool has boxes, some concurrent: each finds its network as the first one did."""
     run = RunRequest(id=0, language="python", source=NETWORK.encode())
     seen = [await context.connection.run(run) for _ in range(12)]
     seen += await asyncio.gather(*(context.connection.run(run) for _ in range(12)))
     texts = {each.stdout if isinstance(each, RunFinished) else str(each).encode() for each in seen}
-    return [] if len(texts) == 1 and b"Refused" not in b"".join(texts) else [f"not all alike: {sorted(texts)}"[:200]]
+    return [] if len(texts) == 1 and b"Refused" not in b"".join(texts) else [f"networks differ: {sorted(texts)}"[:200]]
 
 
-async def _two_at_once(context: AttackContext) -> list[str]:
+async def _concurrent_runs(context: AttackContext) -> list[str]:
     word = f"jobyard-attack-{secrets.token_hex(8)}"
     one = (
         "import os, time\n"
@@ -170,14 +170,14 @@ async def _two_at_once(context: AttackContext) -> list[str]:
         "print([name for name in names if name.isdigit() and int(name) not in (1, os.getpid())])\n"
     )
     first = asyncio.create_task(context.connection.run(RunRequest(id=0, language="python", source=one.encode())))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # the first one has written its files by now; sooner there would be nothing to see
     second = await context.connection.run(RunRequest(id=0, language="python", source=other.encode()))
     await first
     is_blind = isinstance(second, RunFinished) and second.stdout == b"[]\n[]\n"
     return [] if is_blind else [f"it sees the other: {second}"[:200]]
 
 
-async def _client_leaves(context: AttackContext) -> list[str]:
+async def _client_disconnects(context: AttackContext) -> list[str]:
     async with connect(context.socket) as other:
         await other.ready()
         other.begin(LONG)
@@ -185,9 +185,9 @@ async def _client_leaves(context: AttackContext) -> list[str]:
     began = time.monotonic()
     while (await context.connection.fetch_state()).running:
         if time.monotonic() - began > 2:
-            return ["its run goes on 2 s after it left"]
+            return ["its run continues 2 s after the disconnect"]
         await asyncio.sleep(0.01)
-    return await _hello(context, "afterwards")
+    return await _run_hello(context, "afterwards")
 
 
 async def _cancelled(context: AttackContext) -> list[str]:
@@ -196,9 +196,10 @@ async def _cancelled(context: AttackContext) -> list[str]:
     context.connection.cancel(number)
     context.connection.cancel(number)
     context.connection.cancel(10**9)
-    seen = await asyncio.wait_for(answer, 5)
-    is_told = isinstance(seen, RunRejected) and seen.fault is Fault.CANCELLED
-    return [] if is_told else [f"the answer to a cancelled run: {seen}"[:200]]
+    async with asyncio.timeout(5):
+        seen = await answer
+    is_cancelled = isinstance(seen, RunRejected) and seen.fault is Fault.CANCELLED
+    return [] if is_cancelled else [f"the answer to a cancelled run: {seen}"[:200]]
 
 
 async def _garbage(context: AttackContext) -> list[str]:
@@ -213,15 +214,15 @@ async def _garbage(context: AttackContext) -> list[str]:
         writer.write(data)
         with suppress(OSError):
             await writer.drain()
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # closed at once, the garbage might not be read at all
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-    return await _hello(context, "after garbage on its socket")
+    return await _run_hello(context, "after garbage on its socket")
 
 
-async def _deaf_client(context: AttackContext) -> list[str]:
-    """Asks for much output, live, and never reads it: others must not wait for it."""
+async def _client_never_reads(context: AttackContext) -> list[str]:
+    """A client that requests much live output and never reads it must not delay others."""
     _, writer = await asyncio.open_unix_connection(os.fspath(context.socket), limit=1024)
     loud = RunRequest(
         id=1,
@@ -232,23 +233,23 @@ async def _deaf_client(context: AttackContext) -> list[str]:
     )
     for _ in range(2):
         writer.write(encode_frame(loud))
-    await asyncio.sleep(0.2)
-    found = await _hello(context, "beside a client that does not read")
+    await asyncio.sleep(0.2)  # until the output fills the socket's buffer
+    found = await _run_hello(context, "with a client that does not read")
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
     return found
 
 
-async def _more_than_slots(context: AttackContext) -> list[str]:
+async def _more_runs_than_slots(context: AttackContext) -> list[str]:
     count = 4 * max(1, context.state.slots) + 8
     answers = await asyncio.gather(*(context.connection.run(HELLO) for _ in range(count)))
     bad = [seen for seen in answers if not (isinstance(seen, RunFinished) and seen.verdict is RunVerdict.OK)]
     return [f"{len(bad)} of {count} failed: {bad[0]}"[:200]] if bad else []
 
 
-async def _stale_program(context: AttackContext) -> list[str]:
-    """The same source with another file beside it is another program."""
+async def _same_source_other_files(context: AttackContext) -> list[str]:
+    """The same source with another file is another program."""
     if "c" not in {language.name for language in context.state.languages}:
         return []
     found = []
@@ -263,16 +264,17 @@ async def _stale_program(context: AttackContext) -> list[str]:
     return found
 
 
-async def _compilers_left(context: AttackContext) -> list[str]:
-    """Slow compilations, each cancelled at once: none of them may go on."""
+async def _cancelled_compilations(context: AttackContext) -> list[str]:
+    """Slow compilations, each cancelled at once: none may continue."""
     if "cpp" not in {language.name for language in context.state.languages}:
         return []
     for number in range(6):
         source = SLOW_TO_COMPILE.replace("@NUMBER@", str(number)).encode()
         one, answer = context.connection.begin(RunRequest(id=0, language="cpp", source=source))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # the compiler has started by now; sooner there would be nothing to cancel
         context.connection.cancel(one)
-        await asyncio.wait_for(answer, 10)
+        async with asyncio.timeout(10):
+            await answer
     began = time.monotonic()
     while (running := (await context.connection.fetch_state()).running) or _compilers(context):
         if time.monotonic() - began > 2:
@@ -290,31 +292,32 @@ def _compilers(context: AttackContext) -> int:
 
 
 async def _zygote_killed(context: AttackContext) -> list[str]:
-    """The run that was going on is told as lost or goes on; the next one works."""
+    """The run in flight is reported as lost; the next one works."""
     _, answer = context.connection.begin(LONG)
     await _until_running(context, 1)
     for zygote in _children(context.connection.daemon_pid):
         with suppress(ProcessLookupError):
             os.kill(zygote, signal.SIGKILL)
-    seen = await asyncio.wait_for(answer, 40)
+    async with asyncio.timeout(40):
+        seen = await answer
     found = []
     if not (isinstance(seen, RunRejected) and seen.fault in {Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.INTERNAL}):
-        found.append(f"the run said: {seen}"[:200])
-    return found + await _hello(context, "the next run")
+        found.append(f"the run in flight: {seen}"[:200])
+    return found + await _run_hello(context, "the next run")
 
 
-async def _threads_of_others(context: AttackContext) -> list[str]:
-    """Many threads in the runs of one daemon take none from the runs of another."""
+async def _threads_of_another_daemon(context: AttackContext) -> list[str]:
+    """Many threads in runs of one daemon must not reduce those of another."""
     many = THREADS.replace("@COUNT@", "100").replace("@SECONDS@", "1.5").encode()
     few = THREADS.replace("@COUNT@", "6").replace("@SECONDS@", "0.01").encode()
     wide = Limits(time_seconds=8, memory_mb=256, processes=128)
     async with (
-        private_daemon(tier=context.tier, without=context.without, slots=4) as own,
-        connect(own.socket) as connection,
+        private_daemon(tier=context.tier, without=context.without, slots=4) as daemon,
+        connect(daemon.socket) as connection,
     ):
         await connection.ready()
         hogs = [connection.begin(RunRequest(id=0, language="python", source=many, limits=wide))[1] for _ in range(4)]
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # until the threads have been started; they last 1.5 s
         found = []
         for _ in range(8):
             seen = await context.connection.run(
@@ -326,18 +329,18 @@ async def _threads_of_others(context: AttackContext) -> list[str]:
     return found[:1]
 
 
-async def _supervisor_killed(context: AttackContext) -> list[str]:
-    """On a second daemon, as this one is still needed."""
-    async with private_daemon(tier=context.tier, without=context.without, slots=2) as own:
-        async with connect(own.socket) as connection:
+async def _daemon_killed(context: AttackContext) -> list[str]:
+    """Kill a second daemon, as this one is still needed."""
+    async with private_daemon(tier=context.tier, without=context.without, slots=2) as daemon:
+        async with connect(daemon.socket) as connection:
             await connection.ready()
             connection.begin(LONG)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # until the run has processes that could survive
             below = descendants(connection.daemon_pid)
             os.kill(connection.daemon_pid, signal.SIGKILL)
-            own.process.wait(5)
+            daemon.process.wait(5)
         if len(below) < 2:
-            return ["there was nothing to survive"]
+            return ["the daemon had no processes to leave behind"]
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             alive = [pid for pid in below if _is_alive(pid)]
@@ -370,23 +373,25 @@ async def _until_running(context: AttackContext, count: int) -> None:
     deadline = time.monotonic() + 5
     while (await context.connection.fetch_state()).running < count:
         if time.monotonic() > deadline:
-            raise DaemonUnresponsive("a run that was asked for does not begin")
+            raise DaemonUnresponsive("a requested run does not start")
         await asyncio.sleep(0.005)
 
 
 SCENARIOS = (
-    Scenario(110, "limits that are none", "each refused", _bad_limits),
-    Scenario(111, "the memory of the run before", "nothing of it found", _memory_of_others),
-    Scenario(152, "the network of the run before", "as if it were new", _network_of_others),
-    Scenario(112, "two at once", "neither sees the other", _two_at_once),
-    Scenario(113, "the client leaves", "its run ends", _client_leaves),
-    Scenario(114, "the client cancels, twice", "told as cancelled", _cancelled),
-    Scenario(115, "garbage on the socket", "others go on", _garbage),
-    Scenario(116, "a client that never reads", "others go on", _deaf_client),
-    Scenario(117, "more runs than slots", "all of them run", _more_than_slots),
-    Scenario(145, "the same source with other files", "compiled anew", _stale_program),
-    Scenario(149, "compilations that are cancelled", "none goes on", _compilers_left),
-    Scenario(118, "the zygote is killed", "told, and the next run works", _zygote_killed, needs_own=True),
-    Scenario(151, "threads of another daemon's runs", "none is missing", _threads_of_others, needs_own=True),
-    Scenario(119, "the supervisor is killed", "nothing survives", _supervisor_killed, needs_own=True),
+    Scenario(110, "invalid limits", "each rejected", _bad_limits),
+    Scenario(111, "memory of the previous run", "nothing found", _memory_of_previous_run),
+    Scenario(152, "network of the previous run", "same as new", _network_of_previous_run),
+    Scenario(112, "two concurrent runs", "neither sees the other", _concurrent_runs),
+    Scenario(113, "client disconnects", "its run ends", _client_disconnects),
+    Scenario(114, "client cancels twice", "reported as cancelled", _cancelled),
+    Scenario(115, "garbage on the socket", "other clients unaffected", _garbage),
+    Scenario(116, "client that never reads", "other clients unaffected", _client_never_reads),
+    Scenario(117, "more runs than slots", "all run", _more_runs_than_slots),
+    Scenario(145, "same source with other files", "recompiled", _same_source_other_files),
+    Scenario(149, "cancelled compilations", "none continues", _cancelled_compilations),
+    Scenario(118, "zygote killed", "reported, and the next run works", _zygote_killed, needs_private_daemon=True),
+    Scenario(
+        151, "threads of another daemon's runs", "none missing", _threads_of_another_daemon, needs_private_daemon=True
+    ),
+    Scenario(119, "daemon killed", "nothing survives", _daemon_killed, needs_private_daemon=True),
 )

@@ -1,4 +1,4 @@
-"""Asking the kernel for what a program has no business with."""
+"""Attacks through system calls that a program must not use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jobyard.sandbox.attacks.attack import ATTEMPT, REFUSED, SHORT, SYSCALL, Att
 from jobyard.sandbox.protocol import RunVerdict, Tier
 
 NO_PROCESS = f"{REFUSED}|ESRCH"
-# Without the filter these calls are the kernel's own business again; the others still hold what they hold.
+# Without the filter these calls reach the kernel, and nothing is expected of them.
 BY_FILTER: dict[Layer, tuple[Expected, ...]] = {Layer.SECCOMP: ()}
 LEFT = {"capabilities": r"\[0\]", "groups": r"\[\]", "users": "1 1 held", "setgid": f"{REFUSED}|EINVAL"}
 BAD_CALL = (Expected(verdicts=(RunVerdict.SIGNALED,), signal=31), Expected(prints={"call": REFUSED}))
@@ -14,7 +14,7 @@ BAD_CALL = (Expected(verdicts=(RunVerdict.SIGNALED,), signal=31), Expected(print
 ATTACKS = (
     Attack(
         number=29,
-        name="tracing others",
+        name="ptrace other processes",
         program=SYSCALL
         + """\
 attempt("init", syscall, 101, 117, 16, 1, 0, 0)
@@ -25,7 +25,7 @@ attempt("seize", syscall, 101, 117, 0x4206, 1, 0, 0)
     ),
     Attack(
         number=31,
-        name="killing init and the parent",
+        name="kill init and the parent",
         program=ATTEMPT
         + """\
 import time
@@ -44,7 +44,7 @@ print("alive: yes")
     ),
     Attack(
         number=32,
-        name="killing everybody",
+        name="kill every process",
         program=ATTEMPT
         + """\
 attempt("all", os.kill, -1, 9)
@@ -62,7 +62,7 @@ print("alive: yes")
     ),
     Attack(
         number=33,
-        name="namespaces of its own",
+        name="unshare namespaces",
         program=SYSCALL
         + """\
 for name, flag in (("user", 0x10000000), ("mount", 0x20000), ("network", 0x40000000), ("pid", 0x20000000)):
@@ -73,7 +73,7 @@ for name, flag in (("user", 0x10000000), ("mount", 0x20000), ("network", 0x40000
     ),
     Attack(
         number=34,
-        name="a user namespace by clone3 and clone",
+        name="user namespace by clone3 and clone",
         program=SYSCALL
         + """\
 def clone3():
@@ -93,7 +93,7 @@ attempt("clone", clone)
     ),
     Attack(
         number=35,
-        name="mounting, chroot, pivot_root",
+        name="mount, chroot, pivot_root",
         program=SYSCALL
         + """\
 attempt("mount", syscall, 165, 40, b"none", b"/tmp", b"tmpfs", 0, 0)
@@ -128,7 +128,7 @@ attempt("userfaultfd", syscall, 323, 282, 1)
     ),
     Attack(
         number=37,
-        name="programs that run as root",
+        name="gain root by setuid programs",
         limits=SHORT,
         program=SYSCALL
         + """\
@@ -144,7 +144,7 @@ attempt("exec", os.execv, "/bin/su", ["su", "-c", "echo su: ESCAPED"])
     ),
     Attack(
         number=87,
-        name="capabilities and groups that were left to it",
+        name="leftover capabilities and groups",
         program=SYSCALL
         + """\
 words = (ctypes.c_uint32 * 6)(*[1] * 6)
@@ -157,12 +157,12 @@ attempt("setgid", os.setgid, 0)
 attempt("keep", lambda: libc.prctl(8, 1, 0, 0, 0))
 """,
         expected=Expected(prints={**LEFT, "bounding": r"\[\]"}),
-        # Who is not root cannot empty the bounding set, and without new privileges it gives nothing.
+        # Only root can empty the bounding set; with no_new_privs it grants nothing.
         tiers=dict.fromkeys((Tier.B, Tier.C), (Expected(prints=LEFT),)),
     ),
     Attack(
         number=39,
-        name="the 32-bit door (int 0x80)",
+        name="32-bit system calls (int 0x80)",
         program=SYSCALL
         + """\
 import mmap
@@ -180,7 +180,7 @@ print(f"call: {'ESCAPED' if got > 0 else errno.errorcode.get(-got)}")
     ),
     Attack(
         number=40,
-        name="watching files of others",
+        name="inotify and fanotify",
         program=SYSCALL
         + """\
 attempt("inotify", syscall, 294, 26, 0)
@@ -191,7 +191,7 @@ attempt("fanotify", syscall, 300, 262, 0, 0)
     ),
     Attack(
         number=89,
-        name="a core for the helper of the host",
+        name="trigger the host's core dump helper",
         program=SYSCALL
         + """\
 import resource
@@ -204,7 +204,7 @@ attempt("other", syscall, 302, 261, 0, 4, none, 0)
 attempt("other wide", syscall, 302, 261, 0, (1 << 32) + 4, none, 0)
 attempt("usual", resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
 """,
-        # A pipe for core_pattern calls its helper at every size but 1.
+        # A core_pattern with a pipe starts its helper at every size except 1.
         expected=Expected(
             prints={
                 "limit": r"\(1, 1\)",
@@ -216,7 +216,7 @@ attempt("usual", resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
     ),
     Attack(
         number=88,
-        name="what others have read, by the machine's cache of files",
+        name="probe the page cache for what others have read",
         program=ATTEMPT
         + """\
 import glob
@@ -229,7 +229,7 @@ attempt("ask", os.preadv, file, [bytearray(16)], 0, os.RWF_NOWAIT)
     ),
     Attack(
         number=56,
-        name="setting the clock",
+        name="set the clock",
         program=ATTEMPT
         + """\
 import time
@@ -239,7 +239,7 @@ attempt("set", lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()))
     ),
     Attack(
         number=57,
-        name="raising its limits",
+        name="raise its limits",
         program=ATTEMPT
         + """\
 import resource
@@ -259,12 +259,12 @@ attempt("parent", lambda: resource.prlimit(PARENT, resource.RLIMIT_NOFILE, (9, 9
                 "parent": f"{NO_PROCESS}|ValueError",
             }
         ),
-        # Its init has the same user: without the filter it can be held tighter, never looser.
+        # Its init has the same user: without the filter it can tighten the limits of the init, never loosen them.
         without={Layer.SECCOMP: (Expected(prints=dict.fromkeys(("NOFILE", "FSIZE", "CORE"), "ValueError")),)},
     ),
     Attack(
         number=59,
-        name="writing machine code and running it",
+        name="write machine code and run it",
         program=SYSCALL
         + """\
 import mmap
@@ -277,7 +277,7 @@ print(f"answer: {call()}")
     ),
     Attack(
         number=69,
-        name="typing into a terminal",
+        name="inject input into a terminal",
         program=ATTEMPT
         + """\
 import fcntl, termios
@@ -291,7 +291,7 @@ attempt("linux", lambda: fcntl.ioctl(0, 0x541C, b"\\x02"))
     ),
     Attack(
         number=80,
-        name="the x32 door",
+        name="x32 system calls",
         program=SYSCALL + "attempt('call', syscall, 0x40000000 + 39, -1)\n",
         expected=BAD_CALL[0],
         tiers=dict.fromkeys(Tier, BAD_CALL),
@@ -299,7 +299,7 @@ attempt("linux", lambda: fcntl.ioctl(0, 0x541C, b"\\x02"))
     ),
     Attack(
         number=81,
-        name="restart, modules, swap, quota, names of the host",
+        name="reboot, modules, swap, accounting, host name",
         program=SYSCALL
         + """\
 attempt("reboot", syscall, 169, 142, 0, 0, 0, 0)
@@ -326,7 +326,7 @@ attempt("ports", syscall, 172, -1, 3)
         program=SYSCALL
         + """\
 import fcntl, time
-# F_SETSIG and F_SETOWN: whoever owns the pipe gets the signal when something can be read.
+# F_SETSIG and F_SETOWN: the owner of the pipe gets the signal when it becomes readable.
 for pid in {PARENT, 1, PARENT - 1} - {0, os.getpid()}:
     reads, writes = os.pipe()
     attempt("signal", fcntl.fcntl, reads, 10, 9)
@@ -342,7 +342,7 @@ print("alive: yes")
     ),
     Attack(
         number=82,
-        name="taking off what holds it",
+        name="remove its own restrictions",
         program=SYSCALL
         + """\
 attempt("death", lambda: libc.prctl(1, 0, 0, 0, 0))

@@ -1,8 +1,8 @@
-"""Not ending, ending oddly, and leaving something behind; floods of output."""
+"""Attacks on termination: endless runs, unusual exits, processes that stay, floods of output."""
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import ATTEMPT, ENDED, NO_FORK, SHORT, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import ATTEMPT, NO_FORK, SHORT, TIMED_OUT, Attack, Expected, Layer
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 FORKED = {"fork": "DONE parent"}
@@ -19,27 +19,27 @@ SMALL = Limits(output_bytes=1000)
 ATTACKS = (
     Attack(
         number=10,
-        name="flood of stdout",
+        name="flood stdout",
         program=FLOOD.format(fd=1),
         expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=64 << 10),
     ),
     Attack(
         number=11,
-        name="flood of stderr",
+        name="flood stderr",
         program=FLOOD.format(fd=2),
         expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stderr_bytes=64 << 10),
     ),
-    Attack(number=12, name="endless loop", program="while True:\n    pass\n", expected=ENDED, limits=SHORT),
+    Attack(number=12, name="endless loop", program="while True:\n    pass\n", expected=TIMED_OUT, limits=SHORT),
     Attack(
         number=13,
-        name="sleeping past its time",
+        name="sleep past the time limit",
         program="import time\nprint('kept', flush=True)\ntime.sleep(60)\n",
         expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,), stdout=b"kept\n"),
         limits=SHORT,
     ),
     Attack(
         number=14,
-        name="a daemon by two forks",
+        name="daemonize by double fork",
         program=ATTEMPT
         + """\
 def fork():
@@ -79,7 +79,7 @@ attempt("fork", fork)
     ),
     Attack(
         number=16,
-        name="deaf to every signal",
+        name="ignore every signal",
         program="""\
 import signal, time
 for number in signal.valid_signals():
@@ -94,7 +94,7 @@ except OSError:
 while True:
     time.sleep(60)
 """,
-        expected=ENDED,
+        expected=TIMED_OUT,
         limits=SHORT,
     ),
     Attack(
@@ -117,26 +117,26 @@ print(f"length: {len(data)}\\nsame: {data == bytes(range(256)) * 4096}")
     ),
     Attack(
         number=51,
-        name="killing itself",
+        name="kill itself",
         program="import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
         expected=Expected(verdicts=(RunVerdict.SIGNALED,), signal=9, exit_code=137),
     ),
     Attack(
         number=52,
-        name="stopping itself",
+        name="stop itself",
         program="import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n",
-        expected=ENDED,
+        expected=TIMED_OUT,
         limits=SHORT,
     ),
     Attack(
         number=53,
-        name="printing to a closed stdout",
+        name="print to a closed stdout",
         program="import os\nos.close(1)\nprint('lost')\n",
         expected=Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), stdout=b""),
     ),
     Attack(
         number=54,
-        name="a grandchild that writes after the end",
+        name="a grandchild that writes after exit",
         program=ATTEMPT
         + """\
 import time
@@ -158,21 +158,21 @@ attempt("fork", fork)
     ),
     Attack(
         number=65,
-        name="sleeping at its exit",
+        name="sleep in an exit handler",
         program="import atexit, time\natexit.register(time.sleep, 60)\nprint('main is done')\n",
         expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,), stdout=b"main is done\n"),
         limits=SHORT,
     ),
     Attack(
         number=66,
-        name="a thread that outlives its main",
+        name="a thread that outlives main",
         program="import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n",
-        expected=ENDED,
+        expected=TIMED_OUT,
         limits=SHORT,
     ),
     Attack(
         number=72,
-        name="stdin closed while it is being sent",
+        name="close stdin while it is being sent",
         program="import os, time\nos.close(0)\ntime.sleep(0.05)\nprint('done')\n",
         expected=Expected(stdout=b"done\n"),
         stdin=MEGABYTE,
@@ -186,14 +186,14 @@ attempt("fork", fork)
     ),
     Attack(
         number=74,
-        name="output of one byte more",
+        name="output one byte over the limit, then sleep",
         program="import os, time\nos.write(1, b'x' * 1001)\ntime.sleep(60)\n",
         expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=1000, in_ms=2000),
         limits=SMALL,
     ),
     Attack(
         number=75,
-        name="output one byte over, then an exit",
+        name="output one byte over the limit, then exit",
         program="import os\nos.write(1, b'x' * 1001)\n",
         expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=1000),
         limits=SMALL,
