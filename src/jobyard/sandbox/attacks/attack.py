@@ -11,9 +11,8 @@ from jobyard.sandbox.protocol import File, Limits, RunFinished, RunRejected, Run
 
 ESCAPED = "ESCAPED"  # printed by a program that got what no tier allows
 DEFAULT_LIMITS = Limits()
-SCHEDULING_SLACK_MS = (
-    1000.0  # a busy machine kills a program late; tests/sandbox/test_accuracy.py measures the accuracy on an idle one
-)
+# A busy machine kills a program late; tests/sandbox/test_accuracy.py measures the accuracy.
+SCHEDULING_SLACK_MS = 1000.0
 
 
 class Layer(enum.StrEnum):
@@ -26,9 +25,7 @@ class Layer(enum.StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     verdicts: tuple[RunVerdict, ...] = (RunVerdict.OK,)
-    prints: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by name: regular expression for the line `name: …` of stdout
+    prints: Mapping[str, str] = field(default_factory=dict)  # `name: …` lines of stdout, as regular expressions
     exit_code: int | None = None
     signal: int | None = None
     stdout: bytes | None = None  # exactly
