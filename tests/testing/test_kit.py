@@ -105,7 +105,7 @@ async def test_drain_leaves_what_is_held_back() -> None:
 
 
 async def test_drain_that_would_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kit, "MOST_ATTEMPTS", 50)
+    monkeypatch.setattr(kit, "MAX_ATTEMPTS", 50)
     async with isolated(yard):
         await snooze.enqueue()
         with pytest.raises(AssertionError, match="still busy after 50 attempts; the last was snooze"):
@@ -165,7 +165,7 @@ async def test_inline_leaves_parked_and_held_jobs_alone() -> None:
 
 async def test_assert_enqueued() -> None:
     async with isolated(yard):
-        with pytest.raises(AssertionError, match=r"expected at least one of send, found 0\. Nothing was enqueued\."):
+        with pytest.raises(AssertionError, match=r"expected at least one of send, found 0\. No job was enqueued\."):
             await assert_enqueued(yard, send)
         await send.options(group="acme").enqueue("ann", {"retries": 2, "size": 3})
         await send.enqueue("bob")
@@ -178,12 +178,12 @@ async def test_assert_enqueued() -> None:
         with pytest.raises(AssertionError) as caught:
             await assert_enqueued(yard, send, payload={"to": "eve"}, count=2)
         assert str(caught.value) == (
-            "expected 2 of send payload={'to': 'eve'}, found 0. Enqueued were:\n"
+            "expected 2 of send payload={'to': 'eve'}, found 0. Enqueued jobs:\n"
             "  send queue='mail' group='acme' payload={'to': 'ann', 'options': {'retries': 2, 'size': 3}} PENDING\n"
             "  send queue='mail' payload={'to': 'bob'} PENDING"
         )
         with pytest.raises(
-            AssertionError, match=r"expected none of send group='acme', found 1\. Enqueued were:\n  send"
+            AssertionError, match=r"expected none of send group='acme', found 1\. Enqueued jobs:\n  send"
         ):
             await refute_enqueued(yard, send, group="acme")
         with pytest.raises(UnknownKind, match="Did you mean"):

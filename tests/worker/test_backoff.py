@@ -18,7 +18,10 @@ from jobyard.errors import StoreUnavailable
 from jobyard.ports.executor import Attempt
 from jobyard.ports.job_store import Extended
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.worker.lease_renewer import Keeper
+from jobyard.worker.background import BackgroundThread
+from jobyard.worker.heartbeat import Heartbeat
+from jobyard.worker.lease_renewer import LeaseRenewer
+from jobyard.worker.loop_monitor import EventLoopMonitor
 from jobyard.worker.worker import Worker
 
 
@@ -66,7 +69,7 @@ async def test_tries_ever_less_often(yard: Jobyard, watched: Watched, events: Ev
 async def test_stop_does_not_wait_for_ever_for_a_store_that_stays_away(
     yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobyard.worker.worker.GIVE_UP_SECONDS", 0.3)
+    monkeypatch.setattr("jobyard.worker.claimer.GIVE_UP_SECONDS", 0.3)
     began = asyncio.Event()
 
     @yard.job()
@@ -130,29 +133,32 @@ async def test_an_outcome_that_no_store_can_hold_does_not_hold_up_the_others(tmp
         assert [(await handle.job()).state for handle in others] == [State.COMPLETED, State.COMPLETED]
 
 
-async def test_after_a_slow_store_leases_are_renewed_before_any_is_cleared(
+async def test_after_a_slow_store_leases_are_renewed_before_any_is_reclaimed(
     yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that stalls stalls everybody; whoever wakes first must not take the others for dead."""
+    """A disk that stalls delays every worker; the first one to wake must not reclaim the leases of the others."""
     verbs: list[str] = []
-    worker = yard.worker(lease_seconds=0.03)
-    keeper = Keeper(worker, yard.store, 0.03, asyncio.get_running_loop())
+    loop, events = asyncio.get_running_loop(), Events()
+    claimer = yard.worker(lease_seconds=0.03).claimer
+    monitor = EventLoopMonitor(loop, events.observe)
+    renewer = LeaseRenewer(claimer, "w", 0.03, loop, monitor)
+    heartbeat = Heartbeat(lambda: WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), lambda _: None, 0.03)
+    background = BackgroundThread(yard.store, renewer, heartbeat, monitor, events.observe)
 
     async def slow_extend(*_: object, **__: object) -> Extended:
         verbs.append("extend")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # longer than the renewal interval
         return Extended()
 
     async def reclaim(*_: object) -> list[ExpiredLease]:
         verbs.append("reclaim")
         return []
 
-    monkeypatch.setattr(worker, "held", lambda: [LeaseKey("one", 1, "token")])
-    monkeypatch.setattr(worker, "info", lambda: WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1))
+    monkeypatch.setattr(claimer, "held_keys", lambda: [LeaseKey("one", 1, "token")])
     monkeypatch.setattr(watched, "extend", slow_extend, raising=False)
     monkeypatch.setattr(watched, "reclaim", reclaim, raising=False)
-    await keeper.run_once(yard.store)
+    await background.run_once(yard.store)
     assert verbs == ["extend"]
-    monkeypatch.setattr(worker, "held", list)
-    await keeper.run_once(yard.store)
+    monkeypatch.setattr(claimer, "held_keys", list)
+    await background.run_once(yard.store)
     assert verbs == ["extend", "reclaim"]

@@ -14,6 +14,7 @@ from tests.support import Events, eventually
 from jobyard import Context, Jobyard, State
 from jobyard.domain.events import Event
 from jobyard.domain.state import Settlement
+from jobyard.errors import NotPossible
 from jobyard.ports.job_store import Exchange
 from jobyard.stores.sqlite import SqliteStore
 
@@ -104,11 +105,11 @@ async def test_a_run_stopped_before_its_first_step_is_handed_back_at_once(yard: 
     worker = yard.worker(queues=["another"])
     await worker.start()
     [lease] = (await yard.store.exchange(worker.id, [], ["default"], 1, 15)).leases
-    worker._begin_all([lease])
+    worker.claimer.start([lease])
     began = time.monotonic()
-    [run] = worker._runs.values()
-    run.release()
-    assert not worker._runs
+    [attempt] = worker.claimer.attempts.values()
+    attempt.release()
+    assert not worker.claimer.attempts
     await worker.stop(0)
     assert time.monotonic() - began < 5
     assert (await handle.job()).state is State.PENDING
@@ -139,5 +140,5 @@ async def test_a_stopped_worker_is_not_started_again(yard: Jobyard) -> None:
     worker = yard.worker()
     async with worker:
         pass
-    with pytest.raises(Exception, match="make another one"):
+    with pytest.raises(NotPossible):
         await worker.start()

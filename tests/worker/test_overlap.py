@@ -18,13 +18,13 @@ from jobyard.ports.job_store import Exchange
 from jobyard.ports.store import Store
 
 
-class Slow:
-    """A store whose exchanges take a turn of the loop or more, and that knows how many are under way."""
+class SlowStore:
+    """A store whose exchanges take a while, and that counts how many are in flight."""
 
     def __init__(self, store: Store, *, is_remote: bool) -> None:
         self._store = store
         self.is_remote = is_remote
-        self.under_way = self.most = 0
+        self.in_flight = self.most = 0
         self.wanted: list[int] = []
         self.failing = 0  # how many exchanges fail from now on
         self.gate = asyncio.Event()
@@ -33,11 +33,13 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def exchange(self, worker: str, settlements: Any, queues: Any, wanted: int, *rest: Any) -> Exchange:
-        if len(rest) == 2:
-            return await self._store.exchange(worker, settlements, queues, wanted, *rest)
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
+    async def exchange(
+        self, worker: str, settlements: Any, queues: Any, wanted: int, lease_seconds: float, until: Any = None
+    ) -> Exchange:
+        if until is not None:
+            return await self._store.exchange(worker, settlements, queues, wanted, lease_seconds, until)
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
         self.wanted.append(wanted)
         try:
             await asyncio.sleep(0.002)
@@ -45,14 +47,14 @@ class Slow:
             if self.failing:
                 self.failing -= 1
                 raise StoreUnavailable("gone for a moment")
-            return await self._store.exchange(worker, settlements, queues, wanted, *rest)
+            return await self._store.exchange(worker, settlements, queues, wanted, lease_seconds)
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
 
 
 @pytest.fixture
-def slow() -> Slow:
-    return Slow(make_store("memory://"), is_remote=True)
+def slow() -> SlowStore:
+    return SlowStore(make_store("memory://"), is_remote=True)
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def events() -> Events:
 
 
 @pytest.fixture
-async def yard(slow: Slow, events: Events) -> AsyncIterator[Jobyard]:
+async def yard(slow: SlowStore, events: Events) -> AsyncIterator[Jobyard]:
     async with Jobyard(store=cast(Store, slow), observer=events) as yard:
         yield yard
         assert await yard.store.audit() == []
@@ -92,7 +94,7 @@ async def settled(yard: Jobyard) -> list[QueueInfo]:
     return await yard.queues()
 
 
-async def test_two_large_trips_overlap(yard: Jobyard, slow: Slow, events: Events) -> None:
+async def test_two_large_trips_overlap(yard: Jobyard, slow: SlowStore, events: Events) -> None:
     handlers = Handlers(yard)
     yard.queue("default", keep_completed=10_000)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(3000)])
@@ -106,7 +108,7 @@ async def test_two_large_trips_overlap(yard: Jobyard, slow: Slow, events: Events
 
 
 @pytest.mark.parametrize(("is_remote", "concurrency"), [(False, 200), (True, 99)])
-async def test_otherwise_one_at_a_time(yard: Jobyard, slow: Slow, is_remote: bool, concurrency: int) -> None:
+async def test_otherwise_one_at_a_time(yard: Jobyard, slow: SlowStore, is_remote: bool, concurrency: int) -> None:
     slow.is_remote = is_remote
     handlers = Handlers(yard)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(1000)])
@@ -116,14 +118,14 @@ async def test_otherwise_one_at_a_time(yard: Jobyard, slow: Slow, is_remote: boo
     assert slow.most == 1
 
 
-async def test_nothing_is_lost_when_both_fail(yard: Jobyard, slow: Slow, events: Events) -> None:
+async def test_nothing_is_lost_when_both_fail(yard: Jobyard, slow: SlowStore, events: Events) -> None:
     handlers = Handlers(yard)
     yard.queue("default", keep_completed=10_000)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])
     async with yard.worker(concurrency=200):
         await eventually(lambda: slow.most == 2)
         slow.gate.clear()
-        await eventually(lambda: slow.under_way == 2)
+        await eventually(lambda: slow.in_flight == 2)
         slow.failing = 4
         slow.gate.set()
         [queue] = await settled(yard)
@@ -132,7 +134,7 @@ async def test_nothing_is_lost_when_both_fail(yard: Jobyard, slow: Slow, events:
     assert events.of(e.SettlementRefused) == []
 
 
-async def test_stopping_waits_for_both_and_hands_back_what_they_bring(yard: Jobyard, slow: Slow) -> None:
+async def test_stopping_waits_for_both_and_hands_back_what_they_bring(yard: Jobyard, slow: SlowStore) -> None:
     handlers = Handlers(yard)
     yard.queue("default", keep_completed=10_000)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])
@@ -140,7 +142,7 @@ async def test_stopping_waits_for_both_and_hands_back_what_they_bring(yard: Joby
     await worker.start()
     await eventually(lambda: slow.most == 2)
     slow.gate.clear()
-    await eventually(lambda: slow.under_way == 2)
+    await eventually(lambda: slow.in_flight == 2)
     stopping = asyncio.create_task(worker.stop())
     await asyncio.sleep(0)
     slow.gate.set()
@@ -150,7 +152,7 @@ async def test_stopping_waits_for_both_and_hands_back_what_they_bring(yard: Joby
 
 
 @pytest.mark.parametrize("concurrency", [200, 1000, 1200, 5000])
-async def test_an_idle_worker_rests(yard: Jobyard, slow: Slow, concurrency: int) -> None:
+async def test_an_idle_worker_rests(yard: Jobyard, slow: SlowStore, concurrency: int) -> None:
     async with yard.worker(concurrency=concurrency):
         await asyncio.sleep(0.3)
         asked = len(slow.wanted)
@@ -158,7 +160,7 @@ async def test_an_idle_worker_rests(yard: Jobyard, slow: Slow, concurrency: int)
         assert len(slow.wanted) == asked <= 3
 
 
-async def test_one_trip_at_a_time_while_the_store_is_away(yard: Jobyard, slow: Slow, events: Events) -> None:
+async def test_one_trip_at_a_time_while_the_store_is_away(yard: Jobyard, slow: SlowStore, events: Events) -> None:
     """Two would take turns, and a worker that is told to stop would never see the end of it."""
     handlers = Handlers(yard)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])
@@ -167,8 +169,8 @@ async def test_one_trip_at_a_time_while_the_store_is_away(yard: Jobyard, slow: S
     await eventually(lambda: slow.most == 2)
     slow.failing = 1_000_000
     await eventually(lambda: len(events.of(e.StoreFailed)) >= 2)
-    slow.most = slow.under_way
-    await eventually(lambda: slow.under_way == 0)
+    slow.most = slow.in_flight
+    await eventually(lambda: slow.in_flight == 0)
     slow.most = 0
     await eventually(lambda: len(events.of(e.StoreFailed)) >= 6)
     assert slow.most == 1

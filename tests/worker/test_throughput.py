@@ -1,38 +1,38 @@
-"""How much a worker finishes, as its beat tells."""
+"""Throughput of a worker, as its heartbeat shows it."""
 
 from __future__ import annotations
 
 from tests.support import eventually
 
 from jobyard import Context, Jobyard
-from jobyard.worker.throughput import MOST_QUEUES, Pace
+from jobyard.worker.throughput import MAX_QUEUES, Throughput
 
 
 def test_a_minute_passes() -> None:
     time = [0.0]
-    pace = Pace(lambda: time[0])
-    assert pace.per_minute() == {}
+    throughput = Throughput(lambda: time[0])
+    assert throughput.per_minute() == {}
     for second in range(0, 120, 2):
         time[0] = float(second)
-        pace.add(1, {"mail": 1, "report": 2})
-    told = pace.per_minute()
-    assert 28 <= told["mail"] <= 32  # thirty in the minute, counted in steps
-    assert told["report"] == 2 * told["mail"]
-    assert pace.completed == 60
+        throughput.add(1, {"mail": 1, "report": 2})
+    rates = throughput.per_minute()
+    assert 28 <= rates["mail"] <= 32  # thirty in the minute, counted in steps
+    assert rates["report"] == 2 * rates["mail"]
+    assert throughput.completed == 60
     time[0] += 61
-    assert pace.per_minute() == {}
+    assert throughput.per_minute() == {}
 
 
 def test_what_is_kept_and_told_is_bounded() -> None:
     time = [0.0]
-    pace = Pace(lambda: time[0])
-    pace.add(0, {f"queue-{number}": 1 + number for number in range(MOST_QUEUES + 10)})
-    assert len(pace.per_minute()) == MOST_QUEUES
-    assert "queue-0" not in pace.per_minute()
+    throughput = Throughput(lambda: time[0])
+    throughput.add(0, {f"queue-{number}": 1 + number for number in range(MAX_QUEUES + 10)})
+    assert len(throughput.per_minute()) == MAX_QUEUES
+    assert "queue-0" not in throughput.per_minute()
     for _ in range(1000):
         time[0] += 1
-        pace.add(1, {"mail": 1})
-    assert len(pace._steps) <= 13
+        throughput.add(1, {"mail": 1})
+    assert len(throughput._steps) <= 13
 
 
 async def test_a_beat_tells_how_much_was_finished_of_each_queue(yard: Jobyard) -> None:
@@ -43,9 +43,9 @@ async def test_a_beat_tells_how_much_was_finished_of_each_queue(yard: Jobyard) -
 
     await yard.enqueue_many(*(work.call(number == 0) for number in range(3)), work.options(queue="mail").call(False))
 
-    async def told() -> dict[str, int] | None:
+    async def rates() -> dict[str, int] | None:
         workers = await yard.store.workers()
         return workers[0].finished_per_minute if workers and sum(workers[0].finished_per_minute.values()) == 4 else None
 
     async with yard.worker(concurrency=2):
-        assert await eventually(told) == {"default": 3, "mail": 1}
+        assert await eventually(rates) == {"default": 3, "mail": 1}

@@ -33,6 +33,10 @@ Backoff: TypeAlias = Fixed | Exponential | Delays
 
 DEFAULT_BACKOFF = Exponential()
 
+# Between two tries to reach a store that fails.
+OUTAGE_FIRST_SECONDS = 0.05
+OUTAGE_MAX_SECONDS = 5.0
+
 
 def wait_seconds(backoff: Backoff, failures: int, roll: float) -> float:
     """The wait after so many failures (1 or more); `roll` in [0, 1) decides the jitter.
@@ -55,6 +59,15 @@ def wait_seconds(backoff: Backoff, failures: int, roll: float) -> float:
             except OverflowError:
                 grown = backoff.max_seconds
             return grown * (1 + backoff.jitter * (2 * roll - 1))
+
+
+def outage_delay(outage_seconds: float, roll: float) -> float:
+    """The delay before the next call to a store that has failed for that long; `roll` in [0, 1) decides the jitter.
+
+    >>> outage_delay(0, 0.0), outage_delay(4, 0.5), outage_delay(60, 0.0)
+    (0.025, 1.5, 2.5)
+    """
+    return min(OUTAGE_MAX_SECONDS, max(OUTAGE_FIRST_SECONDS, outage_seconds / 2)) * (0.5 + roll / 2)
 
 
 def as_backoff(value: Backoff | float | Sequence[float]) -> Backoff:

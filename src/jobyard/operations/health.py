@@ -27,7 +27,9 @@ CLAIM_SECONDS = 15.0
 class ClaimingWorker(Protocol):
     """What the readiness check needs of a worker."""
 
-    last_exchange: float | None  # by time.monotonic
+    @property
+    def last_exchange(self) -> float | None:
+        """When the store last answered, by time.monotonic."""
 
     def info(self) -> WorkerInfo: ...
 

@@ -1,4 +1,4 @@
-"""What applications test with: a store of their own, a clock to turn, jobs that run at once or when told to."""
+"""Test helpers for applications: an isolated store, a manual clock, and jobs that run inline or on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobyard.app.jobyard import Jobyard
 from jobyard.app.task import Definition
 from jobyard.config.store_factory import make_store
 from jobyard.domain.instant import FOREVER, Instant
-from jobyard.domain.job import Job, NewJob, Progress
+from jobyard.domain.job import Job, NewJob
 from jobyard.domain.lease import Lease
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadOption
@@ -22,21 +22,21 @@ from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
-from jobyard.worker.attempt import Run
+from jobyard.worker.attempt import AttemptRuntime, JobAttempt
 
-# Nobody renews here, and a test may turn the clock far within one job.
+# These leases are not renewed, and a test may advance the clock far during one job.
 LEASE_SECONDS = 10 * 366 * 86_400.0
-CLAIM_AT_ONCE = 10_000
-# A job that snoozes for ever would keep a drain busy for ever.
-MOST_ATTEMPTS = 10_000
-SHOWN = 20
+MAX_CLAIMS = 10_000
+# Stops a drain of a job that snoozes for ever.
+MAX_ATTEMPTS = 10_000
+LISTED = 20
 
-Kindlike = str | Definition[Any, Any, Any]
+KindOrJob = str | Definition[Any, Any, Any]
 
 
 @dataclass(frozen=True)
 class Isolated:
-    """A yard cut off from its real store, for one test."""
+    """A yard with a store of its own, for one test."""
 
     yard: Jobyard
     store: Store
@@ -47,7 +47,7 @@ class Isolated:
 async def isolated(
     yard: Jobyard, *, url: str = "memory://", clock: ManualClock | None = None
 ) -> AsyncIterator[Isolated]:
-    """Give the yard a fresh store on a clock that the test turns; its own store is back afterwards."""
+    """Give the yard a fresh store with a manual clock; its own store is restored afterwards."""
     chosen = clock or ManualClock()
     store = make_store(url, chosen)
     async with yard.using(store, chosen):
@@ -56,10 +56,10 @@ async def isolated(
 
 @asynccontextmanager
 async def inline(yard: Jobyard, *, clock: ManualClock | None = None) -> AsyncIterator[Isolated]:
-    """Isolated, and each enqueue answers only when its job has run.
+    """Like `isolated`, but each enqueue returns only after its job has run.
 
-    The clock is turned through delays and back-offs, so the job has ended, unless it parked, was handed off, or a
-    limit or pause holds it back.
+    The clock is advanced through delays and backoffs, so the job has ended, unless it parked, was handed off, or is
+    held back by a limit or a pause.
     """
     chosen = clock or ManualClock()
     store = InlineStore(yard, chosen)
@@ -70,40 +70,43 @@ async def inline(yard: Jobyard, *, clock: ManualClock | None = None) -> AsyncIte
 async def drain(
     yard: Jobyard, *, queues: Sequence[str] = (), until_empty: bool = True, with_delayed: bool = False
 ) -> list[Job]:
-    """Run what is due, one job after the other, without a worker; answers the jobs in the order they ran.
+    """Run the due jobs one after the other, without a worker, and return them in the order they ran.
 
-    `until_empty=False` runs only what can start now, not what that enqueues. `with_delayed` turns the test's clock to
-    the next due time until nothing is left; it needs a ManualClock, as `isolated` gives one.
+    `until_empty=False` runs only the jobs that can start now, not those that they enqueue. `with_delayed` advances the
+    clock to the next due time until no job is left; it needs a ManualClock, which `isolated` provides.
     """
     clock = yard.clock
     if with_delayed and not isinstance(clock, ManualClock):
-        raise BadOption("with_delayed turns the clock: use it inside isolated(yard), or give the yard a ManualClock.")
-    crew = Crew(yard, tuple(queues))
+        raise BadOption(
+            "Cannot advance the clock: with_delayed needs a ManualClock. Use it inside isolated(yard).",
+            option="with_delayed",
+        )
+    worker = InlineWorker(yard, tuple(queues))
     if not until_empty:
-        await crew.run_once(CLAIM_AT_ONCE)
-        return await crew.ran()
+        await worker.run_once(MAX_CLAIMS)
+        return await worker.ran()
     while True:
-        due_at = await crew.run_due()
+        due_at = await worker.run_due()
         if not with_delayed or due_at is None or due_at >= FOREVER:
-            return await crew.ran()
+            return await worker.ran()
         assert isinstance(clock, ManualClock)
         clock.set(max(due_at, clock.now()))
 
 
 async def assert_enqueued(
     yard: Jobyard,
-    kind: Kindlike,
+    kind: KindOrJob,
     *,
     queue: str | None = None,
     group: str | None = None,
     payload: Mapping[str, Any] | None = None,
     count: int | None = None,
 ) -> list[Job]:
-    """Such a job was enqueued, `count` of them if given, and has not been removed; answers them, oldest first.
+    """Assert that such a job was enqueued (`count` of them, if given) and return the matching jobs, oldest first.
 
-    `payload` needs to name only the parameters that matter.
+    `payload` may contain only the parameters that matter.
     """
-    matching, others = await _look(yard, kind, queue, group, payload)
+    matching, others = await _matching_jobs(yard, kind, queue, group, payload)
     if not matching if count is None else len(matching) != count:
         wanted = _describe(_name(kind), queue, group, payload)
         expected = "at least one" if count is None else str(count)
@@ -113,14 +116,14 @@ async def assert_enqueued(
 
 async def refute_enqueued(
     yard: Jobyard,
-    kind: Kindlike,
+    kind: KindOrJob,
     *,
     queue: str | None = None,
     group: str | None = None,
     payload: Mapping[str, Any] | None = None,
 ) -> None:
-    """No such job was enqueued."""
-    matching, _ = await _look(yard, kind, queue, group, payload)
+    """Assert that no such job was enqueued."""
+    matching, _ = await _matching_jobs(yard, kind, queue, group, payload)
     if matching:
         raise AssertionError(
             f"expected none of {_describe(_name(kind), queue, group, payload)}, found {len(matching)}.{_list(matching)}"
@@ -128,8 +131,8 @@ async def refute_enqueued(
 
 
 @dataclass
-class Crew:
-    """What a worker is to its runs, without the background: one trip at a time, in the caller's own time."""
+class InlineWorker:
+    """A worker without background tasks: it runs one job at a time, in the caller's task."""
 
     yard: Jobyard
     queues: tuple[str, ...] = ()
@@ -140,20 +143,21 @@ class Crew:
 
     def __post_init__(self) -> None:
         self.store = self.yard.store
-        self.executor = PythonExecutor(self.yard.kinds, self.yard.max_payload_bytes)
+        executor = PythonExecutor(self.yard.kinds, self.yard.max_payload_bytes)
+        self._runtime = AttemptRuntime(self.id, self.store, executor, self._finished, lambda *_: None)
 
     async def run_due(self) -> Instant | None:
-        """Run until nothing can start; answers when the next job becomes due."""
+        """Run until no job can start; return when the next one becomes due."""
         while True:
             due_at, ran = await self.run_once(1)
             if not ran:
                 return due_at
 
     async def run_once(self, wanted: int) -> tuple[Instant | None, int]:
-        answer = await self.store.exchange(self.id, [], self.queues, wanted, LEASE_SECONDS)
-        for lease in answer.leases:
+        response = await self.store.exchange(self.id, [], self.queues, wanted, LEASE_SECONDS)
+        for lease in response.leases:
             await self._run(lease)
-        return answer.next_due_at, len(answer.leases)
+        return response.next_due_at, len(response.leases)
 
     async def ran(self) -> list[Job]:
         jobs = [await self.store.get(job_id) for job_id in self._ran]
@@ -161,23 +165,20 @@ class Crew:
 
     async def _run(self, lease: Lease) -> None:
         self._attempts += 1
-        if self._attempts > MOST_ATTEMPTS:
-            raise AssertionError(f"still busy after {MOST_ATTEMPTS} attempts; the last was {lease.kind} {lease.job_id}")
+        if self._attempts > MAX_ATTEMPTS:
+            raise AssertionError(f"still busy after {MAX_ATTEMPTS} attempts; the last was {lease.kind} {lease.job_id}")
         self._ran[lease.job_id] = None
-        await Run(self, lease, asyncio.get_running_loop()).task
+        await JobAttempt(self._runtime, lease, asyncio.get_running_loop()).task
         settlements, self._outbox = self._outbox, []
         await self.store.exchange(self.id, settlements, self.queues, 0, LEASE_SECONDS)
 
-    def finished(self, run: Run, transition: Transition | None) -> None:
+    def _finished(self, attempt: JobAttempt, transition: Transition | None) -> None:
         if transition is not None:
-            self._outbox.append(Settlement(run.key, transition))
-
-    def reported(self, lease: Lease, progress: Progress) -> None:
-        """Nobody looks on."""
+            self._outbox.append(Settlement(attempt.key, transition))
 
 
 class InlineStore(MemoryStore):
-    """A memory store in which inserting a job runs it."""
+    """A memory store that runs a job when it is inserted."""
 
     def __init__(self, yard: Jobyard, clock: ManualClock) -> None:
         super().__init__(clock)
@@ -187,17 +188,17 @@ class InlineStore(MemoryStore):
         self._only_insert, self.insert = self.insert, self._insert_and_run
 
     async def _insert_and_run(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
-        answers = await self._only_insert(jobs, transaction)
-        self._unfinished.update(answer.id for answer in answers if answer.created)
-        crew = Crew(self._yard)
-        await crew.run_due()
+        inserted = await self._only_insert(jobs, transaction)
+        self._unfinished.update(each.id for each in inserted if each.created)
+        worker = InlineWorker(self._yard)
+        await worker.run_due()
         while (due_at := await self._next_due()) is not None:
             self._manual.set(due_at)
-            await crew.run_due()
-        return answers
+            await worker.run_due()
+        return inserted
 
     async def _next_due(self) -> Instant | None:
-        """When the first unfinished job that only waits for its time is due."""
+        """When the next unfinished job that waits only for its time is due."""
         due: list[Instant] = []
         for job_id in list(self._unfinished):
             job = await self.get(job_id)
@@ -208,21 +209,21 @@ class InlineStore(MemoryStore):
         return min((at for at in due if self._manual.now() < at < FOREVER), default=None)
 
 
-async def _look(
-    yard: Jobyard, kind: Kindlike, queue: str | None, group: str | None, payload: Mapping[str, Any] | None
+async def _matching_jobs(
+    yard: Jobyard, kind: KindOrJob, queue: str | None, group: str | None, payload: Mapping[str, Any] | None
 ) -> tuple[list[Job], list[Job]]:
-    """Jobs that match, and the others, oldest first."""
-    name = yard.kinds.get(_name(kind)).name  # a name that nobody declared is a mistake in the test
+    """The jobs that match and the others, each oldest first."""
+    name = yard.kinds.get(_name(kind)).name  # an undeclared name is a mistake in the test
     matching: list[Job] = []
     others: list[Job] = []
     async for job in yard.read.walk(Filter()):
-        fits = (
+        matches = (
             job.kind == name
             and (queue is None or job.queue == queue)
             and (group is None or job.group == group)
             and (payload is None or holds(job.payload_value(), payload))
         )
-        (matching if fits else others).append(job)
+        (matching if matches else others).append(job)
     return matching[::-1], others[::-1]
 
 
@@ -238,7 +239,7 @@ def holds(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-def _name(kind: Kindlike) -> str:
+def _name(kind: KindOrJob) -> str:
     return kind if isinstance(kind, str) else kind.handler.name
 
 
@@ -249,7 +250,7 @@ def _describe(kind: str, queue: str | None, group: str | None, payload: Mapping[
 
 def _list(jobs: Sequence[Job]) -> str:
     if not jobs:
-        return " Nothing was enqueued."
-    lines = [f"  {_describe(job.kind, job.queue, job.group, job.payload_value())} {job.state}" for job in jobs[:SHOWN]]
-    more = [f"  … and {len(jobs) - SHOWN} more"] if len(jobs) > SHOWN else []
-    return "\n".join([" Enqueued were:", *lines, *more])
+        return " No job was enqueued."
+    lines = [f"  {_describe(job.kind, job.queue, job.group, job.payload_value())} {job.state}" for job in jobs[:LISTED]]
+    more = [f"  … and {len(jobs) - LISTED} more"] if len(jobs) > LISTED else []
+    return "\n".join([" Enqueued jobs:", *lines, *more])

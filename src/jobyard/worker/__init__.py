@@ -1,1 +1,1 @@
-"""Claims jobs, runs them, settles them, and stops well."""
+"""The worker: claims jobs, runs them, settles them, and shuts down gracefully."""

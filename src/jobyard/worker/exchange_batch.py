@@ -1,62 +1,118 @@
-"""What travels between a worker and its store, and what its arrival means."""
+"""Settlements on their way to the store, the claims that travel with them, and what a settled batch means."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Awaitable, Container, Sequence
 from typing import NamedTuple
 
 from jobyard.domain.events import Event, JobSettled, SettlementRefused
 from jobyard.domain.job import State
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition
+from jobyard.ports.job_store import Exchange
 from jobyard.ports.store import Store
-from jobyard.worker.throughput import Pace
+from jobyard.worker.throughput import Throughput
 
 COMPLETED = Transition(to=State.COMPLETED)
-LARGE_TRIP = 50
+# More claims in one exchange would hold the store's write lock for too long.
+MAX_CLAIMS = 500
+LARGE_BATCH = 50
 
 
-class Parcel(NamedTuple):
-    """A settlement waiting for its trip."""
+class StoreExchange:
+    """The exchanges of one worker: under its id, for its queues."""
+
+    def __init__(self, store: Store, worker_id: str, queues: Sequence[str], lease_seconds: float) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._queues = queues
+        self._lease_seconds = lease_seconds
+
+    def __call__(
+        self, settlements: Sequence[Settlement], wanted: int = 0, until: asyncio.Future[None] | None = None
+    ) -> Awaitable[Exchange]:
+        return self._store.exchange(self._worker_id, settlements, self._queues, wanted, self._lease_seconds, until)
+
+
+class PendingSettlement(NamedTuple):
+    """A settlement that the store has not acknowledged."""
 
     lease: Lease
     settlement: Settlement
     started: float
-    is_promised: bool = False  # refused means that its own transaction completed it
+    is_promised: bool = False  # when refused, the handler's own transaction has completed the job
 
 
-class Trip:
-    """An exchange that is under way, until its answer is taken."""
+class ExchangeBatch:
+    """An exchange in flight, until its response has been handled."""
 
-    __slots__ = ("batch", "wanted")
+    __slots__ = ("settlements", "wanted")
 
-    def __init__(self, batch: list[Parcel], wanted: int) -> None:
-        self.batch = batch
-        self.wanted = wanted  # free slots that are kept for its answer
+    def __init__(self, settlements: list[PendingSettlement], wanted: int) -> None:
+        self.settlements = settlements
+        self.wanted = wanted  # free slots reserved for the response
 
 
-class Order(NamedTuple):
-    """A claim left with the store: whatever comes is claimed as it comes."""
+class WaitingClaim(NamedTuple):
+    """A claim that waits inside the store until there is a job."""
 
-    wanted: int  # free slots that are kept for its answer
+    wanted: int  # free slots reserved for the response
     until: asyncio.Future[None]
     task: asyncio.Task[None]
 
 
-def overlap(store: Store, concurrency: int, most: int) -> tuple[bool, int]:
-    """Whether two trips may be under way, and how much the second must carry: smaller ones would only cost more trips.
+class Outbox:
+    """Finished attempts that are not settled yet: pending, or in a batch in flight."""
 
-    It pays where the store is another process: that works on one trip while the jobs of the other run.
+    def __init__(self) -> None:
+        self.pending: list[PendingSettlement] = []
+        self.in_flight: list[ExchangeBatch] = []
+
+    def next_batch(self, wanted: int) -> ExchangeBatch:
+        batch = ExchangeBatch(self.pending, wanted)
+        self.pending = []
+        self.in_flight.append(batch)
+        return batch
+
+    def put_back(self, settlements: list[PendingSettlement]) -> None:
+        self.pending = settlements + self.pending
+
+    def keys(self) -> list[LeaseKey]:
+        batches = [self.pending, *(batch.settlements for batch in self.in_flight)]
+        return [each.settlement.key for batch in batches for each in batch]
+
+    def reserved_slots(self) -> int:
+        return sum(batch.wanted for batch in self.in_flight)
+
+
+class Overlap(NamedTuple):
+    """Whether a second exchange may be in flight, and the batch size from which it pays."""
+
+    is_allowed: bool
+    large_batch: int
+    max_claims: int
+
+    @classmethod
+    def of(cls, store: Store, concurrency: int) -> Overlap:
+        """It pays where the store is another process: that works on one exchange while the jobs of the other run.
+
+        Small batches would only cost more round trips.
+        """
+        large = min(MAX_CLAIMS, max(LARGE_BATCH, concurrency // 2))
+        is_allowed = store.is_remote and concurrency >= 2 * LARGE_BATCH
+        return cls(is_allowed, large, large if is_allowed else MAX_CLAIMS)
+
+
+def settlement_events(
+    batch: Sequence[PendingSettlement], refused: Container[LeaseKey], throughput: Throughput, *, each: bool
+) -> list[Event]:
+    """The events of a batch that the store has handled, and its share of the throughput.
+
+    Jobs that ended well have an event only with `each`.
     """
-    large = min(most, max(LARGE_TRIP, concurrency // 2))
-    return store.is_remote and concurrency >= 2 * LARGE_TRIP, large
-
-
-def news(batch: Sequence[Parcel], refused: Container[LeaseKey], pace: Pace, *, each: bool) -> list[Event]:
-    """What onlookers should hear of a batch that arrived; of each job only if they want it. The pace counts all."""
     now, completed = time.monotonic(), 0
     finished: Counter[str] = Counter()
     events: list[Event] = []
@@ -76,5 +132,5 @@ def news(batch: Sequence[Parcel], refused: Container[LeaseKey], pace: Pace, *, e
             continue
         ending, message = (None, None) if error is None else (error.ending, error.message)
         events.append(JobSettled(lease, transition.to, ending, message, now - started))
-    pace.add(completed, finished)
+    throughput.add(completed, finished)
     return events

@@ -1,4 +1,4 @@
-"""Who a worker is: a name that no other worker has."""
+"""Worker names, unique among all workers."""
 
 from __future__ import annotations
 

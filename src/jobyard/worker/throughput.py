@@ -1,4 +1,4 @@
-"""How much a worker finishes: in all, and of each queue in the last minute."""
+"""Throughput of a worker: jobs completed in all, and jobs finished per queue in the last minute."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from collections.abc import Callable, Mapping
 
 WINDOW_SECONDS = 60.0
 STEP_SECONDS = 5.0
-# A beat is small: of more queues than these only the busiest are told.
-MOST_QUEUES = 100
+# A heartbeat must stay small: of more queues than these only the busiest are included.
+MAX_QUEUES = 100
 
 
-class Pace:
+class Throughput:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.completed = 0
         self._clock = clock
-        self._steps: deque[tuple[float, Counter[str]]] = deque()  # each with the time at which it began
+        self._steps: deque[tuple[float, Counter[str]]] = deque()  # (start of the step, finished jobs by queue)
 
     def add(self, completed: int, finished: Mapping[str, int]) -> None:
-        """Jobs of these queues ended; so many of them completed."""
+        """Count the jobs that one batch completed, and those it finished by queue."""
         self.completed += completed
         if not finished:
             return
         now = self._clock()
         if not self._steps or now - self._steps[-1][0] >= STEP_SECONDS:
-            self._forget(now)
+            self._drop_old(now)
             self._steps.append((now, Counter()))
         self._steps[-1][1].update(finished)
 
     def per_minute(self) -> dict[str, int]:
-        """Asked by the keeper from its own thread: it reads only."""
+        """Finished jobs by queue. Called from the background thread, so it only reads."""
         since = self._clock() - WINDOW_SECONDS
         found: Counter[str] = Counter()
         for began, finished in tuple(self._steps):
             if began > since:
                 found.update(finished.copy())
-        return dict(found.most_common(MOST_QUEUES))
+        return dict(found.most_common(MAX_QUEUES))
 
-    def _forget(self, now: float) -> None:
+    def _drop_old(self, now: float) -> None:
         while self._steps and self._steps[0][0] <= now - WINDOW_SECONDS:
             self._steps.popleft()

@@ -1,0 +1,112 @@
+"""The worker's background thread: lease renewal, heartbeats, reclaiming and pruning.
+
+It has an event loop of its own, so that a handler that blocks the application's loop cannot stop renewals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+from jobyard.domain.events import Event, LeasesExpired, StoreFailed
+from jobyard.domain.lease import ExpiredLease
+from jobyard.ports.store import Store
+from jobyard.worker.heartbeat import Heartbeat
+from jobyard.worker.lease_renewer import LeaseRenewer
+from jobyard.worker.loop_monitor import EventLoopMonitor
+
+COMMAND_EVERY_SECONDS = 1.0
+RECLAIM_EVERY_SECONDS = 1.0
+PRUNE_EVERY_SECONDS = 5.0
+PRUNE_BATCH = 1000
+
+
+class BackgroundThread:
+    def __init__(
+        self,
+        store: Store,
+        renewer: LeaseRenewer,
+        heartbeat: Heartbeat,
+        monitor: EventLoopMonitor,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._store = store
+        self._renewer = renewer
+        self._heartbeat = heartbeat
+        self._monitor = monitor
+        self._emit = emit
+        self._due_at: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="jobyard-background", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join)
+
+    def _main(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        store = self._store.for_event_loop()
+        try:
+            if store is not self._store:
+                while not self._stop.is_set() and not await self._try("opening the store", store.open):
+                    await self._sleep()
+            while not self._stop.is_set() and not self._monitor.is_closed:
+                await self.run_once(store)
+                await self._sleep()
+            await self._try("signing off", lambda: self._heartbeat.sign_off(store))
+        finally:
+            if store is not self._store:
+                await store.close()
+
+    async def _sleep(self) -> None:
+        await asyncio.to_thread(self._stop.wait, self._renewer.interval)
+
+    async def run_once(self, store: Store) -> None:
+        self._monitor.check()
+        began = time.monotonic()
+        await self._try("renewing leases", lambda: self._renewer.renew(store))
+        if self._is_due("command", COMMAND_EVERY_SECONDS):
+            await self._try("reading worker commands", lambda: self._heartbeat.obey_command(store))
+        if self._is_due("heartbeat", self._heartbeat.interval):
+            await self._try("sending a heartbeat", lambda: self._heartbeat.send(store))
+        if time.monotonic() - began > self._renewer.interval:
+            # The store was slow, perhaps for every worker: all get a round to renew before any lease is reclaimed.
+            return
+        if self._is_due("reclaim", RECLAIM_EVERY_SECONDS):
+            await self._try("reclaiming expired leases", lambda: self._reclaim(store))
+        if self._is_due("prune", PRUNE_EVERY_SECONDS):
+            await self._try("pruning", lambda: self._prune(store))
+
+    async def _reclaim(self, store: Store) -> None:
+        by_worker: dict[str, list[ExpiredLease]] = {}
+        for lease in await store.reclaim():
+            by_worker.setdefault(lease.worker, []).append(lease)
+        for worker, leases in by_worker.items():
+            self._emit(LeasesExpired(worker, tuple(leases)))
+
+    async def _prune(self, store: Store) -> None:
+        while await store.prune(PRUNE_BATCH) >= PRUNE_BATCH and not self._stop.is_set():
+            await self._renewer.renew(store)
+
+    async def _try(self, doing: str, verb: Callable[[], Awaitable[None]]) -> bool:
+        """A store that fails must not end the thread: the next round tries again."""
+        try:
+            await verb()
+        except Exception as error:
+            self._emit(StoreFailed(doing, error, self._renewer.interval))
+            return False
+        return True
+
+    def _is_due(self, task: str, interval: float) -> bool:
+        now = time.monotonic()
+        if now < self._due_at.get(task, 0.0):
+            return False
+        self._due_at[task] = now + interval
+        return True

@@ -1,0 +1,304 @@
+"""The claim loop: settle what finished and claim for the free slots, in one exchange with the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from jobyard.domain.events import JobLeaseLost, JobReported, JobStarted
+from jobyard.domain.job import Progress
+from jobyard.domain.lease import Lease, LeaseKey
+from jobyard.domain.outcome import Failed, Release
+from jobyard.domain.state import Settlement, Transition, judge
+from jobyard.errors import StoreError
+from jobyard.ports.executor import Executor
+from jobyard.ports.job_store import Exchange
+from jobyard.ports.store import Store
+from jobyard.worker.attempt import AttemptRuntime, JobAttempt
+from jobyard.worker.backoff import StoreBackoff
+from jobyard.worker.emitter import EventEmitter
+from jobyard.worker.exchange_batch import (
+    ExchangeBatch,
+    Outbox,
+    Overlap,
+    PendingSettlement,
+    StoreExchange,
+    WaitingClaim,
+    settlement_events,
+)
+from jobyard.worker.quarantine import SUSPECT_DEATHS, SuspectIsolation
+from jobyard.worker.throughput import Throughput
+
+log = logging.getLogger("jobyard.worker")
+
+# A notification may get lost: a waiting claim is renewed after this long, or its job would never be found.
+CLAIM_AGAIN_SECONDS = 1.0
+# A worker past its shutdown grace gives up on a store that has failed for this long; its leases then expire.
+GIVE_UP_SECONDS = 10.0
+
+
+class Claimer:
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        emit: EventEmitter,
+        *,
+        worker_id: str,
+        queues: Sequence[str],
+        concurrency: int,
+        lease_seconds: float,
+    ) -> None:
+        self.attempts: dict[LeaseKey, JobAttempt] = {}
+        self.throughput = Throughput()
+        self.last_exchange: float | None = None  # by time.monotonic; readiness checks its age
+        self.handed_back = 0  # jobs that were returned to the store because the worker stops
+        self.is_quiet = False
+        self.is_stopping = False
+        self.may_give_up = False  # the shutdown grace is over
+        self._concurrency = concurrency
+        self._overlap = Overlap.of(store, concurrency)
+        self._exchange = StoreExchange(store, worker_id, queues, lease_seconds)
+        self._runtime = AttemptRuntime(worker_id, store, executor, self._finished, self._reported)
+        self._emit = emit
+        self._isolation = SuspectIsolation(self._exchange, self.attempts, emit)
+        self._backoff = StoreBackoff(emit)
+        self._outbox = Outbox()
+        self._waiting_claim: WaitingClaim | None = None
+        self._may_have_work = True  # the store may have jobs to claim now
+        self._wake = asyncio.Event()
+        self._overlap_wake = asyncio.Event()  # there may be enough for a second exchange
+
+    # Control
+
+    def quiet(self) -> None:
+        """Claim no more jobs."""
+        self.is_quiet = True
+        self._end_waiting_claim()
+
+    def stop(self) -> None:
+        """Claim no more jobs, and end the loop when the running ones are settled."""
+        self.is_stopping = True
+        self._end_waiting_claim()
+        self._wake.set()
+
+    def release_all(self) -> None:
+        """Cancel the running attempts and hand their jobs back."""
+        for attempt in list(self.attempts.values()):
+            self.handed_back += 1
+            attempt.release()
+
+    # The loop
+
+    async def run(self) -> None:
+        overlapping: asyncio.Task[None] | None = None
+        if self._overlap.is_allowed:
+            overlapping = asyncio.create_task(self._overlap_exchanges())
+            overlapping.add_done_callback(log_failure)
+        while not self.is_stopping or self.attempts or self._outbox.in_flight or self._has_leftovers():
+            wanted = self._wanted()
+            if self._should_exchange(wanted):
+                await self.run_once(wanted)
+            else:
+                if wanted > 0 and self._waiting_claim is None and not self._outbox.in_flight:
+                    self._leave_waiting_claim(wanted)
+                await self._wake.wait()
+                self._wake.clear()
+        if self._waiting_claim is not None:
+            self._waiting_claim.task.cancel()
+        if overlapping is not None:
+            overlapping.cancel()
+
+    async def _overlap_exchanges(self) -> None:
+        """Start a second exchange while one is in flight."""
+        while True:
+            await self._overlap_wake.wait()
+            self._overlap_wake.clear()
+            wanted = self._wanted()
+            if self._outbox.in_flight and self._should_exchange(wanted):
+                await self.run_once(wanted)
+                self._wake.set()
+
+    def _wanted(self) -> int:
+        if self.is_stopping or self.is_quiet:
+            return 0
+        return max(0, min(self._free_slots(), self._overlap.max_claims))
+
+    def _free_slots(self) -> int:
+        waiting = 0 if self._waiting_claim is None else self._waiting_claim.wanted
+        return self._concurrency - len(self.attempts) - waiting - self._outbox.reserved_slots()
+
+    def _should_exchange(self, wanted: int) -> bool:
+        claims = wanted if self._may_have_work else 0
+        pending = len(self._outbox.pending)
+        if not self._outbox.in_flight:
+            return bool(pending or claims)
+        # While the store fails, one exchange at a time: two would alternate for ever and never let a worker stop.
+        is_well = self._backoff.outage_seconds() == 0
+        return self._overlap.is_allowed and is_well and max(pending, claims) >= self._overlap.large_batch
+
+    def _has_leftovers(self) -> bool:
+        gives_up = self.may_give_up and self._backoff.outage_seconds() > GIVE_UP_SECONDS
+        return bool(self._outbox.pending or self._waiting_claim) and not gives_up
+
+    # One exchange
+
+    async def run_once(self, wanted: int) -> None:
+        """Settle what finished, and claim up to `wanted` jobs."""
+        batch = self._outbox.next_batch(wanted)
+        try:
+            await self._send(batch)
+        finally:
+            self._outbox.in_flight.remove(batch)
+
+    async def _send(self, batch: ExchangeBatch) -> None:
+        settlements, wanted = batch.settlements, batch.wanted
+        # Cleared before the exchange, so that a notification during it counts for the next one.
+        self._may_have_work = (
+            self._may_have_work and self._overlap.is_allowed and self._free_slots() >= self._overlap.large_batch
+        )
+        if self._may_have_work:
+            self._overlap_wake.set()
+        try:
+            response = await self._exchange([each.settlement for each in settlements], wanted)
+        except Exception as error:
+            self._may_have_work = True
+            if settlements and not isinstance(error, StoreError):
+                await self._settle_one_by_one(settlements)
+            else:
+                self._outbox.put_back(settlements)
+                await self._backoff.wait("exchanging jobs", error)
+            return
+        batch.settlements, batch.wanted = [], len(response.leases)
+        # Ends before starts: an observer that follows one job sees its events in order.
+        self._emit_settled(settlements, response)
+        await self._handle(response, wanted)
+
+    async def _handle(self, response: Exchange, wanted: int) -> None:
+        self.last_exchange = time.monotonic()
+        self._backoff.reset(self.last_exchange)
+        if wanted > 0:
+            # After a short response a waiting claim follows and looks at once, so no notification is missed.
+            self._may_have_work = len(response.leases) == wanted
+        if any(lease.deaths >= SUSPECT_DEATHS for lease in response.leases):
+            await self._isolation.start(response.leases, self.start)
+        else:
+            self.start(response.leases)
+        for key, reason in response.cancelled:
+            self.cancel(key, reason)
+
+    async def _settle_one_by_one(self, settlements: list[PendingSettlement]) -> None:
+        """One of these settlements cannot be stored: it fails its job without holding up the others."""
+        for number, each in enumerate(settlements):
+            try:
+                response = await self._exchange([each.settlement])
+            except StoreError as error:
+                self._outbox.put_back(settlements[number:])
+                await self._backoff.wait("exchanging jobs", error)
+                return
+            except Exception as error:
+                failed = Failed(message=f"its outcome could not be stored: {error!r}"[:500], retry=False)
+                replaced = Settlement(each.lease.key, judge(each.lease, failed, worker=self._runtime.worker_id))
+                self._outbox.pending.append(PendingSettlement(each.lease, replaced, each.started))
+                await self._backoff.wait("exchanging jobs", error)
+            else:
+                self._emit_settled([each], response)
+
+    def _emit_settled(self, settlements: Sequence[PendingSettlement], response: Exchange) -> None:
+        each = self._emit.observer.wants_each_job
+        for event in settlement_events(settlements, set(response.refused), self.throughput, each=each):
+            self._emit(event)
+
+    # The claim that waits in the store
+
+    def _leave_waiting_claim(self, wanted: int) -> None:
+        """There is no job for the free slots: the next one is claimed as it arrives."""
+        loop = asyncio.get_running_loop()
+        until: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(CLAIM_AGAIN_SECONDS, self._end_waiting_claim)
+        self._waiting_claim = WaitingClaim(wanted, until, loop.create_task(self._await_claim(wanted, until, timer)))
+
+    def _end_waiting_claim(self) -> None:
+        if self._waiting_claim is not None and not self._waiting_claim.until.done():
+            self._waiting_claim.until.set_result(None)
+
+    async def _await_claim(self, wanted: int, until: asyncio.Future[None], timer: asyncio.TimerHandle) -> None:
+        try:
+            response = await self._exchange((), wanted, until)
+        except Exception as error:
+            await self._backoff.wait("exchanging jobs", error)
+            self._may_have_work = True
+        else:
+            # The lease renewer must know that leases have arrived, although none of them runs yet.
+            batch = ExchangeBatch([], len(response.leases))
+            self._outbox.in_flight.append(batch)
+            try:
+                await self._handle(response, wanted)
+            finally:
+                self._outbox.in_flight.remove(batch)
+        finally:
+            timer.cancel()
+            self._waiting_claim = None
+            self._wake.set()
+
+    # Attempts
+
+    def start(self, leases: Sequence[Lease]) -> None:
+        loop = asyncio.get_running_loop()
+        for lease in leases:
+            if self.is_stopping:
+                # The claim was in flight when the worker was stopped: hand the job back untouched.
+                self.handed_back += 1
+                release = Settlement(lease.key, judge(lease, Release()))
+                self._outbox.pending.append(PendingSettlement(lease, release, time.monotonic()))
+                continue
+            if self._emit.observer.wants_each_job:
+                self._emit(JobStarted(lease))
+            attempt = JobAttempt(self._runtime, lease, loop)
+            self.attempts[attempt.key] = attempt
+
+    def _reported(self, lease: Lease, progress: Progress) -> None:
+        if self._emit.observer.wants_each_job:
+            self._emit(JobReported(lease, progress))
+
+    def _finished(self, attempt: JobAttempt, transition: Transition | None) -> None:
+        """An attempt ended; without a transition it has nothing to settle."""
+        self.attempts.pop(attempt.key, None)
+        if transition is not None:
+            pending = self._outbox.pending
+            settlement = Settlement(attempt.key, transition)
+            pending.append(PendingSettlement(attempt.lease, settlement, attempt.started, attempt.is_promised))
+            if len(pending) == self._overlap.large_batch:
+                self._overlap_wake.set()
+        self._wake.set()
+
+    def cancel(self, key: LeaseKey, reason: str) -> None:
+        attempt = self.attempts.get(key)
+        if attempt is not None:
+            attempt.cancel(reason)
+
+    def lose(self, key: LeaseKey) -> None:
+        """The store no longer knows the lease."""
+        attempt = self.attempts.get(key)
+        # A completion that the handler's transaction committed looks the same, and must not stop the handler.
+        if attempt is not None and not attempt.is_promised:
+            self._emit(JobLeaseLost(attempt.lease))
+            attempt.lose()
+
+    # Read by the background thread
+
+    def held_keys(self) -> list[LeaseKey]:
+        """The leases to renew: a job's lease must not expire before its settlement is acknowledged."""
+        return [*self.attempts, *self._outbox.keys()]
+
+    def has_exchange_in_flight(self) -> bool:
+        """Whether a response may have granted leases that are not in `held_keys` yet."""
+        return bool(self._outbox.in_flight)
+
+
+def log_failure(task: asyncio.Task[None]) -> None:
+    """The claim loop ends when the worker stops, and never otherwise."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("the claim loop failed; this worker claims no more jobs", exc_info=task.exception())
