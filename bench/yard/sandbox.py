@@ -1,4 +1,4 @@
-"""Programs through the sandbox's daemon, alone: to the first byte, to the end, and without a pause."""
+"""The sandbox daemon alone: time to first byte, time to result, and sustained throughput."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from jobyard.sandbox.protocol import (
     encode_frame,
 )
 
-PAUSE_SECONDS = 0.015  # the pool is full again: what is measured is a run, not its refilling
+PAUSE_SECONDS = 0.015  # lets the pool refill: without it, refilling would be measured, too
 WARM_UP = 20
 _decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 
 async def best_tier() -> str:
-    """What this machine offers, for the heading."""
+    """The tier of this machine, for the heading."""
     try:
-        async with private_daemon() as own, connect(own.socket) as connection:
-            state = await connection.ready()
+        async with private_daemon() as private, connect(private.socket) as client:
+            state = await client.ready()
     except DaemonStartFailed as error:
         return str(error)
     return f"tier {state.tier}" if state.tier else f"refused: {state.reason}"
 
 
-class Line:
-    """A connection that waits for one answer at a time, with nothing of asyncio between."""
+class BlockingConnection:
+    """A blocking connection: asyncio would add its own latency to the measurement."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -63,7 +63,7 @@ class Line:
         return _decoder.decode(self._ready.pop(0))
 
     def run(self, request: bytes) -> tuple[float, float]:
-        """Seconds to the first byte, and to the end."""
+        """Return the seconds to the first byte and to the result."""
         began = time.perf_counter()
         self._socket.sendall(request)
         first = 0.0
@@ -75,7 +75,7 @@ class Line:
         return first, ended
 
     def run_all(self, runs: int, at_once: int) -> None:
-        """So many, with so many always on their way; whoever counts them takes next to nothing of the machine."""
+        """Run programs with `at_once` always in flight."""
         requests = (
             encode_frame(RunRequest(id=number, language="python", source=PROGRAM.encode()))
             for number in range(1, runs + 1)
@@ -100,64 +100,58 @@ class Line:
 
 
 @contextmanager
-def line(*, pool: int | None = None, slots: int | None = None) -> Iterator[tuple[Line, int]]:
-    """A daemon of its own and a line to it; its process number."""
+def connection(*, pool: int | None = None, slots: int | None = None) -> Iterator[tuple[BlockingConnection, int]]:
+    """Start a private daemon; yield a connection and its pid."""
     loop = asyncio.new_event_loop()
     daemon = private_daemon(pool=pool, slots=slots)
-    own = loop.run_until_complete(daemon.__aenter__())
+    private = loop.run_until_complete(daemon.__aenter__())
     try:
-        loop.run_until_complete(_until_ready(own.socket))
-        made = Line(own.socket)
-        yield made, own.process.pid
+        made = BlockingConnection(private.socket)
+        yield made, private.process.pid
         made.close()
     finally:
         loop.run_until_complete(daemon.__aexit__(None, None, None))
         loop.close()
 
 
-async def _until_ready(path: Path) -> None:
-    async with connect(path) as connection:
-        await connection.ready()
-
-
 def start(runs: int, *, pool: int | None) -> Outcome:
     request = encode_frame(RunRequest(id=1, language="python", source=PROGRAM.encode(), stream=True))
     times = Times()
-    with line(pool=pool) as (daemon, pid):
+    with connection(pool=pool) as (daemon, pid):
         for _ in range(WARM_UP):
             daemon.run(request)
         for _ in range(runs):
             time.sleep(PAUSE_SECONDS)
             times.add(*daemon.run(request))
-        time.sleep(1)  # the pool is full and at rest
-        member_mb = _member_mb(pid) if pool is None else 0.0
-    return Outcome({**times.figures(), **({"member_mb": member_mb} if member_mb else {})})
+        time.sleep(1)  # until the pool is full: a box that is being spawned would distort the memory figure
+        box_mb = _box_mb(pid) if pool is None else 0.0
+    return Outcome({**times.figures(), **({"member_mb": box_mb} if box_mb else {})})
 
 
 def sustained(runs: int, at_once: int) -> Outcome:
-    """As many at once as there are slots, without a pause: the pool empties and is refilled meanwhile."""
-    with line(slots=at_once) as (daemon, _):
+    """As many at once as there are slots, without a pause, so the pool is drained and refilled meanwhile."""
+    with connection(slots=at_once) as (daemon, _):
         began = time.perf_counter()
         daemon.run_all(runs, at_once)
         return Outcome({"jobs_per_second": runs / (time.perf_counter() - began)})
 
 
-def _member_mb(daemon: int) -> float:
-    """What an idle Python member takes, shared pages divided among those who share them; 0 where nobody may look.
+def _box_mb(daemon: int) -> float:
+    """Proportional memory of an idle Python box; 0 where it cannot be read.
 
-    Members are below the zygote, alone or with an init of their own; a larger family is no member.
+    Boxes are below the zygote, alone or with an init of their own; a larger process tree is not a box.
     """
     try:
         parents = {pid: _parent(pid) for pid in descendants(daemon)}
-        keeper = next(pid for pid, parent in parents.items() if parent == daemon)
-        zygote = next(pid for pid, parent in parents.items() if parent == keeper)
-        families = [
+        reaper = next(pid for pid, parent in parents.items() if parent == daemon)
+        zygote = next(pid for pid, parent in parents.items() if parent == reaper)
+        trees = [
             [pid, *(child for child, parent in parents.items() if parent == pid)]
             for pid, parent in parents.items()
             if parent == zygote
         ]
-        members = [family for family in families if len(family) <= 2 and all(_is_python(pid) for pid in family)]
-        return median(sum(_proportional_kb(pid) for pid in family) for family in members) / 1024
+        boxes = [tree for tree in trees if len(tree) <= 2 and all(_is_python(pid) for pid in tree)]
+        return median(sum(_proportional_kb(pid) for pid in tree) for tree in boxes) / 1024
     except (OSError, StopIteration, StatisticsError):
         return 0.0
 

@@ -1,4 +1,4 @@
-"""A sandbox beside a worker: its daemon kept running and gone with it, and what others are told of it."""
+"""The sandbox of a worker: its daemon process, and the state that it publishes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def output(yard: Jobyard, *lines: str) -> str:
     return found
 
 
-async def test_a_worker_starts_a_daemon_and_takes_it_with_it(yard: Jobyard, tmp_path: Path) -> None:
+async def test_worker_starts_and_stops_its_daemon(yard: Jobyard, tmp_path: Path) -> None:
     async with yard.worker(concurrency=3):
         assert await output(yard, "out hello") == "hello\n"
         process = made(yard).daemon
@@ -75,7 +75,7 @@ async def test_a_worker_starts_a_daemon_and_takes_it_with_it(yard: Jobyard, tmp_
     assert list(tmp_path.glob("jobyard-sandbox-*")) == []
 
 
-async def test_a_daemon_that_dies_is_replaced_and_the_job_runs_again(yard: Jobyard) -> None:
+async def test_dead_daemon_is_replaced_and_the_job_retried(yard: Jobyard) -> None:
     async with yard.worker():
         process = made(yard).daemon
         assert process is not None
@@ -89,7 +89,7 @@ async def test_a_daemon_that_dies_is_replaced_and_the_job_runs_again(yard: Jobya
         assert process.pid != first
 
 
-async def test_what_it_can_do_is_told_through_the_store(yard: Jobyard) -> None:
+async def test_state_is_published_through_the_store(yard: Jobyard) -> None:
     async with yard.worker(name="w1"):
         await eventually(lambda: Sandboxes(yard.store).tier_of("c"))
         [info] = await known_sandboxes(yard.store)
@@ -97,9 +97,7 @@ async def test_what_it_can_do_is_told_through_the_store(yard: Jobyard) -> None:
         assert made(yard).check().ok
 
 
-async def test_a_daemon_that_cannot_start_is_told_with_its_last_words(
-    yard: Jobyard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_check_shows_why_the_daemon_cannot_start(yard: Jobyard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "DAEMON", "tests.no_such_module")
     async with yard.worker():
         check = await eventually(lambda: found if "tests.no_such_module" in (found := made(yard).check()).reason else 0)
@@ -108,16 +106,14 @@ async def test_a_daemon_that_cannot_start_is_told_with_its_last_words(
     assert yard.store
 
 
-async def test_an_interpreter_that_cannot_be_started_is_told_too(
-    yard: Jobyard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_check_shows_a_missing_interpreter(yard: Jobyard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     async with yard.worker():
         check = await eventually(lambda: found if "/nowhere/python" in (found := made(yard).check()).reason else 0)
         assert not check.ok
 
 
-async def test_programs_are_taken_while_a_daemon_starts_anew(tmp_path: Path) -> None:
+async def test_programs_are_accepted_while_a_daemon_restarts(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
     async with daemon(tmp_path) as fake, yard:
         enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
@@ -136,7 +132,7 @@ async def away(yard: Jobyard) -> bool:
     return any(info.tier is None and info.reason for info in await known_sandboxes(yard.store))
 
 
-async def test_a_sandbox_that_refuses_is_red_and_says_why(tmp_path: Path) -> None:
+async def test_check_fails_for_a_daemon_without_a_tier(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
     async with daemon(tmp_path, state=SandboxState(reason="no namespaces here")) as fake, yard:
         enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
@@ -149,7 +145,7 @@ async def test_a_sandbox_that_refuses_is_red_and_says_why(tmp_path: Path) -> Non
             assert made(yard).daemon is None
 
 
-async def test_the_readiness_of_its_worker_says_why(tmp_path: Path) -> None:
+async def test_worker_readiness_shows_the_reason(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
@@ -161,12 +157,12 @@ async def test_the_readiness_of_its_worker_says_why(tmp_path: Path) -> None:
             await eventually(lambda: made(yard).client.state)
             answer = await client.get(f"http://127.0.0.1:{port}/readyz")
             assert (answer.status_code, "no namespaces here" in answer.json()["reason"]) == (503, True)
-            fake.tell(SandboxState(tier=Tier.B, slots=2))
+            fake.change_state(SandboxState(tier=Tier.B, slots=2))
             await eventually(lambda: made(yard).check().ok)
             assert (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
 
 
-async def test_a_server_tells_of_it_and_stays_ready_for_everything_else() -> None:
+async def test_server_without_a_sandbox_stays_ready() -> None:
     store = MemoryStore(SystemClock())
     await store.open()
     health = Health(store, lambda: False)
@@ -181,7 +177,7 @@ async def some(yard: Jobyard) -> list[SandboxInfo]:
     return [info for info in await known_sandboxes(yard.store) if "namespaces" in info.reason]
 
 
-async def test_runs_are_kept_for_an_hour_unless_somebody_says_otherwise(yard: Jobyard) -> None:
+async def test_results_are_kept_for_an_hour_by_default(yard: Jobyard) -> None:
     [queue] = [info for info in await yard.queues() if info.name == QUEUE]
     assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (3600, 1)
     other = Jobyard("memory://")
@@ -189,11 +185,11 @@ async def test_runs_are_kept_for_an_hour_unless_somebody_says_otherwise(yard: Jo
     enable_sandbox(other, SandboxSection(enabled=True), concurrency=8)
     async with other:
         [queue] = [info for info in await other.queues() if info.name == QUEUE]
-    # Nobody fills all slots of a worker alone, where nothing else is said.
+    # One slot is left to other groups by default.
     assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (7200, 7)
 
 
-def test_a_kind_of_that_name_is_refused() -> None:
+def test_conflicting_kind_is_rejected() -> None:
     yard = Jobyard("memory://")
 
     @yard.job(name=KIND)
@@ -203,7 +199,7 @@ def test_a_kind_of_that_name_is_refused() -> None:
         enable_sandbox(yard, SandboxSection(enabled=True))
 
 
-def test_the_daemon_is_told_what_the_configuration_says_and_no_secret() -> None:
+def test_daemon_command_and_environment() -> None:
     section = SandboxSection(min_tier="A", slots=7, languages="/etc/l.yaml", pool=0)
     words = daemon_command(section, "/s", 2)[3:]
     assert words == ["--socket", "/s", "--min-tier", "A", "--slots", "7", "--languages", "/etc/l.yaml", "--pool", "0"]
@@ -212,7 +208,7 @@ def test_the_daemon_is_told_what_the_configuration_says_and_no_secret() -> None:
     }
 
 
-def test_folders_of_workers_that_were_killed_are_swept_away(tmp_path: Path) -> None:
+def test_folders_of_killed_workers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "jobyard-sandbox-999999999-abc").mkdir()
     (tmp_path / f"jobyard-sandbox-{os.getpid()}-abc").mkdir()
     (tmp_path / "jobyard-sandbox-notes").mkdir()
@@ -223,7 +219,7 @@ def test_folders_of_workers_that_were_killed_are_swept_away(tmp_path: Path) -> N
     ]
 
 
-async def test_doctor_tells_of_each_sandbox(tmp_path: Path) -> None:
+async def test_doctor_reports_each_sandbox(tmp_path: Path) -> None:
     store = MemoryStore(SystemClock())
     await store.open()
     assert [finding async for finding in sandbox_findings(store, SandboxSection())] == []

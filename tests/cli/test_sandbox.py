@@ -21,7 +21,7 @@ from jobyard.cli import cli
 from jobyard.sandbox.attacks.private_daemon import private_daemon
 
 needs_a_sandbox = pytest.mark.skipif(
-    not any(offers(setting) for setting in settings() if not setting.as_ordinary and not setting.without),
+    not any(offers(setting) for setting in settings() if not setting.unprivileged and not setting.without),
     reason="this machine offers no tier",
 )
 

@@ -1,4 +1,4 @@
-"""Every attack in every tier that this machine offers, each layer also alone: played once, looked at by many tests."""
+"""All attacks in all tiers of this machine, also with a layer left out: run once, used by many tests."""
 
 from __future__ import annotations
 
@@ -11,86 +11,86 @@ from dataclasses import dataclass
 
 import msgspec
 from tests.sandbox import delegated_cgroups
-from tests.sandbox.unprivileged import ordinary, possible
+from tests.sandbox.unprivileged import unprivileged_python, why_impossible
 from tests.support import ROOT
 
 from jobyard.sandbox.attacks.__main__ import SelftestReport
 from jobyard.sandbox.attacks.attack import Layer
 from jobyard.sandbox.protocol import Tier
 
-AT_ONCE = 3  # they mostly wait
-LONGEST_SECONDS = 240
+CONCURRENCY = 3  # most of the time they wait
+TIMEOUT_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     tier: Tier
     without: Layer | None = None
-    as_ordinary: bool = False
-    has_groups: bool = False  # control groups handed over to this user
+    unprivileged: bool = False
+    has_cgroups: bool = False  # cgroups delegated to this user
 
     def __str__(self) -> str:
-        who = "ordinary" if self.as_ordinary or os.geteuid() != 0 else "root"
+        who = "unprivileged" if self.unprivileged or os.geteuid() != 0 else "root"
         return (
             f"{who}-{self.tier}"
-            + ("-with-groups" if self.has_groups else "")
+            + ("-with-cgroups" if self.has_cgroups else "")
             + (f"-without-{self.without}" if self.without else "")
         )
 
 
 def settings() -> list[Setting]:
-    """The slowest first. An ordinary user has no tier A; without groups, tier B cannot do without either layer."""
+    """The slowest first. An unprivileged user has no tier A; without cgroups, tier B needs every layer."""
     if os.geteuid() != 0:
         return [Setting(Tier.B), Setting(Tier.C)]
     return [
         Setting(Tier.A),
         Setting(Tier.A, Layer.SECCOMP),
-        Setting(Tier.B, as_ordinary=True, has_groups=True),
+        Setting(Tier.B, unprivileged=True, has_cgroups=True),
         Setting(Tier.A, Layer.NAMESPACES),
-        Setting(Tier.B, as_ordinary=True),
-        Setting(Tier.C, as_ordinary=True),
+        Setting(Tier.B, unprivileged=True),
+        Setting(Tier.C, unprivileged=True),
         Setting(Tier.C),
     ]
 
 
-class Playing:
-    """All settings, some at once, from the moment when this is made."""
+class AttackRuns:
+    """Runs all settings in the background, some concurrently."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._pool = self._stack.enter_context(ThreadPoolExecutor(AT_ONCE))
-        self._ordinary = self._stack.enter_context(ordinary()) if possible() is None else None
-        self._played: dict[Setting, Future[SelftestReport]] = {
-            each: self._pool.submit(self._play, each) for each in settings()
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(CONCURRENCY))
+        self._unprivileged = self._stack.enter_context(unprivileged_python()) if why_impossible() is None else None
+        self._reports: dict[Setting, Future[SelftestReport]] = {
+            each: self._pool.submit(self._run_setting, each) for each in settings()
         }
 
     def of(self, setting: Setting) -> SelftestReport:
-        return self._played[setting].result()
+        return self._reports[setting].result()
 
     def close(self) -> None:
-        for each in self._played.values():
+        for each in self._reports.values():
             each.cancel()
         self._stack.close()
 
-    def _play(self, setting: Setting) -> SelftestReport:
+    def _run_setting(self, setting: Setting) -> SelftestReport:
         words = ["-m", "jobyard.sandbox.attacks", "--tier", setting.tier]
-        # What is done to the daemon itself has nothing to do with the layer that is left out.
+        # Attacks on the daemon itself do not depend on the layer that is left out.
         words += ["--without", setting.without, "--programs"] if setting.without else []
-        if not setting.as_ordinary:
+        if not setting.unprivileged:
             return _run([sys.executable, *words], {**os.environ, "PYTHONPATH": str(ROOT / "src")})
-        if self._ordinary is None:
-            return SelftestReport(state=None, refusal=possible() or "")
-        words = [*self._ordinary.command, *words]
-        if not setting.has_groups:
-            return _run(words, self._ordinary.environment)
+        if self._unprivileged is None:
+            return SelftestReport(state=None, refusal=why_impossible() or "")
+        words = [*self._unprivileged.command, *words]
+        if not setting.has_cgroups:
+            return _run(words, self._unprivileged.environment)
         if not delegated_cgroups.possible():
-            return SelftestReport(state=None, refusal="no control groups to hand over")
+            return SelftestReport(state=None, refusal="no cgroups to delegate")
         with delegated_cgroups.delegated() as folders:
-            environment = {**self._ordinary.environment, "GROUPS_OF_TESTS": " ".join(folders)}
+            environment = {**self._unprivileged.environment, "TEST_CGROUPS": " ".join(folders)}
             return _run(["sh", "-c", delegated_cgroups.JOIN, "sh", *words], environment)
 
 
 def _run(words: list[str], environment: dict[str, str]) -> SelftestReport:
-    done = subprocess.run(words, env=environment, cwd="/", capture_output=True, timeout=LONGEST_SECONDS, check=False)
+    done = subprocess.run(words, env=environment, cwd="/", capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return msgspec.json.decode(done.stdout, type=SelftestReport)

@@ -1,4 +1,4 @@
-"""A daemon for a whole file of tests, in the best tier that this machine offers."""
+"""Fixtures: one daemon per test module, in the best tier of this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import PrivateDaemon, private_daemon
 
-SLOTS = (os.cpu_count() or 1) + 1  # one more than there is room for
+SLOTS = (os.cpu_count() or 1) + 1  # more than there are cores
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +30,5 @@ async def connection(daemon: PrivateDaemon) -> AsyncIterator[DaemonConnection]:
     async with connect(daemon.socket) as made:
         state = await made.ready()
         if state.tier is None:
-            pytest.skip(f"no sandbox here: {state.reason}")
+            pytest.skip(f"no sandbox: {state.reason}")
         yield made

@@ -1,4 +1,4 @@
-"""Control groups that belong to an ordinary user, as a service manager hands them over."""
+"""Cgroups delegated to an unprivileged user, as a service manager does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.sandbox.unprivileged import USER
 
 TOP = Path("/sys/fs/cgroup")
 NEEDED = ("memory", "pids", "cpu", "cpuacct")
-# The first word of a command: joins the groups, then becomes the rest.
-JOIN = 'for group in $GROUPS_OF_TESTS; do echo $$ > "$group/cgroup.procs" || exit 96; done; exec "$@"'
+# Prefix of a command: joins the cgroups, then executes the rest.
+JOIN = 'for group in $TEST_CGROUPS; do echo $$ > "$group/cgroup.procs" || exit 96; done; exec "$@"'
 
 
 def possible() -> bool:
@@ -28,7 +28,7 @@ def possible() -> bool:
 
 @contextmanager
 def delegated() -> Iterator[list[str]]:
-    """Their folders; whoever is in them must be gone at the end."""
+    """Create cgroups and yield their folders. Processes in them must have ended at exit."""
     name = f"tests-of-jobyard-{secrets.token_hex(4)}"
     tops = [TOP / each for each in NEEDED] if (TOP / "memory" / "cgroup.procs").exists() else [TOP]
     folders = [top / name for top in tops]

@@ -1,4 +1,4 @@
-"""A daemon that speaks as the real one does and runs nothing: a "program" is lines of words such as `out hello`.
+"""Fake daemon with the real protocol: a "program" consists of lines such as `out hello`.
 
 Also a process of its own: `python -m tests.sandbox.fake_daemon --socket PATH …`.
 """
@@ -43,31 +43,31 @@ LANGUAGES = (
 )
 
 
-class Ended(Exception):
+class ProgramEnd(Exception):
     def __init__(self, verdict: RunVerdict, exit_code: int = 0, signal: int | None = None) -> None:
         self.verdict, self.exit_code, self.signal = verdict, exit_code, signal
 
 
-class Program:
-    """One run: its words, what it wrote so far, and how it ends."""
+class FakeRun:
+    """One run: its lines, its output so far, and how it ends."""
 
-    def __init__(self, run: RunRequest, tell: Any) -> None:
+    def __init__(self, run: RunRequest, send: Any) -> None:
         self.run = run
         self.written = {1: b"", 2: b""}
         self.cut = {1: False, 2: False}
         self.compiled: CompileResult | None = None
         self.files: list[File] = []
-        self._tell = tell
+        self._send = send
 
     def write(self, fd: int, data: bytes) -> None:
         room = self.run.limits.output_bytes - len(self.written[fd])
         kept = data[:room]
         self.written[fd] += kept
         if self.run.stream and kept:
-            self._tell(Output(id=self.run.id, fd=fd, data=kept))
+            self._send(Output(id=self.run.id, fd=fd, data=kept))
         if len(data) > room:
             self.cut[fd] = True
-            raise Ended(RunVerdict.OUTPUT_LIMIT, 137, 9)
+            raise ProgramEnd(RunVerdict.OUTPUT_LIMIT, 137, 9)
 
     async def step(self, word: str, rest: str) -> None:
         match word:
@@ -86,31 +86,31 @@ class Program:
             case "sleep":
                 await asyncio.sleep(float(rest))
             case "exit":
-                raise Ended(RunVerdict.RUNTIME_ERROR if int(rest) else RunVerdict.OK, int(rest))
+                raise ProgramEnd(RunVerdict.RUNTIME_ERROR if int(rest) else RunVerdict.OK, int(rest))
             case "die":
-                raise Ended(RunVerdict.SIGNALED, 128 + int(rest), int(rest))
+                raise ProgramEnd(RunVerdict.SIGNALED, 128 + int(rest), int(rest))
             case "compile":
                 self.compiled = CompileResult(exit_code=int(rest), stdout=b"", stderr=b"", time_ms=1.0, cached=False)
                 if int(rest):
-                    raise Ended(RunVerdict.COMPILE_ERROR, int(rest))
+                    raise ProgramEnd(RunVerdict.COMPILE_ERROR, int(rest))
             case "refuse":
                 raise RuntimeError(rest)
             case _:
-                raise Ended(RunVerdict.RUNTIME_ERROR, 1)
+                raise ProgramEnd(RunVerdict.RUNTIME_ERROR, 1)
 
-    async def perform(self) -> RunFinished | RunRejected:
+    async def execute(self) -> RunFinished | RunRejected:
         began = time.monotonic()
-        ended = Ended(RunVerdict.OK)
+        ended = ProgramEnd(RunVerdict.OK)
         try:
             async with asyncio.timeout(self.run.limits.time_seconds):
                 for line in self.run.source.decode().splitlines():
                     await self.step(*line.partition(" ")[::2])
         except TimeoutError:
-            ended = Ended(RunVerdict.TIME_LIMIT, 137, 9)
-        except Ended as said:
+            ended = ProgramEnd(RunVerdict.TIME_LIMIT, 137, 9)
+        except ProgramEnd as said:
             ended = said
         except RuntimeError as refused:
-            return RunRejected(id=self.run.id, fault=Fault(str(refused)), message="as asked for")
+            return RunRejected(id=self.run.id, fault=Fault(str(refused)), message="as requested")
         return RunFinished(
             id=self.run.id, verdict=ended.verdict, exit_code=ended.exit_code, signal=ended.signal,
             stdout=self.written[1], stderr=self.written[2], stdout_truncated=self.cut[1], stderr_truncated=self.cut[2],
@@ -128,7 +128,7 @@ class FakeDaemon:
         self.runs: list[RunRequest] = []
         self.cancelled = 0
         self.running = 0
-        self.most = 0
+        self.max_running = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -146,7 +146,7 @@ class FakeDaemon:
         await asyncio.sleep(0)
         Path(self.path).unlink(missing_ok=True)
 
-    def tell(self, state: SandboxState) -> None:
+    def change_state(self, state: SandboxState) -> None:
         self.state = state
         for writer in self._writers:
             writer.write(encode_frame(state))
@@ -178,9 +178,9 @@ class FakeDaemon:
 
     async def _run(self, run: RunRequest, writer: asyncio.StreamWriter) -> None:
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
         try:
-            writer.write(encode_frame(await Program(run, lambda said: writer.write(encode_frame(said))).perform()))
+            writer.write(encode_frame(await FakeRun(run, lambda said: writer.write(encode_frame(said))).execute()))
         except asyncio.CancelledError:
             self.cancelled += 1
             writer.write(encode_frame(RunRejected(id=run.id, fault=Fault.CANCELLED, message="cancelled")))
@@ -201,7 +201,7 @@ async def daemon(folder: Path, **options: Any) -> AsyncIterator[FakeDaemon]:
 async def main(path: str, slots: int) -> None:
     fake = FakeDaemon(path, slots=slots)
     await fake.start()
-    print("the fake is up", file=sys.stderr, flush=True)
+    print("the fake daemon is up", file=sys.stderr, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, lambda: os.read(0, 1))
     await fake.stop()
 

@@ -1,4 +1,4 @@
-"""What this machine could do, seen without the daemon: so that a daemon that offers less is not believed."""
+"""Tiers that this machine supports, determined without the daemon, to detect a daemon that offers less."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import subprocess
 
 from tests.sandbox import delegated_cgroups
 from tests.sandbox.attack_runs import Setting
-from tests.sandbox.unprivileged import USER, possible
+from tests.sandbox.unprivileged import USER, why_impossible
 
 from jobyard.sandbox.protocol import Tier
 
 LANDLOCK_CREATE_RULESET = 444  # the same number everywhere
-ASK_VERSION = 1
+VERSION_FLAG = 1
 
 
 def offers(setting: Setting) -> bool:
-    if setting.as_ordinary and possible() is not None:
+    if setting.unprivileged and why_impossible() is not None:
         return False
-    if setting.has_groups and not delegated_cgroups.possible():
+    if setting.has_cgroups and not delegated_cgroups.possible():
         return False
     match setting.tier:
         case Tier.A:
-            return os.geteuid() == 0 and not setting.as_ordinary and _unshares([]) and delegated_cgroups.possible()
+            return os.geteuid() == 0 and not setting.unprivileged and _unshares([]) and delegated_cgroups.possible()
         case Tier.B:
             return _unshares(
                 ["setpriv", "--reuid", str(USER), "--clear-groups"] if os.geteuid() == 0 else [], user=True
             )
         case Tier.C:
             libc = ctypes.CDLL(None, use_errno=True)
-            return bool(libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, ASK_VERSION) > 0)
+            return bool(libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, VERSION_FLAG) > 0)
 
 
 def _unshares(before: list[str], *, user: bool = False) -> bool:

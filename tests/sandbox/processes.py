@@ -1,4 +1,4 @@
-"""Who belongs to a daemon, seen from outside."""
+"""Processes and cgroups of a daemon, seen from outside."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def family(pid: int) -> list[int]:
-    return [pid, *(each for child in children(pid) for each in family(child))]
+def process_tree(pid: int) -> list[int]:
+    return [pid, *(each for child in children(pid) for each in process_tree(child))]
 
 
 def is_running(pid: int) -> bool:
@@ -29,13 +29,13 @@ def is_running(pid: int) -> bool:
 
 
 def zygote(daemon: int) -> int:
-    """The keeper is the daemon's child, and the zygote the keeper's."""
-    (keeper,) = [child for child in children(daemon) if children(child)]
-    return children(keeper)[0]
+    """The reaper is the daemon's child, and the zygote the reaper's."""
+    (reaper,) = [child for child in children(daemon) if children(child)]
+    return children(reaper)[0]
 
 
-def groups_of(pid: int) -> list[str]:
-    """Of every hierarchy; folders vanish while they are looked at."""
+def cgroups_of(pid: int) -> list[str]:
+    """In all hierarchies; folders may vanish meanwhile."""
     found = []
     for folder, inner, _ in os.walk("/sys/fs/cgroup"):
         found += [f"{folder}/{name}" for name in inner if name.startswith(f"jobyard-{pid}-")]

@@ -1,4 +1,4 @@
-"""Limits mean what they say: memory to 1 MB, the wall clock to 5 ms, output to the byte."""
+"""Accuracy of limits: memory to 1 MB, wall clock to 5 ms, output to the byte."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ async def run(connection: DaemonConnection, source: str, limits: Limits, *args: 
 
 def needs_groups(seen: RunFinished) -> None:
     if seen.memory_source != "cgroup":
-        pytest.skip(f"no control group of its own in tier {seen.tier}: memory is held by address space here")
+        pytest.skip(f"no cgroups in tier {seen.tier}: memory is limited by address space")
 
 
 @pytest.mark.parametrize("limit", [32, 64, 128, 256])
-async def test_memory_ends_within_a_megabyte_of_its_limit(limit: int, connection: DaemonConnection) -> None:
+async def test_memory_limit_is_exact_to_1_mb(limit: int, connection: DaemonConnection) -> None:
     seen = await run(connection, TOUCH, Limits(memory_mb=limit), "1000")
     needs_groups(seen)
     assert seen.verdict is RunVerdict.MEMORY_LIMIT
     assert seen.memory_peak_bytes is not None
     assert limit * MEGABYTE - MEGABYTE <= seen.memory_peak_bytes <= limit * MEGABYTE
-    # What the interpreter itself takes for a program counts too, and is about one.
+    # The interpreter's own memory for a program counts, too: about 1 MB.
     assert limit - 4 <= int(seen.stdout.split()[-1]) < limit
 
 
-async def test_memory_is_told_as_it_was_used(connection: DaemonConnection) -> None:
+async def test_reported_memory_matches_use(connection: DaemonConnection) -> None:
     nothing = await run(connection, "pass", Limits())
     needs_groups(nothing)
     fifty = await run(connection, TOUCH, Limits(), "50")
@@ -58,8 +58,8 @@ async def test_memory_is_told_as_it_was_used(connection: DaemonConnection) -> No
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3])
 @pytest.mark.parametrize("source", ["import time\ntime.sleep(60)", "while True:\n    pass"], ids=["asleep", "busy"])
-async def test_the_wall_limit_is_met_to_5_ms(source: str, seconds: float, connection: DaemonConnection) -> None:
-    """By the best of some: others are at work on the machine, too."""
+async def test_time_limit_is_exact_to_5_ms(source: str, seconds: float, connection: DaemonConnection) -> None:
+    """Best of several rounds, because the machine may be busy."""
     over = []
     for _ in range(ROUNDS):
         seen = await run(connection, source, Limits(time_seconds=seconds))
@@ -71,14 +71,14 @@ async def test_the_wall_limit_is_met_to_5_ms(source: str, seconds: float, connec
     assert min(over) <= 5, over
 
 
-async def test_processor_time_is_a_limit_of_its_own(connection: DaemonConnection) -> None:
+async def test_cpu_limit(connection: DaemonConnection) -> None:
     seen = await run(connection, "while True:\n    pass", Limits(time_seconds=5, cpu_seconds=0.2))
     assert seen.verdict is RunVerdict.CPU_LIMIT
     assert seen.cpu_time_ms is not None
     assert 200 <= seen.cpu_time_ms < 400
 
 
-async def test_sleeping_costs_no_processor_time(connection: DaemonConnection) -> None:
+async def test_sleeping_takes_no_cpu_time(connection: DaemonConnection) -> None:
     seen = await run(connection, "import time\ntime.sleep(0.4)", Limits(time_seconds=2, cpu_seconds=0.2))
     assert seen.verdict is RunVerdict.OK
     assert seen.execution_time_ms >= 400
@@ -87,23 +87,23 @@ async def test_sleeping_costs_no_processor_time(connection: DaemonConnection) ->
 
 @pytest.mark.parametrize("count", [1, 999, 1000, 1001, 65_536, 65_537, 200_000])
 @pytest.mark.parametrize("fd", [1, 2])
-async def test_output_is_cut_at_the_byte(count: int, fd: int, connection: DaemonConnection) -> None:
+async def test_output_limit_is_exact_to_the_byte(count: int, fd: int, connection: DaemonConnection) -> None:
     source = (
         f"import os\ndata = bytes(i % 101 for i in range({count}))\nwhile data:\n    data = data[os.write({fd}, data):]"
     )
     for limit in (1000, 65_536):
         seen = await run(connection, source, Limits(output_bytes=limit))
-        told = seen.stdout if fd == 1 else seen.stderr
+        output = seen.stdout if fd == 1 else seen.stderr
         is_cut = seen.stdout_truncated if fd == 1 else seen.stderr_truncated
-        assert told == bytes(i % 101 for i in range(min(count, limit)))
+        assert output == bytes(i % 101 for i in range(min(count, limit)))
         assert is_cut == (count > limit)
         assert (seen.verdict is RunVerdict.OUTPUT_LIMIT) == (count > limit)
 
 
 @pytest.mark.parametrize("character", ["a", "é", "€", "😀"])
 @pytest.mark.parametrize("limit", [1000, 1001, 1002, 1003])
-async def test_no_character_is_cut_in_two(character: str, limit: int, connection: DaemonConnection) -> None:
-    """Written byte by byte and in one piece; what comes after the cut is not told, and the text form is whole."""
+async def test_output_is_truncated_at_a_character(character: str, limit: int, connection: DaemonConnection) -> None:
+    """Written byte by byte and at once; output after the cut is dropped, and the text form is exact."""
     size = len(character.encode())
     for step in (1, 100_000):
         source = (
@@ -112,15 +112,15 @@ async def test_no_character_is_cut_in_two(character: str, limit: int, connection
             "for _ in range(100):\n    os.write(1, b'later')"
         )
         seen = await run(connection, source, Limits(output_bytes=limit))
-        told = run_result(seen)
+        output = run_result(seen)
         whole = (character * 600 + "later" * 100).encode()[:limit].decode(errors="ignore")
-        assert told["stdout"] == whole
-        assert "stdout_base64" not in told
+        assert output["stdout"] == whole
+        assert "stdout_base64" not in output
         assert seen.stdout_truncated
         assert limit - size < len(seen.stdout) <= limit
 
 
-async def test_bytes_that_are_no_text_are_kept(connection: DaemonConnection) -> None:
+async def test_binary_output_is_kept(connection: DaemonConnection) -> None:
     seen = await run(connection, "import os\nos.write(1, bytes(range(256)))", Limits())
     assert seen.stdout == bytes(range(256))
     assert base64.b64decode(run_result(seen)["stdout_base64"]) == bytes(range(256))

@@ -1,4 +1,4 @@
-"""Nothing gets out, nothing is left: the whole list, by root and by an ordinary user, each layer also alone."""
+"""All attacks are contained and leak nothing: as root and unprivileged, also with a layer left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.sandbox.attack_runs import Playing, Setting, settings
+from tests.sandbox.attack_runs import AttackRuns, Setting, settings
 from tests.sandbox.machine_tiers import offers
 from tests.support import python
 
@@ -20,28 +20,26 @@ from jobyard.sandbox.protocol import Tier
 
 
 @pytest.fixture(scope="module")
-def playing() -> Iterator[Playing]:
-    made = Playing()
+def attack_runs() -> Iterator[AttackRuns]:
+    made = AttackRuns()
     yield made
     made.close()
 
 
-@pytest.mark.timeout(300)  # the first of them waits for its turn
+@pytest.mark.timeout(300)  # a setting waits for those before it
 @pytest.mark.parametrize("setting", settings(), ids=str)
-def test_every_attack_is_held(setting: Setting, playing: Playing) -> None:
-    played = playing.of(setting)
-    if played.state is None or played.state.tier is None:
-        assert not offers(setting), f"this machine can do better: {played.refusal}"
-        pytest.skip(f"{setting} is not to be had here: {played.refusal}")
-    assert played.state.tier is setting.tier
-    loose = {
-        f"#{report.number} {report.name}": report.problems for report in played.reports if report.contained is False
-    }
-    assert loose == {}
-    assert sum(report.contained is True for report in played.reports) > 70
+def test_every_attack_is_contained(setting: Setting, attack_runs: AttackRuns) -> None:
+    report = attack_runs.of(setting)
+    if report.state is None or report.state.tier is None:
+        assert not offers(setting), f"this machine supports the tier: {report.refusal}"
+        pytest.skip(f"{setting} is not supported here: {report.refusal}")
+    assert report.state.tier is setting.tier
+    escaped = {f"#{each.number} {each.name}": each.problems for each in report.reports if each.contained is False}
+    assert escaped == {}
+    assert sum(each.contained is True for each in report.reports) > 70
 
 
-def test_the_list_is_whole() -> None:
+def test_attack_numbers_are_unique_and_complete() -> None:
     numbers = [attack.number for attack in ATTACKS]
     assert len(set(numbers)) == len(numbers)
     assert set(range(1, 71)) <= set(numbers)
@@ -49,8 +47,8 @@ def test_the_list_is_whole() -> None:
     assert len({item.number for item in items}) == len(items)
 
 
-def test_each_attack_promises_something_in_each_tier() -> None:
-    """An empty promise is for tiers without a folder, and for layers that are the only ones to hold."""
+def test_attacks_have_expectations_in_each_tier() -> None:
+    """Only tier C and runs without a layer may have attacks with any result accepted."""
     assert [attack.name for attack in ATTACKS if not attack.expectation(Tier.A)] == []
     assert [attack.name for attack in ATTACKS if not attack.expectation(Tier.B)] == []
     alone = {layer: [attack for attack in ATTACKS if _is_held_without(attack, layer)] for layer in Layer}
@@ -62,17 +60,17 @@ def _is_held_without(attack: Attack, layer: Layer) -> bool:
     return bool(attack.expectation(Tier.A, layer))
 
 
-def test_tier_b_without_groups_does_without_no_layer() -> None:
-    """One process is all that it can hold, and the filter is what keeps it at one: it refuses rather than guess."""
+def test_tier_b_without_cgroups_needs_every_layer() -> None:
+    """Without cgroups it can contain a single process only, and it takes every layer to keep it at one."""
     for layer in Layer:
         answer = python(
             "-m", "jobyard.sandbox.attacks", "--tier", "B", "--without", layer, "--only", "49", cwd=Path("/")
         )
-        played = msgspec.json.decode(answer.stdout, type=SelftestReport)
-        assert played.reports == [], layer
-        assert played.refusal.startswith("B: ")
+        report = msgspec.json.decode(answer.stdout, type=SelftestReport)
+        assert report.reports == [], layer
+        assert report.refusal.startswith("B: ")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user tests what it has")
-def test_root_plays_an_ordinary_user_too() -> None:
-    assert {setting.tier for setting in settings() if setting.as_ordinary} == {Tier.B, Tier.C}
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_also_tests_as_an_unprivileged_user() -> None:
+    assert {setting.tier for setting in settings() if setting.unprivileged} == {Tier.B, Tier.C}

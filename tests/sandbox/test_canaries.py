@@ -1,4 +1,4 @@
-"""The tier is what the canaries say: a wall that has a hole is no wall, and the reason is told."""
+"""Choice of the tier by canaries, and the languages that are offered."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
 from jobyard.sandbox.daemon.tier_runtime import TierRuntime
 from jobyard.sandbox.protocol import Fault, RunRejected, RunRequest, Tier
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="the tiers are tried as root")
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
 
-async def test_without_its_filter_a_tier_is_refused() -> None:
+async def test_tier_without_its_filter_is_rejected() -> None:
     groups, why = cgroup_discovery.find()
     if groups is None:
         pytest.skip(why)
@@ -28,7 +28,7 @@ async def test_without_its_filter_a_tier_is_refused() -> None:
         await runtime.close()
 
 
-async def test_no_tier_is_a_reason_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unavailable_tiers_have_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup_discovery, "find", lambda: (None, "none today"))
     with pytest.raises(tiers.TierUnavailable) as refusal:
         await tiers.choose(languages.load(), Tier.A, None)
@@ -36,20 +36,20 @@ async def test_no_tier_is_a_reason_for_each(monkeypatch: pytest.MonkeyPatch) -> 
     assert "none today" in refusal.value.reasons[Tier.A]
 
 
-async def test_a_daemon_without_a_tier_says_why_and_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_daemon_without_a_tier_rejects_runs_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup_discovery, "find", lambda: (None, "none today"))
-    sandbox = SandboxDaemon(DaemonOptions(min_tier=Tier.A))
-    await sandbox.start()
+    daemon = SandboxDaemon(DaemonOptions(min_tier=Tier.A))
+    await daemon.start()
     try:
-        state = sandbox.state()
+        state = daemon.state()
         assert (state.tier, state.languages) == (None, ())
         assert "none today" in state.reason
-        answer = await sandbox.run(RunRequest(id=3, language="python", source=b"print(1)"))
+        answer = await daemon.run(RunRequest(id=3, language="python", source=b"print(1)"))
         assert isinstance(answer, RunRejected)
         assert (answer.fault, answer.id) == (Fault.SANDBOX_UNAVAILABLE, 3)
         assert "none today" in answer.message
     finally:
-        await sandbox.stop()
+        await daemon.stop()
 
 
 async def test_only_languages_that_work_are_offered(tmp_path: Path) -> None:
@@ -74,23 +74,23 @@ absent:
   self_test: {source: "", stdout: ""}
 """
     )
-    sandbox = SandboxDaemon(DaemonOptions(min_tier=Tier.C, languages=path, pool=0))
-    await sandbox.start()
+    daemon = SandboxDaemon(DaemonOptions(min_tier=Tier.C, languages=path, pool=0))
+    await daemon.start()
     try:
-        state = sandbox.state()
+        state = daemon.state()
         assert [language.name for language in state.languages] == ["python"]
         assert state.languages[0].version.startswith("Python 3")
         assert "OK" in state.missing["wrong"]
         assert "not installed" in state.missing["absent"] or "Python only" in state.missing["absent"]
-        answer = await sandbox.run(RunRequest(id=1, language="wrong", source=b""))
+        answer = await daemon.run(RunRequest(id=1, language="wrong", source=b""))
         assert isinstance(answer, RunRejected)
         assert answer.fault is Fault.UNKNOWN_LANGUAGE
     finally:
-        await sandbox.stop()
+        await daemon.stop()
 
 
 @pytest.mark.parametrize("text", ["[", "python: {}", "python: {file: main.py, no_such_key: 1}", "- a"])
-def test_a_file_of_languages_that_cannot_be_read_is_named(text: str, tmp_path: Path) -> None:
+def test_invalid_languages_file_is_named_in_the_error(text: str, tmp_path: Path) -> None:
     path = tmp_path / "languages.yaml"
     path.write_text(text)
     with pytest.raises(languages.BadLanguages, match=r"languages\.yaml"):

@@ -1,4 +1,4 @@
-"""Control groups: version 1 on this machine, version 2 on files that look like it, and entering one at birth."""
+"""Cgroups: version 1 on this machine, version 2 on plain files, and clone into a version 2 cgroup."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def found() -> Iterator[CgroupManagerV1]:
     if not isinstance(groups, CgroupManagerV1):
         if groups is not None:
             groups.close()
-        pytest.skip(f"no groups of version 1 here: {why}")
+        pytest.skip(f"no version 1 cgroups here: {why}")
     yield groups
     groups.close()
     assert not [folder for folder in groups.folders if Path(folder).exists()]
 
 
 def spend(group: Cgroup, program: str) -> int:
-    """Run it inside; its exit code."""
+    """Run a program in the cgroup and return its exit code."""
 
     def enter() -> None:
         for descriptor in group.join_descriptors():
@@ -38,7 +38,7 @@ def spend(group: Cgroup, program: str) -> int:
     return subprocess.run(["/usr/bin/python3", "-c", program], check=False, preexec_fn=enter).returncode
 
 
-def test_a_group_of_version_1_holds_and_counts(found: CgroupManagerV1) -> None:
+def test_cgroup_v1_limits_and_counts(found: CgroupManagerV1) -> None:
     group = found.make(1)
     group.limit(32 << 20, 4)
     group.start()
@@ -54,13 +54,13 @@ def test_a_group_of_version_1_holds_and_counts(found: CgroupManagerV1) -> None:
     assert group.remove()
 
 
-def test_a_group_is_used_again_with_nothing_remembered(found: CgroupManagerV1) -> None:
+def test_recycled_cgroup_is_reset(found: CgroupManagerV1) -> None:
     first = found.make(1)
     first.limit(32 << 20, 4)
     spend(first, "x = bytearray(64 << 20)")
     if not found.recycle(first):
         first.remove()
-        pytest.skip("too much stayed charged to it")
+        pytest.skip("too much memory stayed charged to it")
     again = found.make(2)
     assert again is first
     assert again.oom_kills() == 0
@@ -70,18 +70,18 @@ def test_a_group_is_used_again_with_nothing_remembered(found: CgroupManagerV1) -
     assert found.make(3) is not first
 
 
-def test_what_a_dead_supervisor_left_is_swept(found: CgroupManagerV1) -> None:
+def test_cgroups_of_dead_daemons_are_removed(found: CgroupManagerV1) -> None:
     bases = {str(Path(folder).parent) for folder in found.folders}
-    left = [Path(base) / "jobyard-4194304-1" for base in bases]  # no process has that number
+    left = [Path(base) / "jobyard-4194304-1" for base in bases]  # no process has this pid
     for folder in left:
         (folder / "7").mkdir(parents=True)
     cgroup_discovery.sweep(bases)
     assert not [folder for folder in left if folder.exists()]
-    assert all(Path(folder).exists() for folder in found.folders)  # ours are not anybody's leftovers
+    assert all(Path(folder).exists() for folder in found.folders)  # those of a live daemon stay
 
 
-def test_a_group_of_version_2(tmp_path: Path) -> None:
-    """Plain files stand for the kernel's: what is written where, and how it is read."""
+def test_cgroup_v2(tmp_path: Path) -> None:
+    """Plain files stand in for those of the kernel."""
     files = {
         "cpu.stat": "usage_usec 500\nuser_usec 400\n",
         "memory.events": "low 0\noom 3\noom_kill 2\n",
@@ -103,15 +103,15 @@ def test_a_group_of_version_2(tmp_path: Path) -> None:
     group.start()
     (tmp_path / "cpu.stat").write_text("usage_usec 900\n")
     assert (group.cpu_ns(), group.peak_bytes(), group.oom_kills(), group.is_empty()) == (400_000, 4096, 2, True)
-    assert not group.reset()  # its peak would be the next one's
+    assert not group.reset()  # its peak cannot be reset
     (descriptor,) = group.join_descriptors()
     assert Path(f"/proc/self/fd/{descriptor}").resolve() == tmp_path
 
 
-def test_a_process_is_born_in_a_group_of_version_2() -> None:
+def test_clone_into_cgroup_v2() -> None:
     top = next((path for path in UNIFIED if (path / "cgroup.controllers").exists()), None)
     if top is None or not os.access(top, os.W_OK) or os.getuid() != 0:
-        pytest.skip("no group of version 2 can be made here")
+        pytest.skip("cannot create a version 2 cgroup here")
     folder = top / f"jobyard-test-{os.getpid()}"
     folder.mkdir()
     program = """

@@ -48,7 +48,7 @@ async def test_concurrent_runs_share_the_connection(fake: FakeDaemon) -> None:
         runs = (client.run(program(f"sleep {(20 - n) / 1000}", f"out {n}")) for n in range(20))
         answers = await asyncio.gather(*runs)
     assert [answer.stdout for answer in answers] == [b"%d\n" % n for n in range(20)]
-    assert fake.most == 4  # no more at once than it has slots
+    assert fake.max_running == 4  # no more at once than it has slots
 
 
 async def test_output_is_streamed(fake: FakeDaemon) -> None:
@@ -67,7 +67,7 @@ async def test_platform_fault_raises(fake: FakeDaemon) -> None:
     async with connected(fake.path) as client:
         with pytest.raises(SandboxFault) as refused:
             await client.run(program("refuse SPAWN_FAILED"))
-        assert (refused.value.fault, refused.value.message) == (Fault.SPAWN_FAILED, "as asked for")
+        assert (refused.value.fault, refused.value.message) == (Fault.SPAWN_FAILED, "as requested")
 
 
 async def test_cancelled_run_is_killed_before_cancellation_propagates(fake: FakeDaemon) -> None:

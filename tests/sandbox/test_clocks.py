@@ -1,4 +1,4 @@
-"""The host's clock may jump: nothing in the daemon asks what time of day it is."""
+"""The daemon never reads the wall clock, which may jump."""
 
 from __future__ import annotations
 

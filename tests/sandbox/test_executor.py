@@ -1,4 +1,4 @@
-"""Jobs of kind execute, through a worker and a store: results, verdicts, faults, batches, cancellation."""
+"""Jobs of kind execute through a worker and a store: results, verdicts, faults, batches, cancellation."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def opened(fake: FakeDaemon, patience: float = 2.0) -> AsyncIterator[Scene
         await client.stop()
 
 
-async def test_what_a_result_holds(scene: Scene) -> None:
+async def test_result_fields(scene: Scene) -> None:
     job = await scene.end(program("out hello", "err oops", "exit 3"))
     found = result(job)
     assert {name: found[name] for name in ("stdout", "stderr", "exit_code", "verdict", "signal", "tier")} == {
@@ -100,7 +100,7 @@ async def test_what_a_result_holds(scene: Scene) -> None:
     assert (found["cpu_time_ms"], found["memory_peak_bytes"]) == (1.0, 1 << 20)
 
 
-async def test_limits_that_are_hit_are_results_and_keep_what_was_written(scene: Scene) -> None:
+async def test_exceeded_limits_are_results_with_partial_output(scene: Scene) -> None:
     slow = result(await scene.end(program("out begun", "sleep 30", limits=Limits(time_seconds=0.05))))
     assert (slow["verdict"], slow["stdout"], slow["exit_code"]) == ("TIME_LIMIT", "begun\n", 137)
     loud = result(await scene.end(program("out 0123456789", limits=Limits(output_bytes=4))))
@@ -110,14 +110,14 @@ async def test_limits_that_are_hit_are_results_and_keep_what_was_written(scene: 
     assert (dead["verdict"], dead["signal"], dead["exit_code"]) == ("SIGNALED", 11, 139)
 
 
-async def test_bytes_that_are_no_text_are_there_twice(scene: Scene) -> None:
+async def test_binary_output_is_also_base64(scene: Scene) -> None:
     found = result(await scene.end(program("bytes 61ff00")))
     assert (found["stdout"], base64.b64decode(found["stdout_base64"])) == ("a\ufffd\x00", b"a\xff\x00")
     assert "stderr_base64" not in found
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\xff", b"\xff\0"])
-def test_what_is_no_text_at_all_is_not_made_longer_than_it_must_be(byte: bytes) -> None:
+def test_binary_output_has_a_short_text_form(byte: bytes) -> None:
     data = byte * (1 << 19)
     found = _output("stdout", data)
     assert base64.b64decode(found["stdout_base64"]) == data
@@ -126,13 +126,13 @@ def test_what_is_no_text_at_all_is_not_made_longer_than_it_must_be(byte: bytes) 
     assert _output("stdout", b"\x1b[31mred\n" * 1000) == {"stdout": "\x1b[31mred\n" * 1000}
 
 
-async def test_a_cut_is_never_inside_a_character(scene: Scene) -> None:
+async def test_truncated_output_ends_at_a_character(scene: Scene) -> None:
     found = result(await scene.end(program("out ééé", limits=Limits(output_bytes=3))))
     assert (found["stdout"], found["truncated"]["stdout"]) == ("é", True)
     assert "stdout_base64" not in found
 
 
-async def test_input_arguments_and_files_arrive_and_files_come_back(scene: Scene) -> None:
+async def test_input_arguments_and_files_are_passed_and_files_collected(scene: Scene) -> None:
     files = (File(name="data/a.txt", data=b"\x00\xff"),)
     given = program(
         "cat", "args", "files", "keep", inputs=(b"\xff",), args=("a", "b c"), files=files, collect=("o.txt",)
@@ -142,7 +142,7 @@ async def test_input_arguments_and_files_arrive_and_files_come_back(scene: Scene
     assert found["files"] == [{"name": "o.txt", "size": 4, "content": "kept"}]
 
 
-async def test_files_that_do_not_fit_into_a_result_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_beyond_the_bound_are_noted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scene.executor, "_bounds", Bounds(max_file_bytes=9))
     found = result(await scene.end(program("keep", collect=("a", "b", "c"))))
     assert [file["name"] for file in found["files"]] == ["a", "b"]
@@ -160,17 +160,15 @@ async def test_python_kinds_run_on_the_same_worker(scene: Scene) -> None:
     assert await handle.result(5) == 42
 
 
-async def test_a_fault_is_tried_again_and_in_the_end_is_the_reason(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_platform_fault_is_retried_and_becomes_the_reason(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.executor.RETRY_SOON_SECONDS", 0.01)
     job = await scene.end(program("refuse SPAWN_FAILED"))
-    assert (job.state, job.attempt, job.reason) == (State.FAILED, 3, "SPAWN_FAILED: as asked for")
+    assert (job.state, job.attempt, job.reason) == (State.FAILED, 3, "SPAWN_FAILED: as requested")
     assert [error.type for error in job.errors] == ["SPAWN_FAILED"] * 3
     assert len(scene.fake.runs) == 3
 
 
-async def test_a_daemon_that_dies_in_the_middle_costs_an_attempt_not_the_job(scene: Scene) -> None:
+async def test_lost_daemon_costs_an_attempt_not_the_job(scene: Scene) -> None:
     job_id = await scene.submit(program("out once", "sleep 0.3"))
     await eventually(lambda: scene.fake.running)
     await scene.fake.stop()
@@ -180,7 +178,7 @@ async def test_a_daemon_that_dies_in_the_middle_costs_an_attempt_not_the_job(sce
     assert (job.attempt, job.errors[0].type) == (2, "SUPERVISOR_LOST")
 
 
-async def test_a_cancelled_job_kills_its_run(scene: Scene) -> None:
+async def test_cancelled_job_kills_its_run(scene: Scene) -> None:
     job_id = await scene.submit(program("sleep 30", limits=Limits(time_seconds=30)))
     await eventually(lambda: scene.fake.running)
     await scene.yard.operate.change_one(Action.CANCEL, job_id, reason="enough")
@@ -188,7 +186,7 @@ async def test_a_cancelled_job_kills_its_run(scene: Scene) -> None:
     assert (job.state, scene.fake.running, scene.fake.cancelled) == (State.CANCELLED, 0, 1)
 
 
-async def test_a_worker_that_stops_hands_the_job_back_and_leaves_no_run(scene: Scene) -> None:
+async def test_stopping_worker_releases_the_job_and_kills_its_run(scene: Scene) -> None:
     job_id = await scene.submit(program("sleep 30", limits=Limits(time_seconds=30)))
     await eventually(lambda: scene.fake.running)
     await scene.worker.stop(0)
@@ -196,20 +194,20 @@ async def test_a_worker_that_stops_hands_the_job_back_and_leaves_no_run(scene: S
     assert (job.state, job.attempt, scene.fake.running) == (State.PENDING, 0, 0)
 
 
-async def test_a_batch_runs_in_order_in_one_slot(scene: Scene) -> None:
+async def test_batch_runs_in_order_in_one_slot(scene: Scene) -> None:
     found = result(await scene.end(program("cat", inputs=(b"a", b"b", b"c"), is_batch=True)))
     assert [(each["index"], each["stdout"]) for each in found["results"]] == [(0, "a"), (1, "b"), (2, "c")]
-    assert scene.fake.most == 1
+    assert scene.fake.max_running == 1
 
 
-async def test_what_does_not_compile_is_not_tried_with_every_input(scene: Scene) -> None:
+async def test_compile_error_ends_a_batch(scene: Scene) -> None:
     found = result(await scene.end(program("compile 1", inputs=(b"a", b"b"), is_batch=True)))
     assert [each["verdict"] for each in found["results"]] == ["COMPILE_ERROR"] * 2
     assert found["results"][1]["compile"]["exit_code"] == 1
     assert len(scene.fake.runs) == 1
 
 
-async def test_a_batch_as_a_whole_has_a_limit_of_its_own(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batch_output_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.executor.MAX_BATCH_OUTPUT_BYTES", 5)
     found = result(await scene.end(program("cat", inputs=(b"abc", b"def"), is_batch=True)))
     assert [each["stdout"] for each in found["results"]] == ["abc", ""]
@@ -220,26 +218,26 @@ async def test_a_batch_as_a_whole_has_a_limit_of_its_own(scene: Scene, monkeypat
 @pytest.mark.parametrize(
     "private", [None, b"{}", b"[", msgspec.json.encode(program("x", limits=Limits(time_seconds=1e9)))]
 )
-async def test_what_cannot_be_run_fails_once_and_shows_nothing_of_it(scene: Scene, private: bytes | None) -> None:
+async def test_invalid_payload_fails_without_retry(scene: Scene, private: bytes | None) -> None:
     job = await scene.end(private)
     assert (job.state, job.attempt, scene.fake.runs) == (State.FAILED, 1, [])
 
 
-async def test_output_is_passed_on_only_while_somebody_follows(scene: Scene) -> None:
+async def test_live_output_is_published_only_with_followers(scene: Scene) -> None:
     store = scene.yard.store
     lines = ("out early", "sleep 0.4", "out late", "sleep 0.3")
     alone, followed = await scene.submit(program(*lines)), await scene.submit(program(*lines))
     await store.put(FOLLOWERS, followed, b"", expire_seconds=10)
     records = await eventually(lambda: store.fetch_all(OUTPUT))
     assert [record.key.partition(".")[0] for record in records] == [followed]
-    told = unpack(records[0].data)
-    assert [(chunk.fd, chunk.data) for chunk in told.chunks] == [(1, b"early\n")]
+    record = unpack(records[0].data)
+    assert [(chunk.fd, chunk.data) for chunk in record.chunks] == [(1, b"early\n")]
     await scene.yard.read.end(alone, 5)
     job = await scene.yard.read.end(followed, 5)
     assert result(job)["stdout"] == "early\nlate\n"
 
 
-async def test_of_many_that_write_those_who_are_followed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_followers_are_listed_when_many_runs_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.live_output.PAGE_SIZE", 2)
     monkeypatch.setattr("jobyard.executors.sandbox.live_output.MAX_SINGLE_LOOKUPS", 3)
     store = MemoryStore(SystemClock())
@@ -256,7 +254,7 @@ async def test_of_many_that_write_those_who_are_followed_are_found(monkeypatch: 
     await store.close()
 
 
-def test_output_is_told_once_in_order_and_in_bounded_pieces() -> None:
+def test_output_buffer_returns_each_byte_once_in_bounded_records() -> None:
     buffer = OutputBuffer("job", 1, 0, 60)
     assert (buffer.next(), buffer.has_unpublished) == ((), False)
     buffer.feed(1, b"a")
@@ -287,14 +285,14 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_names_that_are_refused(name: str) -> None:
+def test_invalid_file_names(name: str) -> None:
     for given in ({"files": (File(name=name, data=b""),)}, {"collect": (name,)}):
         with pytest.raises(BadInput, match=r"^(files|collect)\.0"):
             check(program("x", **given), Bounds())
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("a/b", "a"), tuple(map(str, range(40)))])
-def test_names_that_do_not_fit_together(names: tuple[str, ...]) -> None:
+def test_colliding_file_names(names: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="files"):
         check(program("x", files=tuple(File(name=name, data=b"") for name in names)), Bounds())
 
@@ -323,14 +321,14 @@ def test_names_that_do_not_fit_together(names: tuple[str, ...]) -> None:
     ],
     ids=str,
 )
-def test_what_is_out_of_bounds(given: dict[str, Any]) -> None:
+def test_out_of_bounds(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
         check(program("x", **given), Bounds())
 
 
 @pytest.mark.parametrize("name", MINIMUMS)
-def test_what_is_within_bounds_is_taken_by_every_daemon(name: str) -> None:
-    """Else it would be a fault of the platform, tried three times."""
+def test_bounds_are_within_what_the_daemon_accepts(name: str) -> None:
+    """Otherwise a valid job would fail as a platform fault, after three attempts."""
     assert set(MAXIMUMS) == set(Bounds.__struct_fields__)
     widest = Bounds(**MAXIMUMS)
     for value in (MINIMUMS[name], widest.most(name)):
@@ -340,7 +338,7 @@ def test_what_is_within_bounds_is_taken_by_every_daemon(name: str) -> None:
         assert find_problem(program("x", limits=limits).run_request(b"")) == ""
 
 
-def test_an_order_is_above_its_limits() -> None:
+def test_job_timeout_exceeds_the_program_limits() -> None:
     assert program("x", inputs=(b"",) * 3, limits=Limits(time_seconds=5)).timeout_seconds == 75
 
 

@@ -1,4 +1,4 @@
-"""What happens when parts of the sandbox itself are killed."""
+"""Faults: parts of the sandbox are killed, runs are cancelled, connections closed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.sandbox.processes import children, family, groups_of, is_running, zygote
+from tests.sandbox.processes import cgroups_of, children, is_running, process_tree, zygote
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import private_daemon
@@ -40,8 +40,8 @@ async def started(connection: DaemonConnection, run: RunRequest) -> asyncio.Futu
     return answer
 
 
-@pytest.mark.parametrize("which", ["zygote", "keeper"])
-async def test_a_lost_zygote_is_told_and_replaced(which: str) -> None:
+@pytest.mark.parametrize("which", ["zygote", "reaper"])
+async def test_lost_zygote_is_reported_and_replaced(which: str) -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
         state = await connection.ready()
         if state.tier is None:
@@ -69,37 +69,37 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
             pytest.skip(state.reason)
         answer = await started(connection, RunRequest(id=0, language="python", source=FORKS, limits=LONG, stream=True))
         pid = connection.daemon_pid
-        before = family(pid)
+        before = process_tree(pid)
         os.kill(pid, signal.SIGKILL)
         until = time.monotonic() + 5
         began = time.monotonic()
-        while (left := [each for each in before if is_running(each)] + groups_of(pid)) and time.monotonic() < until:  # noqa: ASYNC110
+        while (left := [each for each in before if is_running(each)] + cgroups_of(pid)) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert not left
-        assert time.monotonic() - began < 3  # a second on a machine that does nothing else
+        assert time.monotonic() - began < 3  # one second on an idle machine
         answer.cancel()
 
 
-async def test_a_run_cancelled_at_any_moment_is_answered_and_leaves_nothing() -> None:
+async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
     async with private_daemon(slots=4, pool=0) as daemon, connect(daemon.socket) as connection:
         state = await connection.ready()
         if state.tier is None:
             pytest.skip(state.reason)
-        before = len(family(connection.daemon_pid))
+        before = len(process_tree(connection.daemon_pid))
         for moment in range(60):
             number, answer = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
-            await asyncio.sleep(moment % 12 * 0.0004)  # never, and from the order to the program
+            await asyncio.sleep(moment % 12 * 0.0004)  # from before the spawn request until the program runs
             connection.cancel(number)
             async with asyncio.timeout(5):
                 await answer
         async with asyncio.timeout(5):
-            while len(family(connection.daemon_pid)) != before:  # noqa: ASYNC110
+            while len(process_tree(connection.daemon_pid)) != before:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
         assert isinstance(after, RunFinished), after
 
 
-async def test_members_that_died_in_their_pool_are_no_verdict() -> None:
+async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
         state = await connection.ready()
         if state.tier is None:
@@ -109,9 +109,9 @@ async def test_members_that_died_in_their_pool_are_no_verdict() -> None:
                 await asyncio.sleep(0.02)
         pid = connection.daemon_pid
         first = zygote(pid)
-        os.kill(pid, signal.SIGSTOP)  # it hears of nothing until the run has come, too
+        os.kill(pid, signal.SIGSTOP)  # it sees the deaths only together with the next run
         for box in children(first):
-            if len(children(box)) <= 1:  # or it is the parent of the sleeping inits
+            if len(children(box)) <= 1:  # otherwise it is the namespace pool, the parent of the inits
                 for each in (*children(box), box):
                     os.kill(each, signal.SIGKILL)
         _, answer = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
@@ -121,7 +121,7 @@ async def test_members_that_died_in_their_pool_are_no_verdict() -> None:
         assert seen.stdout == b"1\n"
 
 
-async def test_a_daemon_stops_at_once_also_while_it_makes_members() -> None:
+async def test_daemon_stops_promptly_while_spawning_boxes() -> None:
     async with private_daemon(slots=4) as daemon, connect(daemon.socket) as connection:
         state = await connection.ready()
         if state.tier is None:
@@ -129,11 +129,11 @@ async def test_a_daemon_stops_at_once_also_while_it_makes_members() -> None:
         for _ in range(8):
             connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
         daemon.process.terminate()
-        async with asyncio.timeout(4):  # a twentieth of a second on a machine that does nothing else
+        async with asyncio.timeout(4):  # 0.05 s on an idle machine
             await asyncio.to_thread(daemon.process.wait)
 
 
-async def test_runs_end_with_their_connection() -> None:
+async def test_closed_connection_ends_its_runs() -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as watcher:
         state = await watcher.ready()
         if state.tier is None:
@@ -147,7 +147,7 @@ async def test_runs_end_with_their_connection() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_a_cancelled_run_is_answered() -> None:
+async def test_cancelled_run_gets_a_response() -> None:
     async with private_daemon(slots=1) as daemon, connect(daemon.socket) as connection:
         state = await connection.ready()
         if state.tier is None:

@@ -1,4 +1,4 @@
-"""The interpreter moves its own code into huge pages, and goes on."""
+"""Remapping of the interpreter's code to huge pages."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ SMALL = """\
     [(FIXED, 0x400000, 4 * MB), (MOVABLE, 0x55D0B5E00000, 6 * MB), (SMALL, 0x55D0B5E00000, 0), ("", 0, 0)],
     ids=["fixed", "movable", "small", "none"],
 )
-def test_what_fills_huge_pages_is_found(maps: str, first: int, size: int) -> None:
+def test_find_code(maps: str, first: int, size: int) -> None:
     assert huge_pages._find_code(maps, "/usr/bin/python3.11") == (first, size)
 
 
 @pytest.mark.skipif(not Path(INTERPRETER).exists(), reason=f"no {INTERPRETER}")
-def test_the_interpreter_goes_on() -> None:
+def test_interpreter_works_after_remapping() -> None:
     work = (
         "import json, os\n"
         "remap_code()\n"

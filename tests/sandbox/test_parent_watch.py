@@ -1,4 +1,4 @@
-"""The daemon ends with whoever started it, and tells systemd how it is."""
+"""The daemon stops with its parent, and notifies systemd."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.support import ROOT
 from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, on_stdin_closed
 
 
-async def test_it_stops_when_its_input_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stdin_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     before = os.dup(0)
     os.dup2(reader, 0)
     try:
         stopped = asyncio.Event()
         on_stdin_closed(stopped.set)
-        os.write(writer, b"words mean nothing")
-        await asyncio.sleep(0.05)
+        os.write(writer, b"ignored")
+        await asyncio.sleep(0.05)  # a wrong stop would come with this write
         assert not stopped.is_set()
-        assert os.read(0, 1) == b""  # nobody whom it starts can hold the pipe
+        assert os.read(0, 1) == b""  # child processes do not inherit the pipe
         os.close(writer)
         os.close(reader)
         await asyncio.wait_for(stopped.wait(), 5)
@@ -36,7 +36,7 @@ async def test_it_stops_when_its_input_ends(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", ["notify", "@jobyard-test-notify"])
-async def test_systemd_is_told(tmp_path: Path, name: str) -> None:
+async def test_systemd_notifications(tmp_path: Path, name: str) -> None:
     address = name if name.startswith("@") else str(tmp_path / name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + address[1:] if name.startswith("@") else address)
@@ -45,7 +45,7 @@ async def test_systemd_is_told(tmp_path: Path, name: str) -> None:
         notifier = SystemdNotifier(environment)
         assert environment == {"HOME": "/"}
         async with notifier.running("tier A"):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # several watchdog intervals of 0.05 s
         heard = []
         while True:
             try:
@@ -58,14 +58,14 @@ async def test_systemd_is_told(tmp_path: Path, name: str) -> None:
     assert heard[-1] == "STOPPING=1"
 
 
-async def test_nobody_listens() -> None:
+async def test_missing_systemd_is_ignored() -> None:
     for environment in ({}, {"NOTIFY_SOCKET": "/nowhere/at/all", "WATCHDOG_USEC": "soon"}):
         async with SystemdNotifier(environment).running("x"):
             await asyncio.sleep(0)
 
 
-def test_the_daemon_itself_ends_with_its_input(tmp_path: Path) -> None:
-    """Also when it refuses to run anything, which every machine can do."""
+def test_daemon_stops_when_stdin_closes(tmp_path: Path) -> None:
+    """Works on every machine, also in a daemon without a tier."""
     path = tmp_path / "s.sock"
     words = ["-m", "jobyard.sandbox.daemon", "--socket", str(path), "--min-tier", "C", "--until-input-ends"]
     with subprocess.Popen([sys.executable, *words], cwd=ROOT, stdin=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""What a program finds, language by language: as it would be at home, but for the walls."""
+"""The environment of programs, by language: as outside of a sandbox, except for the isolation."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ async def run(connection: DaemonConnection, source: str, language: str = "python
 async def needs(connection: DaemonConnection, language: str) -> None:
     state = await connection.fetch_state()
     if language not in {known.name for known in state.languages}:
-        pytest.skip(f"no {language} here: {state.missing.get(language, 'not known')}")
+        pytest.skip(f"{language} is not offered: {state.missing.get(language, 'unknown')}")
 
 
-async def test_a_program_is_the_main_module_with_its_arguments(connection: DaemonConnection) -> None:
+async def test_python_program_is_the_main_module(connection: DaemonConnection) -> None:
     seen = await run(connection, "import sys\nprint(__name__, __file__, sys.argv[1:])", args=("a b", "-c"))
     assert seen.stdout == b"__main__ /box/main.py ['a b', '-c']\n"
     assert (seen.verdict, seen.exit_code, seen.stderr) == (RunVerdict.OK, 0, b"")
 
 
-async def test_an_error_is_told_with_frames_of_the_program_only(connection: DaemonConnection) -> None:
+async def test_traceback_has_frames_of_the_program_only(connection: DaemonConnection) -> None:
     seen = await run(connection, "def f():\n    return 1 / 0\nf()\n")
     lines = seen.stderr.decode().splitlines()
     assert [line for line in lines if "File" in line] == [
@@ -42,7 +42,7 @@ async def test_an_error_is_told_with_frames_of_the_program_only(connection: Daem
     assert (seen.verdict, seen.exit_code) == (RunVerdict.RUNTIME_ERROR, 1)
 
 
-async def test_source_that_cannot_be_compiled_is_a_program_that_failed(connection: DaemonConnection) -> None:
+async def test_syntax_error_is_a_runtime_error(connection: DaemonConnection) -> None:
     seen = await run(connection, "print('a'\n")
     assert seen.exit_code == 1
     assert b"SyntaxError" in seen.stderr
@@ -60,15 +60,13 @@ async def test_source_that_cannot_be_compiled_is_a_program_that_failed(connectio
         ("import os; os._exit(5)", 5, b""),
     ],
 )
-async def test_a_program_says_its_exit_code(
-    connection: DaemonConnection, source: str, code: int, stderr: bytes
-) -> None:
+async def test_exit_codes(connection: DaemonConnection, source: str, code: int, stderr: bytes) -> None:
     seen = await run(connection, source)
     assert (seen.exit_code, seen.signal, seen.stderr) == (code, None, stderr)
 
 
-async def test_the_end_is_that_of_an_interpreter(connection: DaemonConnection) -> None:
-    """Threads are waited for, exit functions run, names go, and what was left open is written."""
+async def test_python_exit_runs_threads_handlers_and_finalizers(connection: DaemonConnection) -> None:
+    """Threads are joined, exit handlers run, finalizers run, open files are flushed."""
     source = """
 import atexit, threading, time
 class Gone:
@@ -82,23 +80,23 @@ print()
     assert (await run(connection, source)).stdout == b"main\nthread\nat exit\ngone\n"
 
 
-async def test_an_error_of_an_exit_hook_does_not_hide_the_first(connection: DaemonConnection) -> None:
+async def test_custom_excepthook(connection: DaemonConnection) -> None:
     seen = await run(connection, "import sys\nsys.excepthook = lambda *error: print('mine', error[0].__name__)\n1 / 0")
     assert (seen.stdout, seen.exit_code) == (b"mine ZeroDivisionError\n", 1)
 
 
-async def test_members_differ(connection: DaemonConnection) -> None:
+async def test_boxes_have_different_random_numbers(connection: DaemonConnection) -> None:
     source = "import random, uuid, os\nprint(random.random(), uuid.uuid4(), os.urandom(4).hex())"
     first, second = (await run(connection, source)).stdout.split(), (await run(connection, source)).stdout.split()
     assert all(one != other for one, other in zip(first, second, strict=True))
 
 
-async def test_input_is_read_to_its_end(connection: DaemonConnection) -> None:
+async def test_stdin_is_passed_completely(connection: DaemonConnection) -> None:
     seen = await run(connection, "import sys\nprint(input(), len(sys.stdin.read()))", stdin=b"first\n" + b"x" * 300_000)
     assert seen.stdout == b"first 300000\n"
 
 
-async def test_output_is_told_while_it_comes_and_again_in_the_end(connection: DaemonConnection) -> None:
+async def test_streamed_output_is_also_in_the_result(connection: DaemonConnection) -> None:
     heard: list[Output] = []
     request = RunRequest(
         id=0, language="python", source=b"import sys\nprint('a')\nprint('b', file=sys.stderr)", stream=True
@@ -109,19 +107,19 @@ async def test_output_is_told_while_it_comes_and_again_in_the_end(connection: Da
     assert b"".join(output.data for output in heard if output.fd == 2) == seen.stderr == b"b\n"
 
 
-async def test_what_was_printed_before_the_time_was_up_is_kept(connection: DaemonConnection) -> None:
+async def test_output_before_a_timeout_is_kept(connection: DaemonConnection) -> None:
     seen = await run(connection, "print('kept')\nwhile True: pass", limits=Limits(time_seconds=0.5))
     assert (seen.verdict, seen.stdout, seen.exit_code, seen.signal) == (RunVerdict.TIME_LIMIT, b"kept\n", 137, 9)
 
 
-async def test_the_processors_time_has_a_limit_of_its_own(connection: DaemonConnection) -> None:
+async def test_cpu_limit_is_independent_of_the_time_limit(connection: DaemonConnection) -> None:
     seen = await run(connection, "while True: pass", limits=Limits(time_seconds=20.0, cpu_seconds=0.2))
     assert seen.verdict is RunVerdict.CPU_LIMIT
     assert seen.cpu_time_ms is not None
     assert 200 <= seen.cpu_time_ms < 400
 
 
-async def test_files_go_in_and_out(connection: DaemonConnection) -> None:
+async def test_input_and_output_files(connection: DaemonConnection) -> None:
     await needs_folder(connection)
     source = "data = open('in/a.txt').read()\nopen('out.txt', 'w').write(data * 2)\nprint(open('/tmp/out.txt').read())"
     files = (File(name="in/a.txt", data=b"ab"),)
@@ -137,7 +135,7 @@ async def needs_folder(connection: DaemonConnection) -> None:
         pytest.skip(answer.message)
 
 
-async def test_links_and_pipes_are_not_brought(connection: DaemonConnection) -> None:
+async def test_links_are_not_collected(connection: DaemonConnection) -> None:
     await needs_folder(connection)
     source = """
 import os
@@ -154,7 +152,7 @@ open("none", "w").write("secret"); os.chmod("none", 0)
     assert len(seen.notes) == len(names) - 1
 
 
-async def test_bash_has_the_tools_of_the_machine(connection: DaemonConnection) -> None:
+async def test_bash_has_the_tools_of_the_host(connection: DaemonConnection) -> None:
     await needs(connection, "bash")
     seen = await run(
         connection,
@@ -173,14 +171,14 @@ async def test_javascript_is_the_main_module(connection: DaemonConnection) -> No
     assert (seen.stdout, seen.exit_code) == (b"true [ 'a' ] /box/main.js\n", 4)
 
 
-async def test_an_error_of_javascript_is_told(connection: DaemonConnection) -> None:
+async def test_javascript_error(connection: DaemonConnection) -> None:
     await needs(connection, "javascript")
     seen = await run(connection, "null.x", "javascript")
     assert seen.verdict is RunVerdict.RUNTIME_ERROR
     assert b"/box/main.js:1" in seen.stderr
 
 
-async def test_c_is_compiled_once(connection: DaemonConnection) -> None:
+async def test_compiled_c_program_is_cached(connection: DaemonConnection) -> None:
     await needs(connection, "c")
     source = '#include <stdio.h>\n#include "n.h"\nint main(int c, char **v) { printf("%d %s\\n", N, v[1]); return c; }'
     files = (File(name="n.h", data=b"#define N 41\n"),)
@@ -194,7 +192,7 @@ async def test_c_is_compiled_once(connection: DaemonConnection) -> None:
     assert [first.compiled.cached, second.compiled.cached, other.compiled.cached] == [False, True, False]
 
 
-async def test_what_the_compiler_refuses_is_no_run(connection: DaemonConnection) -> None:
+async def test_compile_error(connection: DaemonConnection) -> None:
     await needs(connection, "cpp")
     seen = await run(connection, "int main() { return x; }", "cpp")
     assert seen.verdict is RunVerdict.COMPILE_ERROR
@@ -203,14 +201,14 @@ async def test_what_the_compiler_refuses_is_no_run(connection: DaemonConnection)
     assert (seen.stdout, seen.stderr) == (b"", b"")
 
 
-async def test_a_language_that_nobody_knows_is_refused(connection: DaemonConnection) -> None:
+async def test_unknown_language_is_rejected(connection: DaemonConnection) -> None:
     answer = await connection.run(RunRequest(id=0, language="cobol", source=b""))
     assert isinstance(answer, RunRejected)
     assert answer.fault is Fault.UNKNOWN_LANGUAGE
 
 
-async def test_what_is_installed_is_offered(connection: DaemonConnection) -> None:
-    """Elsewhere a language that is not offered is passed over: here a broken one is seen."""
+async def test_installed_languages_are_offered(connection: DaemonConnection) -> None:
+    """Other tests skip a language that is not offered; this one detects a broken one."""
     state = await connection.fetch_state()
     tools = {"python": "python3", "bash": "bash", "javascript": "node", "c": "gcc", "cpp": "g++"}
     installed = {name for name, tool in tools.items() if Path("/usr/bin", tool).exists()}

@@ -1,4 +1,4 @@
-"""Descriptors, memory and time that are short: what could not be had is said, and nothing is kept."""
+"""Exhausted descriptors, memory and time: the daemon reports a fault, recovers, and leaks nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.sandbox.processes import children, family, groups_of, zygote
+from tests.sandbox.processes import cgroups_of, children, process_tree, zygote
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import private_daemon
@@ -19,7 +19,7 @@ from jobyard.sandbox.daemon import canaries
 from jobyard.sandbox.daemon.cgroup_discovery import start_time
 from jobyard.sandbox.protocol import Fault, Limits, RunFinished, RunRejected, RunRequest, Tier
 
-OWN_DISK = 15  # not the pool's: a member is made for the run
+OWN_DISK = 15  # differs from the pool's, so a box is spawned for the run
 HELLO = RunRequest(id=0, language="python", source=b"print(1)", limits=Limits(disk_mb=OWN_DISK))
 
 
@@ -40,11 +40,11 @@ def descriptors(pid: int) -> int:
 
 
 def inner_groups(pid: int) -> int:
-    return sum(len([each for each in Path(path).iterdir() if each.name.isdigit()]) for path in groups_of(pid))
+    return sum(len([each for each in Path(path).iterdir() if each.name.isdigit()]) for path in cgroups_of(pid))
 
 
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit here")
-async def test_descriptors_that_ran_out_come_back() -> None:
+async def test_daemon_recovers_from_descriptor_exhaustion() -> None:
     command = ("prlimit", "--nofile=320:320", sys.executable)
     async with private_daemon(slots=24, command=command) as daemon, connect(daemon.socket) as connection:
         await ready(connection)
@@ -53,7 +53,7 @@ async def test_descriptors_that_ran_out_come_back() -> None:
         before, groups = descriptors(pid), inner_groups(pid)
         answers = await asyncio.gather(*(connection.run(HELLO) for _ in range(72)))
         refused = [each for each in answers if isinstance(each, RunRejected)]
-        assert refused, "the limit was too high for this test"
+        assert refused, "the descriptor limit is too high for this test"
         assert {each.fault for each in refused} == {Fault.SPAWN_FAILED}
         assert "Too many open files" in refused[0].message
         async with asyncio.timeout(15):
@@ -62,31 +62,31 @@ async def test_descriptors_that_ran_out_come_back() -> None:
         assert isinstance(await connection.run(HELLO), RunFinished)
 
 
-async def test_members_that_die_before_they_are_ready_leave_nothing() -> None:
-    """What the zygote says of them arrives when they are long given up."""
+async def test_boxes_that_die_before_they_are_ready_leave_nothing() -> None:
+    """The zygote's responses arrive after the boxes have died."""
     async with private_daemon(slots=24) as daemon, connect(daemon.socket) as connection:
         await ready(connection)
         await until_full(connection)
         pid = connection.daemon_pid
-        before = len(family(pid))
+        before = len(process_tree(pid))
         for moment in range(8):
             small = [Limits(disk_mb=OWN_DISK, memory_mb=size, time_seconds=1) for size in (4, 8, 16)] * 8
             runs = [RunRequest(id=0, language="javascript", source=b"1", limits=each) for each in small]
             if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
                 runs = [RunRequest(id=0, language="python", source=b"1", limits=each) for each in small]
             answers = [connection.begin(run)[1] for run in runs]
-            await asyncio.sleep(moment * 0.005)  # nothing made yet, and most of them
+            await asyncio.sleep(moment * 0.005)  # from no box spawned to most of them
             os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(0.3)
             os.kill(pid, signal.SIGCONT)
             async with asyncio.timeout(20):
                 await asyncio.gather(*answers)
         async with asyncio.timeout(10):
-            while len(family(pid)) > before:  # noqa: ASYNC110
+            while len(process_tree(pid)) > before:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 
-async def test_a_zygote_that_is_lost_twice_is_waited_for() -> None:
+async def test_runs_wait_for_a_zygote_that_is_lost_twice() -> None:
     async with private_daemon(slots=4) as daemon, connect(daemon.socket) as connection:
         await ready(connection)
         pid = connection.daemon_pid
@@ -100,11 +100,11 @@ async def test_a_zygote_that_is_lost_twice_is_waited_for() -> None:
         assert [each for each in answers if not isinstance(each, RunFinished)] == []
 
 
-async def test_a_driver_that_is_made_for_a_run_counts_from_its_code() -> None:
+async def test_driver_spawned_on_demand_is_measured_from_its_code() -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
         await ready(connection)
         if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
-            pytest.skip("no javascript here")
+            pytest.skip("javascript is not offered")
         run = RunRequest(id=0, language="javascript", source=b"console.log(1)", limits=Limits(disk_mb=OWN_DISK))
         seen = await connection.run(run)
         assert isinstance(seen, RunFinished)
@@ -115,7 +115,7 @@ async def test_a_driver_that_is_made_for_a_run_counts_from_its_code() -> None:
         assert seen.cpu_time_ms <= seen.execution_time_ms * (os.cpu_count() or 1) + 10
 
 
-async def test_a_socket_may_have_the_longest_name_there_is() -> None:
+async def test_socket_path_of_maximum_length() -> None:
     with tempfile.TemporaryDirectory(prefix="long-") as short:
         folder = Path(short) / ("f" * (107 - len(short) - 1 - 14))
         folder.mkdir()
@@ -127,7 +127,7 @@ async def test_a_socket_may_have_the_longest_name_there_is() -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_bait_of_killed_daemons_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bait_of_killed_daemons_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     own = f"jobyard-canary-{os.getpid()}"
     old, young = tmp_path / f"{own}-1-x", tmp_path / f"{own}-{start_time(os.getpid())}-x"

@@ -1,4 +1,4 @@
-"""What the zygote's and the member's filter forbid together is what one filter of the whole list would forbid."""
+"""The filters of zygote and box together equal a single filter with the whole list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from jobyard.sandbox.daemon import seccomp
 
 pytest.importorskip("pyseccomp")
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86_64")
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="system call numbers of x86_64")
 
 ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 X86, X32, ARM, I386 = 0xC000003E, 0x40000000, 0xC00000B7, 0x40000003
@@ -32,7 +32,7 @@ def instructions(program: bytes) -> list[tuple[int, ...]]:
 
 
 def outcome(program: bytes, number: int, arguments: tuple[int, ...], architecture: int = X86) -> int:
-    """The kernel's own little machine, as far as libseccomp uses it."""
+    """Interpret a BPF program, as far as libseccomp uses it."""
     data = struct.pack("<iIQ6Q", number, architecture, 0, *arguments)
     code = instructions(program)
     a = at = 0
@@ -57,11 +57,11 @@ def outcome(program: bytes, number: int, arguments: tuple[int, ...], architectur
             case 0x06:
                 return int(value)
             case _:
-                raise AssertionError(f"an operation of the machine that this test does not know: {operation:#x}")
+                raise AssertionError(f"unknown BPF operation {operation:#x}")
 
 
 def together(filters: seccomp.Filters, number: int, arguments: tuple[int, ...], architecture: int = X86) -> int:
-    """The stricter one; of two that are as strict, the one that was loaded last."""
+    """The strictest action; of equal ones, that of the filter loaded last."""
     seen = [outcome(program, number, arguments, architecture) for program in (filters.box, filters.zygote)]
     signed = [value - (1 << 32) if value & KILL else value for value in (each & 0xFFFF0000 for each in seen)]
     return seen[signed.index(min(signed))]
@@ -79,7 +79,7 @@ def calls() -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("rules", RULES, ids=["all", "no fork", "read only"])
-def test_two_filters_forbid_what_one_would(rules: seccomp.Rules) -> None:
+def test_two_filters_equal_a_single_one(rules: seccomp.Rules) -> None:
     filters, one = seccomp.build(rules), seccomp.build_single(rules)
     allowed = 0
     for number, arguments in calls():
@@ -97,7 +97,7 @@ def test_calls_of_another_architecture_kill(rules: seccomp.Rules) -> None:
     assert together(filters, X32 | 1, (0,) * 6) == KILL
 
 
-def test_the_zygote_can_make_members_and_they_cannot() -> None:
+def test_zygote_can_spawn_boxes_and_boxes_cannot() -> None:
     filters = seccomp.build(seccomp.Rules())
     for number, first in ((MOUNT, 0), (SECCOMP, 1), (SETNS, 5), (CLONE, 0x20000011), (PRCTL, 47)):
         arguments = (first, 0, 0, 0, 0, 0)
@@ -107,6 +107,6 @@ def test_the_zygote_can_make_members_and_they_cannot() -> None:
     assert together(filters, CLONE3, (0,) * 6) == ERRNO | errno.ENOSYS
 
 
-def test_where_the_filter_names_its_process_there_is_one() -> None:
+def test_filter_with_own_pid_is_single() -> None:
     rules = seccomp.Rules(own_pid_only=True, can_fork=False)
     assert seccomp.build(rules) == seccomp.Filters(b"", seccomp.build_single(rules))

@@ -1,4 +1,4 @@
-"""One compilation for all who wait for it; none for nobody."""
+"""Builds are shared by concurrent requests and cancelled without waiters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCE = RunRequest(id=1, language="c", source=b"int main(void) { return 0; }")
 
 
 class Compiler:
-    """Works until it is let go; counts who is at work."""
+    """Blocks until `go` is set; counts running compilations."""
 
     def __init__(self) -> None:
         self.begun = self.at_work = 0
@@ -27,7 +27,7 @@ class Compiler:
         try:
             await self.go.wait()
         finally:
-            await asyncio.sleep(0.01)  # it takes a moment to be gone
+            await asyncio.sleep(0.01)  # a killed compiler takes a moment to end
             self.at_work -= 1
         return CompletedRun(exit_code=0, signal=None, exit_reported=True, files={0: b"program"})
 
@@ -41,7 +41,7 @@ def building(compiler: Compiler, chain: Toolchain | None = None, run: RunRequest
     return asyncio.create_task((chain or Toolchain(compiler)).build(load(None)["c"], "12", run))
 
 
-async def test_the_same_source_is_compiled_once(compiler: Compiler) -> None:
+async def test_same_source_is_compiled_once(compiler: Compiler) -> None:
     chain = Toolchain(compiler)
     tasks = [building(compiler, chain) for _ in range(3)]
     await asyncio.sleep(0.01)
@@ -53,7 +53,7 @@ async def test_the_same_source_is_compiled_once(compiler: Compiler) -> None:
     assert not (await building(compiler, chain, other)).result.cached
 
 
-async def test_the_last_who_leaves_ends_it_and_waits_for_its_end(compiler: Compiler) -> None:
+async def test_last_waiter_cancels_the_build_and_waits_for_its_end(compiler: Compiler) -> None:
     task = building(compiler)
     await asyncio.sleep(0.01)
     assert compiler.at_work == 1
@@ -63,7 +63,7 @@ async def test_the_last_who_leaves_ends_it_and_waits_for_its_end(compiler: Compi
     assert compiler.at_work == 0
 
 
-async def test_others_who_wait_keep_it(compiler: Compiler) -> None:
+async def test_other_waiters_keep_the_build(compiler: Compiler) -> None:
     chain = Toolchain(compiler)
     first, second = building(compiler, chain), building(compiler, chain)
     await asyncio.sleep(0.01)
@@ -75,7 +75,7 @@ async def test_others_who_wait_keep_it(compiler: Compiler) -> None:
     assert (await second).program == b"program"
 
 
-async def test_who_comes_while_it_is_being_ended_begins_anew(compiler: Compiler) -> None:
+async def test_request_during_cancellation_starts_a_new_build(compiler: Compiler) -> None:
     chain = Toolchain(compiler)
     first = building(compiler, chain)
     await asyncio.sleep(0.01)

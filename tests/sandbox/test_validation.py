@@ -1,4 +1,4 @@
-"""Nonsense is kept out before anything is done for it."""
+"""Validation of run requests."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ def request(**rest: object) -> RunRequest:
     return RunRequest(id=1, language="python", source=b"", **rest)  # type: ignore[arg-type]
 
 
-def test_a_plain_request_has_no_problem() -> None:
+def test_valid_request() -> None:
     assert find_problem(request(files=(File(name="a/b.txt", data=b""),), args=("-x", ""))) == ""
 
 
 @pytest.mark.parametrize("name", ["time_seconds", "cpu_seconds"])
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf, 1e308])
-def test_seconds_are_finite_and_above_zero(name: str, value: float) -> None:
+def test_seconds_must_be_finite_and_positive(name: str, value: float) -> None:
     assert name in find_problem(request(limits=Limits(**{name: value})))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["memory_mb", "processes", "files_open", "output_bytes", "disk_mb", "disk_files"])
 @pytest.mark.parametrize("value", [0, -1, 2**62])
-def test_counts_have_bounds(name: str, value: int) -> None:
+def test_counts_are_bounded(name: str, value: int) -> None:
     assert name in find_problem(request(limits=Limits(**{name: value})))
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a\0b", "a" * 256, "\ud800", "a/" * 600 + "a"]
 )
-def test_names_stay_below_the_folder(name: str) -> None:
+def test_file_names_must_stay_below_the_folder(name: str) -> None:
     assert "files" in find_problem(request(files=(File(name=name, data=b""),)))
 
 
-def test_a_file_is_there_once() -> None:
+def test_duplicate_file() -> None:
     assert "twice" in find_problem(request(files=(File(name="a", data=b""), File(name="a", data=b"x"))))
 
 
 @pytest.mark.parametrize("argument", ["a\0b", "\ud800"])
-def test_arguments_can_be_handed_over(argument: str) -> None:
+def test_arguments_must_be_valid_strings(argument: str) -> None:
     assert "args" in find_problem(request(args=(argument,)))
