@@ -1,4 +1,4 @@
-"""Hands each store to the whole suite."""
+"""Fixtures that run the whole suite on each store."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.stores import STORES, WEAKER
+from tests.conformance.stores import EXCLUDED, STORES
 
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    left_out = {f"{test}[{name}" for name, tests in WEAKER.items() for test in tests}
-    items[:] = [item for item in items if item.name.removesuffix("]") not in left_out]
+    excluded = {f"{test}[{name}" for name, tests in EXCLUDED.items() for test in tests}
+    items[:] = [item for item in items if item.name.removesuffix("]") not in excluded]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A store and the reference, driven in step and compared decision for decision."""
+"""State machine: runs a store and the reference in step and compares every result."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from jobyard.testing.clock import ManualClock
 T = TypeVar("T")
 
 STEPS_PER_FULL_COMPARISON = 8
-# Everything stays: stores may prune as they settle, the reference does not.
+# Nothing is pruned: stores may prune while they settle, the reference does not.
 KEEP_ALL = {"keep_completed": 1_000_000, "keep_failed": 1_000_000}
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """One lease as each side gave it: the same but for the random token."""
+    """One lease as each side granted it: equal except for the random token."""
 
     mine: Lease
     reference: Lease
@@ -57,7 +57,7 @@ Verb: TypeAlias = Callable[[Store, Callable[[Pair], LeaseKey]], Awaitable[T]]
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Subclasses say how the store under test is made."""
+    """Subclasses create the store under test."""
 
     make: ClassVar[Callable[[Path, ManualClock], Store]]
 
@@ -70,8 +70,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.reference: Store = MemoryStore(self.clock)
         self.tokens: dict[str, str] = {}  # the store's token for each of the reference's
         self.ids: list[str] = []
-        self.pairs: list[Pair] = []  # every lease ever given, so that stale ones are tried too
-        self.held: dict[str, Pair] = {}  # those that should still hold
+        self.pairs: list[Pair] = []  # every lease ever granted, so that stale ones are used too
+        self.held: dict[str, Pair] = {}  # leases that should still hold
         self.steps = 0
         self.wait(self.store.open())
 
@@ -84,11 +84,11 @@ class StoreMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(_finish(verb))
 
     def both(self, verb: Verb[T]) -> tuple[T, T]:
-        """The answers of both sides; they must agree on refusing, too."""
+        """Return the results of both sides, which must also raise the same errors."""
         mine = self.attempt(verb(self.store, lambda pair: pair.mine.key))
         reference = self.attempt(verb(self.reference, lambda pair: pair.reference.key))
         if isinstance(mine, JobyardError) or isinstance(reference, JobyardError):
-            # Where two reasons to refuse an insert meet, either may be named.
+            # When an insert has two reasons to be rejected, either may be reported.
             alike = isinstance(mine, BadInput) and isinstance(reference, BadInput)
             assert alike or type(mine) is type(reference), (mine, reference)
             raise Refused
@@ -101,7 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
             return error
 
     def same(self, verb: Verb[T]) -> T | None:
-        """Both sides' answer, which must be equal once tokens are translated; None if both refused alike."""
+        """Return the result, equal on both sides once tokens are translated; None if both raised the same error."""
         try:
             mine, reference = self.both(verb)
         except Refused:
@@ -110,7 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
         return mine
 
     def translated(self, answer: Any) -> Any:
-        """The reference's answer in the tokens of the store under test."""
+        """Translate a result of the reference into the tokens of the store under test."""
         if isinstance(answer, LeaseKey):
             return LeaseKey(answer.job_id, answer.sequence, self.tokens.get(answer.token, answer.token))
         if isinstance(answer, msgspec.Struct) and "token" in answer.__struct_fields__:
@@ -144,7 +144,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert (mine.next_due_at, mine.now) == (reference.next_due_at, reference.now)
 
     def some_pairs(self, data: st.DataObject, most: int = 5) -> list[Pair]:
-        """Mostly leases that hold; now and then any that ever was, also twice."""
+        """Draw mostly leases that hold, sometimes any earlier one, also twice."""
         held = list(self.held.values())
         takes_held: bool = data.draw(st.sampled_from([True, True, True, False]))
         if held and takes_held:
@@ -152,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
         return data.draw(st.lists(st.sampled_from(self.pairs), max_size=most)) if self.pairs else []
 
     def some_ids(self, data: st.DataObject, most: int) -> list[str]:
-        """Mostly late ones: the first have long ended."""
+        """Draw mostly late jobs, because the first have ended."""
         pool = self.ids[-8:] if data.draw(st.integers(0, 2)) else self.ids
         return data.draw(st.lists(st.sampled_from(pool), min_size=1, max_size=most, unique=True))
 
@@ -242,7 +242,7 @@ class StoreMachine(RuleBasedStateMachine):
     def change(self, data: st.DataObject, action: Action, priority: int) -> None:
         chosen = self.some_ids(data, 4)
         self.same(lambda store, key: store.change(action, chosen, reason="why", priority=priority))
-        # A place in line that was lost shows only in who goes next.
+        # A lost position in line is visible only in the order of the next claims.
         self.exchange("w1", [], (), data.draw(st.integers(0, 2)))
 
     @rule(queue=queue_names, group=group_names, paused=st.sampled_from([True, False, False]))
@@ -270,7 +270,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(begins=st.booleans(), plans=st.lists(st.tuples(plans, drafts), min_size=1, max_size=6))
     def decide(self, begins: bool, plans: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-        # Mostly such as are taken: a schedule that was armed with another revision shows one thing only.
+        # Mostly valid ticks: those of another revision are all STALE and test little.
         for schedule in SCHEDULES if begins else ():
             self.same(_arms_anew(schedule))
         ticks = [self.tick(plan, draft) for plan, draft in plans]
@@ -309,7 +309,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ids)
     @rule(data=st.data())
     def stand(self, data: st.DataObject) -> None:
-        # Whether a mere reader lets the due join is the store's affair, so an exchange does it first.
+        # A read may or may not move due jobs into line, so an exchange does it first.
         self.exchange("reader", [], (), 0)
         [job_id] = self.some_ids(data, 1)
 
@@ -346,7 +346,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 class Refused(Exception):
-    """Both sides refused alike."""
+    """Both sides raised the same error."""
 
 
 async def _finish(verb: Awaitable[T]) -> T:

@@ -1,4 +1,4 @@
-"""Every store, by name, with the few lines that hand it to the suite; the same folder means the same data."""
+"""Factories of all stores under test, by name; the same folder means the same data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.servers.schema import empty_for
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
-# Imported late: a store that cannot be imported must not take the others along.
+# Imported late, so that a store that cannot be imported does not fail the tests of the others.
 
 
 def memory(folder: Path, clock: ManualClock) -> Store:
@@ -51,7 +51,7 @@ def _postgres(url: str, folder: Path, clock: ManualClock, *, pooled: bool) -> St
     return PostgresStore(url, clock=clock, pooled=pooled, schema=schema)
 
 
-# Memory lives as long as its object: the same folder must find it again.
+# A memory store is kept per folder, because its data lives as long as the object.
 _memories: dict[Path, Store] = {}
 
 
@@ -61,7 +61,7 @@ def sharded(folder: Path, clock: ManualClock) -> Store:
 
 
 def sharded_machine(folder: Path, clock: ManualClock) -> Store:
-    """Both queues of the machine together in a store of their own: there they take turns as in any store."""
+    """Put both queues of the machine into one store, where they take turns as in any store."""
     return _sharded(folder, clock, ("one", "two"))
 
 
@@ -81,17 +81,17 @@ STORES: dict[str, Callable[[Path, ManualClock], Store]] = {
     "sharded": sharded,
 }
 
-# What a store leaves out of the suite, because it says so: queues of different stores take turns by call, not by job;
-# an exchange hears only of the stores of its queues; a marked token is longer.
-WEAKER: dict[str, frozenset[str]] = {
+# Tests that do not apply to a store. Sharded: queues of different stores take turns by call, not by job; an exchange
+# sees only the stores of its queues; its tokens carry a shard prefix.
+EXCLUDED: dict[str, frozenset[str]] = {
     "sharded": frozenset(
         {
             "test_queues_take_turns",
             "test_a_queue_named_twice_has_one_turn",
-            "test_a_held_queue_keeps_its_place_among_the_queues",
-            "test_a_queue_joins_the_end_when_it_had_nothing_due",
-            "test_the_turn_of_a_queue_counts_for_every_claim",
-            "test_the_answer_says_when_the_next_job_is_due",
+            "test_a_blocked_queue_keeps_its_position_among_queues",
+            "test_a_queue_without_due_jobs_joins_the_end",
+            "test_the_turn_of_a_queue_is_shared_by_all_claims",
+            "test_an_exchange_returns_when_the_next_job_is_due",
             "test_one_claim_has_one_token_and_each_claim_its_own",
         }
     )

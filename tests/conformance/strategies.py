@@ -1,4 +1,4 @@
-"""What the machine draws from."""
+"""Hypothesis strategies of the state machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobyard.domain.job import Unique, UniqueScope
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
 from jobyard.domain.schedule import Verdict
 
-# Few names, so that histories meet: a fault shows only where jobs compete.
+# Few names, because faults appear only where jobs compete.
 QUEUES = ("one", "two")
 GROUPS = (None, "a", "b")
 WORKERS = ("w1", "w2")

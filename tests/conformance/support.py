@@ -1,4 +1,4 @@
-"""Short words for what the suite does all the time."""
+"""Helpers of the conformance suite."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WORKER = "worker-1"
 
 
 def new(**options: Any) -> NewJob:
-    """A job with an id of its own; failed attempts come back after ten seconds."""
+    """Return a job with a new id; failed attempts are retried after ten seconds."""
     return NewJob(**{"id": str(uuid7()), "kind": "work", "backoff": Fixed(10.0), **options})
 
 
 def tick(at: Instant, job: NewJob | None = None, **options: Any) -> Tick:
-    """Of the schedule "nightly"; without a job or another verdict it fires one of its own."""
+    """Return a tick of the schedule "nightly"; by default it fires a new job."""
     verdict = options.get("verdict", Verdict.FIRED)
     if job is None and verdict.has_job:
         job = new()
@@ -52,7 +52,7 @@ async def armed(store: Store, schedule: str = "nightly") -> Armed:
 
 
 async def insert(store: Store, *jobs: NewJob) -> list[str]:
-    """Their ids."""
+    """Insert the jobs and return their ids."""
     return [one.id for one in await store.insert(jobs)]
 
 
@@ -82,7 +82,7 @@ async def claim_ids(store: Store, wanted: int = 1, *queues: str) -> list[str]:
 
 
 async def running(store: Store, **options: Any) -> Lease:
-    """A job that has just been claimed."""
+    """Insert and claim a job."""
     await insert_one(store, **options)
     return await claim_one(store, options.get("queue", "default"))
 
@@ -101,7 +101,7 @@ async def complete(store: Store, leases: Sequence[Lease]) -> None:
 
 
 async def let_due_join(store: Store) -> Exchange:
-    """An exchange that neither settles nor claims: those whose time has come join the line."""
+    """Exchange without settling or claiming: due jobs join the line."""
     return await store.exchange(WORKER, [], ("default",), 0, LEASE_SECONDS)
 
 
@@ -126,5 +126,5 @@ async def group_info(store: Store, name: str | None, queue: str = "default") -> 
 
 
 def stale(key: LeaseKey) -> LeaseKey:
-    """The same job, with a token that never was."""
+    """Return a key of the same job with an unknown token."""
     return LeaseKey(key.job_id, key.sequence, "0" * 16)

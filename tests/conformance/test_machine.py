@@ -22,16 +22,16 @@ COUNTS = settings(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-# The same code as for PostgreSQL, and each step is a trip more: a few histories show what a session must not keep.
+# Runs the code of PostgreSQL, more slowly: a few histories test that nothing depends on a session.
 # A sharded store decides nothing itself: a few examples show that it forwards every verb.
 FEWER = settings(COUNTS, max_examples=COUNTS.max_examples // 4)
 
 
-# Memory against itself proves nothing about memory; it proves that the machine runs and that the reference is steady.
+# Memory against itself tests the machine and that the reference is deterministic.
 @pytest.mark.parametrize("name", MACHINES)
-# A pass takes seconds; the time is for shrinking, which would otherwise be cut off and hide what was found.
+# A pass takes seconds; the rest is for shrinking, which an early timeout would cut off.
 @pytest.mark.timeout(7200 if SOAK else 600)
-def test_the_store_decides_as_the_reference_does(name: str, tmp_path: Path) -> None:
-    MACHINES[name](tmp_path, ManualClock())  # a missing server is told now, not within a history
+def test_the_store_behaves_as_the_reference(name: str, tmp_path: Path) -> None:
+    MACHINES[name](tmp_path, ManualClock())  # a missing server is reported now, not within a history
     machine = type(f"{name.title()}Machine", (StoreMachine,), {"make": staticmethod(MACHINES[name])})
     run_state_machine_as_test(machine, settings=FEWER if name in ("pgbouncer", "sharded") else COUNTS)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.stores import WEAKER
+from tests.conformance.stores import EXCLUDED
 from tests.conformance.support import insert, new, settlement
 from tests.stores.sharded_support import ShardedSetup
 from tests.story.engines import empty_store
@@ -263,4 +263,4 @@ async def test_a_worker_serves_all_stores(tmp_path: Path, first: str, second: st
 
 def test_tests_excluded_from_the_suite_exist() -> None:
     suite = "".join(path.read_text("utf-8") for path in (ROOT / "tests/conformance/suite").glob("*.py"))
-    assert [name for name in WEAKER["sharded"] if f"async def {name}(" not in suite] == []
+    assert [name for name in EXCLUDED["sharded"] if f"async def {name}(" not in suite] == []

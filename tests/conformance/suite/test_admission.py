@@ -1,4 +1,4 @@
-"""The order of claims: groups in line, limits, pauses, queues that take turns."""
+"""Admission: order of groups and queues, limits, pauses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jobyard.testing.clock import ManualClock
 
 
 async def fill(store: Store, groups: str, queue: str = "default") -> None:
-    """One job per letter, in one call, in the group of that letter; "-" has none."""
+    """Insert one job per letter in one call, in the group of that letter; "-" means no group."""
     await insert(store, *(new(queue=queue, group=None if name == "-" else name) for name in groups))
 
 
@@ -39,7 +39,7 @@ async def test_priority_then_age(store: Store) -> None:
     assert await claim_ids(store, 10) == [ids[1], ids[3], ids[0], ids[2]]
 
 
-async def test_no_more_than_wanted_and_none_is_an_answer(store: Store) -> None:
+async def test_at_most_the_wanted_number_is_claimed(store: Store) -> None:
     await fill(store, "----")
     assert len(await claim(store, 3)) == 3
     assert len(await claim(store, 0)) == 0
@@ -59,47 +59,47 @@ async def test_jobs_without_a_group_are_one_group(store: Store) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
-async def test_n_at_once_equals_one_n_times(store: Store, step: int) -> None:
+async def test_claiming_n_equals_claiming_one_n_times(store: Store, step: int) -> None:
     await configure(store, max_per_group=3, max_running=9)
     await fill(store, "aaaaabbbcddd--e-")
     taken = "".join([await take(store, step) for _ in range(16)])
     assert taken == "abcd-eabd"
 
 
-async def test_the_place_in_line_survives_from_call_to_call(store: Store) -> None:
+async def test_the_position_in_line_is_kept_between_calls(store: Store) -> None:
     await fill(store, "aaabbbccc")
     assert await take(store, 2) == "ab"
     assert await take(store, 2) == "ca"
     assert await take(store, 5) == "bcabc"
 
 
-async def test_a_group_joins_the_end_when_it_had_nothing_due(store: Store) -> None:
+async def test_a_group_without_due_jobs_joins_the_end(store: Store) -> None:
     await fill(store, "aabb")
     assert await take(store, 1) == "a"
     await fill(store, "c")
     assert await take(store, 3) == "bac"
 
 
-async def test_more_work_does_not_move_a_group(store: Store) -> None:
+async def test_additional_jobs_do_not_move_a_group(store: Store) -> None:
     await fill(store, "ab")
     await fill(store, "ba")
     assert await take(store, 4) == "abab"
 
 
-async def test_a_group_that_lost_its_last_due_job_joins_anew(store: Store) -> None:
+async def test_a_group_that_lost_its_last_due_job_joins_the_end(store: Store) -> None:
     first, _ = await insert(store, new(group="a"), new(group="b"))
     await store.change(Action.CANCEL, [first])
     await fill(store, "a")
     assert await take(store, 2) == "ba"
 
 
-async def test_changing_the_priority_keeps_the_groups_place(store: Store) -> None:
+async def test_changing_a_priority_keeps_the_position_of_the_group(store: Store) -> None:
     first, *_ = await insert(store, new(group="a"), new(group="b"))
     await store.change(Action.PRIORITISE, [first], priority=-9)
     assert await take(store, 2) == "ab"
 
 
-async def test_max_running_holds_the_queue(store: Store) -> None:
+async def test_max_running_limits_the_queue(store: Store) -> None:
     await configure(store, max_running=2)
     await fill(store, "abc")
     leases = await claim(store, 5)
@@ -109,13 +109,13 @@ async def test_max_running_holds_the_queue(store: Store) -> None:
     assert await take(store, 5) == "c"
 
 
-async def test_max_per_group_holds_each_group_but_not_those_without(store: Store) -> None:
+async def test_max_per_group_limits_groups_but_not_ungrouped_jobs(store: Store) -> None:
     await configure(store, max_per_group=1)
     await fill(store, "aa--bb-")
     assert await take(store, 10) == "a-b--"
 
 
-async def test_an_own_limit_wins(store: Store) -> None:
+async def test_a_groups_own_limit_overrides_the_default(store: Store) -> None:
     await configure(store, max_per_group=1)
     await store.set_limit("default", "a", 2)
     await store.set_limit("default", "b", 0)
@@ -125,7 +125,7 @@ async def test_an_own_limit_wins(store: Store) -> None:
     assert await take(store, 10) == "b"
 
 
-async def test_a_lowered_limit_stops_nothing_that_runs(store: Store) -> None:
+async def test_a_lowered_limit_stops_no_running_job(store: Store) -> None:
     await fill(store, "aaa")
     leases = await claim(store, 2)
     await store.set_limit("default", "a", 1)
@@ -144,7 +144,7 @@ async def test_settings_take_effect_with_the_next_claim(store: Store) -> None:
     assert await take(store, 5) == "aa"
 
 
-async def test_a_paused_queue_gives_nothing(store: Store) -> None:
+async def test_a_paused_queue_is_not_claimed_from(store: Store) -> None:
     await fill(store, "ab")
     await store.set_paused("default", None, True)
     assert await claim(store, 5) == ()
@@ -152,7 +152,7 @@ async def test_a_paused_queue_gives_nothing(store: Store) -> None:
     assert await take(store, 5) == "ab"
 
 
-async def test_a_paused_group_keeps_its_place(store: Store) -> None:
+async def test_a_paused_group_keeps_its_position(store: Store) -> None:
     await fill(store, "aabbcc")
     await store.set_paused("default", "a", True)
     assert await take(store, 3) == "bcb"
@@ -160,7 +160,7 @@ async def test_a_paused_group_keeps_its_place(store: Store) -> None:
     assert await take(store, 3) == "aca"
 
 
-async def test_a_limited_group_keeps_its_place(store: Store) -> None:
+async def test_a_group_at_its_limit_keeps_its_position(store: Store) -> None:
     await store.set_limit("default", "a", 1)
     await fill(store, "aabbb")
     [first, *_] = await claim(store, 1)
@@ -169,7 +169,7 @@ async def test_a_limited_group_keeps_its_place(store: Store) -> None:
     assert await take(store, 2) == "ab"
 
 
-async def test_pause_and_limit_may_come_before_the_group(store: Store) -> None:
+async def test_a_group_can_be_paused_and_limited_before_its_first_job(store: Store) -> None:
     await store.set_limit("new-queue", "a", 0)
     await store.set_paused("newer-queue", "a", True)
     await fill(store, "a", "new-queue")
@@ -177,7 +177,7 @@ async def test_pause_and_limit_may_come_before_the_group(store: Store) -> None:
     assert await claim(store, 5, "new-queue", "newer-queue") == ()
 
 
-async def test_one_groups_freed_slot_is_for_that_group(store: Store) -> None:
+async def test_a_freed_group_slot_goes_to_that_group(store: Store) -> None:
     await configure(store, max_per_group=1)
     await fill(store, "aaabbb")
     leases = await claim(store, 5)
@@ -186,7 +186,7 @@ async def test_one_groups_freed_slot_is_for_that_group(store: Store) -> None:
     assert await take(store, 5) == "a"
 
 
-async def test_slots_freed_by_the_settlements_are_free_for_the_claim(store: Store) -> None:
+async def test_slots_freed_by_settlements_are_used_by_the_claim(store: Store) -> None:
     await configure(store, max_per_group=1)
     await fill(store, "aa")
     lease = await claim_one(store)
@@ -201,7 +201,7 @@ async def test_queues_take_turns(store: Store) -> None:
     assert await take(store, 10, "three", "two", "one") == "abcaba"
 
 
-async def test_queues_that_are_not_named_are_left_alone(store: Store) -> None:
+async def test_only_named_queues_are_claimed_from(store: Store) -> None:
     await fill(store, "a", "one")
     await fill(store, "b", "two")
     assert await take(store, 10, "two") == "b"
@@ -221,7 +221,7 @@ async def test_a_queue_named_twice_has_one_turn(store: Store) -> None:
     assert await take(store, 4, "one", "two", "one") == "abab"
 
 
-async def test_a_held_queue_keeps_its_place_among_the_queues(store: Store) -> None:
+async def test_a_blocked_queue_keeps_its_position_among_queues(store: Store) -> None:
     await fill(store, "aa", "one")
     await fill(store, "bb", "two")
     await store.set_paused("one", None, True)
@@ -230,7 +230,7 @@ async def test_a_held_queue_keeps_its_place_among_the_queues(store: Store) -> No
     assert await take(store, 3, "one", "two") == "aba"
 
 
-async def test_a_queue_joins_the_end_when_it_had_nothing_due(store: Store) -> None:
+async def test_a_queue_without_due_jobs_joins_the_end(store: Store) -> None:
     await fill(store, "a", "one")
     await fill(store, "bb", "two")
     assert await take(store, 1, "one", "two") == "a"
@@ -238,14 +238,14 @@ async def test_a_queue_joins_the_end_when_it_had_nothing_due(store: Store) -> No
     assert await take(store, 3, "one", "two") == "bab"
 
 
-async def test_the_turn_of_a_queue_counts_for_every_claim(store: Store) -> None:
+async def test_the_turn_of_a_queue_is_shared_by_all_claims(store: Store) -> None:
     await fill(store, "aaa", "one")
     await fill(store, "bbb", "two")
     assert await take(store, 1, "one") == "a"
     assert await take(store, 2, "one", "two") == "ba"
 
 
-async def test_jobs_that_are_not_due_hold_nothing_up(store: Store) -> None:
+async def test_delayed_jobs_do_not_block_others(store: Store) -> None:
     await insert(store, new(group="a", priority=9, delay_seconds=60), new(group="a"), new(group="b", delay_seconds=60))
     assert await take(store, 5) == "a"
 
@@ -262,14 +262,14 @@ async def test_due_jobs_join_by_time_then_sequence(store: Store, clock: ManualCl
     assert await take(store, 5) == "abdc"
 
 
-async def test_those_whose_time_has_come_join_before_those_who_come_now(store: Store, clock: ManualClock) -> None:
+async def test_due_jobs_join_before_new_ones(store: Store, clock: ManualClock) -> None:
     await insert_one(store, group="a", delay_seconds=1)
     clock.advance(1)
     await fill(store, "b")
     assert await take(store, 5) == "ab"
 
 
-async def test_those_whose_time_has_come_join_before_those_handed_back(store: Store, clock: ManualClock) -> None:
+async def test_due_jobs_join_before_released_ones(store: Store, clock: ManualClock) -> None:
     await fill(store, "a")
     lease = await claim_one(store)
     await insert_one(store, group="b", delay_seconds=1)
@@ -278,7 +278,7 @@ async def test_those_whose_time_has_come_join_before_those_handed_back(store: St
     assert await take(store, 5) == "ba"
 
 
-async def test_a_job_that_comes_back_keeps_its_place_in_the_group(store: Store, clock: ManualClock) -> None:
+async def test_a_requeued_job_keeps_its_position_in_the_group(store: Store, clock: ManualClock) -> None:
     first, second = await insert(store, new(), new())
     lease = await claim_one(store)
     await settle(store, lease, Failed(message="again"))
@@ -286,7 +286,7 @@ async def test_a_job_that_comes_back_keeps_its_place_in_the_group(store: Store, 
     assert await claim_ids(store, 2) == [first, second]
 
 
-async def test_settlements_arrive_in_the_given_order(store: Store) -> None:
+async def test_settlements_are_applied_in_the_given_order(store: Store) -> None:
     await fill(store, "abc")
     leases = await claim(store, 3)
     back = [settlement(leases[index], Release()) for index in (2, 0, 1)]
@@ -294,14 +294,14 @@ async def test_settlements_arrive_in_the_given_order(store: Store) -> None:
     assert [lease.group for lease in answer.leases] == ["c", "a", "b"]
 
 
-async def test_a_delay_that_rounds_to_nothing_is_due_at_once(store: Store) -> None:
+async def test_a_delay_that_rounds_to_zero_is_due_at_once(store: Store) -> None:
     await fill(store, "a")
     lease = await claim_one(store)
     answer = await store.exchange(WORKER, [settlement(lease, Snooze(0.0004))], ["default"], 1, LEASE_SECONDS)
     assert [one.job_id for one in answer.leases] == [lease.job_id]
 
 
-async def test_the_answer_says_when_the_next_job_is_due(store: Store, clock: ManualClock) -> None:
+async def test_an_exchange_returns_when_the_next_job_is_due(store: Store, clock: ManualClock) -> None:
     assert (await let_due_join(store)).next_due_at is None
     await insert(store, new(delay_seconds=9), new(queue="other", delay_seconds=4))
     answer = await let_due_join(store)
@@ -311,7 +311,7 @@ async def test_the_answer_says_when_the_next_job_is_due(store: Store, clock: Man
     assert (await let_due_join(store)).next_due_at == clock.now() + 5000
 
 
-async def test_revisions_grow_with_the_line(store: Store) -> None:
+async def test_revisions_ascend_with_changes_of_the_line(store: Store) -> None:
     revisions = []
     for _ in range(3):
         await insert_one(store)
@@ -321,9 +321,7 @@ async def test_revisions_grow_with_the_line(store: Store) -> None:
     assert (await let_due_join(store)).revision >= revisions[-1]
 
 
-async def test_naming_no_queue_means_all_also_for_a_job_that_has_just_become_due(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_claim_of_all_queues_finds_a_job_that_just_became_due(store: Store, clock: ManualClock) -> None:
     first = await insert_one(store, queue="one", delay_seconds=5)
     second = await insert_one(store, queue="two")
     clock.advance(5)

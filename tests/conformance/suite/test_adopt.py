@@ -1,4 +1,4 @@
-"""Adopting: a job found running outside is entered so that counts are true."""
+"""Adopt: a job that already runs outside is inserted as running, so that the counts are right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 
-async def test_it_runs_and_is_handed_off(store: Store, clock: ManualClock) -> None:
+async def test_an_adopted_job_runs_and_is_handed_off(store: Store, clock: ManualClock) -> None:
     job = new(group="acme", payload=b"[1]")
     lease = await store.adopt(job, "manager", "pod-1")
     assert (lease.job_id, lease.attempt, lease.group, lease.payload) == (job.id, 1, "acme", b"[1]")
@@ -25,7 +25,7 @@ async def test_it_runs_and_is_handed_off(store: Store, clock: ManualClock) -> No
     assert (await seen(store, job.id)).state is State.COMPLETED
 
 
-async def test_it_goes_beyond_limits_and_counts(store: Store) -> None:
+async def test_adoption_exceeds_limits_and_is_counted(store: Store) -> None:
     await configure(store, max_running=1, max_waiting=0, max_per_group=1)
     await store.set_limit("default", "acme", 0)
     for number in range(3):
@@ -34,7 +34,7 @@ async def test_it_goes_beyond_limits_and_counts(store: Store) -> None:
     assert (await group_info(store, "acme")).running == 3
 
 
-async def test_it_takes_up_room(store: Store) -> None:
+async def test_an_adopted_job_uses_a_slot(store: Store) -> None:
     await configure(store, max_running=1)
     lease = await store.adopt(new(), "manager", "pod-1")
     await insert_one(store)
@@ -43,20 +43,20 @@ async def test_it_takes_up_room(store: Store) -> None:
     assert len(await claim(store)) == 1
 
 
-async def test_a_known_id_is_refused(store: Store) -> None:
+async def test_adopting_a_duplicate_id_is_rejected(store: Store) -> None:
     job_id = await insert_one(store)
     with pytest.raises(BadInput):
         await store.adopt(new(id=job_id), "manager", "pod-1")
     assert (await seen(store, job_id)).state is State.PENDING
 
 
-async def test_it_holds_its_unique_key(store: Store) -> None:
+async def test_an_adopted_job_holds_its_unique_key(store: Store) -> None:
     job = new(unique=Unique("key"))
     await store.adopt(job, "manager", "pod-1")
     assert await insert_one(store, unique=Unique("key")) == job.id
 
 
-async def test_a_held_key_does_not_keep_it_out(store: Store) -> None:
+async def test_a_held_unique_key_does_not_prevent_adoption(store: Store) -> None:
     holder = await insert_one(store, unique=Unique("key"))
     job = new(unique=Unique("key"))
     lease = await store.adopt(job, "manager", "pod-1")

@@ -1,4 +1,4 @@
-"""Since when the oldest jobs of a queue wait and run."""
+"""Ages: since when the oldest jobs of a queue wait and run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def ages(store: Store, queue: str = "default") -> tuple[int | None, int | 
     return found.waiting_since, found.running_since
 
 
-async def test_queues_by_name(store: Store, clock: ManualClock) -> None:
+async def test_ages_are_listed_by_queue_name(store: Store, clock: ManualClock) -> None:
     await store.configure("b", QueueSettings())
     now = clock.now()
     await insert_one(store, queue="c")
@@ -32,7 +32,7 @@ async def test_queues_by_name(store: Store, clock: ManualClock) -> None:
     ]
 
 
-async def test_the_oldest_may_stand_in_any_group_and_at_any_priority(store: Store, clock: ManualClock) -> None:
+async def test_the_oldest_job_may_be_in_any_group_and_priority(store: Store, clock: ManualClock) -> None:
     for options in (
         {"group": "b"},
         {"priority": -3},
@@ -54,7 +54,7 @@ async def test_the_oldest_may_stand_in_any_group_and_at_any_priority(store: Stor
         assert await ages(store) == (None, None)
 
 
-async def test_a_job_that_is_delayed_or_tried_again_waits_from_when_it_is_due(store: Store, clock: ManualClock) -> None:
+async def test_a_delayed_or_retried_job_waits_since_it_became_due(store: Store, clock: ManualClock) -> None:
     await insert_one(store, delay_seconds=60)
     assert await ages(store) == (None, None)
     due = clock.now() + 60_000
@@ -69,12 +69,12 @@ async def test_a_job_that_is_delayed_or_tried_again_waits_from_when_it_is_due(st
     assert await ages(store) == (again, None)
 
 
-async def test_a_time_in_the_past_makes_nothing_older(store: Store, clock: ManualClock) -> None:
+async def test_a_run_at_in_the_past_does_not_count_as_waiting(store: Store, clock: ManualClock) -> None:
     await insert_one(store, run_at=clock.now() - 60_000)
     assert await ages(store) == (clock.now(), None)
 
 
-async def test_the_longest_running_of_each_queue(store: Store, clock: ManualClock) -> None:
+async def test_the_longest_running_job_of_each_queue(store: Store, clock: ManualClock) -> None:
     since = clock.now()
     await insert_one(store)
     first = await claim_one(store)

@@ -1,4 +1,4 @@
-"""What people do to jobs, and in which states."""
+"""Change: what operators may do to jobs, and in which states."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_unknown_ids_are_in_neither_list(store: Store) -> None:
         assert await store.change(action, [new().id]) == Changed((), ())
 
 
-async def test_ids_are_answered_in_the_given_order(store: Store) -> None:
+async def test_ids_are_returned_in_the_given_order(store: Store) -> None:
     done = await ended(store, Done())
     ids = await insert(store, new(), new())
     assert await store.change(Action.CANCEL, [ids[1], done, ids[0]]) == Changed((ids[1], ids[0]), (done,))
@@ -59,7 +59,7 @@ async def test_cancelling_needs_no_reason(store: Store) -> None:
     assert (await seen(store, job_id)).reason == "cancelled"
 
 
-async def test_cancelling_a_running_job_asks_it_to_stop(store: Store) -> None:
+async def test_cancelling_a_running_job_requests_its_stop(store: Store) -> None:
     lease = await running(store)
     for _ in range(2):
         assert await store.change(Action.CANCEL, [lease.job_id]) == Changed((lease.job_id,), ())
@@ -76,7 +76,7 @@ async def test_cancelling_an_ended_job_changes_nothing(store: Store, outcome: Ou
 
 
 @pytest.mark.parametrize("outcome", BAD_ENDS)
-async def test_a_retry_begins_anew_and_keeps_errors_and_place(
+async def test_a_retry_resets_attempts_and_keeps_errors_and_position(
     store: Store, clock: ManualClock, outcome: Outcome
 ) -> None:
     job_id = await ended(store, outcome)
@@ -91,7 +91,7 @@ async def test_a_retry_begins_anew_and_keeps_errors_and_place(
     assert (await claim_one(store)).attempt == 1
 
 
-async def test_a_retry_forgets_deaths_and_the_wish_to_stop(store: Store, clock: ManualClock) -> None:
+async def test_a_retry_resets_deaths_and_cancel_request(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     await store.change(Action.CANCEL, [lease.job_id])
     clock.advance(LEASE_SECONDS)
@@ -110,21 +110,21 @@ async def test_a_retry_of_a_job_cancelled_before_it_ran(store: Store) -> None:
     assert await claim_ids(store) == [job_id]
 
 
-async def test_only_bad_ends_are_retried(store: Store) -> None:
+async def test_only_unsuccessful_jobs_can_be_retried(store: Store) -> None:
     done = await ended(store, Done())
     active = (await running(store)).job_id
     waiting = await insert_one(store)
     assert await store.change(Action.RETRY, [done, active, waiting]) == Changed((), (done, active, waiting))
 
 
-async def test_retried_jobs_arrive_in_the_given_order(store: Store) -> None:
+async def test_retried_jobs_join_in_the_given_order(store: Store) -> None:
     ids = await insert(store, *(new(group=name) for name in "abc"))
     await store.change(Action.CANCEL, ids)
     await store.change(Action.RETRY, [ids[1], ids[2], ids[0]])
     assert await claim_ids(store, 3) == [ids[1], ids[2], ids[0]]
 
 
-async def test_anything_but_a_running_job_is_deleted(store: Store) -> None:
+async def test_all_but_running_jobs_can_be_deleted(store: Store) -> None:
     ends = [await ended(store, outcome) for outcome in (Done(), *BAD_ENDS)]
     active = (await running(store)).job_id
     waiting, delayed = await insert(store, new(), new(delay_seconds=60))
@@ -138,13 +138,13 @@ async def test_anything_but_a_running_job_is_deleted(store: Store) -> None:
     assert await claim(store) == ()
 
 
-async def test_a_deleted_id_may_be_used_again(store: Store) -> None:
+async def test_the_id_of_a_deleted_job_can_be_reused(store: Store) -> None:
     job_id = await insert_one(store)
     await store.change(Action.DELETE, [job_id])
     assert (await store.insert([new(id=job_id)]))[0].created
 
 
-async def test_only_waiting_jobs_get_another_priority(store: Store, clock: ManualClock) -> None:
+async def test_only_waiting_jobs_can_be_reprioritised(store: Store, clock: ManualClock) -> None:
     done = await ended(store, Done())
     active = (await running(store)).job_id
     first, second, delayed = await insert(store, new(), new(), new(delay_seconds=1))

@@ -1,4 +1,4 @@
-"""Reading: one job, and lists of them."""
+"""Get and find: one job, and pages of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobyard.ports.admin_store import Filter
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
-# How many rows each store looks at per call.
+# Settings of each store for the rows visited per page.
 ROWS = (
     "jobyard.stores.memory.jobs.MAX_ROWS_PER_PAGE",
     "jobyard.stores.sqlite.find.MAX_ROWS_PER_PAGE",
@@ -19,7 +19,7 @@ ROWS = (
     "jobyard.stores.redis.jobs.MAX_EXAMINED",
     "jobyard.stores.postgres.find.MAX_SCANNED_ROWS",
 )
-# How much payload each store reads per call when it looks for a text.
+# Settings of each store for the payload bytes searched per page.
 SEARCHES = (
     "jobyard.stores.memory.jobs.MAX_BYTES_PER_PAGE",
     "jobyard.stores.sqlite.find.MAX_BYTES_PER_PAGE",
@@ -40,7 +40,7 @@ async def find_all(store: Store, where: Filter, limit: int = 50) -> list[Job]:
             return found
 
 
-async def test_a_job_that_is_not_there(store: Store) -> None:
+async def test_get_of_an_unknown_job(store: Store) -> None:
     assert await store.get(new().id) is None
 
 
@@ -50,13 +50,13 @@ async def test_newest_first(store: Store) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
-async def test_pages_add_up(store: Store, limit: int) -> None:
+async def test_all_pages_together_are_complete(store: Store, limit: int) -> None:
     ids = await insert(store, *(new(queue=str(number % 2)) for number in range(13)))
     assert [job.id for job in await find_all(store, Filter(), limit)] == ids[::-1]
     assert [job.id for job in await find_all(store, Filter(queue="1"), limit)] == ids[1::2][::-1]
 
 
-async def test_a_page_is_not_moved_by_what_comes_later(store: Store) -> None:
+async def test_new_jobs_do_not_shift_pages(store: Store) -> None:
     ids = await insert(store, *(new() for _ in range(4)))
     page = await store.find(Filter(), 2)
     await insert_one(store)
@@ -100,7 +100,7 @@ async def test_every_condition_must_hold(store: Store) -> None:
     assert await ids(Filter(queue="letters", tag="green")) == set()
 
 
-async def test_by_state(store: Store) -> None:
+async def test_find_by_state(store: Store) -> None:
     done = await insert_one(store)
     await settle(store, await claim_one(store), Done())
     active = await insert_one(store)
@@ -117,13 +117,13 @@ async def test_by_state(store: Store) -> None:
     assert await ids(State.FAILED) == []
 
 
-async def test_a_list_shows_the_same_job(store: Store) -> None:
+async def test_find_returns_the_same_job_as_get(store: Store) -> None:
     job_id = await insert_one(store, tags=("a",), payload=b'{"a": [1]}', unique=Unique("key"))
     [job] = await find_all(store, Filter())
     assert job == await seen(store, job_id)
 
 
-async def test_by_a_text_in_the_payload(store: Store) -> None:
+async def test_find_by_text_in_the_payload(store: Store) -> None:
     payloads = ('{"to":"Ann@Example.org"}', '{"to":"bob@example.ORG","n":30}', '{"to":"Zoë","path":"a\\\\b%_"}')
     ann, bob, zoe = await insert(store, *(new(payload=payload.encode(), tags=("zed",)) for payload in payloads))
 
@@ -134,14 +134,14 @@ async def test_by_a_text_in_the_payload(store: Store) -> None:
     assert await ids("EXAMPLE.ORG") == [bob, ann]
     assert await ids('"n":30') == [bob]
     assert await ids("zoë") == [zoe]
-    assert await ids("ZOË") == []  # two cases have only the letters of ASCII
+    assert await ids("ZOË") == []  # case is ignored for ASCII letters only
     assert await ids("\\\\b%_") == [zoe]
     assert await ids("b%") == [zoe]
     assert await ids("a.") == []
     assert await ids("") == [zoe, bob, ann]
     assert await ids("to", tag="zed", kind="work") == [zoe, bob, ann]
     assert await ids("to", queue="letters") == []
-    # Neither what else is known of a job, nor what no JSON text holds.
+    # Other fields are not searched, and text that JSON cannot contain matches nothing.
     for text in ("zed", "work", ann, "\0", "\ud800", "303"):
         assert await ids(text) == []
 
@@ -156,14 +156,14 @@ async def test_a_search_reads_a_bounded_part_per_page(store: Store, monkeypatch:
     ids = await insert(store, *(new(payload=payload) for payload in payloads))
     for setting in SEARCHES:
         monkeypatch.setattr(setting, 3000)
-    monkeypatch.setattr("jobyard.stores.redis.jobs.MAX_EXAMINED", 2000)  # one trip per page
+    monkeypatch.setattr("jobyard.stores.redis.jobs.MAX_EXAMINED", 2000)  # one command per page
     page = await store.find(Filter(text='"n":3,'), 50)
     assert (page.jobs, page.cursor is None) == ((), False)
     assert [job.id for job in await find_all(store, Filter(text='"n":3,'))] == [ids[3]]
     assert [job.id for job in await find_all(store, Filter(text="filler"), 7)] == ids[::-1]
 
 
-async def test_by_when_it_was_created(store: Store, clock: ManualClock) -> None:
+async def test_find_by_creation_time(store: Store, clock: ManualClock) -> None:
     first = await insert_one(store)
     clock.advance(10)
     moment = await store.now()
@@ -185,7 +185,7 @@ async def test_by_when_it_was_created(store: Store, clock: ManualClock) -> None:
     assert job.id == second
 
 
-async def test_what_is_far_too_old_is_not_walked(
+async def test_jobs_that_are_much_too_old_are_not_visited(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await insert(store, *(new(group="g") for _ in range(30)))

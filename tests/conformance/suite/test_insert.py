@@ -1,4 +1,4 @@
-"""Inserting: all or none, in order, and what is kept of each job."""
+"""Insert: all or none, in order, with all fields of each job."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def test_sequences_ascend_in_the_given_order(store: Store) -> None:
     assert sequences[0] > 0
 
 
-async def test_nothing_inserted_is_no_error(store: Store) -> None:
+async def test_inserting_no_jobs(store: Store) -> None:
     assert await store.insert([]) == []
 
 
-async def test_everything_handed_in_is_seen_again(store: Store, clock: ManualClock) -> None:
+async def test_all_fields_are_stored(store: Store, clock: ManualClock) -> None:
     job = new(
         kind="mail",
         queue="letters",
@@ -72,19 +72,19 @@ async def test_the_private_payload_is_never_shown(store: Store) -> None:
     assert b"secret" not in msgspec.json.encode(await store.find(Filter()))
 
 
-async def test_the_private_payload_outlives_a_bad_end(store: Store) -> None:
+async def test_the_private_payload_is_kept_after_a_failure(store: Store) -> None:
     job_id = await insert_one(store, private_payload=b'"secret"')
     await settle(store, await claim_one(store), Failed(message="no", retry=False))
     await store.change(Action.RETRY, [job_id])
     assert (await claim_one(store)).private_payload == b'"secret"'
 
 
-async def test_an_unknown_queue_begins_with_default_settings(store: Store) -> None:
+async def test_an_unknown_queue_gets_default_settings(store: Store) -> None:
     await insert_one(store, queue="brand-new")
     assert (await queue_info(store, "brand-new")).settings == QueueSettings()
 
 
-async def test_a_known_id_is_refused_and_nothing_is_inserted(store: Store) -> None:
+async def test_a_duplicate_id_is_rejected_and_nothing_is_inserted(store: Store) -> None:
     known = await insert_one(store)
     other = new(queue="elsewhere")
     with pytest.raises(BadInput):
@@ -93,7 +93,7 @@ async def test_a_known_id_is_refused_and_nothing_is_inserted(store: Store) -> No
     assert (await queue_info(store)).waiting == 1
 
 
-async def test_an_id_twice_in_one_call_is_refused(store: Store) -> None:
+async def test_an_id_twice_in_one_call_is_rejected(store: Store) -> None:
     job = new()
     with pytest.raises(BadInput):
         await store.insert([job, job])
@@ -117,7 +117,7 @@ async def test_a_delay_counts_from_the_stores_now(store: Store, clock: ManualClo
     assert (await claim_one(store)).job_id == job_id
 
 
-async def test_a_time_is_absolute(store: Store, clock: ManualClock) -> None:
+async def test_run_at_is_absolute(store: Store, clock: ManualClock) -> None:
     later, earlier = await insert(store, new(run_at=clock.now() + 1), new(run_at=clock.now() - 5))
     assert (await seen(store, later)).run_at == clock.now() + 1
     assert (await claim_one(store)).job_id == earlier
@@ -126,7 +126,7 @@ async def test_a_time_is_absolute(store: Store, clock: ManualClock) -> None:
     assert (await claim_one(store)).job_id == later
 
 
-async def test_a_job_for_never_waits_for_ever(store: Store, clock: ManualClock) -> None:
+async def test_a_job_delayed_forever_stays_delayed(store: Store, clock: ManualClock) -> None:
     await insert_one(store, run_at=FOREVER)
     clock.advance(1e9)
     assert (await let_due_join(store)).next_due_at is None

@@ -1,4 +1,4 @@
-"""Leases: renewing, running out, and what becomes of jobs whose worker died."""
+"""Leases: renewal, expiry, and jobs whose worker died."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 
-async def test_a_lease_holds_up_to_not_including_its_end(store: Store, clock: ManualClock) -> None:
+async def test_a_lease_holds_until_but_not_at_its_expiry(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     clock.advance(LEASE_SECONDS - 0.001)
     assert await store.reclaim() == []
@@ -39,7 +39,7 @@ async def test_a_lease_holds_up_to_not_including_its_end(store: Store, clock: Ma
     assert await store.reclaim() == []
 
 
-async def test_a_lost_job_is_due_at_once_uncounted_with_a_death(store: Store, clock: ManualClock) -> None:
+async def test_a_lost_job_is_due_at_once_with_a_death_but_no_attempt(store: Store, clock: ManualClock) -> None:
     lease = await running(store, max_attempts=1)
     clock.advance(LEASE_SECONDS)
     [ended] = await store.reclaim()
@@ -51,7 +51,7 @@ async def test_a_lost_job_is_due_at_once_uncounted_with_a_death(store: Store, cl
     assert (again.attempt, again.deaths) == (1, 1)
 
 
-async def test_a_ghost_is_refused(store: Store, clock: ManualClock) -> None:
+async def test_a_worker_that_lost_its_lease_is_refused(store: Store, clock: ManualClock) -> None:
     ghost = await running(store)
     clock.advance(LEASE_SECONDS)
     await store.reclaim()
@@ -62,7 +62,7 @@ async def test_a_ghost_is_refused(store: Store, clock: ManualClock) -> None:
     assert (await seen(store, ghost.job_id)).state is State.RUNNING
 
 
-async def test_a_late_word_counts_until_the_lease_is_reclaimed(store: Store, clock: ManualClock) -> None:
+async def test_a_late_settlement_is_applied_until_the_lease_is_reclaimed(store: Store, clock: ManualClock) -> None:
     first, second = await running(store), await running(store)
     clock.advance(LEASE_SECONDS + 100)
     assert (await settle(store, first, Done())).refused == ()
@@ -81,21 +81,21 @@ async def test_renewing_counts_from_the_stores_now(store: Store, clock: ManualCl
     assert len(await store.reclaim()) == 1
 
 
-async def test_renewing_answers_which_are_lost(store: Store) -> None:
+async def test_extend_returns_lost_leases(store: Store) -> None:
     held, done = await running(store), await running(store)
     await settle(store, done, Done())
     keys = [done.key, held.key, stale(held.key)]
     assert (await store.extend(WORKER, keys, LEASE_SECONDS)).lost == (done.key, stale(held.key))
 
 
-async def test_renewing_answers_which_are_asked_to_stop(store: Store) -> None:
+async def test_extend_returns_cancel_requests(store: Store) -> None:
     first, second = await running(store), await running(store)
     await store.change(Action.CANCEL, [second.job_id], reason="enough")
     answer = await store.extend(WORKER, [first.key, second.key], LEASE_SECONDS)
     assert answer.cancelled == ((second.key, "enough"),)
 
 
-async def test_an_exchange_answers_which_of_its_worker_are_asked_to_stop(store: Store) -> None:
+async def test_an_exchange_returns_cancel_requests_of_its_worker(store: Store) -> None:
     ids = await insert(store, new(), new(), new())
     [first, second] = await claim(store, 2)
     other = await claim_one(store, worker="another")
@@ -108,7 +108,7 @@ async def test_an_exchange_answers_which_of_its_worker_are_asked_to_stop(store: 
     assert (await let_due_join(store)).cancelled == ((second.key, "cancelled"),)
 
 
-async def test_reclaimed_by_end_then_sequence(store: Store, clock: ManualClock) -> None:
+async def test_leases_are_reclaimed_by_expiry_then_sequence(store: Store, clock: ManualClock) -> None:
     await insert(store, *(new(group=name) for name in "abcd"))
     late = await claim_one(store, lease_seconds=9)
     early = await claim_one(store, lease_seconds=5)
@@ -143,7 +143,7 @@ async def test_a_job_that_kills_its_workers_is_quarantined(store: Store, clock: 
     assert job.worker == WORKER
 
 
-async def test_a_lost_job_that_was_asked_to_stop_is_cancelled(store: Store, clock: ManualClock) -> None:
+async def test_a_lost_job_with_a_cancel_request_is_cancelled(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     await store.change(Action.CANCEL, [lease.job_id], reason="enough")
     clock.advance(LEASE_SECONDS)
@@ -164,11 +164,11 @@ async def test_a_reclaimed_slot_is_free(store: Store, clock: ManualClock) -> Non
     assert (await claim_one(store)).group == "b"
 
 
-async def test_unseen_leases_of_the_worker_are_renewed_too(store: Store, clock: ManualClock) -> None:
-    """An answer that gave them may be on its way; those of others, and handed-off ones, stay as they are."""
+async def test_unacknowledged_leases_of_the_worker_are_renewed(store: Store, clock: ManualClock) -> None:
+    """The response that granted them may be in flight. Leases of other workers and handed-off ones are unchanged."""
     mine, other = await running(store), await running(store)
     await insert_one(store)
-    [theirs] = await claim(store, 1, worker="somebody else")
+    [theirs] = await claim(store, 1, worker="worker-2")
     clock.advance(LEASE_SECONDS - 1)
     await store.extend(WORKER, [mine.key], LEASE_SECONDS, unacknowledged=True)
     clock.advance(2)
@@ -177,8 +177,8 @@ async def test_unseen_leases_of_the_worker_are_renewed_too(store: Store, clock: 
     assert {ended.job_id for ended in await store.reclaim()} == {mine.job_id, other.job_id}
 
 
-async def test_leases_of_an_answer_that_was_lost_run_out(store: Store, clock: ManualClock) -> None:
-    """However busy the worker is: an exchange that is on its way now did not give it these."""
+async def test_leases_of_a_lost_response_expire(store: Store, clock: ManualClock) -> None:
+    """Renewals do not keep them: an exchange that is in flight now did not grant them."""
     mine, lost = await running(store), await running(store)
     ended: list[str] = []
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""Parking: a job gives its slot back and waits for a signal or a time."""
+"""Park: a job frees its slot and waits for a signal or a deadline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def parked(store: Store, name: str = "go", seconds: float | None = None) -
     return lease
 
 
-async def test_a_parked_job_gives_its_slot_back(store: Store, clock: ManualClock) -> None:
+async def test_a_parked_job_frees_its_slot(store: Store, clock: ManualClock) -> None:
     lease = await parked(store)
     job = await seen(store, lease.job_id)
     assert (job.state, job.waiting_for, job.run_at, job.attempt) == (State.PENDING, "go", FOREVER, 0)
@@ -44,7 +44,7 @@ async def test_a_parked_job_gives_its_slot_back(store: Store, clock: ManualClock
     assert await claim(store) == ()
 
 
-async def test_its_signal_wakes_it_with_data(store: Store, clock: ManualClock) -> None:
+async def test_a_signal_wakes_a_parked_job_with_data(store: Store, clock: ManualClock) -> None:
     lease = await parked(store)
     clock.advance(1)
     assert await store.signal(lease.job_id, "go", b'{"a": 1}') is True
@@ -86,7 +86,7 @@ async def test_a_signal_to_a_job_that_has_not_started_is_remembered(store: Store
     assert (await claim_one(store)).signal == b"1"
 
 
-async def test_the_latest_signal_of_a_name_is_remembered_each_name_apart(store: Store) -> None:
+async def test_the_latest_signal_of_each_name_is_remembered(store: Store) -> None:
     lease = await running(store)
     for name, data in (("go", b"1"), ("stay", b"2"), ("go", b"3")):
         await store.signal(lease.job_id, name, data)
@@ -121,7 +121,7 @@ async def test_delivered_data_stays_until_the_next_park(store: Store, clock: Man
     assert (await claim_one(store)).signal is None
 
 
-async def test_delivered_data_is_gone_after_the_end(store: Store) -> None:
+async def test_delivered_data_is_removed_at_the_end(store: Store) -> None:
     lease = await parked(store)
     await store.signal(lease.job_id, "go", b"1")
     await settle(store, await claim_one(store), Failed(message="no", retry=False))
@@ -149,7 +149,7 @@ async def test_a_signal_after_the_deadline_is_remembered(store: Store, clock: Ma
     assert (await claim_one(store)).signal == b"1"
 
 
-async def test_a_park_of_no_time_is_due_at_once(store: Store) -> None:
+async def test_a_park_of_zero_seconds_is_due_at_once(store: Store) -> None:
     lease = await parked(store, seconds=0)
     assert (await seen(store, lease.job_id)).waiting_for is None
     assert (await claim_one(store)).job_id == lease.job_id
@@ -162,7 +162,7 @@ async def test_a_woken_job_joins_the_line(store: Store) -> None:
     assert [one.group for one in await claim(store, 5)] == ["b", None]
 
 
-async def test_only_a_job_that_has_not_ended_can_be_signalled(store: Store) -> None:
+async def test_a_finished_job_cannot_be_signalled(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Done())
     with pytest.raises(NotPossible):

@@ -1,4 +1,4 @@
-"""Small documents with compare-and-set and expiry, and append-only logs."""
+"""Records: documents with compare-and-set and expiry, and append-only logs."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def test_an_expired_document_does_not_exist(store: Store, clock: ManualClo
     assert await store.put("c", "k", b"c", expect=0) == 1
 
 
-async def test_writing_again_takes_the_expiry_away(store: Store, clock: ManualClock) -> None:
+async def test_writing_again_removes_the_expiry(store: Store, clock: ManualClock) -> None:
     await store.put("c", "k", b"a", expire_seconds=10)
     await store.put("c", "k", b"b")
     clock.advance(1e6)
     assert await store.fetch("c", "k") == Record("k", 2, b"b")
 
 
-async def test_all_by_key_in_pages(store: Store) -> None:
+async def test_documents_by_key_in_pages(store: Store) -> None:
     for key in ("b", "a", "d", "c"):
         await store.put("c", key, key.encode())
     await store.put("other", "x", b"x")
@@ -61,7 +61,7 @@ async def test_expired_documents_do_not_shorten_a_page(store: Store, clock: Manu
     assert [record.key for record in await store.fetch_all("c", limit=1)] == ["b"]
 
 
-async def test_removing(store: Store) -> None:
+async def test_remove(store: Store) -> None:
     assert await store.remove("c", "k") is False
     await store.put("c", "k", b"a")
     assert await store.remove("c", "k", expect=2) is False
@@ -86,7 +86,7 @@ async def test_logs_are_read_in_order_from_any_point(store: Store, clock: Manual
     assert await store.read("nothing") == []
 
 
-async def test_a_trimmed_log_goes_on(store: Store) -> None:
+async def test_a_trimmed_log_continues(store: Store) -> None:
     first, second, third = [await store.append("audit", data) for data in (b"1", b"2", b"3")]
     await store.append("other", b"x")
     assert await store.trim("audit", first - 1) == 0
@@ -98,7 +98,7 @@ async def test_a_trimmed_log_goes_on(store: Store) -> None:
     assert [entry.data for entry in await store.read("audit", after=first)] == [b"3", b"4"]
 
 
-async def test_the_numbers_of_a_log_outlive_its_entries(store: Store) -> None:
+async def test_log_numbers_ascend_after_all_entries_are_trimmed(store: Store) -> None:
     last = [await store.append("audit", data) for data in (b"1", b"2", b"3")][-1]
     assert await store.trim("audit", last + 1000) == 3
     assert await store.read("audit") == []

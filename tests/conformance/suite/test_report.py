@@ -13,7 +13,7 @@ from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
 
-async def test_the_last_progress_is_seen(store: Store, clock: ManualClock) -> None:
+async def test_the_last_progress_is_stored(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     for percent in (10.0, 55.5):
         progress = Progress(percent=percent, message="on it", data={"page": 3})
@@ -42,7 +42,7 @@ async def test_the_last_thousand_lines_are_kept(store: Store) -> None:
     assert [line.message for line in log] == [str(number) for number in range(200, 1200)]
 
 
-async def test_the_last_word_about_a_step_wins_in_its_place(store: Store, clock: ManualClock) -> None:
+async def test_the_last_report_of_a_step_replaces_it_in_position(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     start = clock.now()
     steps = [
@@ -61,7 +61,7 @@ async def test_the_last_word_about_a_step_wins_in_its_place(store: Store, clock:
     )
 
 
-async def test_reports_outlive_the_attempt(store: Store, clock: ManualClock) -> None:
+async def test_reports_are_kept_after_the_attempt(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     step = Step(name="open", status="passed")
     await store.report([Report(key=lease.key, progress=Progress(percent=1), lines=(LogLine(message="1"),), step=step)])
@@ -74,7 +74,7 @@ async def test_reports_outlive_the_attempt(store: Store, clock: ManualClock) -> 
     assert [(one.name, one.status) for one in job.steps] == [("open", "passed")]
 
 
-async def test_who_does_not_hold_the_lease_is_refused(store: Store) -> None:
+async def test_reports_without_the_lease_are_refused(store: Store) -> None:
     held, done = await running(store), await running(store)
     await settle(store, done, Done())
     unknown = LeaseKey(new().id, 999, held.token)
@@ -85,7 +85,7 @@ async def test_who_does_not_hold_the_lease_is_refused(store: Store) -> None:
     assert (await seen(store, done.job_id)).log == ()
 
 
-async def test_lists_leave_out_lines_steps_and_tracebacks(store: Store) -> None:
+async def test_lists_omit_log_lines_steps_and_tracebacks(store: Store) -> None:
     lease = await running(store)
     step = Step(name="open", status="passed")
     await store.report([Report(key=lease.key, progress=Progress(percent=1), lines=(LogLine(message="1"),), step=step)])

@@ -1,4 +1,4 @@
-"""Settling: what each outcome makes of the job, and who may say so."""
+"""Settle: what each outcome does to the job, and which tokens may settle it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_done(store: Store, clock: ManualClock) -> None:
     assert (job.started_at, job.finished_at, job.worker) == (started, clock.now(), WORKER)
 
 
-async def test_a_failure_with_attempts_left_comes_back_after_its_wait(store: Store, clock: ManualClock) -> None:
+async def test_a_failure_with_attempts_left_is_retried_after_its_backoff(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     clock.advance(1)
     await settle(store, lease, Failed(message="no", type="ValueError", traceback="line 1"))
@@ -74,7 +74,7 @@ async def test_a_failure_with_attempts_left_comes_back_after_its_wait(store: Sto
     assert (await claim_one(store)).attempt == 2
 
 
-async def test_a_failure_that_used_up_the_attempts_is_final(store: Store, clock: ManualClock) -> None:
+async def test_a_failure_of_the_last_attempt_is_final(store: Store, clock: ManualClock) -> None:
     job_id = await insert_one(store, max_attempts=2)
     for _ in range(2):
         await settle(store, await claim_one(store), Failed(message="no"))
@@ -86,13 +86,13 @@ async def test_a_failure_that_used_up_the_attempts_is_final(store: Store, clock:
     assert await claim(store) == ()
 
 
-async def test_a_failure_may_forbid_another_attempt(store: Store) -> None:
+async def test_a_failure_may_be_final(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Failed(message="no", retry=False))
     assert (await seen(store, lease.job_id)).state is State.FAILED
 
 
-async def test_a_timeout_with_attempts_left_comes_back_else_it_is_final(store: Store, clock: ManualClock) -> None:
+async def test_a_timeout_is_retried_until_the_attempts_are_used(store: Store, clock: ManualClock) -> None:
     job_id = await insert_one(store, max_attempts=2)
     await settle(store, await claim_one(store), TimedOut("late"))
     assert (await seen(store, job_id)).state is State.PENDING
@@ -121,7 +121,7 @@ async def test_a_release_is_due_at_once_and_not_counted(store: Store, clock: Man
     assert (await claim_one(store)).attempt == 1
 
 
-async def test_a_run_may_cancel_itself(store: Store) -> None:
+async def test_an_attempt_may_cancel_its_job(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Cancel("not needed"))
     job = await seen(store, lease.job_id)
@@ -130,7 +130,7 @@ async def test_a_run_may_cancel_itself(store: Store) -> None:
 
 
 @pytest.mark.parametrize("outcome", EVERY_OUTCOME, ids=lambda outcome: type(outcome).__name__)
-async def test_a_token_that_does_not_hold_changes_nothing(store: Store, outcome: Outcome) -> None:
+async def test_a_stale_token_changes_nothing(store: Store, outcome: Outcome) -> None:
     lease = await running(store)
     before = await seen(store, lease.job_id)
     key = stale(lease.key)
@@ -140,7 +140,7 @@ async def test_a_token_that_does_not_hold_changes_nothing(store: Store, outcome:
 
 
 @pytest.mark.parametrize("outcome", [Done(), Failed(message="no"), Cancel("no"), Park("go"), Release()])
-async def test_a_token_holds_once(store: Store, outcome: Outcome) -> None:
+async def test_a_token_settles_once(store: Store, outcome: Outcome) -> None:
     lease = await running(store)
     twice = [settlement(lease, outcome), settlement(lease, Done(b"2"))]
     answer = await store.exchange(WORKER, twice, ["default"], 0, LEASE_SECONDS)
@@ -150,7 +150,7 @@ async def test_a_token_holds_once(store: Store, outcome: Outcome) -> None:
     assert await seen(store, lease.job_id) == before
 
 
-async def test_a_former_attempt_cannot_speak_for_the_next(store: Store) -> None:
+async def test_an_earlier_attempt_cannot_settle_a_later_one(store: Store) -> None:
     former = await running(store)
     await settle(store, former, Release())
     present = await claim_one(store)
@@ -159,7 +159,7 @@ async def test_a_former_attempt_cannot_speak_for_the_next(store: Store) -> None:
     assert (await settle(store, present, Done())).refused == ()
 
 
-async def test_a_job_that_is_unknown_or_gone_is_refused(store: Store) -> None:
+async def test_settling_an_unknown_or_deleted_job_is_refused(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Done())
     await store.change(Action.DELETE, [lease.job_id])
@@ -168,7 +168,7 @@ async def test_a_job_that_is_unknown_or_gone_is_refused(store: Store) -> None:
     assert (await store.exchange(WORKER, both, ["default"], 0, LEASE_SECONDS)).refused == (lease.key, unknown)
 
 
-async def test_refused_settlements_do_not_hold_up_the_others(store: Store) -> None:
+async def test_refused_settlements_do_not_affect_others(store: Store) -> None:
     first, second = await running(store), await running(store)
     mixed = [
         Settlement(stale(first.key), judge(first, Done())),
@@ -181,7 +181,7 @@ async def test_refused_settlements_do_not_hold_up_the_others(store: Store) -> No
     assert (await seen(store, second.job_id)).state is State.COMPLETED
 
 
-async def test_anyone_with_the_token_may_settle(store: Store) -> None:
+async def test_any_worker_with_the_token_may_settle(store: Store) -> None:
     lease = await running(store)
     answer = await store.exchange("another", [settlement(lease, Done())], ["default"], 0, LEASE_SECONDS)
     assert answer.refused == ()
@@ -209,7 +209,7 @@ async def test_a_handed_off_job_keeps_its_slot_and_its_token(store: Store, clock
     assert (job.state, job.attempt) == (State.COMPLETED, 1)
 
 
-async def test_a_handed_off_job_may_come_back(store: Store, clock: ManualClock) -> None:
+async def test_a_handed_off_job_may_be_requeued(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     await settle(store, lease, Handoff("pod-1"))
     await settle(store, lease, Failed(message="evicted"))
@@ -221,7 +221,7 @@ async def test_a_handed_off_job_may_come_back(store: Store, clock: ManualClock) 
     assert (await seen(store, lease.job_id)).external_id is None
 
 
-async def test_renewing_a_handed_off_job_gives_its_lease_no_end(store: Store, clock: ManualClock) -> None:
+async def test_renewing_a_handed_off_job_sets_no_expiry(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     await settle(store, lease, Handoff("pod-1"))
     assert (await store.extend(WORKER, [lease.key], 1)).lost == ()
@@ -232,7 +232,7 @@ async def test_renewing_a_handed_off_job_gives_its_lease_no_end(store: Store, cl
 @pytest.mark.parametrize(
     "outcome", [Failed(message="no"), TimedOut("late"), Snooze(5), Park("go"), Park("go", 3), Release()]
 )
-async def test_a_job_asked_to_stop_does_not_go_back_to_waiting(store: Store, outcome: Outcome) -> None:
+async def test_a_job_with_a_cancel_request_is_not_requeued(store: Store, outcome: Outcome) -> None:
     lease = await running(store)
     await store.change(Action.CANCEL, [lease.job_id], reason="enough")
     await settle(store, lease, outcome)
@@ -240,7 +240,7 @@ async def test_a_job_asked_to_stop_does_not_go_back_to_waiting(store: Store, out
     assert (job.state, job.reason, job.waiting_for) == (State.CANCELLED, "enough", None)
 
 
-async def test_a_job_asked_to_stop_may_still_end_well(store: Store) -> None:
+async def test_a_job_with_a_cancel_request_may_still_complete(store: Store) -> None:
     lease = await running(store)
     await store.change(Action.CANCEL, [lease.job_id], reason="enough")
     await settle(store, lease, Done())
@@ -248,7 +248,7 @@ async def test_a_job_asked_to_stop_may_still_end_well(store: Store) -> None:
     assert (job.state, job.reason, job.cancel_requested) == (State.COMPLETED, None, None)
 
 
-async def test_a_wait_beyond_all_time_is_for_ever(store: Store) -> None:
+async def test_a_delay_beyond_the_time_range_is_forever(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Snooze(1e30))
     assert (await seen(store, lease.job_id)).run_at == FOREVER

@@ -26,7 +26,7 @@ async def insert_unique(store: Store, unique: Unique, **options: Any) -> Inserte
 
 
 @pytest.mark.parametrize("unique", [ACTIVE, PERIOD, EVER], ids=lambda unique: unique.scope)
-async def test_a_held_key_answers_the_holder(store: Store, unique: Unique) -> None:
+async def test_a_held_key_returns_its_holder(store: Store, unique: Unique) -> None:
     first = await insert_unique(store, unique)
     assert first.created
     assert await insert_unique(store, unique) == Inserted(first.id, False, 0)
@@ -44,33 +44,33 @@ async def test_duplicates_within_one_call(store: Store) -> None:
     assert answers[2] == Inserted(answers[0].id, False, 0)
 
 
-async def test_the_key_is_what_counts_not_the_scope(store: Store) -> None:
+async def test_a_key_is_shared_by_all_scopes(store: Store) -> None:
     first = await insert_unique(store, EVER)
     assert await insert_unique(store, ACTIVE) == Inserted(first.id, False, 0)
 
 
 @pytest.mark.parametrize("outcome", [Done(), Failed(message="no", retry=False), Cancel("no")])
-async def test_active_is_free_when_the_job_has_ended(store: Store, outcome: Any) -> None:
+async def test_an_active_key_is_released_when_the_job_ends(store: Store, outcome: Any) -> None:
     lease = await running(store, unique=ACTIVE)
     assert not (await insert_unique(store, ACTIVE)).created
     await settle(store, lease, outcome)
     assert (await insert_unique(store, ACTIVE)).created
 
 
-async def test_active_is_held_while_the_job_waits_for_another_attempt(store: Store) -> None:
+async def test_an_active_key_is_held_while_the_job_waits_for_a_retry(store: Store) -> None:
     lease = await running(store, unique=ACTIVE)
     await settle(store, lease, Failed(message="again"))
     assert await insert_unique(store, ACTIVE) == Inserted(lease.job_id, False, 0)
 
 
 @pytest.mark.parametrize("action", [Action.CANCEL, Action.DELETE])
-async def test_active_is_free_when_people_end_the_job(store: Store, action: Action) -> None:
+async def test_an_active_key_is_released_by_cancel_and_delete(store: Store, action: Action) -> None:
     job_id = await insert_one(store, unique=ACTIVE)
     await store.change(action, [job_id])
     assert (await insert_unique(store, ACTIVE)).created
 
 
-async def test_a_period_ends_by_the_clock_alone(store: Store, clock: ManualClock) -> None:
+async def test_a_period_ends_by_the_clock_only(store: Store, clock: ManualClock) -> None:
     first = await insert_unique(store, PERIOD)
     await settle(store, await claim_one(store), Done())
     await store.change(Action.DELETE, [first.id])
@@ -80,7 +80,7 @@ async def test_a_period_ends_by_the_clock_alone(store: Store, clock: ManualClock
     assert (await insert_unique(store, PERIOD)).created
 
 
-async def test_a_period_counts_from_insertion_even_if_the_job_still_waits(store: Store, clock: ManualClock) -> None:
+async def test_a_period_starts_at_insertion(store: Store, clock: ManualClock) -> None:
     first = await insert_unique(store, PERIOD)
     clock.advance(60)
     second = await insert_unique(store, PERIOD)
@@ -90,7 +90,7 @@ async def test_a_period_counts_from_insertion_even_if_the_job_still_waits(store:
     assert await insert_unique(store, PERIOD) == Inserted(second.id, False, 0)
 
 
-async def test_forever_outlives_the_job(store: Store, clock: ManualClock) -> None:
+async def test_a_forever_key_is_kept_after_the_job(store: Store, clock: ManualClock) -> None:
     await store.configure("default", QueueSettings(keep_completed=0))
     first = await insert_unique(store, EVER)
     await settle(store, await claim_one(store), Done())
@@ -100,20 +100,20 @@ async def test_forever_outlives_the_job(store: Store, clock: ManualClock) -> Non
     assert await insert_unique(store, EVER) == Inserted(first.id, False, 0)
 
 
-async def test_forever_outlives_deletion(store: Store) -> None:
+async def test_a_forever_key_is_kept_after_deletion(store: Store) -> None:
     first = await insert_unique(store, EVER)
     await store.change(Action.DELETE, [first.id])
     assert await insert_unique(store, EVER) == Inserted(first.id, False, 0)
 
 
-async def test_a_retry_takes_an_active_key_again(store: Store) -> None:
+async def test_a_retry_acquires_an_active_key_again(store: Store) -> None:
     lease = await running(store, unique=ACTIVE)
     await settle(store, lease, Failed(message="no", retry=False))
     assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)
     assert await insert_unique(store, ACTIVE) == Inserted(lease.job_id, False, 0)
 
 
-async def test_a_retry_is_refused_while_another_job_holds_the_key(store: Store) -> None:
+async def test_a_retry_is_rejected_while_another_job_holds_the_key(store: Store) -> None:
     lease = await running(store, unique=ACTIVE)
     await settle(store, lease, Failed(message="no", retry=False))
     holder = await insert_unique(store, ACTIVE)
@@ -124,7 +124,7 @@ async def test_a_retry_is_refused_while_another_job_holds_the_key(store: Store) 
     assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)
 
 
-async def test_deleting_an_ended_job_does_not_free_the_key_of_its_successor(store: Store) -> None:
+async def test_deleting_a_finished_job_does_not_release_the_key_of_its_successor(store: Store) -> None:
     lease = await running(store, unique=ACTIVE)
     await settle(store, lease, Done())
     holder = await insert_unique(store, ACTIVE)
@@ -140,7 +140,7 @@ async def test_a_retry_of_a_period_needs_no_key(store: Store, clock: ManualClock
     assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)
 
 
-async def test_a_call_that_is_refused_takes_no_key(store: Store) -> None:
+async def test_a_rejected_call_acquires_no_key(store: Store) -> None:
     await configure(store, max_waiting=1)
     with pytest.raises(QueueFull):
         await store.insert([new(unique=EVER), new()])

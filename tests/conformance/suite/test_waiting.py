@@ -1,4 +1,4 @@
-"""Waiting for work and for a job's end: woken by what happens, never by chance."""
+"""Waiting for work and for the end of a job: waiters are woken by the change itself, not by a timeout."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ SHORT_SECONDS = 0.02
 
 
 async def woken(store: Store, by: Callable[[], Awaitable[object]], *queues: str) -> bool:
-    """Whether a sleeper that found nothing is woken by it."""
+    """Return whether the change wakes a waiter that found no work."""
     assert not await store.wait_for_work(queues or ("default",), 0)
     waiting = asyncio.create_task(store.wait_for_work(queues or ("default",), LONG_SECONDS))
-    await asyncio.sleep(0)  # lets the sleeper fall asleep
+    await asyncio.sleep(0)  # lets the waiter start
     await by()
-    # Whoever sleeps to the end looks once more and finds it, too: that is not being woken.
+    # A waiter that times out also finds the work at its last check, so only half the time is allowed.
     return await asyncio.wait_for(waiting, LONG_SECONDS / 2)
 
 
-async def test_nothing_happens(store: Store) -> None:
+async def test_wait_for_work_times_out(store: Store) -> None:
     assert await store.wait_for_work(["default"], SHORT_SECONDS) is False
 
 
-async def test_work_that_is_there_is_answered_at_once(store: Store) -> None:
+async def test_available_work_is_reported_at_once(store: Store) -> None:
     await insert_one(store)
     assert await store.wait_for_work(["default"], LONG_SECONDS) is True
 
@@ -64,7 +64,7 @@ async def test_a_freed_slot_wakes(store: Store) -> None:
     assert await woken(store, lambda: settle(store, lease, Done()))
 
 
-async def test_a_job_handed_back_wakes(store: Store) -> None:
+async def test_a_released_job_wakes(store: Store) -> None:
     lease = await running(store)
     assert await woken(store, lambda: settle(store, lease, Release()))
 
@@ -81,13 +81,13 @@ async def test_a_signal_wakes(store: Store) -> None:
     assert await woken(store, lambda: store.signal(lease.job_id, "go"))
 
 
-async def test_an_unpaused_queue_wakes(store: Store) -> None:
+async def test_a_resumed_queue_wakes(store: Store) -> None:
     await insert_one(store, group="a")
     await store.set_paused("default", None, True)
     assert await woken(store, lambda: store.set_paused("default", None, False))
 
 
-async def test_an_unpaused_group_wakes(store: Store) -> None:
+async def test_a_resumed_group_wakes(store: Store) -> None:
     await insert_one(store, group="a")
     await store.set_paused("default", "a", True)
     assert await woken(store, lambda: store.set_paused("default", "a", False))
@@ -116,12 +116,12 @@ async def test_a_cancel_wakes(store: Store) -> None:
     assert await woken(store, lambda: store.change(Action.CANCEL, [lease.job_id]))
 
 
-async def test_a_schedule_wakes(store: Store, clock: ManualClock) -> None:
+async def test_a_tick_wakes(store: Store, clock: ManualClock) -> None:
     await store.arm("nightly", 1, since=0)
     assert await woken(store, lambda: decide_one(store, clock.now()))
 
 
-async def test_a_tick_whose_job_is_due_later_wakes_then(store: Store, clock: ManualClock) -> None:
+async def test_a_tick_with_a_delayed_job_wakes_when_it_is_due(store: Store, clock: ManualClock) -> None:
     await store.arm("nightly", 1, since=0)
 
     async def decide_then_turn() -> None:
@@ -149,14 +149,14 @@ async def test_a_delayed_job_inserted_meanwhile_wakes_when_due(store: Store, clo
     assert await woken(store, insert_then_turn)
 
 
-async def test_many_sleepers_are_all_woken(store: Store) -> None:
+async def test_all_waiters_are_woken(store: Store) -> None:
     sleepers = [asyncio.create_task(store.wait_for_work(["default"], LONG_SECONDS)) for _ in range(5)]
     await asyncio.sleep(0)
     await store.insert([new() for _ in range(5)])
     assert await asyncio.gather(*sleepers) == [True] * 5
 
 
-async def test_a_cancelled_sleeper_disturbs_nobody(store: Store) -> None:
+async def test_a_cancelled_waiter_does_not_affect_others(store: Store) -> None:
     sleeper = asyncio.create_task(store.wait_for_work(["default"], LONG_SECONDS))
     await asyncio.sleep(0)
     sleeper.cancel()
@@ -166,7 +166,7 @@ async def test_a_cancelled_sleeper_disturbs_nobody(store: Store) -> None:
     assert await store.wait_for_work(["default"], LONG_SECONDS) is True
 
 
-async def test_the_end_is_answered_once_it_is_there(store: Store) -> None:
+async def test_wait_for_end_returns_the_final_job(store: Store) -> None:
     lease = await running(store)
     waiting = asyncio.create_task(store.wait_for_end(lease.job_id, LONG_SECONDS))
     await asyncio.sleep(0)
@@ -175,7 +175,7 @@ async def test_the_end_is_answered_once_it_is_there(store: Store) -> None:
     assert await store.wait_for_end(lease.job_id, 0) == await seen(store, lease.job_id)
 
 
-async def test_the_end_by_people_counts_too(store: Store) -> None:
+async def test_wait_for_end_returns_a_cancelled_job(store: Store) -> None:
     job_id = await insert_one(store)
     waiting = asyncio.create_task(store.wait_for_end(job_id, LONG_SECONDS))
     await asyncio.sleep(0)
@@ -185,7 +185,7 @@ async def test_the_end_by_people_counts_too(store: Store) -> None:
     assert job.state is State.CANCELLED
 
 
-async def test_another_attempt_is_no_end(store: Store) -> None:
+async def test_a_retry_does_not_end_the_wait(store: Store) -> None:
     lease = await running(store)
     waiting = asyncio.create_task(store.wait_for_end(lease.job_id, LONG_SECONDS))
     await asyncio.sleep(0)
@@ -196,18 +196,18 @@ async def test_another_attempt_is_no_end(store: Store) -> None:
     assert job.state is State.COMPLETED
 
 
-async def test_no_end_within_the_time(store: Store) -> None:
+async def test_wait_for_end_times_out(store: Store) -> None:
     job_id = await insert_one(store)
     assert await store.wait_for_end(job_id, SHORT_SECONDS) is None
     assert await store.wait_for_end(job_id, 0) is None
 
 
-async def test_a_job_that_is_missing(store: Store) -> None:
+async def test_wait_for_the_end_of_an_unknown_job(store: Store) -> None:
     with pytest.raises(JobNotFound):
         await store.wait_for_end(new().id, LONG_SECONDS)
 
 
-async def test_a_job_that_goes_missing(store: Store) -> None:
+async def test_wait_for_the_end_of_a_deleted_job(store: Store) -> None:
     job_id = await insert_one(store)
     waiting = asyncio.create_task(store.wait_for_end(job_id, LONG_SECONDS))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The store's clock, schedules that are armed, and workers that are alive."""
+"""Schedules: the store's clock, armed schedules, worker heartbeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def worker(worker_id: str) -> WorkerInfo:
     )
 
 
-async def test_the_stores_clock(store: Store, clock: ManualClock) -> None:
+async def test_now_is_the_stores_clock(store: Store, clock: ManualClock) -> None:
     assert await store.now() == clock.now()
     clock.advance(1.5)
     assert await store.now() == clock.now()
@@ -38,13 +38,13 @@ async def test_arming_twice_is_safe(store: Store, clock: ManualClock) -> None:
     assert await armed(store) == Armed("nightly", 3, start)
 
 
-async def test_an_earlier_revision_cannot_come_back(store: Store) -> None:
+async def test_an_earlier_revision_cannot_be_armed_again(store: Store) -> None:
     await store.arm("nightly", 5, since=100)
     assert await store.arm("nightly", 4, since=900) is False
     assert await armed(store) == Armed("nightly", 5, 100)
 
 
-async def test_a_later_revision_takes_over_where_the_last_one_was(store: Store, clock: ManualClock) -> None:
+async def test_a_later_revision_continues_from_the_last_decided_instant(store: Store, clock: ManualClock) -> None:
     await store.arm("nightly", 5, since=100)
     clock.advance(60)
     assert await store.arm("nightly", 6) is True
@@ -53,7 +53,7 @@ async def test_a_later_revision_takes_over_where_the_last_one_was(store: Store, 
     assert await armed(store) == Armed("nightly", 7, 200)
 
 
-async def test_what_is_decided_never_goes_back(store: Store) -> None:
+async def test_decided_until_never_decreases(store: Store) -> None:
     await store.arm("nightly", 1, since=100)
     await decide_one(store, 500)
     assert await store.arm("nightly", 2, since=100) is True
@@ -69,7 +69,7 @@ async def test_revisions_may_be_as_large_as_instants(store: Store, clock: Manual
     assert (await armed(store)).revision == revision + 1
 
 
-async def test_disarming_forgets_everything(store: Store, clock: ManualClock) -> None:
+async def test_disarming_deletes_the_ticks(store: Store, clock: ManualClock) -> None:
     await store.arm("nightly", 5, since=100)
     await store.arm("hourly", 1, since=100)
     await decide_one(store, 500, revision=5)
@@ -79,7 +79,7 @@ async def test_disarming_forgets_everything(store: Store, clock: ManualClock) ->
     assert [each.schedule for each in await store.armed()] == ["hourly"]
     assert await store.ticks("nightly") == []
     assert len(await store.ticks("hourly")) == 1
-    # A new schedule of the same name begins anew.
+    # A new schedule of the same name starts from now.
     assert await store.arm("nightly", 1, since=0) is True
     assert (await decide_one(store, 500)).decision is Decision.MADE
 
@@ -98,7 +98,7 @@ async def test_a_later_revision_is_not_disarmed(store: Store) -> None:
     assert await store.disarm("nightly", 6) is True
 
 
-async def test_the_armed_by_name_in_pages(store: Store) -> None:
+async def test_armed_schedules_by_name_in_pages(store: Store) -> None:
     for name in ("b", "a", "d", "C", "ä"):
         await store.arm(name, 1, since=1)
     assert [each.schedule for each in await store.armed()] == ["C", "a", "b", "d", "ä"]
@@ -107,14 +107,14 @@ async def test_the_armed_by_name_in_pages(store: Store) -> None:
     assert await store.armed(after="ä") == []
 
 
-async def test_many_who_arm_at_once_leave_the_latest(store: Store) -> None:
+async def test_concurrent_arming_leaves_the_latest_revision(store: Store) -> None:
     revisions = [7, 3, 9, 1, 8, 2, 6, 4, 5, 0]
     answers = await asyncio.gather(*(store.arm("nightly", revision, since=revision) for revision in revisions))
     assert answers[revisions.index(9)] is True
     assert await armed(store) == Armed("nightly", 9, 9)
 
 
-async def test_workers_are_listed_by_id_while_they_beat(store: Store, clock: ManualClock) -> None:
+async def test_live_workers_are_listed_by_id(store: Store, clock: ManualClock) -> None:
     assert await store.workers() == []
     await store.heartbeat(worker("w2"), 10)
     await store.heartbeat(worker("w1"), 20)
@@ -127,7 +127,7 @@ async def test_workers_are_listed_by_id_while_they_beat(store: Store, clock: Man
     assert [info.id for info in await store.workers()] == ["w1", "w2"]
 
 
-async def test_a_beat_replaces_the_one_before(store: Store, clock: ManualClock) -> None:
+async def test_a_heartbeat_replaces_the_previous_one(store: Store, clock: ManualClock) -> None:
     await store.heartbeat(worker("w1"), 10)
     clock.advance(5)
     await store.heartbeat(WorkerInfo(id="w1", host="here", pid=42, queues=(), concurrency=8), 10)
@@ -136,14 +136,14 @@ async def test_a_beat_replaces_the_one_before(store: Store, clock: ManualClock) 
     assert (info.queues, info.concurrency, info.seen_at) == ((), 8, clock.now() - 9000)
 
 
-async def test_what_a_worker_says_is_seen(store: Store, clock: ManualClock) -> None:
+async def test_all_fields_of_a_heartbeat_are_stored(store: Store, clock: ManualClock) -> None:
     await store.heartbeat(worker("w1"), 10)
     [info] = await store.workers()
     assert (info.host, info.pid, info.queues, info.concurrency) == ("here", 42, ("a", "b"), 3)
     assert (info.running, info.completed, info.started_at, info.seen_at) == (1, 9, 5, clock.now())
 
 
-async def test_a_worker_may_say_goodbye(store: Store) -> None:
+async def test_a_worker_can_remove_itself(store: Store) -> None:
     await store.heartbeat(worker("w1"), 10)
     await store.heartbeat(worker("w1"), 0)
     await store.heartbeat(worker("never-seen"), 0)

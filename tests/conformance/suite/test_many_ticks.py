@@ -1,4 +1,4 @@
-"""Ticks by the hundred: what is remembered of them, and callers that meet."""
+"""Many ticks: how many are kept, large calls, concurrent callers."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ KNOWN, STALE = Decided(Decision.KNOWN), Decided(Decision.STALE)
 
 @pytest.fixture
 async def nightly(store: Store) -> Store:
-    """The store, with the schedule "nightly" armed since 0."""
+    """Return the store with the schedule "nightly" armed since 0."""
     assert await store.arm("nightly", 1, since=0)
     return store
 
 
-async def test_the_newest_are_remembered(nightly: Store) -> None:
+async def test_the_newest_ticks_are_kept(nightly: Store) -> None:
     await nightly.arm("hourly", 1, since=0)
     await decide_one(nightly, 7, schedule="hourly")
     await nightly.decide([tick(at, verdict=Verdict.MISSED) for at in range(1, KEPT_TICKS)])
     assert len(await nightly.ticks("nightly", limit=1000)) == KEPT_TICKS - 1
     await nightly.decide([tick(at, verdict=Verdict.MISSED) for at in range(KEPT_TICKS, KEPT_TICKS + 50)])
-    told = [each.at for each in await nightly.ticks("nightly", limit=1000)]
-    assert told == list(range(KEPT_TICKS + 49, 49, -1))
+    listed = [each.at for each in await nightly.ticks("nightly", limit=1000)]
+    assert listed == list(range(KEPT_TICKS + 49, 49, -1))
     await decide_one(nightly, 5000, verdict=Verdict.MISSED)
-    told = [each.at for each in await nightly.ticks("nightly", limit=1000)]
-    assert (len(told), told[0], told[-1]) == (KEPT_TICKS, 5000, 51)
-    # What is no longer remembered stays decided.
+    listed = [each.at for each in await nightly.ticks("nightly", limit=1000)]
+    assert (len(listed), listed[0], listed[-1]) == (KEPT_TICKS, 5000, 51)
+    # A tick that is no longer kept stays decided.
     assert await decide_one(nightly, 3) == KNOWN
     assert len(await nightly.ticks("hourly")) == 1
 
 
-async def test_more_in_one_call_than_are_remembered(nightly: Store) -> None:
+async def test_one_call_with_more_ticks_than_are_kept(nightly: Store) -> None:
     answers = await nightly.decide([tick(at, verdict=Verdict.MISSED) for at in range(1, 3 * KEPT_TICKS)])
     assert {each.decision for each in answers} == {Decision.MADE}
-    told = [each.at for each in await nightly.ticks("nightly", limit=1000)]
-    assert told == list(range(3 * KEPT_TICKS - 1, 2 * KEPT_TICKS - 1, -1))
+    listed = [each.at for each in await nightly.ticks("nightly", limit=1000)]
+    assert listed == list(range(3 * KEPT_TICKS - 1, 2 * KEPT_TICKS - 1, -1))
 
 
-async def test_a_thousand_in_one_call(store: Store) -> None:
+async def test_a_thousand_ticks_in_one_call(store: Store) -> None:
     names = [f"schedule-{number:04}" for number in range(1000)]
     await asyncio.gather(*(store.arm(name, 1, since=0) for name in names))
     jobs = [new(group=f"group-{number % 50}", unique=Unique(name)) for number, name in enumerate(names)]
     ticks = [tick(1000, job, schedule=name, skip_if_held=True) for name, job in zip(names, jobs, strict=True)]
     began = time.perf_counter()
     answers = await store.decide(ticks)
-    # Tens of milliseconds; the rest is for a busy machine.
+    # It takes tens of milliseconds; the rest allows for a busy machine.
     assert time.perf_counter() - began < 2.0
     assert answers == [fired(job.id) for job in jobs]
     assert await store.decide(ticks) == [KNOWN] * 1000
@@ -62,7 +62,7 @@ async def test_a_thousand_in_one_call(store: Store) -> None:
     assert await store.armed(limit=2000) == [Armed(name, 1, 1000) for name in names]
 
 
-async def test_callers_that_meet_decide_each_instant_once(nightly: Store) -> None:
+async def test_concurrent_callers_decide_each_instant_once(nightly: Store) -> None:
     instants = range(1, 21)
     made: list[tuple[int, str | None]] = []
     start = threading.Barrier(4)
@@ -78,15 +78,15 @@ async def test_callers_that_meet_decide_each_instant_once(nightly: Store) -> Non
         asyncio.run(scheduler())
 
     await asyncio.gather(*(asyncio.to_thread(run) for _ in range(4)))
-    # Calls that meet may be taken in any order: an instant may be passed over, none is decided twice.
-    told = sorted((each.at, each.job_id) for each in await nightly.ticks("nightly"))
-    assert sorted(made) == told
+    # Concurrent calls may run in any order: an instant may be passed over, but none is decided twice.
+    listed = sorted((each.at, each.job_id) for each in await nightly.ticks("nightly"))
+    assert sorted(made) == listed
     assert len({at for at, _ in made}) == len(made)
     assert await armed(nightly) == Armed("nightly", 1, 20)
     assert sorted(await claim_ids(nightly, 99)) == sorted(job_id for _, job_id in made if job_id)
 
 
-async def test_a_tick_and_a_new_revision_that_meet(nightly: Store) -> None:
+async def test_a_tick_concurrent_with_a_new_revision(nightly: Store) -> None:
     for revision in range(1, 21):
         at = 1000 * revision
         job = new()
@@ -96,11 +96,11 @@ async def test_a_tick_and_a_new_revision_that_meet(nightly: Store) -> None:
         assert took_over is True
         is_inserted = await nightly.get(job.id) is not None
         assert decided == (fired(job.id) if is_inserted else STALE)
-        # Whoever was first: nobody decides it again.
+        # Whichever was first, the instant is not decided again.
         assert await decide_one(nightly, at, revision=revision + 1) == KNOWN
 
 
-async def test_a_tick_and_the_end_of_its_schedule_that_meet(store: Store) -> None:
+async def test_a_tick_concurrent_with_disarming(store: Store) -> None:
     for _ in range(20):
         await store.arm("nightly", 1, since=0)
         job = new()

@@ -1,4 +1,4 @@
-"""Ticks: each due instant of a schedule is decided once, with its job or without."""
+"""Ticks: each due instant of a schedule is decided once, with or without a job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HELD, FULL = Decided(Decision.HELD), Decided(Decision.FULL)
 
 @pytest.fixture
 async def nightly(store: Store) -> Store:
-    """The store, with the schedule "nightly" armed since 0."""
+    """Return the store with the schedule "nightly" armed since 0."""
     assert await store.arm("nightly", 1, since=0)
     return store
 
@@ -50,7 +50,7 @@ async def test_an_instant_is_decided_once(nightly: Store, clock: ManualClock) ->
     assert await armed(nightly) == Armed("nightly", 1, 1001)
 
 
-async def test_schedules_do_not_know_each_other(nightly: Store) -> None:
+async def test_schedules_are_independent(nightly: Store) -> None:
     await nightly.arm("hourly", 7, since=0)
     await decide_one(nightly, 1000)
     assert (await decide_one(nightly, 1000, schedule="hourly", revision=7)).decision is Decision.MADE
@@ -58,7 +58,7 @@ async def test_schedules_do_not_know_each_other(nightly: Store) -> None:
     assert [len(await nightly.ticks(name)) for name in ("nightly", "hourly")] == [1, 1]
 
 
-async def test_what_was_decided_is_told_newest_first(nightly: Store, clock: ManualClock) -> None:
+async def test_decided_ticks_are_listed_newest_first(nightly: Store, clock: ManualClock) -> None:
     job = new()
     await decide_one(nightly, 1000, job)
     clock.advance(1)
@@ -70,16 +70,16 @@ async def test_what_was_decided_is_told_newest_first(nightly: Store, clock: Manu
     )
     now, start = clock.now(), clock.now() - 1000
 
-    def told(at: int, verdict: Verdict, job_id: str | None, first: int, count: int, decided_at: int) -> TickInfo:
+    def info(at: int, verdict: Verdict, job_id: str | None, first: int, count: int, decided_at: int) -> TickInfo:
         return TickInfo(
             schedule="nightly", at=at, verdict=verdict, job_id=job_id, first=first, count=count, decided_at=decided_at
         )
 
     assert await nightly.ticks("nightly") == [
-        told(7000, Verdict.LATE, late.id, 6500, 2, now),
-        told(6000, Verdict.SKIPPED, None, 6000, 1, now),
-        told(5000, Verdict.MISSED, None, 2000, 4, now),
-        told(1000, Verdict.FIRED, job.id, 1000, 1, start),
+        info(7000, Verdict.LATE, late.id, 6500, 2, now),
+        info(6000, Verdict.SKIPPED, None, 6000, 1, now),
+        info(5000, Verdict.MISSED, None, 2000, 4, now),
+        info(1000, Verdict.FIRED, job.id, 1000, 1, start),
     ]
     assert [each.at for each in await nightly.ticks("nightly", limit=2)] == [7000, 6000]
     assert [each.at for each in await nightly.ticks("nightly", limit=2, before=6000)] == [5000, 1000]
@@ -87,7 +87,7 @@ async def test_what_was_decided_is_told_newest_first(nightly: Store, clock: Manu
     assert await nightly.ticks("never") == []
 
 
-async def test_ticks_without_a_job_make_no_queue(nightly: Store) -> None:
+async def test_ticks_without_a_job_create_no_queue(nightly: Store) -> None:
     answers = await nightly.decide(
         [tick(1000, verdict=Verdict.MISSED, queue="unknown"), tick(2000, verdict=Verdict.SKIPPED, queue="unknown")]
     )
@@ -96,11 +96,11 @@ async def test_ticks_without_a_job_make_no_queue(nightly: Store) -> None:
     assert await armed(nightly) == Armed("nightly", 1, 2000)
 
 
-async def test_nothing_asked(nightly: Store) -> None:
+async def test_deciding_no_ticks(nightly: Store) -> None:
     assert await nightly.decide([]) == []
 
 
-async def test_its_job_is_a_job_like_any_other(nightly: Store, clock: ManualClock) -> None:
+async def test_the_job_of_a_tick_is_an_ordinary_job(nightly: Store, clock: ManualClock) -> None:
     earlier = await insert_one(nightly, group="a", delay_seconds=1)
     clock.advance(1)
     job = new(group="b", queue="default", priority=3, tags=("schedule:nightly", "x"), payload=b'{"a":1}')
@@ -111,7 +111,7 @@ async def test_its_job_is_a_job_like_any_other(nightly: Store, clock: ManualCloc
     assert await claim_ids(nightly, 2) == [earlier, job.id]
 
 
-async def test_its_job_may_be_due_later(nightly: Store, clock: ManualClock) -> None:
+async def test_the_job_of_a_tick_may_be_delayed(nightly: Store, clock: ManualClock) -> None:
     job = new(run_at=clock.now() + 5000)
     await decide_one(nightly, clock.now(), job)
     assert (await queue_info(nightly)).delayed == 1
@@ -120,7 +120,7 @@ async def test_its_job_may_be_due_later(nightly: Store, clock: ManualClock) -> N
     assert await claim_ids(nightly) == [job.id]
 
 
-async def test_jobs_of_one_call_stand_in_the_order_of_their_ticks(nightly: Store) -> None:
+async def test_jobs_of_one_call_are_in_the_order_of_their_ticks(nightly: Store) -> None:
     await nightly.arm("hourly", 1, since=0)
     names = ["nightly", "hourly", "nightly", "hourly"]
     ticks = [tick(1000 + number, schedule=name) for number, name in enumerate(names)]
@@ -132,7 +132,7 @@ async def test_jobs_of_one_call_stand_in_the_order_of_their_ticks(nightly: Store
     assert await claim_ids(nightly, 9) == ids
 
 
-async def test_an_instant_is_decided_even_if_its_job_is_gone(nightly: Store) -> None:
+async def test_an_instant_stays_decided_when_its_job_is_deleted(nightly: Store) -> None:
     job = new()
     await decide_one(nightly, 1000, job)
     await nightly.change(Action.DELETE, [job.id])
@@ -145,7 +145,7 @@ async def test_the_same_tick_twice_in_one_call(nightly: Store) -> None:
     assert await nightly.decide([tick(1000, first), tick(1000, second)]) == [fired(first.id), KNOWN]
     assert await nightly.get(second.id) is None
     assert len(await nightly.ticks("nightly")) == 1
-    # Even with the same job: it is looked at only when it would be inserted.
+    # Even with the same job: its id is checked only when it would be inserted.
     third = new()
     assert await nightly.decide([tick(2000, third), tick(2000, third)]) == [fired(third.id), KNOWN]
 
@@ -164,7 +164,7 @@ async def test_instants_up_to_since_are_known(store: Store) -> None:
     assert (await decide_one(store, 1001)).decision is Decision.MADE
 
 
-async def test_who_is_not_armed_is_stale(store: Store) -> None:
+async def test_ticks_of_an_unarmed_schedule_are_stale(store: Store) -> None:
     assert await decide_one(store, 1000) == STALE
     await store.arm("nightly", 1, since=0)
     await store.disarm("nightly")
@@ -189,7 +189,7 @@ async def test_a_new_revision_stops_the_old_one_at_once(nightly: Store) -> None:
     assert (await decide_one(nightly, 2000, revision=2)).decision is Decision.MADE
 
 
-async def test_stale_and_known_ticks_do_not_disturb_the_others(nightly: Store) -> None:
+async def test_stale_and_known_ticks_do_not_affect_others(nightly: Store) -> None:
     await nightly.arm("hourly", 2, since=5000)
     jobs = [new() for _ in range(5)]
     answers = await nightly.decide(
@@ -222,13 +222,13 @@ async def test_a_held_key_may_skip_the_tick(nightly: Store) -> None:
     skipped = Decided(Decision.MADE, Verdict.SKIPPED, holder)
     assert await decide_one(nightly, 1000, job, skip_if_held=True) == skipped
     assert await nightly.get(job.id) is None
-    [told] = await nightly.ticks("nightly")
-    assert (told.at, told.verdict, told.job_id) == (1000, Verdict.SKIPPED, holder)
+    [tick_info] = await nightly.ticks("nightly")
+    assert (tick_info.at, tick_info.verdict, tick_info.job_id) == (1000, Verdict.SKIPPED, holder)
     assert await armed(nightly) == Armed("nightly", 1, 1000)
     assert await decide_one(nightly, 1000, job, skip_if_held=True) == KNOWN
 
 
-async def test_a_free_key_is_taken_and_freed_by_the_end(nightly: Store) -> None:
+async def test_a_free_key_is_acquired_and_released_at_the_end(nightly: Store) -> None:
     first, second, third = new(unique=KEY), new(unique=KEY), new(unique=KEY)
     assert await decide_one(nightly, 1000, first, skip_if_held=True) == fired(first.id)
     lease = await claim_one(nightly)
@@ -240,7 +240,7 @@ async def test_a_free_key_is_taken_and_freed_by_the_end(nightly: Store) -> None:
     )
 
 
-async def test_a_key_that_was_held_for_a_time_is_free_after_it(nightly: Store, clock: ManualClock) -> None:
+async def test_a_key_of_a_period_is_free_afterwards(nightly: Store, clock: ManualClock) -> None:
     holder = await insert_one(nightly, unique=Unique("key", UniqueScope.PERIOD, 60.0))
     job = new(unique=Unique("key"))
     clock.advance(59.999)
@@ -278,7 +278,7 @@ async def test_a_full_queue_leaves_the_tick_undecided(nightly: Store) -> None:
     assert await nightly.get(job.id) is None
     assert await nightly.ticks("nightly") == []
     assert await armed(nightly) == Armed("nightly", 1, 0)
-    # No key was taken, either.
+    # No key was acquired either.
     await configure(nightly, max_waiting=2)
     assert await decide_one(nightly, 1000, job) == fired(job.id)
 
@@ -294,7 +294,7 @@ async def test_a_full_group_leaves_the_tick_undecided(nightly: Store) -> None:
     assert (await group_info(nightly, "acme")).waiting == 1
 
 
-async def test_the_group_limit_is_not_for_jobs_without_a_group(nightly: Store) -> None:
+async def test_the_group_limit_does_not_apply_to_ungrouped_jobs(nightly: Store) -> None:
     await configure(nightly, max_waiting_per_group=1)
     answers = await nightly.decide([tick(at) for at in (1000, 2000, 3000)])
     assert {each.decision for each in answers} == {Decision.MADE}
@@ -337,7 +337,7 @@ async def test_a_held_key_comes_before_a_full_queue(nightly: Store) -> None:
     assert await decide_one(nightly, 1000, new(unique=KEY), skip_if_held=True) == skipped
 
 
-async def test_no_tick_passes_one_of_its_schedule_that_has_to_wait(nightly: Store) -> None:
+async def test_no_tick_overtakes_a_held_one_of_its_schedule(nightly: Store) -> None:
     await nightly.arm("hourly", 1, since=0)
     await nightly.arm("daily", 1, since=0)
     await configure(nightly, max_waiting_per_group=1)
@@ -361,7 +361,7 @@ async def test_no_tick_passes_one_of_its_schedule_that_has_to_wait(nightly: Stor
     assert (await decide_one(nightly, 1000, new(unique=KEY))).decision is Decision.MADE
 
 
-async def test_who_had_to_wait_can_be_given_up_before_the_next(nightly: Store) -> None:
+async def test_a_held_tick_can_be_abandoned_before_the_next(nightly: Store) -> None:
     await insert_one(nightly, unique=KEY)
     assert await decide_one(nightly, 1000, new(unique=KEY)) == HELD
     answers = await nightly.decide([tick(1000, verdict=Verdict.SKIPPED), tick(2000, new(unique=KEY))])
@@ -369,7 +369,7 @@ async def test_who_had_to_wait_can_be_given_up_before_the_next(nightly: Store) -
     assert await armed(nightly) == Armed("nightly", 1, 1000)
 
 
-async def test_a_taken_id_decides_nothing_of_the_call(nightly: Store) -> None:
+async def test_a_duplicate_id_decides_nothing_of_the_call(nightly: Store) -> None:
     known = await insert_one(nightly)
     first = new()
     with pytest.raises(BadInput):
@@ -381,12 +381,12 @@ async def test_a_taken_id_decides_nothing_of_the_call(nightly: Store) -> None:
     assert await nightly.get(twice.id) is None
     assert await nightly.ticks("nightly") == []
     assert await armed(nightly) == Armed("nightly", 1, 0)
-    # Whoever is not inserted needs no id of its own.
+    # A job that is not inserted may have a duplicate id.
     await decide_one(nightly, 1000)
     assert await decide_one(nightly, 1000, new(id=known)) == KNOWN
 
 
-def test_a_tick_that_makes_no_sense_cannot_be() -> None:
+def test_an_inconsistent_tick_cannot_be_constructed() -> None:
     job = new()
     for wrong in (
         {"verdict": Verdict.FIRED},

@@ -1,4 +1,4 @@
-"""The handle itself: open and close twice, twins on other threads' loops, many callers at once."""
+"""Lifecycle: open and close twice, handles on other threads' event loops, concurrent callers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ async def test_opening_twice_is_safe(store: Store) -> None:
     assert await store.get(job_id) is not None
 
 
-async def test_a_store_knows_its_url(store: Store) -> None:
+async def test_a_store_has_a_url(store: Store) -> None:
     assert ":" in store.url
 
 
-async def test_a_twin_sees_the_same_jobs_from_another_thread(store: Store) -> None:
+async def test_a_handle_on_another_thread_sees_the_same_jobs(store: Store) -> None:
     waiting = asyncio.create_task(store.wait_for_work(["default"], 30))
     await asyncio.sleep(0)
 
@@ -34,7 +34,7 @@ async def test_a_twin_sees_the_same_jobs_from_another_thread(store: Store) -> No
     assert [lease.job_id for lease in await claim(store)] == [job_id]
 
 
-async def test_no_job_is_given_twice_to_workers_on_many_threads(store: Store) -> None:
+async def test_no_job_is_claimed_twice_by_workers_on_many_threads(store: Store) -> None:
     ids = await insert(store, *(new(group=str(number % 7)) for number in range(200)))
     taken: list[str] = []
     refused: list[object] = []
@@ -61,7 +61,7 @@ async def test_no_job_is_given_twice_to_workers_on_many_threads(store: Store) ->
     assert (await queue_info(store)).running == 0
 
 
-async def test_calls_that_meet_are_all_kept(store: Store) -> None:
+async def test_concurrent_inserts_are_all_stored(store: Store) -> None:
     answers = await asyncio.gather(*(store.insert([new()]) for _ in range(50)))
     assert len({inserted.sequence for [inserted] in answers}) == 50
     assert (await queue_info(store)).waiting == 50

@@ -1,4 +1,4 @@
-"""Back-pressure: a queue or a group that holds its maximum takes no more."""
+"""Back-pressure: a queue or group with its maximum of waiting jobs rejects inserts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from jobyard.errors import QueueFull
 from jobyard.ports.store import Store
 
 
-async def test_a_full_queue_takes_nothing_of_the_call(store: Store) -> None:
+async def test_a_full_queue_rejects_the_whole_call(store: Store) -> None:
     await configure(store, max_waiting=3)
     await insert(store, new(), new())
     elsewhere = new(queue="elsewhere")
-    with pytest.raises(QueueFull, match="default") as caught:
+    with pytest.raises(QueueFull, match=r"default.* 3 "):
         await store.insert([elsewhere, new(), new()])
-    assert "3" in str(caught.value)
     assert await store.get(elsewhere.id) is None
     assert (await queue_info(store)).waiting == 2
     await insert_one(store)
@@ -36,21 +35,20 @@ async def test_running_jobs_do_not_count(store: Store) -> None:
     await insert_one(store)
     lease = await claim_one(store)
     await insert_one(store)
-    # What is handed back may go beyond: the limit is for what comes in.
+    # A released job may exceed the limit, which applies to inserts only.
     await settle(store, lease, Release())
     assert (await queue_info(store)).waiting == 2
 
 
-async def test_a_full_group_is_named(store: Store) -> None:
+async def test_a_full_group_rejects_the_call(store: Store) -> None:
     await configure(store, max_waiting_per_group=2)
     await insert(store, new(group="acme"), new(group="acme", delay_seconds=5))
-    with pytest.raises(QueueFull, match="acme") as caught:
+    with pytest.raises(QueueFull, match=r"acme.* 2 "):
         await insert_one(store, group="acme")
-    assert "2" in str(caught.value)
     await insert_one(store, group="other")
 
 
-async def test_the_group_limit_is_not_for_jobs_without_a_group(store: Store) -> None:
+async def test_the_group_limit_does_not_apply_to_ungrouped_jobs(store: Store) -> None:
     await configure(store, max_waiting_per_group=1)
     assert len(await insert(store, new(), new(), new())) == 3
 
