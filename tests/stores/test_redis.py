@@ -182,7 +182,7 @@ async def test_a_cancelled_caller_leaves_the_connection_usable(store: RedisStore
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-        assert await store.get("nobody") is None
+        assert await store.get("missing") is None
     assert server.connections() == before
     assert await store.audit() == []
 

@@ -25,7 +25,7 @@ from jobyard.cli.systemd import SystemdNotifier
 from jobyard.cli.target import ServerTarget
 from jobyard.config import Found
 from jobyard.config.settings import LOG_LEVEL
-from jobyard.config.store_factory import make_store, spread
+from jobyard.config.store_factory import make_sharded_store, make_store
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
 from jobyard.operations.job_factory import JobFactory
@@ -130,7 +130,7 @@ class Session:
         own = None if self.store_is_given else of_app
         store = make_store(self.store_url) if own is None else own
         queues = self.configuration.store.queues
-        return store if not queues else spread(store, queues, self.store_url if own is None else None)
+        return store if not queues else make_sharded_store(store, queues, self.store_url if own is None else None)
 
     @asynccontextmanager
     async def opened_store(self) -> AsyncIterator[Store]:

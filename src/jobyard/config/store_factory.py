@@ -68,7 +68,7 @@ def _sqlite(url: str, clock: Clock | None) -> Store:
     return SqliteStore(path, clock, synchronous)
 
 
-def spread(default: Store, urls: Mapping[str, str], url: str | None = None) -> Store:
+def make_sharded_store(default: Store, urls: Mapping[str, str], url: str | None = None) -> Store:
     """Some queues on stores of their own, the others on the default one, whose URL may be known too.
 
     A store that is named for several queues is made once: two handles would show its jobs twice.

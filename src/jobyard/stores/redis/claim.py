@@ -10,7 +10,7 @@ from jobyard.ports.job_store import Exchange
 from jobyard.stores._shared.polling_claim import POLL_SECONDS
 from jobyard.stores.redis.exchange import RedisExchange
 from jobyard.stores.redis.notifier import POLL_UNSUBSCRIBED_SECONDS, RedisNotifier
-from jobyard.stores.redis.waiting_claims import WaitingClaim
+from jobyard.stores.redis.waiting_claims import RedisWaitingClaim
 
 
 class RedisClaim:
@@ -33,7 +33,7 @@ class RedisClaim:
         subscriber = self._exchanges.client.pool.subscriber
         await subscriber.wait_until_ready(POLL_UNSUBSCRIBED_SECONDS)
         if subscriber.is_ready and not until.done():
-            return await WaitingClaim(self._exchanges, worker, queues, wanted, lease_seconds).wait(until)
+            return await RedisWaitingClaim(self._exchanges, worker, queues, wanted, lease_seconds).wait(until)
         answer = await run(worker, (), queues, wanted, lease_seconds)
         if answer.leases or until.done():
             return answer

@@ -40,7 +40,7 @@ class FinishedRecord(NamedTuple):
     result: bytes | None
 
 
-class CancelRequest(msgspec.Struct, array_like=True):
+class CancelRecord(msgspec.Struct, array_like=True):
     worker: str
     job_id: str
     reason: str
@@ -75,7 +75,7 @@ def cancel_reason(packed: bytes) -> str | None:
     if not packed:
         return None
     # Lua packs three values one after the other; the header of a three-item array makes them one value.
-    return msgspec.msgpack.decode(b"\x93" + packed, type=CancelRequest).reason
+    return msgspec.msgpack.decode(b"\x93" + packed, type=CancelRecord).reason
 
 
 def decode_stamped(packed: bytes, kind: type[T]) -> T:

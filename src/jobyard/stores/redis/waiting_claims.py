@@ -27,7 +27,7 @@ CLAIM_TTL_MS = 3000
 TIMED_OUT = [b""]
 
 
-class WaitingClaim:
+class RedisWaitingClaim:
     def __init__(
         self, exchanges: RedisExchange, worker: str, queues: Sequence[str], wanted: int, lease_seconds: float
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from jobyard.domain.job import Job
 from jobyard.stores.sharded.shards import Shard, Shards
 
-# A waiting exchange waits anew after this time, in case a store lost track of it.
+# A waiting exchange polls after this time even if no store reported work.
 WAIT_SECONDS = 30.0
 
 

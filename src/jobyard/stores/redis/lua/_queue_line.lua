@@ -274,8 +274,9 @@ local function flush_queue(queue)
   queue.blocks = {}
 end
 
--- Wake handles that sleep until a job may be claimable: as many as jobs arrived, because waking a whole fleet for one
--- job costs more than the job. A woken handle is removed from the list, and registers when it sleeps again.
+-- Wake handles, that is subscribers of event loops, that sleep until a job may be claimable: as many as jobs arrived,
+-- because waking a whole fleet for one job costs more than the job. A woken handle is removed from the list, and
+-- registers when it sleeps again.
 local ALL_WAITERS = 1000000
 
 local function notify_sleepers(key, queue, count)

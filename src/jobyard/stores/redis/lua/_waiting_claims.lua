@@ -1,6 +1,6 @@
 -- Waiting claims: an exchange that found nothing waits on the server. The command that makes a job claimable also claims
 -- it for the waiting exchange and publishes the leases, which saves the worker a round trip.
--- order: handle, worker, token, slot, wanted, lease (ms), queues, expires
+-- order: handle (id of a subscriber), worker, token, slot, wanted, lease (ms), queues, expires
 
 -- The next claim that waits for a job of the queue. An expired one, or one without a subscriber, is dropped.
 local function next_claim(queue)
@@ -45,7 +45,8 @@ function serve_claims(queue)
     if not pending then
       return
     end
-    local queue_names, seqs, records, options = claim(pending.worker, pending.token, pending.queues, pending.wanted, pending.lease)
+    local queue_names, seqs, records, options =
+      claim(pending.worker, pending.token, pending.queues, pending.wanted, pending.lease)
     if #seqs == 0 then
       add_claim(pending)
       return

@@ -13,7 +13,8 @@ command('adopt', {}, function(_, args)
   end
   local seq = create_job(queue, request.id, args[3], now, request.options)
   write_new()
-  local lease = request.token .. pack('>dH', now, #request.worker) .. request.worker .. pack('>IBH', 1, request.flags, #request.group) .. request.group
+  local head = request.token .. pack('>dH', now, #request.worker) .. request.worker
+  local lease = head .. pack('>IBH', 1, request.flags, #request.group) .. request.group
   call('HSET', queue.key .. 'leases', seq, lease)
   call('HSET', queue.key .. 'outside', seq, request.external)
   run(group_of(queue, request.group), 1)
