@@ -95,7 +95,7 @@ async def run(yard: Jobyard, console: Console) -> None:
     if seconds:
         asyncio.get_running_loop().call_later(float(seconds), stop.set)
     # A short lease makes the worker report often, so that the view is lively.
-    async with yard, yard.worker(concurrency=16, lease_seconds=3, shutdown_timeout=2):
+    async with yard, yard.worker(concurrency=16, lease=3, shutdown_timeout=2):
         await forget_limits(yard)
         feeder = asyncio.create_task(feed(yard))
         footer = (f"[bold]{ELSEWHERE}[/]", *TRY_NEXT)

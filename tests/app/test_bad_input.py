@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobyard import Context, Delays, Exponential, Fixed, Jobyard, State, Unique, UniqueScope
+from jobyard.app.declarations import declarations_of
 from jobyard.errors import (
     BadInput,
     BadOption,
@@ -74,25 +75,26 @@ def circular() -> Any:
     ids=["object", "nan", "infinity", "nan-key", "tuple-key", "surrogate", "function", "circular", "deep"],
 )
 async def test_payload_that_json_cannot_hold(yard: Jobyard, value: Any, cause: str) -> None:
-    good = yard.definitions["work"].call(1)
+    good = declarations_of(yard).tasks["work"].call(1)
     assert good is not None
     for payload in (value, [value]):
         with pytest.raises(PayloadNotJson, match=cause) as caught:
-            await yard.definitions["work"].enqueue(payload)
+            await declarations_of(yard).tasks["work"].enqueue(payload)
         assert "payload of work" in str(caught.value)
         assert "Pass text, finite numbers" in str(caught.value)
-    with pytest.raises(PayloadNotJson, match="private payload"):
-        await yard.definitions["work"].options(private=value).enqueue()
+    with pytest.raises(PayloadNotJson) as caught:
+        await declarations_of(yard).tasks["work"].options(private=value).enqueue()
+    assert caught.value.option == "private"
     with pytest.raises(PayloadNotJson, match="signal data"):
         await yard.signal("any", "name", value)
 
 
 async def test_payload_is_taken_to_a_depth_and_refused_by_name_beyond(yard: Jobyard) -> None:
     fits = MAX_DEPTH - 1  # the object of the parameters is the outermost
-    assert yard.definitions["work"].call(nested(fits))
+    assert declarations_of(yard).tasks["work"].call(nested(fits))
     for depth in (fits + 1, 300, 900, 980, 983, 1000, 1100, 3000):
         with pytest.raises(PayloadNotJson, match="payload of work"):
-            yard.definitions["work"].call(nested(depth))
+            declarations_of(yard).tasks["work"].call(nested(depth))
 
 
 async def test_bytes_and_dates_travel_when_the_parameter_says_so(tmp_path: Path) -> None:
@@ -110,13 +112,13 @@ async def test_bytes_and_dates_travel_when_the_parameter_says_so(tmp_path: Path)
 
 async def test_payload_too_large(yard: Jobyard) -> None:
     with pytest.raises(PayloadTooLarge, match=r"payload of work is 1,\d{3},\d{3} bytes.*1,048,576.*pass a reference"):
-        await yard.definitions["work"].enqueue("x" * (1 << 20))
+        await declarations_of(yard).tasks["work"].enqueue("x" * (1 << 20))
     with pytest.raises(PayloadTooLarge):
-        await yard.definitions["work"].options(private="x" * (1 << 20)).enqueue()
+        await declarations_of(yard).tasks["work"].options(private="x" * (1 << 20)).enqueue()
 
 
 async def test_payload_that_does_not_fit(yard: Jobyard) -> None:
-    typed: Any = yard.definitions["typed"]
+    typed: Any = declarations_of(yard).tasks["typed"]
     calls: list[tuple[Callable[[], Awaitable[Any]], str]] = [
         (lambda: typed.enqueue("1"), "Expected `int`, got `str`"),
         (typed.enqueue, "missing required field `number`"),
@@ -203,14 +205,15 @@ async def test_workers_that_make_no_sense(yard: Jobyard) -> None:
     words: list[dict[str, Any]] = [
         {"concurrency": 0},
         {"concurrency": HUGE},
-        {"lease_seconds": 0},
+        {"lease": 0},
         {"shutdown_timeout": -1},
         {"queues": [""]},
         {"queues": "default"},
     ]
     for given in words:
-        with pytest.raises(BadOption):
+        with pytest.raises(BadOption) as caught:
             yard.worker(**given)
+        assert caught.value.option in given
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ async def test_a_handler_that_returns_what_json_cannot_hold(tmp_path: Path, make
             with pytest.raises(JobFailed, match="The result of work"):
                 await handle.result(10)
             assert await good.result(10) == 1
-        job = await handle.job()
+        job = await handle.info()
         assert (job.attempt, job.result) == (1, None)
         assert await yard.store.audit() == []
 

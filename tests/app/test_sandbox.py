@@ -28,6 +28,7 @@ from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.operations.health import Health
+from jobyard.operations.queries import Queries
 from jobyard.operations.sandboxes import Sandboxes, SandboxInfo, known_sandboxes, publish_sandbox
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Level
@@ -56,7 +57,7 @@ async def output(yard: Jobyard, *lines: str) -> str:
     private = msgspec.json.encode(Program(language="python", source="\n".join(lines)))
     job = new(kind=KIND, queue=QUEUE, private_payload=private)
     await yard.store.insert([job])
-    found: str = msgspec.json.decode(await yard.read.result(job.id, 20))["stdout"]
+    found: str = msgspec.json.decode(await Queries(yard.store).result(job.id, 20))["stdout"]
     return found
 
 
@@ -181,7 +182,7 @@ async def test_results_are_kept_for_an_hour_by_default(yard: Jobyard) -> None:
     [queue] = [info for info in await yard.queues() if info.name == QUEUE]
     assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (3600, 1)
     other = Jobyard("memory://")
-    other.queue(QUEUE, keep_seconds=7200)
+    other.queue(QUEUE, keep=7200)
     enable_sandbox(other, SandboxSection(enabled=True), concurrency=8)
     async with other:
         [queue] = [info for info in await other.queues() if info.name == QUEUE]

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from tests.support import Events, eventually
 
 from jobyard import Context, Jobyard, State
+from jobyard.app.declarations import declarations_of
 from jobyard.cli import cli
 from jobyard.domain import events as e
 from jobyard.errors import StoreFull, StoreReadOnly
@@ -51,7 +52,7 @@ def fill(folder: Path) -> Path:
 async def full(folder: Path) -> None:
     """Refused when full, nothing half-written; a worker goes on when there is room again."""
     yard = make(folder)
-    work = yard.definitions["work"]
+    work = declarations_of(yard).tasks["work"]
     async with yard:
         handles = [await work.enqueue("x" * 1000) for _ in range(4)]
         async with yard.worker(concurrency=2):
@@ -78,7 +79,7 @@ async def full(folder: Path) -> None:
                 await handle.result(20)
         assert events.of(e.StoreRecovered)
         assert events.of(e.SettlementRefused) == []
-        assert {(await handle.job()).attempt for handle in handles} == {1}
+        assert {(await handle.info()).attempt for handle in handles} == {1}
         assert await yard.store.audit() == []
 
 
@@ -93,7 +94,7 @@ async def no_room_to_begin(folder: Path) -> None:
         raise AssertionError("opened on a full disk")
     filler.unlink()
     async with yard:
-        assert (await (await yard.definitions["work"].enqueue()).job()).state is State.PENDING
+        assert (await (await declarations_of(yard).tasks["work"].enqueue()).info()).state is State.PENDING
         assert await yard.store.audit() == []
 
 
@@ -102,7 +103,7 @@ async def file_size_limit(folder: Path) -> None:
     import resource  # noqa: PLC0415
 
     yard = make(folder)
-    work = yard.definitions["work"]
+    work = declarations_of(yard).tasks["work"]
     gate.set()
     async with yard:
         kept = [await work.enqueue()]
@@ -147,7 +148,7 @@ async def doctor(folder: Path) -> None:
 
     async with yard:
         for _ in range(20):
-            await yard.definitions["work"].enqueue("x" * 40_000)
+            await declarations_of(yard).tasks["work"].enqueue("x" * 40_000)
         with closing(sqlite3.connect(folder / "jobs.db")) as connection:
             connection.execute("PRAGMA wal_checkpoint")
         _, full = await asyncio.to_thread(disk_findings)

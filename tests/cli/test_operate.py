@@ -11,6 +11,7 @@ from tests.cli.support import Shop, shop
 
 from jobyard import Jobyard
 from jobyard.errors import NotPossible
+from jobyard.operations.commands import Commands
 from jobyard.ports.admin_store import Action
 
 __all__ = ["shop"]
@@ -156,7 +157,7 @@ def test_a_redrive_names_the_unique_key_that_another_holds(shop: Shop) -> None:
 
     async def one(yard: Jobyard) -> str:
         with pytest.raises(NotPossible) as caught:
-            await yard.operate.change_one(Action.RETRY, dead)
+            await Commands(yard.store).change_one(Action.RETRY, dead)
         return str(caught.value)
 
     assert "its unique key invoice-7 is held by another active job" in shop.do(one)

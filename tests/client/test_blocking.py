@@ -35,7 +35,7 @@ async def test_a_job_from_begin_to_end(here: Site) -> None:
     def work(client: BlockingClient) -> None:
         handle = client.enqueue("send", {"to": "ann"}, queue="mail")
         assert handle.result(10) == {"to": "ann", "copies": 1}
-        assert handle.job().id == handle.id
+        assert handle.info().id == handle.id
         with pytest.raises(JobNotFound):
             client.job("nothing")
         with pytest.raises(BadOption):

@@ -32,7 +32,7 @@ async def test_a_job_is_handed_in_done_and_its_result_awaited(here: Site, client
     assert handle.created
     async with here.yard.worker():
         assert await handle.result(10) == {"to": "ann", "copies": 1}
-    job = await handle.job()
+    job = await handle.info()
     assert (job.state, job.queue, job.payload, job.attempt) == (State.COMPLETED, "mail", {"to": "ann"}, 1)
     assert [each.what for each in job.timeline][-1] == "finished"
 
@@ -70,13 +70,13 @@ async def test_every_option_arrives(here: Site, client: Client) -> None:
     job = await here.yard.get(handle.id)
     assert (job.queue, job.group, job.priority, job.max_attempts) == ("mail", "team-a", 7, 5)
     assert (job.timeout_seconds, job.unique_key) == (12.5, "one")
-    assert set((await handle.job()).tags) == {"x", "y"}
+    assert set((await handle.info()).tags) == {"x", "y"}
     assert abs(job.run_at - at.timestamp() * 1000) <= 1
     assert job.backoff.seconds == (1.0, 2.0)  # type: ignore[union-attr]
     assert b"secret" not in bytes(job.payload)
     again = await client.enqueue("send", {"to": "bob"}, queue="mail", unique=Unique("one", UniqueScope.PERIOD, 60.0))
     assert (again.created, again.id) == (False, handle.id)
-    delayed = await (await client.enqueue("send", {"to": "ann"}, delay=timedelta(minutes=5))).job()
+    delayed = await (await client.enqueue("send", {"to": "ann"}, delay=timedelta(minutes=5))).info()
     assert delayed.run_at is not None and delayed.run_at > delayed.created_at
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.support import eventually
 
 from jobyard import BlockingContext, Cancel, Context, Done, Failed, Handoff, Job, Jobyard, Park, Snooze, State
+from jobyard.app.declarations import declarations_of
 from jobyard.domain.job import Ending, NewJob
 from jobyard.errors import BadOption, PayloadNotJson
 from jobyard.testing import Isolated, drain, isolated
@@ -34,7 +35,7 @@ async def test(yard: Jobyard) -> AsyncIterator[Isolated]:
 async def run_job(yard: Jobyard, value: Any, **declared: Any) -> Job:
     """Run a job whose handler returns, or raises, the value."""
 
-    @yard.job(name=f"kind-{len(yard.definitions)}", **declared)
+    @yard.job(name=f"kind-{len(declarations_of(yard).tasks)}", **declared)
     async def handler(ctx: Context) -> Any:
         if isinstance(value, BaseException):
             raise value
@@ -42,7 +43,7 @@ async def run_job(yard: Jobyard, value: Any, **declared: Any) -> Job:
 
     handle = await handler.enqueue()
     await drain(yard)
-    return await handle.job()
+    return await handle.info()
 
 
 async def test_result(yard: Jobyard, test: Isolated) -> None:
@@ -246,7 +247,7 @@ async def test_a_plain_function_is_interrupted(yard: Jobyard) -> None:
         handle = await work.enqueue()
         await eventually(began.is_set)
         await eventually(ended.is_set)
-        await eventually(lambda: is_in(handle.job, State.TIMEOUT))
+        await eventually(lambda: is_in(handle.info, State.TIMEOUT))
 
 
 async def is_in(look: Any, state: State) -> bool:
@@ -293,7 +294,7 @@ async def test_reports_are_validated(yard: Jobyard, test: Isolated) -> None:
         box["a"] = 2
         await ctx.log("caf\udce9")
 
-    job = (await work.enqueue()).job
+    job = (await work.enqueue()).info
     await drain(yard)
     seen = await job()
     assert seen.state is State.COMPLETED, seen.errors
@@ -303,9 +304,11 @@ async def test_reports_are_validated(yard: Jobyard, test: Isolated) -> None:
 
 def test_invalid_declarations() -> None:
     yard = Jobyard("memory://")
-    with pytest.raises(BadOption, match="first parameter"):
-        nothing: Any = lambda: None  # noqa: E731
-        yard.job(name="a")(nothing)
+    with pytest.raises(BadOption):
+
+        @yard.job(transactional=True)
+        async def without_context(number: int) -> None: ...
+
     with pytest.raises(BadOption, match="named parameters"):
 
         @yard.job()

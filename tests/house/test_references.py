@@ -120,7 +120,7 @@ def test_every_flag_with_a_variable_is_a_setting() -> None:
 
 def test_the_command_line_has_the_defaults_of_the_api() -> None:
     api = inspect.signature(Jobyard.worker).parameters
-    told = {"concurrency": CONCURRENCY, "lease_seconds": LEASE_SECONDS, "shutdown_timeout": SHUTDOWN_TIMEOUT}
+    told = {"concurrency": CONCURRENCY, "lease": LEASE_SECONDS, "shutdown_timeout": SHUTDOWN_TIMEOUT}
     assert {word: float(setting.default) for word, setting in told.items()} == {
         word: api[word].default for word in told
     }

@@ -13,6 +13,8 @@ from jobyard.domain.job import NewJob, Progress, State
 from jobyard.live_events.event import COLLECTION, LISTENER_SECONDS, LISTENERS, LiveEvent, LiveEventType, event_key, pack
 from jobyard.live_events.poller import JobPoller, QueuePoller, live_event_of
 from jobyard.live_events.reader import ANNOUNCE_EVERY_SECONDS, OVERLAP_MILLISECONDS, LiveEventReader
+from jobyard.operations.commands import Commands
+from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Action
 from jobyard.ports.job_store import Report
 from jobyard.ports.store import Store
@@ -145,10 +147,10 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
         watch = JobPoller(yard.store)
         for job_id in (failing, cancelled, deleted):
             watch.add(await yard.get(job_id))
-        await yard.operate.change_one(Action.CANCEL, cancelled, reason="enough")
-        await yard.operate.change_one(Action.DELETE, deleted)
+        await Commands(yard.store).change_one(Action.CANCEL, cancelled, reason="enough")
+        await Commands(yard.store).change_one(Action.DELETE, deleted)
         async with yard.worker():
-            await yard.read.end(failing, 10)
+            await Queries(yard.store).end(failing, 10)
         told = {hint.job_id: hint for hint in await watch.look(list(watch.ids))}
         assert told[failing].type is LiveEventType.FAILED
         assert told[cancelled].type is LiveEventType.CANCELLED

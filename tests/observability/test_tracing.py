@@ -18,11 +18,13 @@ from tests.support import Watched, eventually
 
 from jobyard import BlockingContext, Context, Jobyard
 from jobyard.api.convert import job_summary
+from jobyard.app.declarations import declarations_of
 from jobyard.app.tracing import make_exporter
 from jobyard.domain.job import NewJob
 from jobyard.domain.tags import TRACE
 from jobyard.errors import ConfigurationError, JobFailed, StoreUnavailable
 from jobyard.observability.tracing import Tracing, origin_of
+from jobyard.operations.queries import Queries
 from jobyard.ports.clock import SystemClock
 from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes import submit as submitting
@@ -120,7 +122,7 @@ async def test_a_worker_elsewhere_goes_on_with_the_trace(
 
 
 async def test_a_batch_has_a_span_for_each_job(yard: Jobyard, spans: Spans) -> None:
-    handles = await yard.enqueue_many(*(yard.definitions["build"].call() for _ in range(3)))
+    handles = await yard.enqueue_many(*(declarations_of(yard).tasks["build"].call() for _ in range(3)))
     async with yard.worker():
         for handle in handles:
             await handle.result(10)
@@ -179,7 +181,7 @@ async def test_a_job_without_a_trace_begins_one(spans: Spans, seen: list[Any]) -
         yard.trace(spans.provider)
         async with yard.worker():
             await handle.result(10)
-            await yard.read.result("odd", 10)
+            await Queries(yard.store).result("odd", 10)
     assert [span.parent for span in spans.of("process builds")] == [None, None]
 
 
@@ -189,7 +191,7 @@ async def test_jobs_that_start_together_are_asked_for_together(spans: Spans) -> 
     declare(yard, [])
     yard.trace(spans.provider)
     async with yard:
-        handles = await yard.enqueue_many(*(yard.definitions["build"].call() for _ in range(40)))
+        handles = await yard.enqueue_many(*(declarations_of(yard).tasks["build"].call() for _ in range(40)))
         async with yard.worker(concurrency=50):
             for handle in handles:
                 await handle.result(10)
@@ -220,7 +222,7 @@ async def test_over_http_the_callers_trace_reaches_the_handler(spans: Spans, see
         body = {"kind": "build", "queue": "builds"}
         made = await client.post("/v1/jobs", json=body, headers={"traceparent": CALLER})
         assert made.status_code == 202
-        await yard.read.result(made.json()["id"], 10)
+        await Queries(yard.store).result(made.json()["id"], 10)
         await eventually(lambda: spans.of("process builds"))
         refused = await client.post("/v1/jobs", json={}, headers={"traceparent": CALLER})
         assert refused.json()["trace_id"] == CALLER.split("-")[1], "to be found in the logs"

@@ -16,6 +16,7 @@ from tests.sandbox.fake_daemon import FakeDaemon, daemon
 from tests.support import eventually
 
 from jobyard import Context, Jobyard, State
+from jobyard.app.declarations import declarations_of
 from jobyard.domain.job import Job
 from jobyard.errors import BadInput
 from jobyard.executors.by_kind import ExecutorByKind
@@ -27,6 +28,8 @@ from jobyard.executors.sandbox.live_output import FOLLOWERS, OUTPUT, LiveOutput,
 from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.executors.sandbox.result import _output, as_json
 from jobyard.observability.logs import LogObserver
+from jobyard.operations.commands import Commands
+from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Action
 from jobyard.ports.clock import SystemClock
 from jobyard.sandbox.daemon.validation import find_problem
@@ -46,7 +49,7 @@ class Scene:
         return job.id
 
     async def end(self, program: Program | bytes | None, **options: Any) -> Job:
-        return await self.yard.read.end(await self.submit(program, **options), 10)
+        return await Queries(self.yard.store).end(await self.submit(program, **options), 10)
 
 
 def program(*lines: str, **given: Any) -> Program:
@@ -76,7 +79,10 @@ async def opened(fake: FakeDaemon, patience: float = 2.0) -> AsyncIterator[Scene
         live = LiveOutput(store)
         executor = SandboxExecutor(client, Bounds(), live)
         worker = Worker(
-            store, ExecutorByKind({KIND: executor}, PythonExecutor(yard.kinds)), LogObserver(), concurrency=4
+            store,
+            ExecutorByKind({KIND: executor}, PythonExecutor(declarations_of(yard).handlers)),
+            LogObserver(),
+            concurrency=4,
         )
         async with worker:
             yield Scene(yard, worker, fake, executor)
@@ -173,7 +179,7 @@ async def test_lost_daemon_costs_an_attempt_not_the_job(scene: Scene) -> None:
     await eventually(lambda: scene.fake.running)
     await scene.fake.stop()
     await scene.fake.start()
-    job = await scene.yard.read.end(job_id, 10)
+    job = await Queries(scene.yard.store).end(job_id, 10)
     assert result(job)["stdout"] == "once\n"
     assert (job.attempt, job.errors[0].type) == (2, "SUPERVISOR_LOST")
 
@@ -181,8 +187,8 @@ async def test_lost_daemon_costs_an_attempt_not_the_job(scene: Scene) -> None:
 async def test_cancelled_job_kills_its_run(scene: Scene) -> None:
     job_id = await scene.submit(program("sleep 30", limits=Limits(time_seconds=30)))
     await eventually(lambda: scene.fake.running)
-    await scene.yard.operate.change_one(Action.CANCEL, job_id, reason="enough")
-    job = await scene.yard.read.end(job_id, 5)
+    await Commands(scene.yard.store).change_one(Action.CANCEL, job_id, reason="enough")
+    job = await Queries(scene.yard.store).end(job_id, 5)
     assert (job.state, scene.fake.running, scene.fake.cancelled) == (State.CANCELLED, 0, 1)
 
 
@@ -232,8 +238,8 @@ async def test_live_output_is_published_only_with_followers(scene: Scene) -> Non
     assert [record.key.partition(".")[0] for record in records] == [followed]
     record = unpack(records[0].data)
     assert [(chunk.fd, chunk.data) for chunk in record.chunks] == [(1, b"early\n")]
-    await scene.yard.read.end(alone, 5)
-    job = await scene.yard.read.end(followed, 5)
+    await Queries(scene.yard.store).end(alone, 5)
+    job = await Queries(scene.yard.store).end(followed, 5)
     assert result(job)["stdout"] == "early\nlate\n"
 
 

@@ -19,6 +19,7 @@ from jobyard.domain.job import NewJob, State
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.errors import StoreUnavailable
 from jobyard.live_events.event import COLLECTION, KEPT_SECONDS, LISTENERS, LiveEvent, LiveEventType, event_key, pack
+from jobyard.operations.commands import Commands
 from jobyard.ports.admin_store import Action
 from jobyard.ports.clock import SystemClock
 from jobyard.server.rate_limit import OpenRequestLimit
@@ -308,7 +309,7 @@ async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(scene: Scene, se
     handle = await yard.enqueue("quick")
     async with await client(scene, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        await yard.operate.change_one(Action.DELETE, handle.id)
+        await Commands(yard.store).change_one(Action.DELETE, handle.id)
         event = await eventually(lambda: reader.first("resync"))
         assert event["subject"] == handle.id
 

@@ -250,7 +250,7 @@ async def test_a_worker_serves_all_stores(tmp_path: Path, first: str, second: st
                 await asyncio.sleep(2.5)
                 return ctx.attempt
 
-            async with yard.worker(concurrency=4, lease_seconds=1.0):
+            async with yard.worker(concurrency=4, lease=1.0):
                 # Its lease is renewed from another thread, by another handle.
                 long = await longer_than_its_lease.enqueue()
                 send = work.options(queue="mail")

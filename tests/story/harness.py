@@ -28,6 +28,7 @@ from jobyard.config.store_factory import make_store
 from jobyard.domain.ids import new_id
 from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.errors import StoreError
+from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.testing.history import History, RecordingStore, check, summary
 
@@ -200,7 +201,7 @@ class Harness:
         return [inserted.id for inserted in await self.yard.store.insert(new)]
 
     async def all_jobs(self) -> list[Job]:
-        return [job async for job in self.yard.read.walk(Filter())]
+        return [job async for job in Queries(self.yard.store).walk(Filter())]
 
     async def queue(self, name: str = "default") -> QueueInfo:
         return next(info for info in await self.yard.queues() if info.name == name)
@@ -212,7 +213,7 @@ class Harness:
         await self.until(nothing_left, "every job has ended", patience_seconds)
 
     async def done(self, *job_ids: str) -> list[Job]:
-        return [await self.yard.read.end(job_id, PATIENCE_SECONDS) for job_id in job_ids]
+        return [await Queries(self.yard.store).end(job_id, PATIENCE_SECONDS) for job_id in job_ids]
 
     # Waiting and judging
 

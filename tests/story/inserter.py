@@ -8,12 +8,14 @@ from pathlib import Path
 
 from tests.story.process import begin
 
+from jobyard.app.declarations import declarations_of
+
 BATCH = 20
 
 
 async def main() -> None:
     settings, yard = begin()
-    span = yard.definitions["span"]
+    span = declarations_of(yard).tasks["span"]
     acknowledged = Path(settings.flags) / f"acknowledged-{settings.name}"
     async with yard:
         with acknowledged.open("w", buffering=1) as file:

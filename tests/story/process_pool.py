@@ -104,7 +104,7 @@ async def scheduling(yard: Jobyard, name: str) -> AsyncIterator[None]:
 @asynccontextmanager
 async def working(yard: Jobyard, name: str) -> AsyncIterator[None]:
     # With many processes on few cores a renewal may come late; races are the subject here, not leases.
-    async with yard.worker(concurrency=8, lease_seconds=15.0, name=name):
+    async with yard.worker(concurrency=8, lease=15.0, name=name):
         yield
 
 

@@ -7,6 +7,7 @@ from tests.story.engines import on_every_store
 from tests.story.harness import Harness
 
 from jobyard.domain.job import Job, State
+from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Filter
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
@@ -72,7 +73,7 @@ async def _every_worker_claims_again(harness: Harness) -> None:
 async def _jobs(harness: Harness, group: str, state: State) -> list[Job]:
     """The next in turn first."""
     where = Filter(queue=QUEUE, group=group, states=(state,))
-    return sorted([job async for job in harness.yard.read.walk(where)], key=lambda job: job.sequence)
+    return sorted([job async for job in Queries(harness.yard.store).walk(where)], key=lambda job: job.sequence)
 
 
 async def _says_why(harness: Harness, group: str, *, running: int, limit: int, ahead: int) -> None:

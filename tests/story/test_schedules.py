@@ -14,6 +14,7 @@ from tests.story.sizes import SOAK, size
 from jobyard.domain.due import instants
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule, Verdict
+from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_options import make_schedule
 from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
@@ -36,7 +37,7 @@ def service(harness: Harness) -> Schedules:
 
 async def fired(harness: Harness, name: str) -> list[Instant]:
     """Of which instants there are jobs, with each job."""
-    return sorted([job.run_at async for job in harness.yard.read.walk(Filter(tag=f"schedule:{name}"))])
+    return sorted([job.run_at async for job in Queries(harness.yard.store).walk(Filter(tag=f"schedule:{name}"))])
 
 
 async def until(harness: Harness, at: float) -> None:

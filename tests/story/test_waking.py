@@ -38,7 +38,7 @@ async def test_a_job_cancelled_while_no_worker_is_up_never_starts(harness: Harne
     workers = await harness.workers(1)
     await harness.done(await harness.enqueue("span", {"seconds": 0}))
     await harness.stop(workers)
-    job = await cancelled.job()
+    job = await cancelled.info()
     assert (job.state, job.attempt, job.reason) == (State.CANCELLED, 0, "not needed")
     assert not harness.flags.has(f"started-{job.id}")
     assert (await harness.verify()).history.claims == 1

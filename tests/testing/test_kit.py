@@ -56,7 +56,7 @@ async def test_isolated_swaps_the_store_and_puts_it_back() -> None:
         async with yard, isolated(yard) as inner:
             assert inner.store is not outer.store
             await refute_enqueued(yard, send)
-        assert (await handle.job()).state is State.PENDING
+        assert (await handle.info()).state is State.PENDING
     assert (yard.store, yard.clock) == (before, None)
     with pytest.raises(RuntimeError, match="mine"):
         async with isolated(yard):
@@ -155,12 +155,12 @@ async def test_inline_runs_what_jobs_enqueue() -> None:
 async def test_inline_leaves_parked_and_held_jobs_alone() -> None:
     async with inline(yard):
         handle = await wait.enqueue()
-        assert (await handle.job()).waiting_for == "go"
+        assert (await handle.info()).waiting_for == "go"
         await handle.signal("go", "now")
         await drain(yard)
         assert await handle.result(0) == "now"
         await yard.pause("mail")
-        assert (await (await send.enqueue("a")).job()).state is State.PENDING
+        assert (await (await send.enqueue("a")).info()).state is State.PENDING
 
 
 async def test_assert_enqueued() -> None:

@@ -15,6 +15,7 @@ from jobyard.domain import events as e
 from jobyard.domain.lease import ExpiredLease, LeaseKey
 from jobyard.domain.outcome import Outcome
 from jobyard.errors import StoreUnavailable
+from jobyard.operations.queries import Queries
 from jobyard.ports.executor import Attempt
 from jobyard.ports.job_store import Extended
 from jobyard.ports.schedule_store import WorkerInfo
@@ -78,7 +79,7 @@ async def test_stop_does_not_wait_for_ever_for_a_store_that_stays_away(
         await asyncio.Event().wait()
 
     handle = await work.enqueue()
-    worker = yard.worker(lease_seconds=0.6)
+    worker = yard.worker(lease=0.6)
     await worker.start()
     await eventually(began.is_set)
     watched.failing = StoreUnavailable("gone for good")
@@ -87,7 +88,7 @@ async def test_stop_does_not_wait_for_ever_for_a_store_that_stays_away(
     watched.failing = None
     # Its lease runs out, and the job runs elsewhere.
     await eventually(yard.store.reclaim)
-    assert (await handle.job()).state is State.PENDING
+    assert (await handle.info()).state is State.PENDING
 
 
 async def test_an_executor_that_talks_nonsense_does_not_keep_its_slot(yard: Jobyard, events: Events) -> None:
@@ -102,7 +103,7 @@ async def test_an_executor_that_talks_nonsense_does_not_keep_its_slot(yard: Joby
     bad, good = await work.enqueue(True), await work.enqueue(False)
     async with Worker(yard.store, Executor(), events, concurrency=1):
         await good.result(10)
-    job = await bad.job()
+    job = await bad.info()
     assert (job.state, job.errors[0].type) == (State.FAILED, "BadOutcome")
 
 
@@ -126,11 +127,11 @@ async def test_an_outcome_that_no_store_can_hold_does_not_hold_up_the_others(tmp
         first, *others = await yard.enqueue_many(bad.call(), good.call(), good.call())
         async with Worker(yard.store, Poison(), events, concurrency=3):
             for handle in others:
-                await yard.read.end(handle.id, 10)
-            ended = await yard.read.end(first.id, 10)
+                await Queries(yard.store).end(handle.id, 10)
+            ended = await Queries(yard.store).end(first.id, 10)
         assert ended.state is State.FAILED
         assert "could not be stored" in str(ended.reason)
-        assert [(await handle.job()).state for handle in others] == [State.COMPLETED, State.COMPLETED]
+        assert [(await handle.info()).state for handle in others] == [State.COMPLETED, State.COMPLETED]
 
 
 async def test_after_a_slow_store_leases_are_renewed_before_any_is_reclaimed(
@@ -139,7 +140,7 @@ async def test_after_a_slow_store_leases_are_renewed_before_any_is_reclaimed(
     """A disk that stalls delays every worker; the first one to wake must not reclaim the leases of the others."""
     verbs: list[str] = []
     loop, events = asyncio.get_running_loop(), Events()
-    claimer = yard.worker(lease_seconds=0.03).claimer
+    claimer = yard.worker(lease=0.03).claimer
     monitor = EventLoopMonitor(loop, events.observe)
     renewer = LeaseRenewer(claimer, "w", 0.03, loop, monitor)
     heartbeat = Heartbeat(lambda: WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), lambda _: None, 0.03)

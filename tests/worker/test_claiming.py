@@ -107,7 +107,7 @@ async def test_jobs_that_may_not_start_cost_next_to_nothing_either(yard: Jobyard
     await work.options(queue="later", delay=100).enqueue()
 
     async def started() -> bool:
-        return (await running.job()).state is State.RUNNING
+        return (await running.info()).state is State.RUNNING
 
     async with yard.worker(concurrency=5):
         await eventually(started)

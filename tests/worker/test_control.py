@@ -44,10 +44,10 @@ async def test_a_quiet_worker_finishes_what_it_has_and_takes_no_more(yard: Jobya
         # Another worker takes what this one leaves: so it was claimable all the time.
         gate.set()
         assert await first.result(10) == "done"
-        assert (await second.job()).state is State.PENDING
+        assert (await second.info()).state is State.PENDING
         async with yard.worker(queues=["default"], name="other"):
             assert await second.result(10) == "done"
-        assert (await second.job()).worker == "other"
+        assert (await second.info()).worker == "other"
         assert await is_quiet()
     assert [event.worker for event in events.of(e.WorkerQuiet)] == [worker.id]
 

@@ -66,7 +66,7 @@ async def test_a_claim_on_its_way_when_the_worker_stops_goes_back(tmp_path: Path
         await asyncio.sleep(0)
         store.gate.set()
         await asyncio.wait_for(stopping, 5)
-        job = await handle.job()
+        job = await handle.info()
         assert not started
         assert (job.state, job.attempt, job.deaths) == (State.PENDING, 0, 0)
 
@@ -85,13 +85,13 @@ async def test_leases_whose_answer_is_on_its_way_are_renewed(tmp_path: Path) -> 
     async with yard:
         store.gate, store.claimed = asyncio.Event(), asyncio.Event()
         handle = await work.enqueue()
-        async with yard.worker(lease_seconds=0.6):
+        async with yard.worker(lease=0.6):
             await store.claimed.wait()
             began = time.monotonic()
             await eventually(lambda: time.monotonic() - began > 2.0)
             store.gate.set()
             await handle.result(10)
-        job = await handle.job()
+        job = await handle.info()
         assert (runs, job.deaths, job.state) == (1, 0, State.COMPLETED)
 
 
@@ -112,7 +112,7 @@ async def test_a_run_stopped_before_its_first_step_is_handed_back_at_once(yard: 
     assert not worker.claimer.attempts
     await worker.stop(0)
     assert time.monotonic() - began < 5
-    assert (await handle.job()).state is State.PENDING
+    assert (await handle.info()).state is State.PENDING
 
 
 class Grumpy(Events):

@@ -9,16 +9,17 @@ import time
 import pytest
 from tests.support import Events, Watched, eventually
 
-from jobyard import BlockingContext, Context, Handle, Job, Jobyard, State
+from jobyard import BlockingContext, Context, Job, JobHandle, Jobyard, State
 from jobyard.domain import events as e
 from jobyard.domain.job import Ending
 from jobyard.errors import LeaseLost
+from jobyard.operations.commands import Commands
 from jobyard.ports.admin_store import Action
 from jobyard.worker import attempt
 
 
-async def in_state(handle: Handle[object], state: State) -> Job | None:
-    job = await handle.job()
+async def in_state(handle: JobHandle[object], state: State) -> Job | None:
+    job = await handle.info()
     return job if job.state is state else None
 
 
@@ -68,7 +69,7 @@ async def test_a_handler_that_ignores_its_end_is_left_behind(yard: Jobyard, monk
         assert await (await other.enqueue()).result(10) == 1  # its slot is free again
         gate.set()
         await eventually(refused.is_set)
-    assert (await handle.job()).state is State.TIMEOUT
+    assert (await handle.info()).state is State.TIMEOUT
 
 
 async def test_swallowing_the_cancel_and_answering_does_not_undo_the_time_out(yard: Jobyard) -> None:
@@ -137,13 +138,13 @@ async def test_a_lost_lease_cancels_its_run_and_refuses_its_words(
         return "first run"
 
     handle = await work.enqueue()
-    async with yard.worker(lease_seconds=0.6):
+    async with yard.worker(lease=0.6):
         await eventually(began.is_set)
         watched.failing, watched.failing_verbs = OSError("cut off"), ("extend", "exchange", "reclaim")
         await eventually(lambda: has_expired(watched))
         watched.failing = None
         assert await handle.result(10) == "second run"
-    job = await handle.job()
+    job = await handle.info()
     assert len(refusals) == 1
     assert (job.deaths, job.attempt, [error.ending for error in job.errors]) == (1, 1, [Ending.LOST])
     assert len(events.of(e.JobLeaseLost)) == 1
@@ -162,9 +163,9 @@ async def test_a_blocked_event_loop_keeps_its_leases(yard: Jobyard, events: Even
         return ctx.attempt
 
     handle = await block.enqueue()
-    async with yard.worker(lease_seconds=0.6):
+    async with yard.worker(lease=0.6):
         assert await handle.result(10) == 1
-    assert (await handle.job()).deaths == 0
+    assert (await handle.info()).deaths == 0
     assert events.of(e.LeasesExpired) == []
 
 
@@ -186,7 +187,7 @@ async def test_stop_lets_runs_finish(yard: Jobyard, events: Events) -> None:
     gate.set()
     await stopping
     assert await first.result(1) == "finished"
-    assert (await second.job()).state is State.PENDING  # it takes no more
+    assert (await second.info()).state is State.PENDING  # it takes no more
     assert events.of(e.WorkerStopped) == [e.WorkerStopped(worker.id, 0)]
     assert await yard.store.workers() == []
     await worker.stop()
@@ -207,7 +208,7 @@ async def test_stop_hands_back_after_the_grace(yard: Jobyard, events: Events) ->
     began_at = time.monotonic()
     await worker.stop(0.2)
     assert 0.15 < time.monotonic() - began_at < 3
-    job = await handle.job()
+    job = await handle.info()
     assert (job.state, job.attempt, job.deaths, job.errors) == (State.PENDING, 0, 0, ())
     assert job.run_at <= await yard.store.now()
     assert events.of(e.WorkerStopped)[0].handed_back == 1
@@ -230,7 +231,7 @@ async def test_a_second_stop_hurries_the_first(yard: Jobyard) -> None:
     assert not first.done()
     await worker.stop(0)
     await first
-    assert (await handle.job()).state is State.PENDING
+    assert (await handle.info()).state is State.PENDING
 
 
 async def test_quarantine_after_three_deaths(yard: Jobyard) -> None:
@@ -244,10 +245,10 @@ async def test_quarantine_after_three_deaths(yard: Jobyard) -> None:
         assert lease.deaths == deaths - 1
         [ended] = await eventually(yard.store.reclaim)
         assert ended.worker == f"doomed-{deaths}"
-    job = await handle.job()
+    job = await handle.info()
     assert (job.state, job.deaths, job.attempt) == (State.FAILED, 3, 0)
     assert job.reason == "quarantined: 3 workers died while running it"
     assert [error.ending for error in job.errors] == [Ending.LOST, Ending.LOST, Ending.QUARANTINED]
     async with yard.worker():
-        await yard.operate.change_one(Action.RETRY, handle.id)
+        await Commands(yard.store).change_one(Action.RETRY, handle.id)
         assert await handle.result(10) == "survived"

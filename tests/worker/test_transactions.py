@@ -14,6 +14,7 @@ from jobyard import Context, Jobyard
 from jobyard.domain import events as e
 from jobyard.domain.job import State
 from jobyard.errors import JobFailed, LeaseLost, NotPossible
+from jobyard.operations.queries import Queries
 
 
 class Shop:
@@ -53,7 +54,7 @@ async def test_effects_and_completion_come_together(yard: Jobyard, shop: Shop, e
         return 0  # not used
 
     # A lease that is renewed several times after the commit: its absence must not look like a loss.
-    async with yard.worker(lease_seconds=0.6):
+    async with yard.worker(lease=0.6):
         handle = await send.enqueue(7)
         assert await handle.result(10) == 14
         await asyncio.sleep(1.0)
@@ -80,9 +81,9 @@ async def test_a_rollback_takes_the_completion_back(yard: Jobyard, shop: Shop) -
 
     async with yard.worker():
         handle = await send.enqueue()
-        assert await yard.read.result(handle.id, 10) == b"2"
+        assert await Queries(yard.store).result(handle.id, 10) == b"2"
     assert shop.sent() == 1
-    [error] = (await handle.job()).errors
+    [error] = (await handle.info()).errors
     assert error.type == "NotCommitted"
 
 
@@ -96,8 +97,8 @@ async def test_an_error_after_the_commit_changes_nothing(yard: Jobyard, shop: Sh
 
     async with yard.worker():
         handle = await send.enqueue()
-        assert await yard.read.result(handle.id, 10) == b'"sent"'
-    assert (await handle.job()).errors == ()
+        assert await Queries(yard.store).result(handle.id, 10) == b'"sent"'
+    assert (await handle.info()).errors == ()
 
 
 async def test_an_error_before_the_commit_is_an_error(yard: Jobyard, shop: Shop) -> None:
@@ -131,10 +132,10 @@ async def test_a_lost_lease_cannot_complete(yard: Jobyard, shop: Shop) -> None:
             shop.connection.execute("ROLLBACK")
             raise
 
-    async with yard.worker(lease_seconds=60):
+    async with yard.worker(lease=60):
         handle = await send.enqueue()
         await eventually(lambda: refused)
-    assert (await handle.job()).state is State.RUNNING
+    assert (await handle.info()).state is State.RUNNING
 
 
 async def test_only_a_kind_that_says_so_may(yard: Jobyard, shop: Shop) -> None:

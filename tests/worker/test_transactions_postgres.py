@@ -17,6 +17,7 @@ from tests.support import Events, eventually
 from jobyard import Context, Jobyard
 from jobyard.domain import events as e
 from jobyard.domain.job import State
+from jobyard.operations.queries import Queries
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -87,7 +88,7 @@ async def test_a_rollback_takes_both_back(yard: Jobyard, shop: Connection, engin
         handle = await send.enqueue()
         await handle.result(10)
     assert await sent(shop) == 1
-    assert [error.type for error in (await handle.job()).errors] == ["NotCommitted"]
+    assert [error.type for error in (await handle.info()).errors] == ["NotCommitted"]
 
 
 async def test_an_open_transaction_holds_nobody_up(yard: Jobyard, shop: Connection, engine: AsyncEngine) -> None:
@@ -106,14 +107,14 @@ async def test_an_open_transaction_holds_nobody_up(yard: Jobyard, shop: Connecti
         await asyncio.sleep(0.05)
         return number
 
-    async with yard.worker(concurrency=4, lease_seconds=0.9):
+    async with yard.worker(concurrency=4, lease=0.9):
         first = await slow.enqueue()
         for number in range(25):  # longer than a lease
             assert await (await other.enqueue(number)).result(5) == number
-        assert (await first.job()).state is State.RUNNING
+        assert (await first.info()).state is State.RUNNING
         gate.set()
         await first.result(10)
-    job = await first.job()
+    job = await first.info()
     assert (job.state, job.deaths, job.errors) == (State.COMPLETED, 0, ())
     assert await sent(shop) == 1
 
@@ -135,4 +136,4 @@ async def test_enqueued_in_the_handlers_transaction(yard: Jobyard, shop: Connect
 
     async with yard.worker():
         await (await first.enqueue(1)).result(10)
-        assert await yard.read.result(ids[0], 10) == b"2"
+        assert await Queries(yard.store).result(ids[0], 10) == b"2"

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from jobyard.app.task import Definition
+from jobyard.app.declarations import declarations_of
+from jobyard.app.task import Task
 from jobyard.domain.schedule import Schedule
-from jobyard.errors import BadOption
 from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.schedule_options import SCHEDULE_OPTIONS, make_schedule
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jobyard.scheduler")
 
-C = TypeVar("C")
+F = ParamSpec("F")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -34,7 +34,7 @@ def origin_of(app: str) -> str:
     return f"code:{app or 'program'}"
 
 
-class DeclareCron:
+class CronDecorator:
     """The decorator that `yard.cron(…)` answers."""
 
     def __init__(self, yard: Jobyard, given: dict[str, Any]) -> None:
@@ -42,21 +42,25 @@ class DeclareCron:
         self._given = given
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]  # it is callable, too; the first that fits is meant
-        self, function: Definition[C, P, R]
-    ) -> Definition[C, P, R]: ...
+    def __call__(self, function: Task[F, P, R]) -> Task[F, P, R]: ...
     @overload
     def __call__(
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> Definition[Context, P, R]: ...
+    ) -> Task[Concatenate[Context, P], P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[BlockingContext, P], R]) -> Definition[BlockingContext, P, R]: ...
-    def __call__(self, function: Any) -> Definition[Any, Any, Any]:
-        made: Definition[Any, Any, Any] = function if isinstance(function, Definition) else self._yard.job()(function)
-        kind = made.handler.name
-        schedule = self._yard.factory.new_schedule({"name": kind, **self._given, "kind": kind}, SCHEDULE_OPTIONS)
-        self._yard.add_cron(schedule)
-        return made
+    def __call__(
+        self, function: Callable[Concatenate[BlockingContext, P], R]
+    ) -> Task[Concatenate[BlockingContext, P], P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, P, R]: ...
+    def __call__(self, function: Any) -> Task[..., ..., Any]:
+        task: Task[..., ..., Any] = function if isinstance(function, Task) else self._yard.job()(function)
+        kind, declarations = task.handler.name, declarations_of(self._yard)
+        given = {"name": kind, **self._given, "kind": kind}
+        declarations.add_schedule(declarations.job_factory.new_schedule(given, SCHEDULE_OPTIONS))
+        return task
 
 
 def of_file(told: Mapping[str, Mapping[str, Any]], factory: JobFactory) -> list[Schedule]:
@@ -83,7 +87,3 @@ async def declare(schedules: Schedules, origin: str, declared: Sequence[Schedule
             ", ".join(found.gone),
         )
     return found
-
-
-def taken_twice(name: str) -> BadOption:
-    return BadOption(f"Two schedules are named {name}. Give one of them another name: @yard.cron(…, name=…).")

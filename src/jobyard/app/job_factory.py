@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
 from jobyard.operations.job_factory import JobFactory
 
 
 def job_factory(yard: Jobyard, *, has_app: bool) -> JobFactory:
-    return yard.factory if has_app else JobFactory(yard.max_payload_bytes)
+    return declarations_of(yard).job_factory if has_app else JobFactory(yard.max_payload_bytes)

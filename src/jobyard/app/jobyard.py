@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from jobyard.app.cron import DeclareCron, declare, origin_of, taken_twice
+from jobyard.app.cron import CronDecorator, declare, origin_of
+from jobyard.app.declarations import Declarations
+from jobyard.app.handle import JobHandle
 from jobyard.app.sync import Blocking
-from jobyard.app.task import Call, Definition, Enqueue, Handle, declared
+from jobyard.app.task import HandlerOptions, JobDecorator, PreparedJob, Task
 from jobyard.app.tracing import make_tracing
-from jobyard.config.sections import EVERY_QUEUE, MAX_CONCURRENCY
+from jobyard.config.sections import MAX_CONCURRENCY
 from jobyard.config.store_factory import make_store
-from jobyard.domain import job_options, options
+from jobyard.domain import options
 from jobyard.domain.explain import Explanation, explain
-from jobyard.domain.job import Job, QueueSettings
-from jobyard.domain.job_options import BackoffLike, JobOptions
+from jobyard.domain.job import Job
+from jobyard.domain.job_options import JobOptions, Seconds
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadOption, NotPossible
 from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.executors.python.executor import PythonExecutor
-from jobyard.executors.python.handlers import Handler, HandlerRegistry
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
 from jobyard.operations.commands import Commands
-from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_options import ScheduleOptions
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
@@ -70,20 +70,12 @@ class Jobyard:
         self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
         self.observer: Observer = observer or LogObserver()
-        self.kinds = HandlerRegistry()
-        self.definitions: dict[str, Definition[Any, Any, Any]] = {}
-        self.factory = JobFactory(max_payload_bytes, self.definitions)
-        self.crons: dict[str, Schedule] = {}  # declared schedules, by name
-        self._queues: dict[str, dict[str, Any]] = {}
-        self._suggested: dict[str, dict[str, Any]] = {}
-        self._preferred: Mapping[str, Mapping[str, Any]] = {}
+        self._declarations = Declarations(max_payload_bytes)
         self._depth = 0
         self._opening: asyncio.Task[None] | None = None
 
     def _use(self, store: Store) -> None:
         self.store = store if self._tracing is None else self._tracing.store(store)
-        self.read = Queries(store)
-        self.operate = Commands(store)
 
     def trace(self, provider: Any = None, *, as_link: bool = False) -> None:
         """Spans from enqueue to handler by OpenTelemetry, as the process has set it up, or by this provider.
@@ -105,67 +97,43 @@ class Jobyard:
         max_waiting_per_group: int | None = None,
         keep_completed: int | None = None,
         keep_failed: int | None = None,
-        keep_seconds: float | None = None,
+        keep: Seconds | None = None,
     ) -> None:
-        """Declare a queue's settings; they are written when the yard is opened.
+        """Declare the settings of a queue; they are written to the store when the yard opens.
 
-        Not said: no limit; the last 100 completed and 50 failed jobs are kept, of whatever age.
+        By default there is no limit, and the last 100 completed and 50 failed jobs are kept; `keep` also removes
+        final jobs after this time.
         """
-        words = {word: value for word, value in locals().items() if word not in ("self", "name")}
-        given = {word: value for word, value in words.items() if value is not None}
-        job_options.queue_settings(given)
-        self._queues[options.check_name("queue", name)] = given
+        given = {word: value for word, value in locals().items() if word not in ("self", "name", "keep")}
+        given["keep_seconds"] = None if keep is None else options.check_seconds("keep", keep)
+        self._declarations.add_queue(name, {word: value for word, value in given.items() if value is not None})
 
-    def suggest(self, queue: str, words: dict[str, Any]) -> None:
-        """Settings that hold where neither the program nor its configuration says anything."""
-        self._suggested[queue] = words
-
-    def prefer(self, queues: Mapping[str, Mapping[str, Any]]) -> None:
-        """What a configuration says of queues: it wins over the program; `*` holds where neither says anything."""
-        self._preferred = queues
-        for definition in self.definitions.values():
-            if not definition.declares_max_attempts:
-                every = queues.get(EVERY_QUEUE, {}).get("max_attempts", definition.defaults.max_attempts)
-                most = queues.get(definition.defaults.queue, {}).get("max_attempts", every)
-                definition.defaults = job_options.with_options(definition.defaults, {"max_attempts": most})
-
-    def _settings(self) -> dict[str, QueueSettings]:
-        """Of every queue that the program or its configuration speaks of."""
-        every = self._preferred.get(EVERY_QUEUE, {})
-        names = dict.fromkeys([*self._suggested, *self._queues, *self._preferred])
-        if every.keys() - {"max_attempts"}:
-            names |= dict.fromkeys(definition.defaults.queue for definition in self.definitions.values())
-        settings: dict[str, QueueSettings] = {}
-        for name in names:
-            if name != EVERY_QUEUE:
-                said = {**self._suggested.get(name, {}), **every, **self._queues.get(name, {})}
-                words = {**said, **self._preferred.get(name, {})}
-                words.pop("max_attempts", None)
-                settings[name] = job_options.queue_settings(words)
-        return settings
-
+    @overload
     def job(
-        self,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        group: str | None = None,
-        priority: int = 0,
-        max_attempts: int | None = None,
-        timeout: float | None = None,
-        backoff: BackoffLike | Callable[[int], float] | None = None,
-        tags: tuple[str, ...] = (),
-        transactional: bool = False,
-    ) -> Declare:
-        """Declare a handler. Its name is the kind; its options are the defaults of its jobs.
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[Concatenate[Context, P], P, R]: ...
+    @overload
+    def job(
+        self, function: Callable[Concatenate[BlockingContext, P], R], /
+    ) -> Task[Concatenate[BlockingContext, P], P, R]: ...
+    @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> Task[P, P, R]: ...
+    @overload
+    def job(self, **options: Unpack[HandlerOptions]) -> JobDecorator: ...
+    def job(self, function: Callable[..., Any] | None = None, **options: Unpack[HandlerOptions]) -> Any:
+        """Declare a function as a handler: `@yard.job` or `@yard.job(queue="mail", timeout=60)`.
 
-        A job is tried 3 times in all unless something else is said. A `transactional` handler completes its jobs in
-        database transactions of its own, with `ctx.complete`.
+        The handler's name is the kind of its jobs, and its options are their defaults. A job is attempted 3 times in
+        all unless `max_attempts` says otherwise. A first parameter annotated as Context or BlockingContext, or named
+        ctx without an annotation, receives the context; the other parameters are the payload. A `transactional`
+        handler completes its jobs in its own database transactions, with `ctx.complete`.
         """
-        words = {word: value for word, value in locals().items() if word not in ("self", "name", "transactional")}
-        return Declare(self, name, words, transactional=transactional)
+        decorator = JobDecorator(self, options)
+        return decorator if function is None else decorator(function)
 
-    def cron(self, expression: str, **given: Unpack[ScheduleOptions]) -> DeclareCron:
+    def cron(self, expression: str, **given: Unpack[ScheduleOptions]) -> CronDecorator:
         """Run a handler by the clock: `@yard.cron("*/5 * * * *", tz="Asia/Seoul")`, also above `@yard.job(…)`.
 
         The schedule has the handler's name; a second schedule of the same handler needs a name of its own. `jobyard up`
@@ -175,12 +143,7 @@ class Jobyard:
         the first: max_attempts = max_retry + 1.
         """
         options = {word: value for word, value in given.items() if value is not None}
-        return DeclareCron(self, {"expression": expression, **options})
-
-    def add_cron(self, schedule: Schedule) -> None:
-        if schedule.name in self.crons:
-            raise taken_twice(schedule.name)
-        self.crons[schedule.name] = schedule
+        return CronDecorator(self, {"expression": expression, **options})
 
     # Open and close
 
@@ -197,7 +160,7 @@ class Jobyard:
 
     async def _open_store(self) -> None:
         await self.store.open()
-        for name, settings in self._settings().items():
+        for name, settings in self._declarations.queue_settings().items():
             await self.store.configure(name, settings)
 
     async def close(self) -> None:
@@ -234,24 +197,27 @@ class Jobyard:
 
     # Enqueue
 
-    async def enqueue_many(self, *calls: Call[R]) -> list[Handle[R]]:
-        """All calls in one step, or none; calls that meet in the same moment share a transaction anyway."""
-        transactions = {id(call.transaction): call.transaction for call in calls}
+    async def enqueue_many(self, *jobs: PreparedJob[R]) -> list[JobHandle[R]]:
+        """Insert all jobs in one transaction, or none: `yard.enqueue_many(task.call(1), task.call(2))`."""
+        transactions = {id(job.transaction): job.transaction for job in jobs}
         if len(transactions) > 1:
-            raise BadOption("These calls name different transactions; enqueue them apart.")
+            raise BadOption("Cannot enqueue jobs of different transactions together.", option="transaction")
         transaction = next(iter(transactions.values()), None)
-        answers = await self.store.insert([call.new_job for call in calls], transaction)
+        inserted = await self.store.insert([job.new_job for job in jobs], transaction)
         return [
-            Handle(self, answer.id, call.handler, created=answer.created)
-            for call, answer in zip(calls, answers, strict=True)
+            JobHandle(self, each.id, job.handler, created=each.created)
+            for job, each in zip(jobs, inserted, strict=True)
         ]
 
-    async def enqueue(self, kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> Handle[Any]:
-        """By name, as other doors do it: the payload is an object with the handler's parameters."""
-        self.kinds.get(kind)
-        definition = self.definitions[kind]
-        chosen = Enqueue[Any, Any](self, definition.handler, job_options.with_options(definition.defaults, given))
-        return (await self.enqueue_many(chosen.call_with({} if payload is None else payload)))[0]
+    async def enqueue(self, kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> JobHandle[Any]:
+        """Enqueue by the name of the handler; the payload is an object with its parameters."""
+        new_job = self._declarations.job_factory.new_job(kind, {} if payload is None else payload, given)
+        handler = self._declarations.handlers.get(kind)
+        return (await self.enqueue_many(PreparedJob[Any](handler, new_job, given.get("transaction"))))[0]
+
+    def job_handle(self, job_id: str) -> JobHandle[Any]:
+        """A handle of a job that was enqueued before; `task.job_handle(id)` also knows the type of its result."""
+        return JobHandle(self, job_id)
 
     # Run
 
@@ -260,20 +226,18 @@ class Jobyard:
         *,
         concurrency: int = 2,
         queues: Sequence[str] = (),
-        lease_seconds: float = DEFAULT_LEASE_SECONDS,
-        shutdown_timeout: float = 30.0,
+        lease: Seconds = DEFAULT_LEASE_SECONDS,
+        shutdown_timeout: Seconds = 30.0,
         name: str | None = None,
     ) -> Worker:
         """A worker in this process: `async with yard.worker(concurrency=8): …`. No queues named means all."""
         if isinstance(queues, str):
-            raise BadOption(f'queues is a list of names: write queues=["{queues}"].')
+            raise BadOption(f'queues must be a list of names: write queues=["{queues}"].', option="queues")
         self._require_transactions()
         options.check_integer("concurrency", concurrency, 1, MAX_CONCURRENCY)
-        options.check_positive_seconds("lease_seconds", lease_seconds)
-        options.check_seconds("shutdown_timeout", shutdown_timeout)
         name = name or worker_name()
         feed = LiveEventPublisher(self.store, name)
-        executor: Executor = PythonExecutor(self.kinds, self.max_payload_bytes)
+        executor: Executor = PythonExecutor(self._declarations.handlers, self.max_payload_bytes)
         companions: list[Companion] = [feed]
         if self.sandbox is not None:
             sandbox = self.sandbox.make(self.store, name, concurrency)
@@ -283,19 +247,19 @@ class Jobyard:
             self.store,
             executor if self._tracing is None else self._tracing.executor(executor, self.store),
             CompositeObserver(feed, self.observer),
-            queues=[options.check_name("queue", queue) for queue in queues],
+            queues=[options.check_name("queues", queue) for queue in queues],
             concurrency=concurrency,
-            lease_seconds=lease_seconds,
-            shutdown_seconds=shutdown_timeout,
+            lease_seconds=options.check_positive_seconds("lease", lease),
+            shutdown_seconds=options.check_seconds("shutdown_timeout", shutdown_timeout),
             name=name,
             companions=companions,
         )
 
     @asynccontextmanager
-    async def scheduler(self, *, shortest_interval: float = SHORTEST_INTERVAL_SECONDS) -> AsyncIterator[Scheduler]:
+    async def scheduler(self, *, shortest_interval: Seconds = SHORTEST_INTERVAL_SECONDS) -> AsyncIterator[Scheduler]:
         """A scheduler in this process: `async with yard.scheduler():`. Any number may run; each instant fires once."""
         schedules = Schedules(self.store, options.check_positive_seconds("shortest_interval", shortest_interval))
-        await declare(schedules, origin_of(self.name), list(self.crons.values()))
+        await declare(schedules, origin_of(self.name), list(self._declarations.schedules.values()))
         scheduler = Scheduler(self.store, self.observer)
         await scheduler.start()
         try:
@@ -305,7 +269,7 @@ class Jobyard:
 
     def _require_transactions(self) -> None:
         """Better refused at the start than by the first job."""
-        names = self.kinds.transactional()
+        names = self._declarations.handlers.transactional()
         if names and not self.store.has_transactions:
             raise NotPossible(
                 f"{', '.join(names)}: a transactional handler needs a store with transactions that it can join "
@@ -316,17 +280,17 @@ class Jobyard:
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
         """Give a group its own limit: 0 blocks it, 1 makes it serial."""
-        await self.operate.set_limit(queue, group, limit)
+        await Commands(self.store).set_limit(queue, group, limit)
 
     async def remove_limit(self, queue: str, group: str) -> None:
-        await self.operate.remove_limit(queue, group)
+        await Commands(self.store).remove_limit(queue, group)
 
     async def pause(self, queue: str, group: str | None = None) -> None:
         """Start no more jobs of the queue, or of one group; running ones go on."""
-        await self.operate.pause(queue, group)
+        await Commands(self.store).pause(queue, group)
 
     async def resume(self, queue: str, group: str | None = None) -> None:
-        await self.operate.pause(queue, group, paused=False)
+        await Commands(self.store).pause(queue, group, paused=False)
 
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
         options.check_name("signal", name)
@@ -337,7 +301,7 @@ class Jobyard:
         return explain(await self.store.standing(job_id))
 
     async def get(self, job_id: str) -> Job:
-        return await self.read.job(job_id)
+        return await Queries(self.store).job(job_id)
 
     async def find(self, where: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
         return await self.store.find(where or Filter(), options.check_integer("limit", limit, 1, 10_000), cursor)
@@ -345,31 +309,9 @@ class Jobyard:
     async def queues(self) -> list[QueueInfo]:
         return await self.store.queues()
 
+    async def schedules(self) -> list[Schedule]:
+        """All schedules of the store, by name."""
+        return await Schedules(self.store).all()
+
     async def groups(self, queue: str) -> list[GroupInfo]:
         return await self.store.groups(queue)
-
-
-class Declare:
-    """The decorator that `yard.job(…)` answers."""
-
-    def __init__(self, yard: Jobyard, name: str | None, words: dict[str, Any], *, transactional: bool) -> None:
-        self._yard = yard
-        self._transactional = transactional
-        self._name = name
-        self._words = words
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> Definition[Context, P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[BlockingContext, P], R]) -> Definition[BlockingContext, P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Definition[Any, Any, Any]:
-        chosen, retry_after = declared(self._words)
-        name = options.check_name("kind", self._name or function.__name__)
-        kind = Handler(name, function, retry_after, transactional=self._transactional)
-        self._yard.kinds.add(kind)
-        definition: Definition[Any, Any, Any] = Definition(self._yard, kind, chosen, function)
-        definition.declares_max_attempts = self._words["max_attempts"] is not None
-        self._yard.definitions[kind.name] = definition
-        return definition

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobyard.api.schemas.events import CheckView
+from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.process_manager import STEADY_SECONDS, wait_seconds
 from jobyard.config.sections import SandboxSection
@@ -287,7 +288,7 @@ class SandboxFactory:
 
 def enable_sandbox(yard: Jobyard, section: SandboxSection, concurrency: int = 2) -> None:
     """Let the yard's workers run programs. `concurrency` is the number of slots of each worker."""
-    if KIND in yard.kinds:
+    if KIND in declarations_of(yard).handlers:
         raise ConfigurationError(
             f"Cannot enable the sandbox: the app defines the kind {KIND!r}, which the sandbox uses. Rename it."
         )
@@ -297,4 +298,4 @@ def enable_sandbox(yard: Jobyard, section: SandboxSection, concurrency: int = 2)
 
 def suggest_queue(yard: Jobyard, slots: int) -> None:
     """Suggest settings for the queue: keep results for a while, and leave one slot per worker to other groups."""
-    yard.suggest(QUEUE, {"keep_seconds": KEEP_SECONDS, "max_per_group": max(1, slots - 1)})
+    declarations_of(yard).suggest_queue(QUEUE, {"keep_seconds": KEEP_SECONDS, "max_per_group": max(1, slots - 1)})

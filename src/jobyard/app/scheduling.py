@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobyard.app.cron import FILE, declare, of_file, origin_of
+from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
 from jobyard.operations.schedules import Schedules
 from jobyard.ports.observer import Observer
@@ -52,6 +53,6 @@ async def declare_all(
     """What the program and its configuration say of schedules; None: there is no configuration that could."""
     schedules = Schedules(yard.store, shortest)
     if app is not None:
-        await declare(schedules, origin_of(yard.name or app), list(yard.crons.values()))
+        await declare(schedules, origin_of(yard.name or app), list(declarations_of(yard).schedules.values()))
     if told is not None:
-        await declare(schedules, FILE, of_file(told, yard.factory))
+        await declare(schedules, FILE, of_file(told, declarations_of(yard).job_factory))

@@ -1,57 +1,45 @@
-"""A decorated function: still callable as it was, and a way to enqueue it with checked arguments."""
+"""Tasks: decorated functions that can be enqueued with checked arguments."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from jobyard.domain.job import Job, NewJob
-from jobyard.domain.job_options import CheckedOptions, JobOptions, with_options
-from jobyard.domain.retry import DEFAULT_BACKOFF
+from jobyard.app.declarations import declarations_of
+from jobyard.app.handle import JobHandle
+from jobyard.domain.job import NewJob
+from jobyard.domain.job_options import DEFAULTS, BackoffLike, CheckedOptions, JobOptions, Seconds, with_options
+from jobyard.domain.options import check_name
+from jobyard.errors import BadOption, did_you_mean
+from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.executors.python.handlers import Handler
-from jobyard.ports.admin_store import Action
 
 if TYPE_CHECKING:
     from jobyard.app.jobyard import Jobyard
 
-P = ParamSpec("P")
+F = ParamSpec("F")  # of the function as written, with the context if it takes one
+P = ParamSpec("P")  # of its jobs: without the context
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-C = TypeVar("C")
 
 
-class Handle(Generic[R_co]):
-    """An enqueued job. `created` is False when a unique key was held: `id` is then the holder's."""
+class HandlerOptions(TypedDict, total=False):
+    """Keyword arguments of `@yard.job`: the defaults of a handler's jobs. Durations are seconds, or a timedelta."""
 
-    def __init__(self, yard: Jobyard, job_id: str, handler: Handler, *, created: bool) -> None:
-        self._yard = yard
-        self._handler = handler
-        self.id = job_id
-        self.created = created
-
-    async def result(self, timeout: float | None = None) -> R_co:
-        """The handler's result; raises JobFailed, JobTimedOut, JobCancelled or, after the time, ResultNotReady."""
-        data = await self._yard.read.result(self.id, timeout)
-        typed: R_co = self._handler.decode_result(data)
-        return typed
-
-    async def job(self) -> Job:
-        return await self._yard.read.job(self.id)
-
-    async def cancel(self, reason: str = "") -> None:
-        await self._yard.operate.change_one(Action.CANCEL, self.id, reason=reason)
-
-    async def signal(self, name: str, data: Any = None) -> bool:
-        """Wake the job if it is parked on this signal, else remember it for when it parks."""
-        return await self._yard.signal(self.id, name, data)
-
-    def __repr__(self) -> str:
-        return f"<Handle {self.id}>"
+    name: str | None  # the kind of its jobs; the name of the function by default
+    queue: str | None
+    group: str | None
+    priority: int | None
+    max_attempts: int | None
+    timeout: Seconds | None
+    backoff: BackoffLike | Callable[[int], float] | None  # a function takes the number of failures
+    tags: tuple[str, ...] | list[str] | None
+    transactional: bool
 
 
-class Call(Generic[R_co]):
-    """A job that is ready to be enqueued, alone or with others."""
+class PreparedJob(Generic[R_co]):
+    """A job that is checked but not yet enqueued, for `yard.enqueue_many` (Celery: signature; Dramatiq: message)."""
 
     __slots__ = ("handler", "new_job", "transaction")
 
@@ -61,51 +49,77 @@ class Call(Generic[R_co]):
         self.transaction = transaction
 
 
-class Enqueue(Generic[P, R]):
-    """A kind of job with its options."""
+class BoundTask(Generic[P, R]):
+    """A task with options for its next jobs: `task.options(priority=5)` (Procrastinate: configure)."""
 
-    def __init__(self, yard: Jobyard, handler: Handler, options: CheckedOptions) -> None:
+    def __init__(self, yard: Jobyard, handler: Handler, defaults: CheckedOptions) -> None:
         self._yard = yard
         self.handler = handler
-        self.defaults = options
+        self.defaults = defaults
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """Check the arguments and make a job of them, for `yard.enqueue_many`."""
-        return self.call_with(self.handler.bind(args, kwargs))
-
-    def call_with(self, payload: Any) -> Call[R]:
-        """The same from a payload, as the command line and other doors have it."""
-        new_job = self._yard.factory.build(self.handler.name, self.handler, payload, self.defaults)
-        return Call(self.handler, new_job, self.defaults.transaction)
-
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue one job with these arguments. Raises BadInput if the handler cannot take them."""
         return (await self._yard.enqueue_many(self.call(*args, **kwargs)))[0]
 
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> PreparedJob[R]:
+        """Check the arguments and prepare a job, for `yard.enqueue_many`."""
+        handler, options = self.handler, self.defaults
+        payload = handler.bind(args, kwargs)
+        new_job = declarations_of(self._yard).job_factory.build(handler.name, handler, payload, options)
+        return PreparedJob(handler, new_job, options.transaction)
 
-class Definition(Enqueue[P, R], Generic[C, P, R]):
-    """What `@yard.job` makes of a function."""
 
-    def __init__(
-        self, yard: Jobyard, handler: Handler, options: CheckedOptions, function: Callable[Concatenate[C, P], Any]
-    ) -> None:
-        super().__init__(yard, handler, options)
+class Task(BoundTask[P, R], Generic[F, P, R]):
+    """A function that `@yard.job` has declared as a handler. Calling it runs the function itself, as in a test."""
+
+    def __init__(self, yard: Jobyard, handler: Handler, defaults: CheckedOptions, function: Callable[F, Any]) -> None:
+        super().__init__(yard, handler, defaults)
         self._function = function
-        self.declares_max_attempts = False  # else a configuration may
+        self.declares_max_attempts = False  # else the configuration may set it
         functools.update_wrapper(self, function)
 
-    def __call__(self, ctx: C, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The function as it was written: call it directly in tests."""
-        return self._function(ctx, *args, **kwargs)
+    def __call__(self, *args: F.args, **kwargs: F.kwargs) -> Any:
+        return self._function(*args, **kwargs)
 
-    def options(self, **given: Unpack[JobOptions]) -> Enqueue[P, R]:
-        """The same kind with other options for these calls; an option that is not given stays as declared."""
-        return Enqueue(self._yard, self.handler, with_options(self.defaults, given))
+    def options(self, **given: Unpack[JobOptions]) -> BoundTask[P, R]:
+        """The same task with other options; an option that is not given stays as declared."""
+        return BoundTask(self._yard, self.handler, with_options(self.defaults, given))
+
+    def job_handle(self, job_id: str) -> JobHandle[R]:
+        """A handle of a job of this task that was enqueued before."""
+        return JobHandle(self._yard, job_id, self.handler)
 
 
-def declared(words: dict[str, Any]) -> tuple[CheckedOptions, Callable[[int], float] | None]:
-    """The options of a declaration; a back-off that is a function stays with the handler."""
-    given = {word: value for word, value in words.items() if value is not None}
-    retry_after: Callable[[int], float] | None = None
-    if callable(given.get("backoff")):
-        retry_after = given.pop("backoff")
-    return with_options(CheckedOptions(backoff=DEFAULT_BACKOFF), given), retry_after
+class JobDecorator:
+    """The decorator that `yard.job(…)` returns."""
+
+    def __init__(self, yard: Jobyard, options: HandlerOptions) -> None:
+        for word in options.keys() - HandlerOptions.__annotations__.keys():
+            hint = did_you_mean(word, HandlerOptions.__annotations__)
+            raise BadOption(f"Unknown handler option {word}.{hint}", option=word)
+        self._yard = yard
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> Task[Concatenate[Context, P], P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[BlockingContext, P], R]
+    ) -> Task[Concatenate[BlockingContext, P], P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Task[..., ..., Any]:
+        given: dict[str, Any] = {word: value for word, value in self._options.items() if value is not None}
+        name = check_name("name", given.pop("name", function.__name__))
+        transactional = given.pop("transactional", False)
+        # A backoff that is a function stays with the handler: the store cannot hold it.
+        retry_after = given.pop("backoff") if callable(given.get("backoff")) else None
+        handler = Handler(name, function, retry_after, transactional=transactional)
+        task: Task[..., ..., Any] = Task(self._yard, handler, with_options(DEFAULTS, given), function)
+        task.declares_max_attempts = "max_attempts" in given
+        declarations_of(self._yard).add_task(task)
+        return task

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 from rich.console import Console
 
+from jobyard.app.declarations import declarations_of
 from jobyard.app.job_factory import job_factory
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.sandbox import suggest_queue
@@ -83,7 +84,7 @@ class Session:
         return yard
 
     def _prefer(self, yard: Jobyard) -> None:
-        yard.prefer(self.configuration.queues)
+        declarations_of(yard).configure_queues(self.configuration.queues)
         if self.configuration.sandbox.enabled or QUEUE in self.configuration.queues:
             # A server and its workers write the same settings, whichever comes last.
             suggest_queue(yard, self.configuration.sandbox.slots or self.configuration.worker.concurrency)

@@ -58,8 +58,8 @@ class BlockingJob:
         self.id = job.id
         self.created = job.created
 
-    def job(self) -> JobView:
-        return self._client.wait(self._job.job())
+    def info(self) -> JobView:
+        return self._client.wait(self._job.info())
 
     def result(self, timeout: float | None = None) -> Any:
         return self._client.wait(self._job.result(timeout))

@@ -56,7 +56,7 @@ class RemoteJob:
         self.id = job_id
         self.created = created
 
-    async def job(self) -> JobView:
+    async def info(self) -> JobView:
         return await self._verbs.job(self.id)
 
     async def result(self, timeout: float | None = None) -> Any:

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
-from jobyard.app.task import Definition
+from jobyard.app.task import Task
 from jobyard.config.store_factory import make_store
 from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import Job, NewJob
@@ -17,6 +18,7 @@ from jobyard.domain.lease import Lease
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadOption
 from jobyard.executors.python.executor import PythonExecutor
+from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
@@ -31,7 +33,7 @@ MAX_CLAIMS = 10_000
 MAX_ATTEMPTS = 10_000
 LISTED = 20
 
-KindOrJob = str | Definition[Any, Any, Any]
+KindOrJob = str | Task[Any, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class InlineWorker:
 
     def __post_init__(self) -> None:
         self.store = self.yard.store
-        executor = PythonExecutor(self.yard.kinds, self.yard.max_payload_bytes)
+        executor = PythonExecutor(declarations_of(self.yard).handlers, self.yard.max_payload_bytes)
         self._runtime = AttemptRuntime(self.id, self.store, executor, self._finished, lambda *_: None)
 
     async def run_due(self) -> Instant | None:
@@ -213,10 +215,10 @@ async def _matching_jobs(
     yard: Jobyard, kind: KindOrJob, queue: str | None, group: str | None, payload: Mapping[str, Any] | None
 ) -> tuple[list[Job], list[Job]]:
     """The jobs that match and the others, each oldest first."""
-    name = yard.kinds.get(_name(kind)).name  # an undeclared name is a mistake in the test
+    name = declarations_of(yard).handlers.get(_name(kind)).name  # an undeclared name is a mistake in the test
     matching: list[Job] = []
     others: list[Job] = []
-    async for job in yard.read.walk(Filter()):
+    async for job in Queries(yard.store).walk(Filter()):
         matches = (
             job.kind == name
             and (queue is None or job.queue == queue)

@@ -22,6 +22,7 @@ from jobyard.config.store_factory import make_store
 from jobyard.domain.ids import new_id
 from jobyard.domain.job import NewJob
 from jobyard.executors.python.context import Context
+from jobyard.operations.commands import Commands
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.store import Store
 
@@ -149,5 +150,5 @@ async def _drain(yard: Jobyard, jobs: int, concurrency: int, progress: Progress)
 
 
 async def _clean_up(yard: Jobyard) -> None:
-    async for _ in yard.operate.change_matching(Action.DELETE, Filter(queue=QUEUE)):
+    async for _ in Commands(yard.store).change_matching(Action.DELETE, Filter(queue=QUEUE)):
         pass

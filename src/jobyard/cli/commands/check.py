@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
 from jobyard.cli.findings.report import report
 from jobyard.cli.findings.schedules import declared_findings
@@ -75,7 +76,7 @@ async def _queue_stores(session: Session) -> AsyncIterator[Finding]:
 def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:
     return {
         name: {"queue": definition.defaults.queue, "parameters": list(definition.handler.names)}
-        for name, definition in sorted(yard.definitions.items())
+        for name, definition in sorted(declarations_of(yard).tasks.items())
     }
 
 

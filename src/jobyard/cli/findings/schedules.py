@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from jobyard.app.cron import FILE, of_file, origin_of
+from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
 from jobyard.cli.render.output import duration
 from jobyard.cli.render.schedule import where
@@ -31,11 +32,11 @@ async def declared_findings(session: Session, yard: Jobyard) -> AsyncIterator[Fi
     """Would what is declared be written, and could it run?"""
     shortest = session.configuration.scheduler.shortest_interval_seconds
     schedules, now = Schedules(yard.store, shortest), await yard.store.now()
-    in_code = [(origin_of(yard.name), each) for each in yard.crons.values()]
-    in_file = [(FILE, each) for each in of_file(session.configuration.schedules, yard.factory)]
+    in_code = [(origin_of(yard.name), each) for each in declarations_of(yard).schedules.values()]
+    in_file = [(FILE, each) for each in of_file(session.configuration.schedules, declarations_of(yard).job_factory)]
     for origin, schedule in (*in_code, *in_file):
         trouble = await _trouble(schedules, yard, origin, schedule, shortest, knows_kinds=session.app_name is not None)
-        if origin == FILE and schedule.name in yard.crons:
+        if origin == FILE and schedule.name in declarations_of(yard).schedules:
             trouble = "it is declared in code, too", "rename or remove one of the two"
         said = f"{schedule.name}, declared {where(origin)}"
         if trouble is not None:
@@ -52,7 +53,7 @@ async def _trouble(
     try:
         check_timing(schedule, shortest)
         if knows_kinds:
-            yard.kinds.get(schedule.kind).encode(msgspec.json.decode(schedule.payload))
+            declarations_of(yard).handlers.get(schedule.kind).encode(msgspec.json.decode(schedule.payload))
     except BadOption as error:
         return str(error), "correct it where it is declared"
     except BadInput as error:

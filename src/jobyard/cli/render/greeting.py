@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
 from jobyard.errors import JobyardError
 from jobyard.executors.python.handlers import Handler
@@ -63,7 +64,7 @@ def try_next(url: str, yard: Jobyard, *, is_open: bool = False) -> list[str]:
 
 def sample_job(yard: Jobyard) -> dict[str, Any]:
     """One that the first handler with simple parameters can run; any, where there is no application."""
-    for name, definition in yard.definitions.items():
+    for name, definition in declarations_of(yard).tasks.items():
         payload = sample(definition.handler)
         if payload is not None:
             return {"kind": name, "payload": payload}

@@ -11,6 +11,7 @@ import msgspec
 
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
 from jobyard.errors import BadInput, BadOption, UnknownKind
+from jobyard.executors.python.context import BaseContext
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 
 # A handler may return one of these instead of a result.
@@ -34,15 +35,18 @@ class Handler:
         self.transactional = transactional  # completes its jobs in its own transactions
         self.retry_after = retry_after  # backoff function: failures so far to seconds
         parameters = list(inspect.signature(function).parameters.values())
-        if not parameters:
-            raise BadOption(f"Handler {name} must take the Context as its first parameter.")
         variadic = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         if variadic:
             raise BadOption(f"Handler {name} cannot take {', '.join(variadic)}: a payload needs named parameters.")
         hints = _hints(function)
-        self.names = tuple(p.name for p in parameters[1:])
-        self._positional = tuple(p.name for p in parameters[1:] if p.kind is not p.KEYWORD_ONLY)
-        self._decode = _decoder(name, parameters[1:], hints)
+        self.takes_context = bool(parameters) and _is_context(parameters[0], hints)
+        if transactional and not self.takes_context:
+            raise BadOption(f"Handler {name} is transactional: it needs a Context as its first parameter.")
+        if self.takes_context:
+            parameters = parameters[1:]
+        self.names = tuple(p.name for p in parameters)
+        self._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+        self._decode = _decoder(name, parameters, hints)
         self._decode_result = _result_decoder(hints.get("return", Any))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,9 +80,10 @@ class Handler:
     def call(self, context: Any, values: tuple[Any, ...]) -> Any:
         """Call the function with the values from `decode`."""
         split = len(self._positional)
-        if split == len(values):
-            return self.function(context, *values)
-        return self.function(context, *values[:split], **dict(zip(self.names[split:], values[split:], strict=True)))
+        named = {} if split == len(values) else dict(zip(self.names[split:], values[split:], strict=True))
+        if self.takes_context:
+            return self.function(context, *values[:split], **named)
+        return self.function(*values[:split], **named)
 
     def decode_result(self, result: bytes) -> Any:
         try:
@@ -123,6 +128,16 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     except (NameError, TypeError):
         # Names that exist only for the type checker: the payload's types are not checked then.
         return {}
+
+
+def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
+    """Whether the parameter is annotated as a context; without an annotation, whether its name says so."""
+    hint = hints.get(parameter.name, parameter.annotation)
+    if hint in (parameter.empty, Any):
+        return parameter.name.lstrip("_") in ("ctx", "context", "")
+    if isinstance(hint, str):  # a name that exists only for the type checker
+        return hint.rpartition(".")[2] in ("Context", "BlockingContext")
+    return any(isinstance(each, type) and issubclass(each, BaseContext) for each in (hint, *get_args(hint)))
 
 
 def _decoder(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Callable[[bytes], Any]:
