@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.servers import shared
+from tests.support import eventually
 
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Done, Outcome
@@ -57,6 +58,12 @@ async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyn
     connection = await asyncpg.connect(postgres_url)
     yield connection
     await connection.close()
+
+
+async def until_blocking(connection: Any) -> None:
+    """Return once another session waits for a lock of this one."""
+    blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    await eventually(lambda: connection.fetchval(blocked))
 
 
 def done(lease: Lease, outcome: Outcome | None = None) -> Settlement:

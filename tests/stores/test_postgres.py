@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.support import new
-from tests.stores.postgres_support import connection, done, exchange, opened, schema, store
+from tests.stores.postgres_support import connection, done, exchange, opened, schema, store, until_blocking
 from tests.support import eventually
 
 from jobyard.domain.job import QueueSettings, State
@@ -46,7 +46,7 @@ async def test_an_exhausted_pool_raises(
         async with connection.transaction():
             await connection.execute(f"LOCK {schema}.jobyard_queue IN ACCESS EXCLUSIVE MODE")
             held = asyncio.create_task(exchange(store, 1))
-            await asyncio.sleep(0.05)  # until the only connection is in use
+            await until_blocking(connection)
             with pytest.raises(StoreUnavailable):
                 await store.get(new().id)
         assert len((await held).leases) == 1
@@ -59,7 +59,7 @@ async def test_a_cancelled_caller_leaks_nothing(postgres_url: str, schema: str, 
             await connection.execute(f"LOCK {schema}.jobyard_queue IN ACCESS EXCLUSIVE MODE")
             for _ in range(4):
                 call = asyncio.create_task(store.exchange("w", [], ["default"], 0, 30.0))
-                await asyncio.sleep(0.02)
+                await until_blocking(connection)
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call
@@ -69,7 +69,7 @@ async def test_a_cancelled_caller_leaks_nothing(postgres_url: str, schema: str, 
 async def test_a_killed_session_is_replaced(store: PostgresStore, connection: Any) -> None:
     await store.insert([new()])
     waiting = asyncio.create_task(store.wait_for_work(["other"], 30))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # until it waits: no signal tells
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'jobyard'"
     )
@@ -92,7 +92,7 @@ async def test_an_insert_wakes_a_waiter_of_another_process(
     async with opened(postgres_url, schema) as other:
         for queue in ("a", "b"):
             waiting = asyncio.create_task(store.wait_for_work([queue], 30))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # until it waits: no signal tells
             loop = asyncio.get_running_loop()
             began = loop.time()
             await other.insert([new(queue=queue)])
@@ -105,11 +105,11 @@ async def test_a_cancel_and_an_end_reach_another_process(store: PostgresStore, p
         await store.insert([new()])
         [lease] = (await exchange(store, 1)).leases
         waiting = asyncio.create_task(store.wait_for_work(["default"], 30))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # until it waits: no signal tells
         await other.change(Action.CANCEL, [lease.job_id])
         assert await waiting
         ending = asyncio.create_task(other.wait_for_end(lease.job_id, 30))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # until it waits: no signal tells
         await exchange(store, 0, [done(lease)])
         job = await ending
         assert job is not None
@@ -121,7 +121,7 @@ async def test_a_waiter_sees_the_end_of_a_job_that_retention_removes_at_once(sto
     jobs = [new() for _ in range(50)]
     await store.insert(jobs)
     waiting = [asyncio.create_task(store.wait_for_end(job.id, 30)) for job in jobs]
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # until they wait: no signal tells
     leases = (await exchange(store, 50)).leases
     await exchange(
         store,

@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.conformance.support import armed, decide_one, fired, new, tick
-from tests.stores.postgres_support import connection, done, new_schema, opened, schema, store
+from tests.stores.postgres_support import connection, done, new_schema, opened, schema, store, until_blocking
 from tests.support import eventually
 
 from jobyard.domain.job import QueueSettings, Unique
@@ -113,12 +113,12 @@ async def test_concurrent_schedulers_neither_deadlock_nor_fail(
 
         made = [each for some in found for each in some]
         assert len({(name, at) for name, at, _ in made}) == len(made)
-        told = [
+        recorded = [
             (name, each.at, Decided(Decision.MADE, each.verdict, each.job_id))
             for name in names(SCHEDULES)
             for each in await handles[0].ticks(name)
         ]
-        assert sorted(told, key=str) == sorted(made, key=str)
+        assert sorted(recorded, key=str) == sorted(made, key=str)
         jobs = [answer.job_id for _, _, answer in made if answer.verdict is Verdict.FIRED]
         assert len(jobs) >= SCHEDULES
         assert {taken[job_id] for job_id in jobs if job_id} == {1}
@@ -170,12 +170,6 @@ async def test_a_key_in_an_open_transaction_is_waited_for(store: PostgresStore, 
     await transaction.commit()
     assert await deciding == Decided(Decision.MADE, Verdict.SKIPPED, holder.id)
     assert (await store.queues())[0].waiting == 1
-
-
-async def until_blocking(connection: Any) -> None:
-    """Return once another session waits for a lock of this one."""
-    blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-    await eventually(lambda: connection.fetchval(blocked))
 
 
 async def test_a_queue_filled_by_a_concurrent_transaction_is_full(

@@ -12,7 +12,7 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import QueueFull, duplicate_job_id
 from jobyard.stores.postgres import PostgresStore
 from jobyard.stores.postgres.codec import (
-    AdoptArguments,
+    Adoption,
     ClaimRequest,
     ExchangeArguments,
     JobColumns,
@@ -30,7 +30,7 @@ __all__ = ["schema", "store"]
 @pytest.mark.parametrize(
     ("statement", "fields"),
     [
-        ("adopt", AdoptArguments._fields),
+        ("adopt", ("now", *PlainJob._fields, *Adoption._fields)),
         ("apply", ("now", *TransitionRow._fields)),
         ("decide", ("now", *TickColumns._fields, *JobColumns._fields)),
         ("insert", ("now", "names", "strict", *JobColumns._fields)),

@@ -350,18 +350,10 @@ def report_row(report: Report) -> ReportRow:
     )
 
 
-class AdoptArguments(NamedTuple):
-    now: Instant | None
-    id: str
-    kind: str
-    queue: str
-    group: str
-    priority: int
-    payload: bytes
+class Adoption(NamedTuple):
+    """What `adopt` needs beside a `PlainJob`."""
+
     private: bytes | None
-    max_attempts: int
-    timeout: float | None
-    backoff: bytes | None
     unique: str | None
     scope: int | None
     period: int | None
@@ -372,26 +364,6 @@ class AdoptArguments(NamedTuple):
     external: str
 
 
-def adopt_arguments(now: Instant | None, job: NewJob, worker: str, token: str, external_id: str) -> AdoptArguments:
-    key, scope, period = stored_unique(job.unique)
-    return AdoptArguments(
-        now=now,
-        id=job.id,
-        kind=job.kind,
-        queue=job.queue,
-        group=job.group or "",
-        priority=checked_priority(job.priority),
-        payload=job.payload,
-        private=job.private_payload,
-        max_attempts=job.max_attempts,
-        timeout=job.timeout_seconds,
-        backoff=stored_backoff(job),
-        unique=key,
-        scope=scope,
-        period=period,
-        tags=stored_tags(job),
-        tag=list(job.tags),
-        worker=worker,
-        token=token,
-        external=external_id,
-    )
+def adoption(job: NewJob, worker: str, token: str, external_id: str) -> Adoption:
+    unique = stored_unique(job.unique)
+    return Adoption(job.private_payload, *unique, stored_tags(job), list(job.tags), worker, token, external_id)

@@ -238,6 +238,11 @@ class PostgresConnection:
     async def fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         return await self.run(lambda connection, statements: connection.fetch(statements[name], *arguments))
 
+    async def load_job(self, job_id: str) -> Job | None:
+        now = self.now()
+        jobs = await self.run(lambda connection, statements: load_jobs(connection, statements, now, [job_id]))
+        return jobs.get(job_id)
+
     def now(self) -> Instant | None:
         """None: the server's clock decides."""
         return None if self._clock is None else self._clock.now()

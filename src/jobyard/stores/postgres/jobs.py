@@ -10,7 +10,6 @@ from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
 from jobyard.stores.postgres.codec import checked_priority, storable
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.find import find
-from jobyard.stores.postgres.job_rows import load_jobs
 from jobyard.stores.postgres.notifier import PostgresNotifier
 from jobyard.stores.postgres.pool import COMMAND_SECONDS
 
@@ -25,11 +24,7 @@ class PostgresJobs:
         self._last_queue = ""  # the last one whose idle groups were all examined
 
     async def get(self, job_id: str) -> Job | None:
-        now = self._connection.now()
-        jobs = await self._connection.run(
-            lambda connection, statements: load_jobs(connection, statements, now, [job_id])
-        )
-        return jobs.get(job_id)
+        return await self._connection.load_job(job_id)
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         now = self._connection.now()

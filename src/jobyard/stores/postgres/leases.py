@@ -12,7 +12,7 @@ from jobyard.domain.state import Settlement, judge_expired
 from jobyard.errors import JobNotFound, NotPossible
 from jobyard.ports.job_store import Extended, Report
 from jobyard.stores.postgres.claim import PostgresClaim, new_token
-from jobyard.stores.postgres.codec import ExchangeArguments, adopt_arguments, milliseconds, report_row
+from jobyard.stores.postgres.codec import ExchangeArguments, adoption, milliseconds, plain_job, report_row
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.notifier import PostgresNotifier
 from jobyard.stores.postgres.pool import Connection
@@ -83,8 +83,8 @@ class PostgresLeases:
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         token = new_token()
-        arguments = adopt_arguments(self._connection.now(), job, worker, token, external_id)
-        sequence: int = await self._connection.fetch_value("adopt", *arguments)
+        arguments = (*plain_job(job), *adoption(job, worker, token, external_id))
+        sequence: int = await self._connection.fetch_value("adopt", self._connection.now(), *arguments)
         return adopted(job, sequence, token)
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:

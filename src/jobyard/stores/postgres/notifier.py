@@ -9,7 +9,6 @@ from jobyard.domain.job import Job
 from jobyard.errors import JobNotFound
 from jobyard.stores._shared.limits import MIN_WAIT_SECONDS
 from jobyard.stores.postgres.connection import PostgresConnection, Resources
-from jobyard.stores.postgres.job_rows import load_jobs
 from jobyard.stores.postgres.listen_notify import CANCEL, ENDS, WORK
 
 # Poll intervals where no notification arrives, growing.
@@ -79,11 +78,7 @@ class PostgresNotifier:
                 await resources.completions.close()
 
     async def _ended(self, job_id: str) -> Job | None:
-        now = self._connection.now()
-        jobs = await self._connection.run(
-            lambda connection, statements: load_jobs(connection, statements, now, [job_id])
-        )
-        job = jobs.get(job_id)
+        job = await self._connection.load_job(job_id)
         if job is None:
             raise JobNotFound.of(job_id)
         return job if job.state.is_final else None

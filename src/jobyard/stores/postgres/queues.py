@@ -102,11 +102,9 @@ class PostgresQueues:
 
     async def standing(self, job_id: str) -> Standing:
         now = self._connection.now()
-        jobs = await self._connection.run(
-            lambda connection, statements: load_jobs(connection, statements, now, [job_id])
-        )
-        if job_id in jobs:
-            await self._fold_inbox([jobs[job_id].queue])
+        job = await self._connection.load_job(job_id)
+        if job is not None:
+            await self._fold_inbox([job.queue])
         return await self._connection.run_snapshot(
             lambda connection, statements: read_standing(connection, statements, now, job_id)
         )

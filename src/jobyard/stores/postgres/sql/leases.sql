@@ -26,10 +26,10 @@ WHERE l.expires_at <= n.now AND l.expires_at < 253402300799999 AND j.sequence = 
 ORDER BY l.expires_at, l.sequence LIMIT $2 FOR KEY SHARE OF l SKIP LOCKED
 
 -- name: adopt
--- in: the fields of `AdoptArguments`. out: sequence.
+-- in: now (NULL: the server's clock), then the fields of `PlainJob` and of `Adoption`. out: sequence.
 SELECT {schema}.jobyard_adopt(
   p_now => $1, p_id => $2, p_kind => $3, p_queue => $4, p_group => $5, p_priority => $6, p_payload => $7,
-  p_private => $8, p_max_attempts => $9, p_timeout => $10, p_backoff => $11, p_unique => $12, p_scope => $13,
+  p_max_attempts => $8, p_timeout => $9, p_backoff => $10, p_private => $11, p_unique => $12, p_scope => $13,
   p_period => $14, p_tags => $15, p_tag => $16, p_worker => $17, p_token => $18, p_external => $19)
 
 -- name: signal
