@@ -49,7 +49,7 @@ asyncio.run(main())
 
 
 async def told(store: Store) -> list[LiveEvent]:
-    return [hint for record in await store.fetch_all(COLLECTION) for hint in unpack(record.data)]
+    return [event for record in await store.fetch_all(COLLECTION) for event in unpack(record.data)]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -62,15 +62,15 @@ async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 @pytest.fixture
 async def heard(watched: Watched) -> AsyncIterator[LiveEventPublisher]:
-    """A feed to which somebody listens."""
+    """A publisher to which somebody listens."""
     store = watched.as_store()
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
-    feed = LiveEventPublisher(store, "source")
-    await feed.start()
-    await eventually(lambda: feed.is_heard)
-    yield feed
-    await feed.stop()
-    await feed.stop()
+    publisher = LiveEventPublisher(store, "source")
+    await publisher.start()
+    await eventually(lambda: publisher.has_listeners)
+    yield publisher
+    await publisher.stop()
+    await publisher.stop()
 
 
 @contextlib.contextmanager
@@ -97,11 +97,11 @@ async def test_progress_in_one_process_is_soon_seen_in_another(tmp_path: Path) -
 
             async def ended() -> bool:
                 assert process.poll() is None
-                hints = await told(yard.store)
-                for hint in hints:
-                    if hint.type is LiveEventType.PROGRESS:
-                        late.setdefault(hint.percent or 0.0, time.time() - hint.data["at"])
-                return any(hint.type is LiveEventType.COMPLETED for hint in hints)
+                events_ = await told(yard.store)
+                for event in events_:
+                    if event.type is LiveEventType.PROGRESS:
+                        late.setdefault(event.percent or 0.0, time.time() - event.data["at"])
+                return any(event.type is LiveEventType.COMPLETED for event in events_)
 
             await eventually(ended, 30)
     assert len(late) >= 10
@@ -113,7 +113,7 @@ async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
     store = watched.as_store()
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
     async with Jobyard(store=store, observer=Events()) as yard:
-        # Without a pause the next attempt may start before the answer about this one is here: hints are no history.
+        # Without a pause the next attempt may start before the answer about this one is here: events_ are no history.
         @yard.job(max_attempts=2, backoff=0.3, group="g")
         async def shaky(ctx: Context) -> None:
             await ctx.progress(50, "half", {"rows": 1})
@@ -130,20 +130,20 @@ async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
             await first.result(10)
             second = await leaves.enqueue()
             await eventually(lambda: second_ended(yard, second.id))
-        hints = await told(store)
-    of_first = [hint for hint in hints if hint.job_id == first.id]
-    assert [hint.type for hint in of_first] == [
+        events_ = await told(store)
+    of_first = [event for event in events_ if event.job_id == first.id]
+    assert [event.type for event in of_first] == [
         *(LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.RETRYING),
         *(LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.COMPLETED),
     ]
-    assert [hint.attempt for hint in of_first] == [1, 1, 1, 2, 2, 2]
-    assert {(hint.kind, hint.queue, hint.group) for hint in of_first} == {("shaky", "default", "g")}
+    assert [event.attempt for event in of_first] == [1, 1, 1, 2, 2, 2]
+    assert {(event.kind, event.queue, event.group) for event in of_first} == {("shaky", "default", "g")}
     assert (of_first[1].percent, of_first[1].message, of_first[1].data) == (50, "half", {"rows": 1})
     assert (of_first[2].state, of_first[2].reason) == (State.PENDING, "no")
-    assert [(hint.type, hint.reason) for hint in hints if hint.job_id == second.id][1:] == [
+    assert [(event.type, event.reason) for event in events_ if event.job_id == second.id][1:] == [
         (LiveEventType.CANCELLED, "enough")
     ]
-    assert all(before - 100 <= hint.at <= before + 60_000 for hint in hints)
+    assert all(before - 100 <= event.at <= before + 60_000 for event in events_)
 
 
 async def second_ended(yard: Jobyard, job_id: str) -> bool:
@@ -171,26 +171,26 @@ async def test_nothing_is_written_while_nobody_listens(watched: Watched) -> None
 
 
 async def test_what_happens_right_after_somebody_begins_to_listen_is_told(watched: Watched) -> None:
-    store, feed = watched.as_store(), LiveEventPublisher(watched.as_store(), "source")
-    await feed.start()
+    store, publisher = watched.as_store(), LiveEventPublisher(watched.as_store(), "source")
+    await publisher.start()
     for turn in range(3):
-        await eventually(lambda: feed.wants_each_job)  # its last look is too long ago to be relied on
+        await eventually(lambda: publisher.wants_each_job)  # its last look is too long ago to be relied on
         await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
-        feed.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id=f"job {turn}"))
+        publisher.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id=f"job {turn}"))
         await eventually(lambda turn=turn: last_told(store, f"job {turn}"), 0.5)  # type: ignore[misc]
         await store.remove(LISTENERS, "me")
-        await eventually(lambda: not feed.is_heard)
-    await feed.stop()
+        await eventually(lambda: not publisher.has_listeners)
+    await publisher.stop()
 
 
 async def last_told(store: Store, job_id: str) -> bool:
-    return [hint.job_id for hint in await told(store)][-1:] == [job_id]
+    return [event.job_id for event in await told(store)][-1:] == [job_id]
 
 
 async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, feed = watched.as_store(), LiveEventPublisher(watched.as_store(), "source")
+    store, publisher = watched.as_store(), LiveEventPublisher(watched.as_store(), "source")
     fetch_all, asked, go_on = watched.fetch_all, asyncio.Event(), asyncio.Event()
 
     async def slow(*words: Any) -> Any:
@@ -199,28 +199,28 @@ async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
         await go_on.wait()
         return found
 
-    await feed.look()  # begins
+    await publisher.check_listeners()  # begins
     monkeypatch.setattr(watched, "fetch_all", slow, raising=False)
-    await feed.start()
+    await publisher.start()
     await asked.wait()
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
     began = time.monotonic()
     await eventually(lambda: time.monotonic() > began + NOTICE_SECONDS)
-    feed.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
+    publisher.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
     monkeypatch.setattr(watched, "fetch_all", fetch_all, raising=False)
     go_on.set()
     await eventually(lambda: last_told(store, "a"), 0.5)
-    await feed.stop()
+    await publisher.stop()
 
 
 async def test_it_falls_silent_when_the_last_listener_goes(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
-    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
+    heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
     await eventually(lambda: told(store))
     await store.remove(LISTENERS, "me")
-    await eventually(lambda: not heard.is_heard)
+    await eventually(lambda: not heard.has_listeners)
     puts = watched.calls["put"]
-    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="b"))
+    heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="b"))
     await heard.stop()
     assert watched.calls["put"] == puts
 
@@ -230,28 +230,28 @@ async def test_hints_of_one_moment_leave_together_and_the_latest_progress_counts
 ) -> None:
     store = watched.as_store()
     for percent in range(50):
-        heard.tell(LiveEvent(type=LiveEventType.PROGRESS, job_id="a", percent=percent))
-        heard.tell(LiveEvent(type=LiveEventType.PROGRESS, job_id="b", percent=percent))
-    hints = await eventually(lambda: told(store))
-    assert [(hint.job_id, hint.percent) for hint in hints] == [("a", 49), ("b", 49)]
-    assert all(hint.at for hint in hints)
+        heard.publish(LiveEvent(type=LiveEventType.PROGRESS, job_id="a", percent=percent))
+        heard.publish(LiveEvent(type=LiveEventType.PROGRESS, job_id="b", percent=percent))
+    events_ = await eventually(lambda: told(store))
+    assert [(event.job_id, event.percent) for event in events_] == [("a", 49), ("b", 49)]
+    assert all(event.at for event in events_)
     assert len(await store.fetch_all(COLLECTION)) == 1
 
 
 async def test_what_is_too_much_is_dropped_and_said(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
     for number in range(3 * MAX_PENDING_EVENTS):
-        heard.tell(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
+        heard.publish(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
     wanted_when_full = heard.wants_each_job
-    hints = await eventually(lambda: told(store))
-    assert [hint.type for hint in hints] == [LiveEventType.STARTED] * MAX_PENDING_EVENTS + [LiveEventType.RESYNC]
+    events_ = await eventually(lambda: told(store))
+    assert [event.type for event in events_] == [LiveEventType.STARTED] * MAX_PENDING_EVENTS + [LiveEventType.RESYNC]
     assert (wanted_when_full, heard.wants_each_job) == (False, True)
     # Another flood right after it: what was dropped is said later, though nothing more is told.
     for number in range(3 * MAX_PENDING_EVENTS):
-        heard.tell(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
+        heard.publish(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
 
     async def resyncs() -> bool:
-        return [hint.type for hint in await told(store)].count(LiveEventType.RESYNC) == 2
+        return [event.type for event in await told(store)].count(LiveEventType.RESYNC) == 2
 
     await eventually(resyncs)
 
@@ -259,36 +259,36 @@ async def test_what_is_too_much_is_dropped_and_said(heard: LiveEventPublisher, w
 async def test_a_store_that_is_away_stops_nobody(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
     watched.failing, watched.failing_verbs = StoreUnavailable("away"), ("put", "fetch_all")
-    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="lost"))
+    heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="lost"))
     puts = watched.calls["put"]
     await eventually(lambda: watched.calls["put"] > puts)
     watched.failing = None
 
     async def is_said() -> bool:
-        hints = await told(store)
-        return [hint.type for hint in hints] == [LiveEventType.RESYNC]
+        events_ = await told(store)
+        return [event.type for event in events_] == [LiveEventType.RESYNC]
 
     await eventually(is_said)
 
 
 async def test_other_threads_may_tell(heard: LiveEventPublisher, watched: Watched) -> None:
-    hint = LiveEvent(type=LiveEventType.ENQUEUED, job_id="a")
-    thread = threading.Thread(target=heard.tell, args=(hint,))
+    event = LiveEvent(type=LiveEventType.ENQUEUED, job_id="a")
+    thread = threading.Thread(target=heard.publish, args=(event,))
     thread.start()
     await asyncio.to_thread(thread.join)
-    hints = await eventually(lambda: told(watched.as_store()))
-    assert [hint.job_id for hint in hints] == ["a"]
+    events_ = await eventually(lambda: told(watched.as_store()))
+    assert [event.job_id for event in events_] == ["a"]
 
 
 async def test_what_waits_leaves_before_the_end(
     heard: LiveEventPublisher, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PUBLISH_EVERY_SECONDS", 0.2)
-    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
+    heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
     await eventually(lambda: told(watched.as_store()))
-    heard.tell(LiveEvent(type=LiveEventType.ENQUEUED, job_id="b"))
+    heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="b"))
     await heard.stop()
-    assert [hint.job_id for hint in await told(watched.as_store())] == ["a", "b"]
+    assert [event.job_id for event in await told(watched.as_store())] == ["a", "b"]
 
 
 def test_each_observer_is_told_what_it_wants() -> None:

@@ -35,98 +35,98 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClo
 
 
 async def publish(store: Store, source: str, number: int, *jobs: str, late: int = 0) -> None:
-    hints = tuple(LiveEvent(type=LiveEventType.STARTED, job_id=job) for job in jobs)
-    await store.put(COLLECTION, event_key(await store.now() - late, source, number), pack(hints), expire_seconds=15)
+    events_ = tuple(LiveEvent(type=LiveEventType.STARTED, job_id=job) for job in jobs)
+    await store.put(COLLECTION, event_key(await store.now() - late, source, number), pack(events_), expire_seconds=15)
 
 
-def ids(hints: list[LiveEvent]) -> list[str]:
-    return [hint.job_id for hint in hints]
+def ids(events_: list[LiveEvent]) -> list[str]:
+    return [event.job_id for event in events_]
 
 
 async def test_each_hint_is_read_once(store: Store, clock: ManualClock) -> None:
     await publish(store, "w", 0, "before")
-    tail = LiveEventReader(store, "t")
-    await tail.begin()
-    assert await tail.look() == []
+    reader = LiveEventReader(store, "t")
+    await reader.start()
+    assert await reader.read() == []
     await publish(store, "w", 1, "a", "b")
-    assert ids(await tail.look()) == ["a", "b"]
-    assert await tail.look() == []
+    assert ids(await reader.read()) == ["a", "b"]
+    assert await reader.read() == []
     clock.advance(60)
     await publish(store, "w", 2, "c")
-    assert ids(await tail.look()) == ["c"]
-    assert await tail.look() == []
+    assert ids(await reader.read()) == ["c"]
+    assert await reader.read() == []
 
 
 async def test_what_comes_a_little_late_is_read_too(store: Store, clock: ManualClock) -> None:
-    tail = LiveEventReader(store, "t")
-    await tail.begin()
+    reader = LiveEventReader(store, "t")
+    await reader.start()
     clock.advance(10)
     await publish(store, "w1", 1, "in time")
-    assert ids(await tail.look()) == ["in time"]
+    assert ids(await reader.read()) == ["in time"]
     await publish(store, "w2", 1, "late", late=OVERLAP_MILLISECONDS - 1)
-    assert ids(await tail.look()) == ["late"]
-    assert await tail.look() == []
+    assert ids(await reader.read()) == ["late"]
+    assert await reader.read() == []
 
 
 async def test_a_flood_is_read_to_its_end(store: Store) -> None:
-    tail = LiveEventReader(store, "t")
-    await tail.begin()
+    reader = LiveEventReader(store, "t")
+    await reader.start()
     for number in range(1200):
         await publish(store, "w", number, str(number))
-    assert ids(await tail.look()) == [str(number) for number in range(1200)]
-    assert await tail.look() == []
+    assert ids(await reader.read()) == [str(number) for number in range(1200)]
+    assert await reader.read() == []
 
 
 async def test_workers_are_told_that_somebody_listens(store: Store, clock: ManualClock) -> None:
     now = 0.0
-    tail = LiveEventReader(store, "t", lambda: now)
-    await tail.begin()
+    reader = LiveEventReader(store, "t", lambda: now)
+    await reader.start()
     for _ in range(10):
         now += ANNOUNCE_EVERY_SECONDS
         clock.advance(ANNOUNCE_EVERY_SECONDS)
-        await tail.announce()
+        await reader.announce()
         assert await store.fetch(LISTENERS, "t") is not None
     clock.advance(LISTENER_SECONDS)
     assert await store.fetch(LISTENERS, "t") is None  # also when the server was killed
-    await tail.begin()
-    await tail.end()
+    await reader.start()
+    await reader.stop()
     assert await store.fetch(LISTENERS, "t") is None
 
 
 async def job(store: Store, job_id: str) -> JobPoller:
-    watch = JobPoller(store)
+    poller = JobPoller(store)
     found = await store.get(job_id)
     assert found is not None
-    watch.add(found)
-    return watch
+    poller.add(found)
+    return poller
 
 
 async def test_a_watched_job_tells_each_change_once(store: Store) -> None:
     await store.insert([NewJob(id="j", kind="k")])
-    watch = await job(store, "j")
-    assert await watch.look(["j"]) == []
+    poller = await job(store, "j")
+    assert await poller.poll(["j"]) == []
     [lease] = (await store.exchange("w", [], ["default"], 1, 10)).leases
-    assert [hint.type for hint in await watch.look(["j"])] == [LiveEventType.STARTED]
+    assert [event.type for event in await poller.poll(["j"])] == [LiveEventType.STARTED]
     await store.report([Report(key=lease.key, progress=Progress(percent=10, message="m", data=[1]))])
-    [told] = await watch.look(["j"])
+    [told] = await poller.poll(["j"])
     assert (told.type, told.percent, told.message, told.data) == (LiveEventType.PROGRESS, 10, "m", [1])
-    assert await watch.look(["j"]) == []
+    assert await poller.poll(["j"]) == []
 
 
 async def test_a_hint_that_is_older_than_what_is_known_is_no_news(store: Store) -> None:
     await store.insert([NewJob(id="j", kind="k")])
-    watch = await job(store, "j")
+    poller = await job(store, "j")
     await store.exchange("w", [], ["default"], 1, 10)
     started = live_event_of(await _get(store, "j"))
-    assert await watch.look(["j"]) != []
-    assert not watch.is_news(started)
+    assert await poller.poll(["j"]) != []
+    assert not poller.is_new(started)
     progress = LiveEvent(type=LiveEventType.PROGRESS, job_id="j", state=State.RUNNING, attempt=1, percent=5)
-    assert watch.is_news(progress)
-    assert not watch.is_news(progress)
+    assert poller.is_new(progress)
+    assert not poller.is_new(progress)
     done = LiveEvent(type=LiveEventType.COMPLETED, job_id="j", state=State.COMPLETED, attempt=1)
-    assert watch.is_news(done)
-    assert not watch.is_news(progress)
-    assert watch.is_news(LiveEvent(type=LiveEventType.STARTED, job_id="another", state=State.RUNNING, attempt=1))
+    assert poller.is_new(done)
+    assert not poller.is_new(progress)
+    assert poller.is_new(LiveEvent(type=LiveEventType.STARTED, job_id="another", state=State.RUNNING, attempt=1))
 
 
 async def _get(store: Store, job_id: str):  # type: ignore[no-untyped-def]
@@ -144,30 +144,30 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
 
     async with yard:
         failing, cancelled, deleted = [(await yard.enqueue("bad")).id for _ in range(3)]
-        watch = JobPoller(yard.store)
+        poller = JobPoller(yard.store)
         for job_id in (failing, cancelled, deleted):
-            watch.add(await yard.get(job_id))
+            poller.add(await yard.get(job_id))
         await Commands(yard.store).change_one(Action.CANCEL, cancelled, reason="enough")
         await Commands(yard.store).change_one(Action.DELETE, deleted)
         async with yard.worker():
             await Queries(yard.store).end(failing, 10)
-        told = {hint.job_id: hint for hint in await watch.look(list(watch.ids))}
+        told = {event.job_id: event for event in await poller.poll(list(poller.ids))}
         assert told[failing].type is LiveEventType.FAILED
         assert told[cancelled].type is LiveEventType.CANCELLED
         assert told[cancelled].reason == "enough"
         assert told[deleted].type is LiveEventType.RESYNC
-        assert await watch.look(list(watch.ids)) == []
+        assert await poller.poll(list(poller.ids)) == []
         for job_id in (failing, cancelled, deleted):
-            watch.remove(job_id)
-        assert not watch.ids
+            poller.remove(job_id)
+        assert not poller.ids
 
 
 async def test_queues_tell_what_changed(store: Store) -> None:
-    watch = QueuePoller(store)
+    poller = QueuePoller(store)
     await store.insert([NewJob(id="a", kind="k", queue="one"), NewJob(id="b", kind="k", queue="two")])
-    assert [info.name for info in await watch.look()] == ["one", "two"]
-    assert await watch.look() == []
+    assert [info.name for info in await poller.poll()] == ["one", "two"]
+    assert await poller.poll() == []
     await store.insert([NewJob(id="c", kind="k", queue="two")])
-    assert [(info.name, info.waiting) for info in await watch.look()] == [("two", 2)]
+    assert [(info.name, info.waiting) for info in await poller.poll()] == [("two", 2)]
     await store.set_paused("one", None, True)
-    assert [info.name for info in await watch.look()] == ["one"]
+    assert [info.name for info in await poller.poll()] == ["one"]

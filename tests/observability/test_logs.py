@@ -31,7 +31,7 @@ def test_the_same_trouble_is_said_once_in_a_while(
     assert errors() == 1
     observer.observe(e.StoreFailed("exchanging jobs", StoreUnavailable("it wants a password"), 1.0))
     assert errors() == 2
-    now += logs.SAY_AGAIN_SECONDS
+    now += logs.LOG_AGAIN_SECONDS
     observer.observe(e.StoreFailed("exchanging jobs", StoreUnavailable("it is away"), 1.0))
     assert errors() == 3
     observer.observe(e.StoreRecovered(12.0))

@@ -12,7 +12,7 @@ from jobyard.domain.events import JobStarted
 from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobFailed, StoreUnavailable
 from jobyard.observability.metrics import MAX_KINDS, MAX_QUEUES, OTHER, Metrics, gauges
-from jobyard.observability.wait_times import MOST_AT_ONCE, WaitTimeSampler
+from jobyard.observability.wait_times import MAX_SAMPLE, WaitTimeSampler
 from jobyard.ports.admin_store import QueueAges, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.memory import MemoryStore
@@ -93,9 +93,9 @@ async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
     await waits.start(store.as_store())
     await eventually(lambda: waits.wants_each_job)
     await store.insert([new(id="a", kind="now"), new(id="b", kind="later", delay_seconds=60)])
-    await store.insert([new(kind="many") for _ in range(3 * MOST_AT_ONCE)])
+    await store.insert([new(kind="many") for _ in range(3 * MAX_SAMPLE)])
     clock.advance(62)
-    for _ in range(2 + 3 * MOST_AT_ONCE):
+    for _ in range(2 + 3 * MAX_SAMPLE):
         waits.observe(JobStarted(await claim_one(store.as_store())))
     assert not waits.wants_each_job, "that is enough for a while"
     name = "jobyard_job_queue_wait_seconds"
@@ -103,7 +103,7 @@ async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
     told = values(metrics.text())
     assert told[f"{name}_sum", (("kind", "now"), ("queue", "default"))] == 62.0
     assert told[f"{name}_sum", (("kind", "later"), ("queue", "default"))] == 2.0, "the delay was wanted"
-    assert told[f"{name}_count", (("kind", "many"), ("queue", "default"))] == MOST_AT_ONCE - 2
+    assert told[f"{name}_count", (("kind", "many"), ("queue", "default"))] == MAX_SAMPLE - 2
     assert store.calls["find"] == 1
     await eventually(lambda: waits.wants_each_job)
     await waits.stop()

@@ -10,7 +10,7 @@ from jobyard.config.log_levels import parse_levels
 from jobyard.config.settings import LOG_LEVEL
 from jobyard.domain.instant import rfc3339
 from jobyard.errors import ConfigurationError
-from jobyard.observability.current import current_lease, facts, trace_id
+from jobyard.observability.current import current_lease, lease_fields, trace_id
 
 PLAIN = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -60,7 +60,7 @@ def json_formatter() -> logging.Formatter:
             super().add_fields(log_data, record, message_dict)
             lease = current_lease.get()
             if lease is not None and "job_id" not in log_data:
-                log_data |= facts(lease)
+                log_data |= lease_fields(lease)
             trace = trace_id()
             if trace:
                 log_data["trace_id"] = trace

@@ -48,7 +48,7 @@ class LeasesExpired(msgspec.Struct, frozen=True):
     """A worker stopped renewing its leases and this one cleared them away."""
 
     worker: str
-    ended: tuple[ExpiredLease, ...]
+    leases: tuple[ExpiredLease, ...]
 
 
 class StoreFailed(msgspec.Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""Live events: what happens to jobs, passed from the process where it happens to every subscriber."""
+"""Live events: what happens to jobs, published by each process through the store for its subscribers."""

@@ -1,4 +1,4 @@
-"""What other processes are told of a job's life while somebody looks on; the store stays the truth."""
+"""Live events and how they are stored. They may get lost: the state in the store is authoritative."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 
-# Batches of hints are records here, for a short while: the key is what orders them, see `event_key`.
+# Batches of events are short-lived records here, ordered by key: see `event_key`.
 COLLECTION = "jobyard.events"
 KEPT_SECONDS = 15.0
-# Somebody listens as long as there is a record here; whoever listens keeps one alive.
+# Each listening process keeps a record alive here; publishers publish only while there is one.
 LISTENERS = "jobyard.listeners"
 LISTENER_SECONDS = 10.0
-# Whoever has something to tell, and last looked for listeners longer ago than this, looks again before it drops it.
+# A publisher that last looked for listeners longer ago than this looks again before it drops an event.
 NOTICE_SECONDS = 0.1
 
 
@@ -28,11 +28,11 @@ class LiveEventType(StrEnum):
     FAILED = "failed"  # for good: FAILED or TIMEOUT
     RETRYING = "retrying"  # an attempt ended, and the job will run again
     CANCELLED = "cancelled"
-    RESYNC = "resync"  # hints were dropped: look at the store anew
+    RESYNC = "resync"  # events were dropped: read the state from the store
 
 
 class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename={"type": "what"}):
-    """One thing that happened. A RESYNC has no job."""
+    """One event of a job. A RESYNC may have no job."""
 
     type: LiveEventType
     at: Instant = 0
@@ -53,7 +53,7 @@ _decode = msgspec.json.Decoder(tuple[LiveEvent, ...]).decode
 
 
 def event_key(now: Instant, source: str, counter: int) -> str:
-    """By the store's time first, so that whoever reads by key reads what is new.
+    """The key of a batch: the store's time comes first, so that later batches sort later.
 
     >>> event_key(1_700_000_000_000, "w1", 7)
     '001700000000000.w1.000000007'
@@ -62,7 +62,7 @@ def event_key(now: Instant, source: str, counter: int) -> str:
 
 
 def keys_since(instant: Instant) -> str:
-    """A key before all of that instant and later.
+    """A key that sorts before all keys of that instant and later ones.
 
     >>> keys_since(1_700_000_000_000) < event_key(1_700_000_000_000, "a", 0)
     True
@@ -70,8 +70,8 @@ def keys_since(instant: Instant) -> str:
     return f"{max(0, instant):015d}"
 
 
-def pack(hints: tuple[LiveEvent, ...]) -> bytes:
-    return _encode(hints)
+def pack(events: tuple[LiveEvent, ...]) -> bytes:
+    return _encode(events)
 
 
 def unpack(data: bytes) -> tuple[LiveEvent, ...]:

@@ -1,4 +1,4 @@
-"""Looks at jobs and queues in the store and says what changed: slower than hints, but it misses nothing for long."""
+"""Polls jobs and queues for changes: slower than live events, but it misses no change for long."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.ports.store import Store
 
-AT_ONCE = 200
-_ENDS = {
+BATCH = 200
+_FINAL_TYPES = {
     State.COMPLETED: LiveEventType.COMPLETED,
     State.FAILED: LiveEventType.FAILED,
     State.TIMEOUT: LiveEventType.FAILED,
@@ -21,70 +21,70 @@ _ENDS = {
 }
 
 
-class _Mark(msgspec.Struct):
-    """How far a job is known to be."""
+class _Seen(msgspec.Struct):
+    """The newest known state of a job."""
 
-    place: tuple[int, int]  # its attempt, and how far that is
+    stage: tuple[int, int]  # its attempt, and how far that is
     progress: tuple[float | None, str | None]
 
 
 class JobPoller:
-    """The jobs that somebody watches one by one."""
+    """Polls the jobs that have watchers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._watchers: Counter[str] = Counter()
-        self._marks: dict[str, _Mark] = {}
+        self._seen: dict[str, _Seen] = {}
 
     def add(self, job: Job) -> None:
-        """From how the job was just seen; a later look says what is new since then."""
+        """Watch the job from the given state on."""
         self._watchers[job.id] += 1
-        self._marks.setdefault(job.id, _mark(job))
+        self._seen.setdefault(job.id, _seen(job))
 
     def remove(self, job_id: str) -> None:
         self._watchers[job_id] -= 1
         if self._watchers[job_id] <= 0:
             del self._watchers[job_id]
-            self._marks.pop(job_id, None)
+            self._seen.pop(job_id, None)
 
     @property
     def ids(self) -> Collection[str]:
         return self._watchers.keys()
 
-    def is_news(self, hint: LiveEvent) -> bool:
-        """Whether a hint says more of a watched job than is known; remembers it."""
-        mark = self._marks.get(hint.job_id)
-        if mark is None or hint.state is None:
+    def is_new(self, event: LiveEvent) -> bool:
+        """Whether an event is newer than what is known of its job; if so, it is known from now on."""
+        seen = self._seen.get(event.job_id)
+        if seen is None or event.state is None:
             return True
-        place = _place(hint.state, hint.attempt)
-        progress = (hint.percent, hint.message) if hint.type is LiveEventType.PROGRESS else mark.progress
-        if place < mark.place or (place == mark.place and progress == mark.progress):
+        stage = _stage(event.state, event.attempt)
+        progress = (event.percent, event.message) if event.type is LiveEventType.PROGRESS else seen.progress
+        if stage < seen.stage or (stage == seen.stage and progress == seen.progress):
             return False
-        mark.place, mark.progress = place, progress
+        seen.stage, seen.progress = stage, progress
         return True
 
-    async def look(self, ids: Collection[str]) -> list[LiveEvent]:
-        """What changed since the last look, or since the last hint."""
+    async def poll(self, ids: Collection[str]) -> list[LiveEvent]:
+        """The changes since the last poll, or since the last event."""
         wanted = [job_id for job_id in ids if job_id in self._watchers]
         found: list[LiveEvent] = []
-        for start in range(0, len(wanted), AT_ONCE):
-            some = wanted[start : start + AT_ONCE]
-            jobs = await jobs_by_id(self._store, some)
-            for job_id in some:
+        for start in range(0, len(wanted), BATCH):
+            batch = wanted[start : start + BATCH]
+            jobs = await jobs_by_id(self._store, batch)
+            for job_id in batch:
                 found += self._compare(job_id, jobs.get(job_id))
         return found
 
     def _compare(self, job_id: str, job: Job | None) -> list[LiveEvent]:
-        before = self._marks.get(job_id)
+        before = self._seen.get(job_id)
         if before is None:
-            return []  # nobody watches it any more, or it is known to be gone
+            return []  # no longer watched, or already known to be gone
         if job is None:
-            del self._marks[job_id]
+            del self._seen[job_id]
             return [LiveEvent(type=LiveEventType.RESYNC, job_id=job_id)]
-        now = _mark(job)
-        self._marks[job_id] = now
+        now = _seen(job)
+        self._seen[job_id] = now
         found: list[LiveEvent] = []
-        if now.place != before.place:
+        if now.stage != before.stage:
             found.append(live_event_of(job))
         if now.progress != before.progress and job.progress is not None:
             progress = live_event_of(job, LiveEventType.PROGRESS)
@@ -93,11 +93,11 @@ class JobPoller:
 
 
 async def jobs_by_id(store: Store, ids: Sequence[str]) -> dict[str, Job]:
-    """Those of these jobs that are there; at most AT_ONCE."""
+    """The jobs with these ids that exist; at most BATCH ids."""
     found: dict[str, Job] = {}
     cursor: str | None = None
     while True:
-        page = await store.find(Filter(ids=tuple(ids)), AT_ONCE, cursor)
+        page = await store.find(Filter(ids=tuple(ids)), BATCH, cursor)
         found.update((job.id, job) for job in page.jobs)
         cursor = page.cursor
         if cursor is None:
@@ -109,21 +109,21 @@ class QueuePoller:
         self._store = store
         self._known: dict[str, QueueInfo] = {}
 
-    async def look(self) -> list[QueueInfo]:
-        """The queues whose counts, settings or pause changed since the last look; all of them at the first."""
+    async def poll(self) -> list[QueueInfo]:
+        """The queues whose counts, settings or pause changed since the last poll; all of them at first."""
         now = {info.name: info for info in await self._store.queues()}
         changed = [info for name, info in now.items() if self._known.get(name) != info]
         self._known = now
         return changed
 
 
-def live_event_of(job: Job, what: LiveEventType | None = None) -> LiveEvent:
-    """What a job's present state says."""
+def live_event_of(job: Job, type: LiveEventType | None = None) -> LiveEvent:
+    """The event of a job's present state."""
     at = job.finished_at or job.started_at or job.created_at
-    told = job.progress if what is LiveEventType.PROGRESS else None
+    progress = job.progress if type is LiveEventType.PROGRESS else None
     return LiveEvent(
-        type=what or _what(job),
-        at=at if told is None else told.at,
+        type=type or _type(job),
+        at=at if progress is None else progress.at,
         job_id=job.id,
         kind=job.kind,
         queue=job.queue,
@@ -131,25 +131,27 @@ def live_event_of(job: Job, what: LiveEventType | None = None) -> LiveEvent:
         state=job.state,
         attempt=job.attempt,
         reason=job.reason,
-        percent=None if told is None else told.percent,
-        message=None if told is None else told.message,
-        data=None if told is None else told.data,
+        percent=None if progress is None else progress.percent,
+        message=None if progress is None else progress.message,
+        data=None if progress is None else progress.data,
     )
 
 
-def _what(job: Job) -> LiveEventType:
+def _type(job: Job) -> LiveEventType:
     if job.state is State.RUNNING:
         return LiveEventType.STARTED
     if job.state is State.PENDING:
         return LiveEventType.RETRYING if job.attempt else LiveEventType.ENQUEUED
-    return _ENDS[job.state]
+    return _FINAL_TYPES[job.state]
 
 
-def _place(state: State, attempt: int) -> tuple[int, int]:
-    # A job that waits again after an attempt is further than when that attempt ran.
+def _stage(state: State, attempt: int) -> tuple[int, int]:
+    # A job that waits again after an attempt is further than it was while that attempt ran.
     return attempt, 1 if state is State.RUNNING else 2 if state is State.PENDING else 3
 
 
-def _mark(job: Job) -> _Mark:
-    told = job.progress
-    return _Mark(_place(job.state, job.attempt), (None, None) if told is None else (told.percent, told.message))
+def _seen(job: Job) -> _Seen:
+    progress = job.progress
+    return _Seen(
+        _stage(job.state, job.attempt), (None, None) if progress is None else (progress.percent, progress.message)
+    )

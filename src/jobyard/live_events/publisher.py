@@ -1,4 +1,4 @@
-"""Tells other processes what happens to jobs, by way of the store and only while somebody there listens."""
+"""Publishes live events through the store while another process listens."""
 
 from __future__ import annotations
 
@@ -28,104 +28,105 @@ from jobyard.ports.store import Store
 
 log = logging.getLogger("jobyard.feed")
 
-LISTEN_EVERY_SECONDS = 1.0
-# How far the store's clock is from ours is measured again so often; while somebody listens, with each look.
+CHECK_LISTENERS_EVERY_SECONDS = 1.0
+# The offset of the store's clock is measured this often; while there are listeners, with each check.
 MEASURE_EVERY_SECONDS = 30.0
-# The first hint leaves at once; those that come within this time after it leave together.
+# The first event is published at once; those of this time after it are published together.
 PUBLISH_EVERY_SECONDS = 0.025
-# Hints that wait to leave: 4,000 a second. More than that nobody follows, and the queue must not wait for them.
+# 4,000 events a second: no subscriber follows more, and publishing must not delay the work.
 MAX_PENDING_EVENTS = 100
-# A reader that is told so looks at the store anew, which costs more than a hint.
+# A RESYNC makes each reader read from the store, which costs more than an event.
 RESYNC_EVERY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 
 
 class LiveEventPublisher:
-    """An observer that passes on what it is told; `tell` is for those who have a hint of their own.
+    """An observer that publishes what it observes; `publish` takes events from elsewhere.
 
-    Nobody listens: one look per second; ten while there is something to tell, which is kept until the look is answered.
-    So nothing is missed that happens later than NOTICE_SECONDS after somebody began to listen. The store is away: hints
-    are dropped, nobody waits.
+    Without listeners it checks for them once a second; while events occur, ten times a second, and keeps the events
+    until the check is answered. So no event is missed that occurs later than NOTICE_SECONDS after a process began to
+    listen. While the store fails, events are dropped and no caller waits.
     """
 
     def __init__(self, store: Store, source: str) -> None:
         self._store = store
         self._source = source
-        self._waiting: dict[object, LiveEvent] = {}
+        self._pending: dict[object, LiveEvent] = {}
         self._lock = threading.Lock()
-        self._is_heard = False
-        self._looked_at = 0.0  # when the last look began that was answered
-        self._told_at = 0.0  # when the last hint came that waits
+        self._has_listeners = False
+        self._checked_at = 0.0  # when the last answered check began
+        self._newest_at = 0.0  # when the newest pending event occurred
         self._measured_at: float | None = None
-        self._dropped = False
+        self._has_dropped = False
         self._resynced_at = 0.0
-        self._ahead = 0.0  # the store's clock, in seconds ahead of the monotonic one
+        self._offset = 0.0  # seconds from the monotonic clock to the store's
         self._last_key: Instant = 0
         self._count = 0
-        self._wake = asyncio.Event()
-        self._ask = asyncio.Event()
+        self._publish_wake = asyncio.Event()
+        self._check_wake = asyncio.Event()
         self._thread = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._is_ending = False
+        self._is_stopping = False
 
     async def start(self) -> None:
         if not self._tasks:
             self._loop = asyncio.get_running_loop()
             self._thread = threading.get_ident()
-            self._is_ending = False
-            self._tasks = [self._loop.create_task(self._publish()), self._loop.create_task(self._listen())]
+            self._is_stopping = False
+            loops = (self._publish_loop(), self._check_loop())
+            self._tasks = [self._loop.create_task(each) for each in loops]
 
     async def stop(self) -> None:
-        """Let what waits leave, then end; safe twice."""
+        """Publish the pending events, then end; safe twice."""
         tasks, self._tasks = self._tasks, []
         if tasks:
-            self._is_ending = True
-            self._wake.set()
+            self._is_stopping = True
+            self._publish_wake.set()
             await asyncio.wait(tasks[:1], timeout=STOP_SECONDS)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            self._is_heard = False
+            self._has_listeners = False
             self._measured_at = None
 
-    # What happened
+    # Events in
 
     @property
-    def is_heard(self) -> bool:
-        return self._is_heard
+    def has_listeners(self) -> bool:
+        return self._has_listeners
 
     @property
     def wants_each_job(self) -> bool:
-        # When nothing more fits, the worker is spared the making of events, too.
-        return (self._is_heard or self._is_in_doubt()) and len(self._waiting) < MAX_PENDING_EVENTS
+        # With no room for more events, the worker is also spared making them.
+        return (self._has_listeners or self._is_unsure()) and len(self._pending) < MAX_PENDING_EVENTS
 
-    def _is_in_doubt(self) -> bool:
-        """Nobody listened at the last look, and that was too long ago."""
-        if self._measured_at is None or self._is_ending:
-            return False  # it has not begun, or is about to end
-        return time.monotonic() - self._looked_at > NOTICE_SECONDS
+    def _is_unsure(self) -> bool:
+        """Whether the last check found no listener but is too old to rely on."""
+        if self._measured_at is None or self._is_stopping:
+            return False
+        return time.monotonic() - self._checked_at > NOTICE_SECONDS
 
     def observe(self, event: e.Event) -> None:
-        if self._is_heard or self._is_in_doubt():
-            for hint in live_events_of(event, self._now()):
-                self.tell(hint)
+        if self._has_listeners or self._is_unsure():
+            for live_event in live_events_of(event, self._now()):
+                self.publish(live_event)
 
-    def tell(self, hint: LiveEvent) -> None:
-        """From any thread; a hint without a time gets the present one."""
-        if not self._is_heard and not self._is_in_doubt():
+    def publish(self, event: LiveEvent) -> None:
+        """Publish soon; may be called from any thread. An event without a time gets the present one."""
+        if not self._has_listeners and not self._is_unsure():
             return
-        if not hint.at:
-            hint = msgspec.structs.replace(hint, at=self._now())
+        if not event.at:
+            event = msgspec.structs.replace(event, at=self._now())
         with self._lock:
-            # Of two progress reports that would leave together the later one says it all.
-            key: object = (hint.job_id, hint.attempt) if hint.type is LiveEventType.PROGRESS else object()
-            self._waiting.pop(key, None)
-            if len(self._waiting) < MAX_PENDING_EVENTS:
-                self._waiting[key] = hint
-            self._dropped = self._dropped or len(self._waiting) >= MAX_PENDING_EVENTS
-            self._told_at = time.monotonic()
-            wake = self._wake if self._is_heard else self._ask
+            # A later progress report replaces a pending one of the same attempt.
+            key: object = (event.job_id, event.attempt) if event.type is LiveEventType.PROGRESS else object()
+            self._pending.pop(key, None)
+            if len(self._pending) < MAX_PENDING_EVENTS:
+                self._pending[key] = event
+            self._has_dropped = self._has_dropped or len(self._pending) >= MAX_PENDING_EVENTS
+            self._newest_at = time.monotonic()
+            wake = self._publish_wake if self._has_listeners else self._check_wake
         if threading.get_ident() == self._thread:
             wake.set()
         elif self._loop is not None and not self._loop.is_closed():
@@ -133,48 +134,48 @@ class LiveEventPublisher:
 
     # The two loops
 
-    async def _listen(self) -> None:
+    async def _check_loop(self) -> None:
         while True:
-            with self._without_fail():
-                await self.look()
-            if self._is_heard and (self._dropped or self._waiting):
-                self._wake.set()
+            with self._ignoring_errors():
+                await self.check_listeners()
+            if self._has_listeners and (self._has_dropped or self._pending):
+                self._publish_wake.set()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LISTEN_EVERY_SECONDS):
-                    await self._ask.wait()
+                async with asyncio.timeout(CHECK_LISTENERS_EVERY_SECONDS):
+                    await self._check_wake.wait()
 
-    async def look(self) -> None:
-        """Does anybody listen, and what time is it there?"""
+    async def check_listeners(self) -> None:
+        """Find out whether a process listens, and the store's time."""
         began = time.monotonic()
-        is_heard = bool(await self._store.fetch_all(LISTENERS, 1))
-        if is_heard or self._measured_at is None or began - self._measured_at >= MEASURE_EVERY_SECONDS:
+        has_listeners = bool(await self._store.fetch_all(LISTENERS, 1))
+        if has_listeners or self._measured_at is None or began - self._measured_at >= MEASURE_EVERY_SECONDS:
             asked_at = time.monotonic()
             now = await self._store.now()
-            self._ahead = now / 1000 - (asked_at + time.monotonic()) / 2
+            self._offset = now / 1000 - (asked_at + time.monotonic()) / 2
             self._measured_at = began
-        self._ask.clear()
+        self._check_wake.clear()
         with self._lock:
-            self._looked_at, self._is_heard = began, is_heard
-            if self._is_heard:
+            self._checked_at, self._has_listeners = began, has_listeners
+            if self._has_listeners:
                 return
-            if self._told_at > began + NOTICE_SECONDS:
-                self._ask.set()  # the look was too slow to speak for what came during it
+            if self._newest_at > began + NOTICE_SECONDS:
+                self._check_wake.set()  # the check was too slow to answer for events that occurred during it
                 return
-            self._waiting.clear()
-            self._dropped = False
+            self._pending.clear()
+            self._has_dropped = False
 
-    async def _publish(self) -> None:
-        while self._wake.is_set() or not self._is_ending:
-            await self._wake.wait()
-            with self._without_fail():
+    async def _publish_loop(self) -> None:
+        while self._publish_wake.is_set() or not self._is_stopping:
+            await self._publish_wake.wait()
+            with self._ignoring_errors():
                 await self.run_once()
-            if not self._is_ending:
+            if not self._is_stopping:
                 await asyncio.sleep(PUBLISH_EVERY_SECONDS)
 
     async def run_once(self) -> None:
-        """What waits leaves as one record."""
-        self._wake.clear()
-        if not self._is_heard:
+        """Write the pending events as one record."""
+        self._publish_wake.clear()
+        if not self._has_listeners:
             return
         now = self._now()
         batch = self._take(now)
@@ -185,23 +186,23 @@ class LiveEventPublisher:
 
     def _take(self, now: Instant) -> tuple[LiveEvent, ...]:
         with self._lock:
-            batch = tuple(self._waiting.values())
-            self._waiting.clear()
-            if self._dropped and time.monotonic() - self._resynced_at >= RESYNC_EVERY_SECONDS:
-                self._dropped = False
+            batch = tuple(self._pending.values())
+            self._pending.clear()
+            if self._has_dropped and time.monotonic() - self._resynced_at >= RESYNC_EVERY_SECONDS:
+                self._has_dropped = False
                 self._resynced_at = time.monotonic()
                 batch = (*batch, LiveEvent(type=LiveEventType.RESYNC, at=now))
         return batch
 
     @contextlib.contextmanager
-    def _without_fail(self) -> Iterator[None]:
-        """Whoever looks on must not be able to stop the work; the worker itself tells of a store that is away."""
+    def _ignoring_errors(self) -> Iterator[None]:
+        """Publishing must not stop the work; the worker itself reports a store that fails."""
         try:
             yield
         except Exception:
-            self._dropped = True
-            log.debug("the feed failed; what waited is dropped", exc_info=True)
+            self._has_dropped = True
+            log.debug("publishing live events failed; the pending ones are dropped", exc_info=True)
 
     def _now(self) -> Instant:
-        """The store's time, as far as it can be known without asking."""
-        return round((time.monotonic() + self._ahead) * 1000)
+        """The store's time, estimated without a call."""
+        return round((time.monotonic() + self._offset) * 1000)

@@ -1,4 +1,4 @@
-"""What an event of a worker means to somebody who follows jobs from afar."""
+"""Translation of a worker's events into live events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import ExpiredLease, Lease
 from jobyard.live_events.event import LiveEvent, LiveEventType
 
-# A hint is small: who wants all of it asks the store.
-MOST_DATA_BYTES = 4096
-MOST_LETTERS = 500
-ENDS = {
+# Live events stay small; the full data is in the store.
+MAX_DATA_BYTES = 4096
+MAX_TEXT = 500
+TYPES = {
     State.COMPLETED: LiveEventType.COMPLETED,
     State.FAILED: LiveEventType.FAILED,
     State.TIMEOUT: LiveEventType.FAILED,
@@ -28,27 +28,27 @@ ENDS = {
 def live_events_of(event: e.Event, now: Instant) -> Iterator[LiveEvent]:
     match event:
         case e.JobStarted(lease):
-            yield _hint(LiveEventType.STARTED, lease, now, State.RUNNING)
+            yield _of_lease(LiveEventType.STARTED, lease, now, State.RUNNING)
         case e.JobReported(lease, progress):
-            yield _hint(
+            yield _of_lease(
                 LiveEventType.PROGRESS,
                 lease,
                 now,
                 State.RUNNING,
                 percent=progress.percent,
-                message=progress.message[:MOST_LETTERS],
+                message=progress.message[:MAX_TEXT],
                 data=_small(progress.data),
             )
-        case e.JobSettled(lease, to, _, message, _) if to in ENDS:
-            yield _hint(ENDS[to], lease, now, to, reason=None if message is None else message[:MOST_LETTERS])
-        case e.LeasesExpired(_, ended):
-            for one in ended:
-                yield _lost(one, now)
+        case e.JobSettled(lease, to, _, message, _) if to in TYPES:
+            yield _of_lease(TYPES[to], lease, now, to, reason=None if message is None else message[:MAX_TEXT])
+        case e.LeasesExpired(_, leases):
+            for expired in leases:
+                yield _of_expired(expired, now)
 
 
-def _hint(what: LiveEventType, lease: Lease, now: Instant, state: State, **more: Any) -> LiveEvent:
+def _of_lease(type: LiveEventType, lease: Lease, now: Instant, state: State, **more: Any) -> LiveEvent:
     return LiveEvent(
-        type=what,
+        type=type,
         at=now,
         job_id=lease.job_id,
         kind=lease.kind,
@@ -60,25 +60,26 @@ def _hint(what: LiveEventType, lease: Lease, now: Instant, state: State, **more:
     )
 
 
-def _lost(ended: ExpiredLease, now: Instant) -> LiveEvent:
-    """Whether a lost job runs again or was to be cancelled is not known here; that it was put away is."""
-    error = ended.error
-    is_put_away = error.ending is Ending.QUARANTINED
+def _of_expired(lease: ExpiredLease, now: Instant) -> LiveEvent:
+    """Whether the job runs again or is cancelled is not known here, only whether it was quarantined."""
+    error = lease.error
+    is_quarantined = error.ending is Ending.QUARANTINED
     return LiveEvent(
-        type=LiveEventType.FAILED if is_put_away else LiveEventType.RETRYING,
+        type=LiveEventType.FAILED if is_quarantined else LiveEventType.RETRYING,
         at=now,
-        job_id=ended.job_id,
-        queue=ended.queue,
-        group=ended.group,
-        state=State.FAILED if is_put_away else None,
+        job_id=lease.job_id,
+        queue=lease.queue,
+        group=lease.group,
+        state=State.FAILED if is_quarantined else None,
         attempt=error.attempt,
-        reason=error.message[:MOST_LETTERS],
+        reason=error.message[:MAX_TEXT],
     )
 
 
 def _small(data: Any) -> Any:
-    """
+    """The data, or None if it is too large.
+
     >>> _small({"rows": 7}), _small("x" * 5000)
     ({'rows': 7}, None)
     """
-    return data if data is None or len(msgspec.json.encode(data)) <= MOST_DATA_BYTES else None
+    return data if data is None or len(msgspec.json.encode(data)) <= MAX_DATA_BYTES else None

@@ -1,4 +1,4 @@
-"""Several observers as one."""
+"""An observer that passes events to several others."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from jobyard.ports.observer import Observer
 
 
 class CompositeObserver:
-    """Each is told what it wants, in the given order."""
+    """Calls the observers in the given order, with the events that each wants."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
     @property
     def wants_each_job(self) -> bool:
-        # Asked for every job: a plain loop is the quickest.
+        # Read for every job: a plain loop is the fastest.
         for observer in self._observers:  # noqa: SIM110
             if observer.wants_each_job:
                 return True

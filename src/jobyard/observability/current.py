@@ -1,4 +1,4 @@
-"""Which job and which trace this code runs for: read by whoever writes a log line, a span or a refusal."""
+"""The job and the trace that the current code runs for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jobyard.domain.lease import Lease
 current_lease: ContextVar[Lease | None] = ContextVar("jobyard_lease", default=None)
 
 
-def facts(lease: Lease) -> dict[str, Any]:
-    """What a log line says of a job, beside its words."""
+def lease_fields(lease: Lease) -> dict[str, Any]:
+    """The job's fields for structured log lines."""
     return {"job_id": lease.job_id, "kind": lease.kind, "queue": lease.queue, "attempt": lease.attempt}
 
 
 def trace_id() -> str:
-    """Of the span that this code runs in; empty where nobody traces."""
+    """The trace id of the current span; empty without tracing."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return ""

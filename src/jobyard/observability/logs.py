@@ -1,4 +1,4 @@
-"""Events as log lines, one logger per component."""
+"""Observer that writes events as log lines, with one logger per component."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import State
 from jobyard.domain.lease import Lease
 from jobyard.domain.schedule import Verdict
-from jobyard.observability.current import facts
+from jobyard.observability.current import lease_fields
 
 worker_log = logging.getLogger("jobyard.worker")
 store_log = logging.getLogger("jobyard.store")
 scheduler_log = logging.getLogger("jobyard.scheduler")
 
-# An outage that goes on is spoken of again after this long.
-SAY_AGAIN_SECONDS = 10.0
-REMEMBERED_TROUBLES = 100
+# A continuing failure is logged again after this long.
+LOG_AGAIN_SECONDS = 10.0
+MAX_REMEMBERED_ERRORS = 100
 
 
 class LogObserver:
-    """Quiet while all is well: a job's life is DEBUG, what went wrong is WARNING or ERROR."""
+    """Logs each job's start and good end at DEBUG, and failures at WARNING or ERROR."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}  # what went wrong with the store, and when that was last said
+        self._logged_at: dict[str, float] = {}  # by message of the store's error
 
     @property
     def wants_each_job(self) -> bool:
@@ -34,70 +34,70 @@ class LogObserver:
     def observe(self, event: e.Event) -> None:
         match event:
             case e.JobStarted(lease):
-                _about(lease, logging.DEBUG, "%s %s started, attempt %d", lease.attempt)
+                _log_job(lease, logging.DEBUG, "%s %s started, attempt %d", lease.attempt)
             case e.JobReported(lease, progress):
-                _about(lease, logging.DEBUG, "%s %s: %g %% %s", progress.percent, progress.message)
+                _log_job(lease, logging.DEBUG, "%s %s: %g %% %s", progress.percent, progress.message)
             case e.JobSettled():
-                self._settled(event)
+                self._log_settled(event)
             case e.SettlementRefused(lease, to):
-                _about(lease, logging.WARNING, "%s %s: %s refused, the lease was lost", to)
+                _log_job(lease, logging.WARNING, "%s %s: settlement as %s refused, the lease was lost", to)
             case e.JobLeaseLost(lease):
-                _about(lease, logging.WARNING, "%s %s: lease lost, stopping the run")
-            case e.LeasesExpired(worker, ended):
-                jobs = ", ".join(lease.job_id for lease in ended[:3]) + (", …" if len(ended) > 3 else "")
+                _log_job(lease, logging.WARNING, "%s %s: lease lost, stopping the attempt")
+            case e.LeasesExpired(worker, leases):
+                jobs = ", ".join(lease.job_id for lease in leases[:3]) + (", …" if len(leases) > 3 else "")
                 worker_log.warning(
-                    "worker %s stopped renewing its leases: %d jobs taken back (%s)", worker, len(ended), jobs
+                    "worker %s stopped renewing its leases: %d jobs reclaimed (%s)", worker, len(leases), jobs
                 )
             case e.StoreFailed(doing, error, seconds):
-                # Many things fail for one reason: it is said once, then now and then, until the store is back.
-                level = logging.ERROR if self._is_news(str(error)) else logging.DEBUG
-                store_log.log(level, "%s failed: %s (again in %.1f s)", doing, error, seconds)
+                # One outage makes many calls fail: it is logged once, then at intervals until it is over.
+                level = logging.ERROR if self._is_new(str(error)) else logging.DEBUG
+                store_log.log(level, "%s failed: %s (retrying in %.1f s)", doing, error, seconds)
             case e.StoreRecovered(seconds):
-                self._said.clear()
-                store_log.warning("the store is back after %.1f s", seconds)
+                self._logged_at.clear()
+                store_log.warning("the store recovered after %.1f s", seconds)
             case e.EventLoopBlocked(seconds):
-                worker_log.warning("the event loop has not turned for %.0f s: a handler blocks it", seconds)
+                worker_log.warning("a handler has blocked the event loop for %.0f s", seconds)
             case _:
-                self._of_the_worker(event)
+                self._log_worker(event)
 
-    def _is_news(self, trouble: str) -> bool:
+    def _is_new(self, message: str) -> bool:
         now = time.monotonic()
-        if now - self._said.get(trouble, -SAY_AGAIN_SECONDS) < SAY_AGAIN_SECONDS:
+        if now - self._logged_at.get(message, -LOG_AGAIN_SECONDS) < LOG_AGAIN_SECONDS:
             return False
-        if len(self._said) >= REMEMBERED_TROUBLES:
-            self._said.clear()
-        self._said[trouble] = now
+        if len(self._logged_at) >= MAX_REMEMBERED_ERRORS:
+            self._logged_at.clear()
+        self._logged_at[message] = now
         return True
 
-    def _of_the_worker(self, event: e.Event) -> None:
+    def _log_worker(self, event: e.Event) -> None:
         match event:
             case e.WorkerStarted(worker, queues, concurrency):
-                takes = ", ".join(queues) or "all queues"
-                worker_log.info("worker %s started: %s, %d at a time", worker, takes, concurrency)
+                served = ", ".join(queues) or "all queues"
+                worker_log.info("worker %s started: %s, concurrency %d", worker, served, concurrency)
             case e.WorkerQuiet(worker, running):
-                worker_log.info("worker %s takes no more jobs, as it was told; %d go on", worker, running)
+                worker_log.info("worker %s is quiet and claims no more jobs; %d are running", worker, running)
             case e.WorkerStopping(worker, running, grace):
-                worker_log.info("worker %s stops: %d jobs have up to %g s to finish", worker, running, grace)
+                worker_log.info("worker %s is stopping: %d jobs have up to %g s to finish", worker, running, grace)
             case e.WorkerStopped(worker, handed_back):
-                worker_log.info("worker %s stopped, %d jobs handed back", worker, handed_back)
+                worker_log.info("worker %s stopped; %d jobs handed back", worker, handed_back)
             case _:
-                _of_the_scheduler(event)
+                _log_scheduler(event)
 
-    def _settled(self, event: e.JobSettled) -> None:
+    def _log_settled(self, event: e.JobSettled) -> None:
         lease = event.lease
         if event.ending is None:
-            _about(lease, logging.DEBUG, "%s %s is %s after %.3f s", event.to, event.seconds)
+            _log_job(lease, logging.DEBUG, "%s %s is %s after %.3f s", event.to, event.seconds)
         elif event.to is State.PENDING:
-            tries = (lease.attempt, lease.max_attempts)
-            said = "%s %s: attempt %d of %d: %s (%s); it will run again"
-            _about(lease, logging.WARNING, said, *tries, event.ending, event.message)
+            text = "%s %s: attempt %d of %d ended with %s (%s); it will run again"
+            attempts = (lease.attempt, lease.max_attempts)
+            _log_job(lease, logging.WARNING, text, *attempts, event.ending, event.message)
         else:
-            # Somebody wanted it to be cancelled: that is no fault.
+            # A cancellation was requested, so it is not an error.
             level = logging.INFO if event.to is State.CANCELLED else logging.ERROR
-            _about(lease, level, "%s %s is %s: %s", event.to, event.message)
+            _log_job(lease, level, "%s %s is %s: %s", event.to, event.message)
 
 
-def _of_the_scheduler(event: e.Event) -> None:
+def _log_scheduler(event: e.Event) -> None:
     match event:
         case e.SchedulerStarted(scheduler, schedules):
             scheduler_log.info("scheduler %s started: %d schedules", scheduler, schedules)
@@ -107,18 +107,18 @@ def _of_the_scheduler(event: e.Event) -> None:
             level = {Verdict.FIRED: logging.DEBUG, Verdict.SKIPPED: logging.INFO}.get(verdict, logging.WARNING)
             last = rfc3339(at)
             if count > 1:
-                scheduler_log.log(level, "%s: %d instants up to %s were %s", schedule, count, last, verdict)
+                scheduler_log.log(level, "%s: %d ticks up to %s were %s", schedule, count, last, verdict)
             elif verdict is Verdict.SKIPPED:
-                scheduler_log.log(level, "%s: %s is skipped, job %s is not over", schedule, last, job_id or "before it")
+                scheduler_log.log(level, "%s: %s is skipped, job %s has not ended", schedule, last, job_id or "")
             elif verdict is Verdict.MISSED:
                 scheduler_log.log(level, "%s: %s was missed", schedule, last)
             else:
-                scheduler_log.log(level, "%s: %s %s as job %s, after %.3f s", schedule, last, verdict, job_id, late)
+                scheduler_log.log(level, "%s: %s %s as job %s, %.3f s late", schedule, last, verdict, job_id, late)
         case e.TickDelayed(schedule, at, queue):
-            scheduler_log.warning("%s: %s waits, queue %s or its group is full", schedule, rfc3339(at), queue)
+            scheduler_log.warning("%s: %s is delayed, queue %s or its group is full", schedule, rfc3339(at), queue)
 
 
-def _about(lease: Lease, level: int, text: str, *more: object) -> None:
-    """A line that begins with the job's kind and id, and carries them for programs."""
+def _log_job(lease: Lease, level: int, text: str, *more: object) -> None:
+    """Log a line that starts with the job's kind and id, with its fields for structured logs."""
     if worker_log.isEnabledFor(level):
-        worker_log.log(level, text, lease.kind, lease.job_id, *more, extra=facts(lease))
+        worker_log.log(level, text, lease.kind, lease.job_id, *more, extra=lease_fields(lease))

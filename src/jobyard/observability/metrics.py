@@ -1,4 +1,4 @@
-"""Events as Prometheus counters and histograms, and the state of the store as gauges."""
+"""Prometheus metrics: counters and histograms of events, and gauges of the store's state."""
 
 from __future__ import annotations
 
@@ -14,73 +14,73 @@ from jobyard.domain.job import State
 from jobyard.ports.admin_store import QueueAges, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
-# Each label value is a row that Prometheus keeps: queues and kinds beyond these are counted together.
+# Each label value is a series that Prometheus keeps: queues and kinds beyond these limits are counted together.
 MAX_KINDS = 100
 MAX_QUEUES = 100
 OTHER = "other"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 
-class Names:
-    """The first so many names as they are, later ones as one.
+class LabelValues:
+    """The first `limit` names as they are, later ones as "other".
 
-    >>> names = Names(1)
+    >>> names = LabelValues(1)
     >>> names("a"), names("b"), names("a")
     ('a', 'other', 'a')
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._known: set[str] = set()
 
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        if len(self._known) >= self._most:
+        if len(self._known) >= self._limit:
             return OTHER
         self._known.add(name)
         return name
 
 
 class Metrics:
-    """An observer with a registry of its own; `text` is what `/metrics` answers."""
+    """An observer with a registry of its own; `text` is the body of `/metrics`."""
 
     wants_each_job = True
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._queue = Names(MAX_QUEUES)
-        self._kind = Names(MAX_KINDS)
+        self._queue = LabelValues(MAX_QUEUES)
+        self._kind = LabelValues(MAX_KINDS)
         self._children: dict[tuple[Any, ...], Any] = {}
         job = ("queue", "kind")
-        self._enqueued = self._counter("jobs_enqueued", "Jobs handed in through this process.", job)
-        self._started = self._counter("jobs_started", "Attempts that began here.", job)
-        self._finished = self._counter("jobs_finished", "Jobs that reached a final state here.", (*job, "state"))
-        self._retries = self._counter("job_retries", "Attempts that ended and will be repeated.", job)
-        self._lost = self._counter("leases_lost", "Attempts whose lease was lost while they ran here.", job)
-        self._trouble = self._counter("store_errors", "Failed calls to the store.", ())
+        self._enqueued = self._counter("jobs_enqueued", "Jobs enqueued through this process.", job)
+        self._started = self._counter("jobs_started", "Attempts started by this process.", job)
+        self._finished = self._counter("jobs_finished", "Jobs finished by this process.", (*job, "state"))
+        self._retries = self._counter("job_retries", "Attempts that ended and will be retried.", job)
+        self._lost = self._counter("leases_lost", "Attempts that lost their lease in this process.", job)
+        self._store_errors = self._counter("store_errors", "Failed calls to the store.", ())
         self._duration = Histogram(
             "jobyard_job_run_duration_seconds",
-            "How long attempts ran.",
+            "Duration of attempts.",
             (*job, "state"),
             buckets=BUCKETS,
             registry=self.registry,
         )
         self._waited = Histogram(
             "jobyard_job_queue_wait_seconds",
-            "From when jobs were due until an attempt began here; of a sample of them.",
+            "Time from when a job was due until its attempt started in this process; of a sample of jobs.",
             job,
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self._ticks = self._counter("schedule_ticks", "Due instants of schedules that were decided here.", ("verdict",))
+        self._ticks = self._counter("schedule_ticks", "Ticks of schedules that this process decided.", ("verdict",))
         self._lateness = Histogram(
             "jobyard_schedule_lateness_seconds",
-            "From a due instant until its job was inserted here.",
+            "Time from a tick until this process inserted its job.",
             buckets=BUCKETS,
             registry=self.registry,
         )
-        info = Gauge("jobyard_build_info", "What runs here.", ("version",), registry=self.registry)
+        info = Gauge("jobyard_build_info", "The running version.", ("version",), registry=self.registry)
         info.labels(version("jobyard")).set(1)
 
     def _counter(self, name: str, about: str, labels: Iterable[str]) -> Counter:
@@ -101,7 +101,7 @@ class Metrics:
             case e.JobLeaseLost(lease):
                 self._child(self._lost, lease.queue, lease.kind).inc()
             case e.StoreFailed():
-                self._trouble.inc()
+                self._store_errors.inc()
             case e.TickDecided():
                 self._ticks.labels(event.verdict.value).inc(event.count)
                 if event.verdict.has_job:
@@ -122,7 +122,7 @@ class Metrics:
         if child is None:
             shown = (self._queue(queue), self._kind(kind))
             child = metric.labels(*shown, *more)
-            if OTHER not in shown:  # of those beyond there is no end
+            if OTHER not in shown:  # names beyond the limits would fill the memory
                 self._children[key] = child
         return child
 
@@ -133,35 +133,35 @@ class Metrics:
         ages: Iterable[QueueAges] = (),
         now: Instant = 0,
     ) -> bytes:
-        standing = gauges(queues, workers)
-        add_ages(standing, ages, now)
-        return generate_latest(self.registry) + generate_latest(standing)
+        current = gauges(queues, workers)
+        add_ages(current, ages, now)
+        return generate_latest(self.registry) + generate_latest(current)
 
 
 def add_ages(registry: CollectorRegistry, ages: Iterable[QueueAges], now: Instant) -> None:
-    """Of queues that are counted together the oldest."""
-    name = Names(MAX_QUEUES)
+    """Add the age gauges; of queues that are counted together, the oldest counts."""
+    name = LabelValues(MAX_QUEUES)
     oldest: dict[str, list[float]] = {}
     for each in ages:
         known = oldest.setdefault(name(each.queue), [0.0, 0.0])
-        for place, since in enumerate((each.waiting_since, each.running_since)):
-            known[place] = max(known[place], 0.0 if since is None else (now - since) / 1000)
-    for place, (word, about) in enumerate((
-        ("queue_oldest_job_age_seconds", "How long the job that waits longest has been due; 0: none waits."),
-        ("job_longest_running_seconds", "How long the job that runs longest has been running; 0: none runs."),
+        for index, since in enumerate((each.waiting_since, each.running_since)):
+            known[index] = max(known[index], 0.0 if since is None else (now - since) / 1000)
+    for index, (word, about) in enumerate((
+        ("queue_oldest_job_age_seconds", "Age of the oldest waiting job since it was due; 0 without one."),
+        ("job_longest_running_seconds", "Age of the longest running job; 0 without one."),
     )):  # fmt: skip
         gauge = Gauge(f"jobyard_{word}", about, ("queue",), registry=registry)
         for queue, seconds in oldest.items():
-            gauge.labels(queue).set(seconds[place])
+            gauge.labels(queue).set(seconds[index])
 
 
 def gauges(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> CollectorRegistry:
-    """How things stand in the store at this moment, made anew for each scrape."""
+    """Gauges of the store's present state, made for each scrape."""
     registry = CollectorRegistry()
     jobs = Gauge("jobyard_jobs", "Jobs in the store.", ("queue", "state"), registry=registry)
-    running = Gauge("jobyard_jobs_running", "Jobs that run now.", ("queue",), registry=registry)
+    running = Gauge("jobyard_jobs_running", "Running jobs.", ("queue",), registry=registry)
     paused = Gauge("jobyard_queue_paused", "Whether the queue is paused.", ("queue",), registry=registry)
-    name = Names(MAX_QUEUES)
+    name = LabelValues(MAX_QUEUES)
     for info in queues:
         queue = name(info.name)
         for state in ("waiting", "delayed", "running", "completed", "failed", "cancelled"):
@@ -170,9 +170,9 @@ def gauges(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> Collec
         paused.labels(queue).set(info.paused)
     alive = list(workers)
     for word, about, value in (
-        ("workers", "Workers that are alive.", len(alive)),
-        ("worker_slots", "Jobs that the live workers can run at once.", sum(one.concurrency for one in alive)),
-        ("worker_slots_busy", "Jobs that the live workers run.", sum(one.running for one in alive)),
+        ("workers", "Live workers.", len(alive)),
+        ("worker_slots", "Job slots of the live workers.", sum(one.concurrency for one in alive)),
+        ("worker_slots_busy", "Busy job slots of the live workers.", sum(one.running for one in alive)),
     ):
         Gauge(f"jobyard_{word}", about, registry=registry).set(value)
     return registry

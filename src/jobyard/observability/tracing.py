@@ -1,7 +1,7 @@
-"""Spans by OpenTelemetry from enqueue to handler; the trace travels with the job as a reserved tag.
+"""OpenTelemetry spans from enqueue to handler; the trace context travels with the job as a reserved tag.
 
-A lease carries no tags, so a traced worker asks the store once for the jobs that start in the same moment; whoever does
-not trace pays nothing. Names follow OpenTelemetry's conventions for messaging.
+A lease carries no tags, so a traced worker reads the jobs that start together from the store in one call; without
+tracing this costs nothing. Names follow OpenTelemetry's messaging conventions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from jobyard.ports.store import Store
 log = logging.getLogger("jobyard.tracing")
 
 SYSTEM = "jobyard"
-AT_ONCE = 200
+BATCH = 200
 _propagator = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """`as_link`: a handler's span begins a trace of its own that points to the enqueue, instead of continuing it."""
+    """With `as_link`, a handler's span starts its own trace that links to the enqueue, instead of continuing it."""
 
     def __init__(self, provider: TracerProvider | None = None, *, as_link: bool = False) -> None:
         self.tracer = trace.get_tracer("jobyard", tracer_provider=provider)
@@ -47,7 +47,7 @@ class Tracing:
 
 
 class TracedStore:
-    """A store whose inserts are spans; everything else is as it was."""
+    """A store whose inserts are spans."""
 
     def __init__(self, store: Store, tracing: Tracing) -> None:
         self._store = store
@@ -63,9 +63,9 @@ class TracedStore:
         if len(jobs) == 1:
             [job] = jobs
             with self._span("send", job.queue, job) as span:
-                answers = await self._store.insert([with_trace(job, span)], transaction)
-                span.set_attribute("jobyard.created", answers[0].created)
-                return answers
+                inserted = await self._store.insert([with_trace(job, span)], transaction)
+                span.set_attribute("jobyard.created", inserted[0].created)
+                return inserted
         made = [self._create(job) for job in jobs]
         queues = {job.queue for job in jobs}
         name = queues.pop() if len(queues) == 1 else "several queues"
@@ -78,25 +78,25 @@ class TracedStore:
             return with_trace(job, span), span
 
     def _span(self, operation: str, queue: str, job: NewJob | None = None, links: Sequence[Link] = ()) -> Any:
-        facts = attributes(operation, queue)
+        fields = attributes(operation, queue)
         if job is not None:
-            facts |= {"messaging.message.id": job.id, "jobyard.kind": job.kind}
+            fields |= {"messaging.message.id": job.id, "jobyard.kind": job.kind}
         return self._tracing.tracer.start_as_current_span(
-            f"{operation} {queue}", kind=SpanKind.PRODUCER, attributes=facts, links=links
+            f"{operation} {queue}", kind=SpanKind.PRODUCER, attributes=fields, links=links
         )
 
 
 class TracedExecutor:
-    """An executor whose attempts are spans, in the trace of whoever handed the job in."""
+    """An executor whose attempts are spans, in the trace of the enqueue."""
 
     def __init__(self, executor: Executor, store: Store, tracing: Tracing) -> None:
         self._executor = executor
-        self._origins = Origins(store)
+        self._traces = TraceLookup(store)
         self._tracing = tracing
 
     async def perform(self, attempt: Attempt) -> Outcome:
         lease = attempt.lease
-        origin = await self._origins.of(lease.job_id)
+        origin = await self._traces.of(lease.job_id)
         caller = trace.get_current_span(origin).get_span_context() if origin is not None else None
         is_link = self._tracing.as_link and caller is not None
         with self._tracing.tracer.start_as_current_span(
@@ -112,45 +112,45 @@ class TracedExecutor:
             },
         ) as span:
             outcome = await self._executor.perform(attempt)
-            tell(span, outcome)
+            record_outcome(span, outcome)
             return outcome
 
 
-class Origins:
-    """Where jobs come from; those that start together are asked for together."""
+class TraceLookup:
+    """The trace contexts of jobs; jobs that start together are read together."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._asked: dict[str, asyncio.Future[Context | None]] = {}
+        self._waiting: dict[str, asyncio.Future[Context | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def of(self, job_id: str) -> Context | None:
         loop = asyncio.get_running_loop()
-        if not self._asked:
-            loop.call_soon(self._look)
-        future = self._asked.setdefault(job_id, loop.create_future())
+        if not self._waiting:
+            loop.call_soon(self._start_lookup)
+        future = self._waiting.setdefault(job_id, loop.create_future())
         return await asyncio.shield(future)
 
-    def _look(self) -> None:
-        asked, self._asked = self._asked, {}
-        task = asyncio.get_running_loop().create_task(self._find(asked))
+    def _start_lookup(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        task = asyncio.get_running_loop().create_task(self._resolve(waiting))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _find(self, asked: dict[str, asyncio.Future[Context | None]]) -> None:
+    async def _resolve(self, waiting: dict[str, asyncio.Future[Context | None]]) -> None:
         found: dict[str, Context | None] = {}
         try:
-            ids = list(asked)
-            for start in range(0, len(ids), AT_ONCE):
-                found |= await self._some(tuple(ids[start : start + AT_ONCE]))
+            ids = list(waiting)
+            for start in range(0, len(ids), BATCH):
+                found |= await self._read(tuple(ids[start : start + BATCH]))
         except Exception:
-            # Whoever only looks on must not be able to stop the work.
-            log.debug("the traces of %d jobs could not be read", len(asked), exc_info=True)
-        for job_id, future in asked.items():
+            # Tracing must not stop the work.
+            log.debug("the traces of %d jobs could not be read", len(waiting), exc_info=True)
+        for job_id, future in waiting.items():
             if not future.done():
                 future.set_result(found.get(job_id))
 
-    async def _some(self, ids: tuple[str, ...]) -> dict[str, Context | None]:
+    async def _read(self, ids: tuple[str, ...]) -> dict[str, Context | None]:
         found: dict[str, Context | None] = {}
         cursor: str | None = None
         while True:
@@ -171,7 +171,7 @@ def attributes(operation: str, queue: str) -> dict[str, Any]:
 
 
 def with_trace(job: NewJob, span: Span) -> NewJob:
-    """The job, carrying the span's context; as it was when nobody records or it already carries one."""
+    """The job with the span's context, unless the span is not recorded or the job already carries one."""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, trace.set_span_in_context(span))
     parent = carrier.get("traceparent")
@@ -189,7 +189,7 @@ def origin_of(tags: Sequence[str]) -> Context | None:
     return None
 
 
-def tell(span: Span, outcome: Outcome) -> None:
+def record_outcome(span: Span, outcome: Outcome) -> None:
     span.set_attribute("jobyard.outcome", type(outcome).__name__.lower())
     match outcome:
         case Failed(message=message, type=kind):

@@ -1,4 +1,4 @@
-"""How long jobs waited until they were started: a sample of them, looked up in the store."""
+"""Queue wait times of jobs: a sample, looked up in the store."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from jobyard.ports.store import Store
 
 log = logging.getLogger("jobyard.metrics")
 
-# One look takes so many, those that start together with the first of them; then none for a while.
-MOST_AT_ONCE = 50
+# A lookup takes the jobs that start within GATHER_SECONDS of the first, at most this many; the next one follows after a
+# pause. Without these bounds the lookups would compete with the claims.
+MAX_SAMPLE = 50
 GATHER_SECONDS = 0.01
-REST_SECONDS = 0.24
+PAUSE_SECONDS = 0.24
 
 
 class WaitTimeSampler:
-    """An observer. A lease does not say since when its job was due, and asking for each would cost: some are asked for.
+    """An observer that samples started jobs, because a lease does not carry the time its job was due.
 
-    Where few jobs start it is all of them.
+    With few jobs the sample is all of them.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -40,7 +41,7 @@ class WaitTimeSampler:
     def observe(self, event: e.Event) -> None:
         if self._is_open and isinstance(event, e.JobStarted):
             self._started[event.lease.job_id] = event.lease
-            self._is_open = len(self._started) < MOST_AT_ONCE
+            self._is_open = len(self._started) < MAX_SAMPLE
             if len(self._started) == 1 and self._loop is not None:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
@@ -66,8 +67,8 @@ class WaitTimeSampler:
             try:
                 await self.run_once(store)
             except Exception:
-                log.debug("waits could not be looked up", exc_info=True)
-            await asyncio.sleep(REST_SECONDS)
+                log.debug("wait times could not be looked up", exc_info=True)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def run_once(self, store: Store) -> None:
         self._wake.clear()
@@ -75,6 +76,6 @@ class WaitTimeSampler:
         page = await store.find(Filter(ids=tuple(started)), len(started))
         for job in page.jobs:
             lease = started[job.id]
-            if job.started_at is not None and job.attempt == lease.attempt:  # else it has gone on since
+            if job.started_at is not None and job.attempt == lease.attempt:  # else another attempt has started since
                 waited = max(0, job.started_at - max(job.created_at, job.run_at))
                 self._metrics.waited(lease.queue, lease.kind, waited / 1000)

@@ -89,13 +89,13 @@ class Dependencies:
         if self.feed.wants_each_job:
             what, state = LiveEventType.ENQUEUED, State.PENDING
             told = LiveEvent(type=what, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)
-            self.feed.tell(told)
+            self.feed.publish(told)
 
     def changed(self, job: Job) -> None:
         """Somebody ended or revived a job that no worker holds: tell whoever listens, for no worker will."""
         if self.feed.wants_each_job and job.state is not State.RUNNING:
-            self.feed.tell(live_event_of(job))
+            self.feed.publish(live_event_of(job))
 
     def changed_many(self) -> None:
         """Too many to be told one by one: whoever listens looks anew."""
-        self.feed.tell(LiveEvent(type=LiveEventType.RESYNC))
+        self.feed.publish(LiveEvent(type=LiveEventType.RESYNC))

@@ -16,7 +16,7 @@ from jobyard.domain.job import Job
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.errors import StoreError
 from jobyard.live_events.event import NOTICE_SECONDS, LiveEvent, LiveEventType
-from jobyard.live_events.poller import AT_ONCE, JobPoller, QueuePoller, jobs_by_id
+from jobyard.live_events.poller import BATCH, JobPoller, QueuePoller, jobs_by_id
 from jobyard.live_events.reader import LiveEventReader
 from jobyard.ports.admin_store import QueueInfo
 from jobyard.ports.store import Store
@@ -120,9 +120,9 @@ class Broadcaster:
     # The loop, which runs while somebody listens
 
     async def _begin(self) -> None:
-        await self._tail.begin()
+        await self._tail.start()
         await asyncio.sleep(NOTICED_SECONDS)
-        await self._queues.look()  # whoever joins is shown them all anyway
+        await self._queues.poll()  # whoever joins is shown them all anyway
         self._now = await self._store.now()
         self._last_id = max(self._last_id, self._now * 1000)
 
@@ -136,7 +136,7 @@ class Broadcaster:
             self.end_all()
         async with self._beginning:
             with suppress(StoreError):
-                await self._tail.end()
+                await self._tail.stop()
             self._task = None
             if any(not listener.is_over for listener in self._listeners()):  # they joined meanwhile
                 self._task = asyncio.get_running_loop().create_task(self._run())
@@ -152,10 +152,10 @@ class Broadcaster:
                 await self._tell([EventUpdate(LiveEvent(type=LiveEventType.RESYNC))])
             await self._tail.announce()
             is_time = _loop_time() >= self._around_at
-            told = self._order.sorted(await self._tail.look())
-            news = [EventUpdate(hint, is_new=self._jobs.is_news(hint)) for hint in told]
+            told = self._order.sorted(await self._tail.read())
+            news = [EventUpdate(hint, is_new=self._jobs.is_new(hint)) for hint in told]
             if is_time:
-                seen = await self._jobs.look(list(self._jobs.ids))
+                seen = await self._jobs.poll(list(self._jobs.ids))
                 news += [EventUpdate(hint, is_told=False) for hint in seen]
             await self._tell(news, await self._look_around() if is_time else [])
         except StoreError as error:
@@ -170,7 +170,7 @@ class Broadcaster:
         self._now = await self._store.now()
         await self._ask_for_tokens()
         wanted = any(audience.wants_queues for audience in self._audiences)
-        return await self._queues.look() if wanted else []
+        return await self._queues.poll() if wanted else []
 
     async def _ask_for_tokens(self) -> None:
         """Whoever is no longer let in hears no more."""
@@ -229,8 +229,8 @@ class Broadcaster:
     async def _learn_owners(self, hints: Sequence[LiveEvent]) -> None:
         """A hint does not say whose job it is; the job does."""
         unknown = list({hint.job_id for hint in hints if hint.job_id and hint.job_id not in self._owners})
-        for start in range(0, len(unknown), AT_ONCE):
-            some = unknown[start : start + AT_ONCE]
+        for start in range(0, len(unknown), BATCH):
+            some = unknown[start : start + BATCH]
             jobs = await jobs_by_id(self._store, some)
             for job_id in some:
                 tags = jobs[job_id].tags if job_id in jobs else ()
