@@ -284,7 +284,7 @@ async def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
 
 async def test_a_store_that_is_not_open(tmp_path: Path) -> None:
     yard = Jobyard(f"sqlite:///{tmp_path}/jobs.db")
-    with pytest.raises(StoreUnavailable, match="not open: use it inside `async with`"):
+    with pytest.raises(StoreUnavailable):
         await yard.queues()
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
-from jobyard.errors import NotPossible, QueueFull, duplicate_job_id
+from jobyard.errors import QueueFull, duplicate_job_id
 from jobyard.ports.job_store import Inserted
+from jobyard.stores._shared.errors import insert_without_transaction
 from jobyard.stores.memory.connection import MemoryConnection
 from jobyard.stores.memory.job_table import JobTable
 
@@ -20,7 +21,7 @@ class MemoryInsert:
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         if transaction is not None:
-            raise NotPossible("Cannot join a transaction: the memory store has none. Insert without one.")
+            raise insert_without_transaction("memory")
         with self._connection.changing() as now:
             return insert_jobs(self._connection.jobs, jobs, now)
 

@@ -11,8 +11,9 @@ from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, is_expired
 from jobyard.domain.state import judge_expired
-from jobyard.errors import NotPossible, duplicate_job_id
+from jobyard.errors import duplicate_job_id
 from jobyard.ports.job_store import Extended, Report
+from jobyard.stores._shared.errors import cannot_signal
 from jobyard.stores.memory.codec import lease_of
 from jobyard.stores.memory.connection import MemoryConnection
 from jobyard.stores.memory.job_table import JobTable
@@ -83,7 +84,7 @@ class MemoryLeases:
         with self._connection.changing() as now:
             stored = self._jobs.require(job_id)
             if stored.state.is_final:
-                raise NotPossible(f"Cannot signal job {job_id}: it is {stored.state}.")
+                raise cannot_signal(job_id, stored.state)
             if not (stored.is_parked and stored.waiting_for == name):
                 stored.early_signals[name] = data
                 return False

@@ -9,14 +9,14 @@ import msgspec
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import AttemptError, State
 from jobyard.domain.state import Settlement, Transition
-from jobyard.errors import NotPossible
+from jobyard.stores._shared.errors import settle_without_transaction
 from jobyard.stores.memory.job_table import JobTable
 from jobyard.stores.memory.stored_job import StoredJob
 
 
 class MemorySettle:
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
-        raise NotPossible("Cannot settle in a transaction: the memory store has none. Return the result instead.")
+        raise settle_without_transaction("memory")
 
 
 def apply(table: JobTable, stored: StoredJob, transition: Transition, now: Instant) -> AttemptError | None:

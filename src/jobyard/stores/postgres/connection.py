@@ -11,9 +11,10 @@ import asyncpg
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
-from jobyard.errors import NotPossible, StoreUnavailable
+from jobyard.errors import NotPossible
 from jobyard.ports.clock import Clock
 from jobyard.stores._shared.clock import AdjustableClock
+from jobyard.stores._shared.errors import not_open
 from jobyard.stores.postgres.caller_transaction import CommitWatcher, driver_connection, table_identity
 from jobyard.stores.postgres.completion_waiters import CompletionPoller
 from jobyard.stores.postgres.errors import translated
@@ -176,7 +177,7 @@ class PostgresConnection:
         if opened is None:
             parent = self._parent
             if parent is None or parent._resources is None:
-                raise StoreUnavailable(f"The store {self.url} is not open. Use it inside `async with`.")
+                raise not_open(self.url)
             # A handle that is never opened is never closed either, so it keeps no connection after a call.
             self._table_identity = parent._table_identity
             return Resources(self._pool(0), parent._resources.statements, self.waiters)

@@ -9,8 +9,9 @@ import msgspec
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
 from jobyard.domain.state import Settlement, judge_expired
-from jobyard.errors import JobNotFound, NotPossible
+from jobyard.errors import JobNotFound
 from jobyard.ports.job_store import Extended, Report
+from jobyard.stores._shared.errors import cannot_signal
 from jobyard.stores.postgres.claim import PostgresClaim, new_token
 from jobyard.stores.postgres.codec import ExchangeArguments, adoption, milliseconds, plain_job, report_row
 from jobyard.stores.postgres.connection import PostgresConnection
@@ -93,7 +94,7 @@ class PostgresLeases:
             raise JobNotFound.of(job_id)
         woke, final = rows[0]
         if final is not None:
-            raise NotPossible(f"Cannot signal job {job_id}: it is {final}. Only jobs that have not ended can be.")
+            raise cannot_signal(job_id, final)
         if woke:
             self._notifier.announce_work()
         return bool(woke)

@@ -10,8 +10,8 @@ import msgspec
 from jobyard.domain.job import State
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.state import Settlement, Transition
-from jobyard.errors import LeaseLost
 from jobyard.ports.job_store import Exchange
+from jobyard.stores._shared.errors import lease_lost
 from jobyard.stores.postgres.codec import TransitionRow, leases_from_rows, transition_row
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.pool import Connection
@@ -118,6 +118,4 @@ class PostgresSettle:
             return bool(await connection.fetchval(statements["apply"], now, *row))
 
         if not await self._connection.run_in(transaction, apply):
-            raise LeaseLost(
-                f"Cannot settle job {settlement.key.job_id}: its lease was lost. Roll back the transaction."
-            )
+            raise lease_lost(settlement.key.job_id)

@@ -11,8 +11,9 @@ from typing import Any
 
 from hiredis import ReplyError
 
-from jobyard.errors import BadInput, StoreError, StoreReadOnly, StoreUnavailable
+from jobyard.errors import BadInput, StoreError, StoreReadOnly
 from jobyard.ports.clock import Clock
+from jobyard.stores._shared.errors import not_open
 from jobyard.stores.redis.address import RedisAddress
 from jobyard.stores.redis.codec import encode
 from jobyard.stores.redis.connection import REPLY_SECONDS
@@ -42,9 +43,7 @@ class RedisClient:
         pool = self._pools.get(loop)
         if pool is None:
             if not self.is_open:
-                raise StoreUnavailable(
-                    f"Cannot use the store {self.address.url}: it is not open. Use it inside `async with`."
-                )
+                raise not_open(self.address.url)
             with self._lock:
                 for closed in [one for one in self._pools if one.is_closed()]:
                     del self._pools[closed]

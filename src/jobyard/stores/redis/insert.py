@@ -10,8 +10,9 @@ from hiredis import ReplyError
 
 from jobyard.domain.instant import FOREVER
 from jobyard.domain.job import NewJob
-from jobyard.errors import BadInput, JobyardError, NotPossible, QueueFull, StoreError, duplicate_job_id
+from jobyard.errors import BadInput, JobyardError, QueueFull, StoreError, duplicate_job_id
 from jobyard.ports.job_store import Inserted
+from jobyard.stores._shared.errors import insert_without_transaction
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import decode_queue, encode_queue, has_options, job_options, pack_job
 from jobyard.stores.redis.errors import is_function_missing, is_late
@@ -31,9 +32,7 @@ class RedisInsert:
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         if transaction is not None:
-            raise NotPossible(
-                "Cannot insert in a transaction: Redis has none that a caller can hold open. Insert without one."
-            )
+            raise insert_without_transaction("Redis")
         if not jobs:
             return []
         call, pool = InsertCall(jobs), self._client.pool

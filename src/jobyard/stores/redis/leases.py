@@ -10,8 +10,9 @@ import msgspec
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
 from jobyard.domain.state import judge_expired
-from jobyard.errors import BadInput, JobNotFound, NotPossible, duplicate_job_id
+from jobyard.errors import BadInput, JobNotFound, duplicate_job_id
 from jobyard.ports.job_store import Extended, Report
+from jobyard.stores._shared.errors import cannot_signal
 from jobyard.stores._shared.limits import MAX_LOG_LINES
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import (
@@ -131,5 +132,5 @@ class RedisLeases:
         if answer < 0:
             raise JobNotFound.of(job_id)
         if answer >= 10:
-            raise NotPossible(f"Cannot signal job {job_id}: it is {STATES[answer - 10]}, which is final.")
+            raise cannot_signal(job_id, STATES[answer - 10])
         return bool(answer)

@@ -9,17 +9,14 @@ import msgspec
 
 from jobyard.domain.job import State
 from jobyard.domain.state import Settlement, Transition
-from jobyard.errors import NotPossible
+from jobyard.stores._shared.errors import settle_without_transaction
 from jobyard.stores.redis.codec import CODES, as_string, milliseconds
 from jobyard.stores.redis.lease_queues import LeaseQueues
 
 
 class RedisSettle:
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
-        raise NotPossible(
-            f"Cannot settle job {settlement.key.job_id} in a transaction: Redis has none that a caller can hold open. "
-            "Return the result instead."
-        )
+        raise settle_without_transaction("Redis")
 
 
 def encode_settlements(lease_queues: LeaseQueues, settlements: Sequence[Settlement]) -> list[Any]:

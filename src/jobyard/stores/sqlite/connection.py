@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from jobyard.domain.job import Job
-from jobyard.errors import NotPossible, StoreUnavailable
+from jobyard.errors import NotPossible
 from jobyard.ports.clock import Clock
+from jobyard.stores._shared.errors import not_open
 from jobyard.stores.sqlite.change_watcher import ChangeWatcher
 from jobyard.stores.sqlite.database_file import is_same_file
 from jobyard.stores.sqlite.errors import translated_errors
@@ -91,7 +92,7 @@ class SqliteConnection:
     @property
     def threads(self) -> Threads:
         if self._threads is None:
-            raise StoreUnavailable(f"Cannot use the store {self.path}: it is not open. Use it inside `async with`.")
+            raise not_open(str(self.path))
         return self._threads
 
     def _open(self) -> None:

@@ -11,8 +11,9 @@ from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob, Step
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
 from jobyard.domain.state import judge_expired
-from jobyard.errors import JobNotFound, NotPossible
+from jobyard.errors import JobNotFound
 from jobyard.ports.job_store import Extended, Report
+from jobyard.stores._shared.errors import cannot_signal
 from jobyard.stores._shared.limits import MAX_LOG_LINES
 from jobyard.stores.sqlite.change import leave_line, load_status
 from jobyard.stores.sqlite.codec import job_row, json_list
@@ -175,7 +176,7 @@ def signal(tx: Transaction, job_id: str, name: str, data: bytes) -> bool:
     if status is None:
         raise JobNotFound.of(job_id)
     if status.state.is_final:
-        raise NotPossible(f"Cannot signal job {job_id}: it is {status.state}.")
+        raise cannot_signal(job_id, status.state)
     if status.waiting_for == name:
         leave_line(tx, status)
         tx.cursor.execute(WAKE_JOB, (tx.now, data, status.sequence))

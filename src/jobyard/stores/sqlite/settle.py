@@ -11,7 +11,7 @@ from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import AttemptError, State
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.state import Settlement, Transition, apply_cancel_request
-from jobyard.errors import LeaseLost
+from jobyard.stores._shared.errors import lease_lost
 from jobyard.stores.sqlite.codec import HAS_PRIVATE_PAYLOAD, RELEASES_KEY, json_list, load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.queue_line import enqueue
@@ -43,9 +43,7 @@ class SqliteSettle:
 
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
         if self._connection.in_transaction_of(transaction, lambda tx: settle_all(tx, [settlement])):
-            raise LeaseLost(
-                f"Cannot settle job {settlement.key.job_id}: its lease was lost. Roll back the transaction."
-            )
+            raise lease_lost(settlement.key.job_id)
 
 
 def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[LeaseKey]:
