@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from jobyard.sandbox.protocol import (
-    CancelRequest,
     ClientMessage,
     CompileResult,
     Fault,
@@ -26,6 +25,7 @@ from jobyard.sandbox.protocol import (
     FrameDecoder,
     Language,
     Output,
+    RunCancellation,
     RunFinished,
     RunRejected,
     RunRequest,
@@ -164,7 +164,7 @@ class FakeDaemon:
                         own[message.id] = asyncio.ensure_future(self._run(message, writer))
                         self._tasks.add(own[message.id])
                         own[message.id].add_done_callback(self._tasks.discard)
-                    elif isinstance(message, CancelRequest) and message.id in own:
+                    elif isinstance(message, RunCancellation) and message.id in own:
                         own[message.id].cancel()
                     elif isinstance(message, StateRequest):
                         writer.write(encode_frame(msgspec.structs.replace(self.state, id=message.id)))

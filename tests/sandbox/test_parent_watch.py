@@ -13,7 +13,7 @@ import pytest
 from tests.story.up import until
 from tests.support import ROOT
 
-from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, on_stdin_closed
+from jobyard.sandbox.daemon.parent_watch import DaemonNotifier, on_stdin_closed
 
 
 async def test_stdin_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ async def test_systemd_notifications(tmp_path: Path, name: str) -> None:
         manager.bind("\0" + address[1:] if name.startswith("@") else address)
         manager.setblocking(False)
         environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "150000", "HOME": "/"}
-        notifier = SystemdNotifier(environment)
+        notifier = DaemonNotifier(environment)
         assert environment == {"HOME": "/"}
         async with notifier.running("tier A"):
             await asyncio.sleep(0.2)  # several watchdog intervals of 0.05 s
@@ -60,7 +60,7 @@ async def test_systemd_notifications(tmp_path: Path, name: str) -> None:
 
 async def test_missing_systemd_is_ignored() -> None:
     for environment in ({}, {"NOTIFY_SOCKET": "/nowhere/at/all", "WATCHDOG_USEC": "soon"}):
-        async with SystemdNotifier(environment).running("x"):
+        async with DaemonNotifier(environment).running("x"):
             await asyncio.sleep(0)
 
 

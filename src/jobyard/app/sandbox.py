@@ -196,7 +196,7 @@ class WorkerSandbox:
             await self.daemon.start()
             self.client.path = self.daemon.path
         await self.client.start()
-        self._publisher = asyncio.get_running_loop().create_task(self._publish_changes(), name="jobyard-sandbox-tell")
+        self._publisher = asyncio.get_running_loop().create_task(self._publish_changes(), name="jobyard-sandbox-state")
 
     async def stop(self) -> None:
         publisher, self._publisher = self._publisher, None

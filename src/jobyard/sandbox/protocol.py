@@ -35,7 +35,7 @@ class Fault(enum.StrEnum):
     SUPERVISOR_LOST = "SUPERVISOR_LOST"  # set by the client: the connection to the daemon ended
     INTERNAL = "INTERNAL"
     UNKNOWN_LANGUAGE = "UNKNOWN_LANGUAGE"  # another daemon may offer it
-    CANCELLED = "CANCELLED"  # the response to CancelRequest
+    CANCELLED = "CANCELLED"  # the response to RunCancellation
 
 
 class Tier(enum.StrEnum):
@@ -79,7 +79,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     collect: tuple[str, ...] = ()  # files to return, by name below the program's folder
 
 
-class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+class RunCancellation(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     id: int
 
 
@@ -158,7 +158,7 @@ class RunRejected(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     may_have_run: bool = True  # False: no line of the program was executed
 
 
-ClientMessage = RunRequest | CancelRequest | StateRequest
+ClientMessage = RunRequest | RunCancellation | StateRequest
 DaemonMessage = SandboxState | Output | RunFinished | RunRejected
 
 _encoder = msgspec.msgpack.Encoder()

@@ -13,12 +13,12 @@ import msgspec
 
 from jobyard.sandbox.protocol import (
     VERSION,
-    CancelRequest,
     DaemonMessage,
     Fault,
     FrameDecoder,
     Output,
     ProtocolError,
+    RunCancellation,
     RunFinished,
     RunRejected,
     RunRequest,
@@ -65,7 +65,7 @@ class SandboxClient:
         self._ids = itertools.count(1)
         self._runs: dict[int, _PendingRun] = {}
         self._state_requests: dict[int, asyncio.Future[SandboxState]] = {}
-        self._connection: _Connection | None = None
+        self._connection: _ClientProtocol | None = None
         self._ready = asyncio.Event()  # the daemon's state has been received
         self._semaphore = asyncio.Semaphore(1)
         self._slots = 0
@@ -91,7 +91,7 @@ class SandboxClient:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                _, connection = await loop.create_unix_connection(lambda: _Connection(self), self.path)
+                _, connection = await loop.create_unix_connection(lambda: _ClientProtocol(self), self.path)
             except OSError as error:
                 self.reason = f"Cannot connect to the sandbox daemon: {error.strerror or error}."
             else:
@@ -116,7 +116,7 @@ class SandboxClient:
                 if connection is not None:
                     return await self._run(connection, request, on_output)
 
-    async def _run(self, connection: _Connection, request: RunRequest, on_output: OnOutput | None) -> RunFinished:
+    async def _run(self, connection: _ClientProtocol, request: RunRequest, on_output: OnOutput | None) -> RunFinished:
         run_id, loop = next(self._ids), asyncio.get_running_loop()
         pending = self._runs[run_id] = _PendingRun(loop.create_future(), on_output)
         connection.send(encode_frame(msgspec.structs.replace(request, id=run_id)))
@@ -124,7 +124,7 @@ class SandboxClient:
             return await pending.response
         except asyncio.CancelledError:
             pending.response, pending.on_output = loop.create_future(), None
-            connection.send(encode_frame(CancelRequest(id=run_id)))
+            connection.send(encode_frame(RunCancellation(id=run_id)))
             with contextlib.suppress(SandboxFault, TimeoutError):
                 async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
                     await pending.response
@@ -162,9 +162,9 @@ class SandboxClient:
         finally:
             del self._state_requests[request_id]
 
-    # Messages from the daemon, called by _Connection
+    # Messages from the daemon, called by _ClientProtocol
 
-    def _on_connect(self, connection: _Connection) -> None:
+    def _on_connect(self, connection: _ClientProtocol) -> None:
         self._connection = connection
 
     def _on_message(self, data: bytes) -> None:
@@ -206,7 +206,7 @@ class SandboxClient:
                 future.set_exception(fault)
 
 
-class _Connection(asyncio.Protocol):
+class _ClientProtocol(asyncio.Protocol):
     """One connection to the daemon."""
 
     def __init__(self, client: SandboxClient) -> None:

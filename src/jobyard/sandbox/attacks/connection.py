@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobyard.sandbox.protocol import (
-    CancelRequest,
     ClientMessage,
     DaemonMessage,
     FrameDecoder,
     Output,
     ProtocolError,
+    RunCancellation,
     RunFinished,
     RunRejected,
     RunRequest,
@@ -85,7 +85,7 @@ class DaemonConnection:
         return run_id, response
 
     def cancel(self, run_id: int) -> None:
-        self.send(CancelRequest(id=run_id))
+        self.send(RunCancellation(id=run_id))
 
     def send(self, message: ClientMessage) -> None:
         if self._receiver.done():

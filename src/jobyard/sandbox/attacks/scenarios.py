@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jobyard.sandbox.attacks.connection import DaemonUnresponsive, connect
+from jobyard.sandbox.attacks.attack import DEFAULT_LIMITS
+from jobyard.sandbox.attacks.connection import DaemonConnection, DaemonUnresponsive, connect
 from jobyard.sandbox.attacks.context import AttackContext
 from jobyard.sandbox.attacks.leaks import PROC, descendants, groups
 from jobyard.sandbox.attacks.private_daemon import private_daemon
@@ -152,7 +153,8 @@ async def _network_of_previous_run(context: AttackContext) -> list[str]:
     seen = [await context.connection.run(run) for _ in range(12)]
     seen += await asyncio.gather(*(context.connection.run(run) for _ in range(12)))
     texts = {each.stdout if isinstance(each, RunFinished) else str(each).encode() for each in seen}
-    return [] if len(texts) == 1 and b"Refused" not in b"".join(texts) else [f"networks differ: {sorted(texts)}"[:200]]
+    is_same = len(texts) == 1 and isinstance(seen[0], RunFinished)
+    return [] if is_same else [f"networks differ: {sorted(texts)}"[:200]]
 
 
 async def _concurrent_runs(context: AttackContext) -> list[str]:
@@ -169,8 +171,7 @@ async def _concurrent_runs(context: AttackContext) -> list[str]:
         "try:\n    names = os.listdir('/proc')\nexcept OSError:\n    names = []\n"
         "print([name for name in names if name.isdigit() and int(name) not in (1, os.getpid())])\n"
     )
-    first = asyncio.create_task(context.connection.run(RunRequest(id=0, language="python", source=one.encode())))
-    await asyncio.sleep(0.2)  # the first one has written its files by now; sooner there would be nothing to see
+    first = await _begin_and_wait_for_output(context.connection, one.encode())
     second = await context.connection.run(RunRequest(id=0, language="python", source=other.encode()))
     await first
     is_blind = isinstance(second, RunFinished) and second.stdout == b"[]\n[]\n"
@@ -181,7 +182,7 @@ async def _client_disconnects(context: AttackContext) -> list[str]:
     async with connect(context.socket) as other:
         await other.ready()
         other.begin(LONG)
-        await _until_running(context, 1)
+        await _until_running(context.connection, 1)
     began = time.monotonic()
     while (await context.connection.fetch_state()).running:
         if time.monotonic() - began > 2:
@@ -192,7 +193,7 @@ async def _client_disconnects(context: AttackContext) -> list[str]:
 
 async def _cancelled(context: AttackContext) -> list[str]:
     number, answer = context.connection.begin(LONG)
-    await _until_running(context, 1)
+    await _until_running(context.connection, 1)
     context.connection.cancel(number)
     context.connection.cancel(number)
     context.connection.cancel(10**9)
@@ -271,7 +272,9 @@ async def _cancelled_compilations(context: AttackContext) -> list[str]:
     for number in range(6):
         source = SLOW_TO_COMPILE.replace("@NUMBER@", str(number)).encode()
         one, answer = context.connection.begin(RunRequest(id=0, language="cpp", source=source))
-        await asyncio.sleep(0.1)  # the compiler has started by now; sooner there would be nothing to cancel
+        async with asyncio.timeout(10):
+            while not (_compilers(context) or answer.done()):  # noqa: ASYNC110 - a look at /proc
+                await asyncio.sleep(0.005)
         context.connection.cancel(one)
         async with asyncio.timeout(10):
             await answer
@@ -294,7 +297,7 @@ def _compilers(context: AttackContext) -> int:
 async def _zygote_killed(context: AttackContext) -> list[str]:
     """The run in flight is reported as lost; the next one works."""
     _, answer = context.connection.begin(LONG)
-    await _until_running(context, 1)
+    await _until_running(context.connection, 1)
     for zygote in _children(context.connection.daemon_pid):
         with suppress(ProcessLookupError):
             os.kill(zygote, signal.SIGKILL)
@@ -316,8 +319,7 @@ async def _threads_of_another_daemon(context: AttackContext) -> list[str]:
         connect(daemon.socket) as connection,
     ):
         await connection.ready()
-        hogs = [connection.begin(RunRequest(id=0, language="python", source=many, limits=wide))[1] for _ in range(4)]
-        await asyncio.sleep(0.5)  # until the threads have been started; they last 1.5 s
+        hogs = await asyncio.gather(*(_begin_and_wait_for_output(connection, many, wide) for _ in range(4)))
         found = []
         for _ in range(8):
             seen = await context.connection.run(
@@ -335,7 +337,7 @@ async def _daemon_killed(context: AttackContext) -> list[str]:
         async with connect(daemon.socket) as connection:
             await connection.ready()
             connection.begin(LONG)
-            await asyncio.sleep(0.1)  # until the run has processes that could survive
+            await _until_running(connection, 1)
             below = descendants(connection.daemon_pid)
             os.kill(connection.daemon_pid, signal.SIGKILL)
             daemon.process.wait(5)
@@ -348,7 +350,7 @@ async def _daemon_killed(context: AttackContext) -> list[str]:
             if not alive and not kept:
                 return []
             await asyncio.sleep(0.02)
-    return [f"{len(alive)} processes and {len(kept)} control groups are left 3 s after its death"]
+    return [f"{len(alive)} processes and {len(kept)} cgroups are left 3 s after its death"]
 
 
 def _children(daemon: int) -> list[int]:
@@ -369,9 +371,21 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-async def _until_running(context: AttackContext, count: int) -> None:
+async def _begin_and_wait_for_output(
+    connection: DaemonConnection, source: bytes, limits: Limits = DEFAULT_LIMITS
+) -> asyncio.Future[RunFinished | RunRejected]:
+    """Begin a run that prints a line when it is where it should be."""
+    first_output = asyncio.Event()
+    request = RunRequest(id=0, language="python", source=source, limits=limits, stream=True)
+    _, response = connection.begin(request, lambda _: first_output.set())
+    async with asyncio.timeout(10):
+        await first_output.wait()
+    return response
+
+
+async def _until_running(connection: DaemonConnection, count: int) -> None:
     deadline = time.monotonic() + 5
-    while (await context.connection.fetch_state()).running < count:
+    while (await connection.fetch_state()).running < count:
         if time.monotonic() > deadline:
             raise DaemonUnresponsive("a requested run does not start")
         await asyncio.sleep(0.005)

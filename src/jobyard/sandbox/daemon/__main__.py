@@ -16,7 +16,7 @@ from typing import Any
 
 from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
 from jobyard.sandbox.daemon.languages import BadLanguages
-from jobyard.sandbox.daemon.parent_watch import SystemdNotifier, on_stdin_closed
+from jobyard.sandbox.daemon.parent_watch import DaemonNotifier, on_stdin_closed
 from jobyard.sandbox.daemon.socket_server import SocketInUse, serve
 from jobyard.sandbox.protocol import Tier
 
@@ -39,7 +39,7 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     if until_input_ends:
         on_stdin_closed(stop.set)
-    systemd = SystemdNotifier(os.environ)
+    systemd = DaemonNotifier(os.environ)
     daemon = SandboxDaemon(options)
     try:
         await daemon.start()

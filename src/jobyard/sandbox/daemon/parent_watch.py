@@ -28,7 +28,7 @@ def on_stdin_closed(stop: Callable[[], None]) -> None:
     loop.add_reader(pipe, on_readable)
 
 
-class SystemdNotifier:
+class DaemonNotifier:
     """Notifications to systemd; does nothing when another process started the daemon."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:

@@ -16,12 +16,12 @@ import msgspec
 
 from jobyard.sandbox.daemon.daemon import SandboxDaemon
 from jobyard.sandbox.protocol import (
-    CancelRequest,
     ClientMessage,
     Fault,
     FrameDecoder,
     Output,
     ProtocolError,
+    RunCancellation,
     RunFinished,
     RunRejected,
     RunRequest,
@@ -37,7 +37,7 @@ class SocketInUse(Exception):
     """The socket path belongs to another daemon or is not a socket."""
 
 
-class _Connection(asyncio.Protocol):
+class _ServerProtocol(asyncio.Protocol):
     def __init__(self, daemon: SandboxDaemon, uids: Collection[int]) -> None:
         self._daemon, self._uids = daemon, uids
         self._frames = FrameDecoder()
@@ -77,7 +77,7 @@ class _Connection(asyncio.Protocol):
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.id] = task
                 task.add_done_callback(lambda done: self._confirm_cancelled(message.id) if done.cancelled() else None)
-            case CancelRequest():
+            case RunCancellation():
                 if (task := self._tasks.get(message.id)) is not None:  # type: ignore[assignment]
                     task.cancel()
             case StateRequest():
@@ -124,7 +124,7 @@ async def serve(daemon: SandboxDaemon, path: Path, uids: Collection[int] = ()) -
     listener = _listen(path, 0o666 if uids else 0o600)  # connection_made checks the user
     inode = _inode(path)
     server = await asyncio.get_running_loop().create_unix_server(
-        lambda: _Connection(daemon, allowed), sock=listener, start_serving=True
+        lambda: _ServerProtocol(daemon, allowed), sock=listener, start_serving=True
     )
     try:
         yield
