@@ -150,7 +150,7 @@ class JobTable:
             private_payload=job.private_payload,
         )
         self._by_id[job.id] = self._by_sequence[stored.sequence] = stored
-        # An adopted job is added even if another job holds its key: it runs, and the counts must say so.
+        # An adopted job is added even if another job holds its key: it must be counted as running.
         if self.unique_keys.holder(job, now) is None:
             self.unique_keys.acquire(job, now)
         return stored

@@ -32,7 +32,7 @@ INSERT_LEASE = SQL["insert_lease"]
 
 
 class IdleCheck:
-    """Whether a waiting claim should go on waiting: nothing was claimed, and there is no new cancel request."""
+    """Condition for a waiting claim to keep waiting: nothing was claimed, and no cancel request is new."""
 
     def __init__(self) -> None:
         self._known: set[object] | None = None

@@ -21,7 +21,7 @@ MAX_ROWS_PER_PAGE = 20_000
 MAX_BYTES_PER_PAGE = 16 << 20
 TOO_OLD = -(1 << 50)
 
-# The tables that hold the jobs of each state, and the queue's counts that tell how many there are.
+# The tables that hold the jobs of each state, in the order of the counts of `COUNTS`.
 PENDING, RUNNING, COMPLETED, OTHER_FINISHED = range(4)
 TABLES = dict.fromkeys(State, OTHER_FINISHED) | {
     State.PENDING: PENDING,
@@ -62,9 +62,9 @@ def find(connection: sqlite3.Connection, where: Filter, limit: int, cursor: str 
 
 
 def _prefilter(where: Filter) -> tuple[str, tuple[Any, ...]]:
-    """Return a subquery on the row of job `s`: the size of its payload, negative if the job does not match; TOO_OLD;
-    NULL if it does not exist.
+    """Return a subquery on the row of job `s`, and its parameters.
 
+    Its value is the size of the payload, negative if the job does not match; TOO_OLD; or NULL if there is no such job.
     Loading a whole job costs twenty times as much, so only jobs that pass this are loaded.
     """
     conditions: list[tuple[str, Any]] = []

@@ -127,8 +127,9 @@ def _put_step(tx: Transaction, sequence: int, step: Step) -> None:
 
 
 def reclaim(tx: Transaction, requested_at: Instant, limit: int) -> list[ExpiredLease]:
-    """End leases that had expired when reclaim was called: one that expired later, while this transaction waited for
-    the write lock, may still be renewed.
+    """End leases that had expired when `reclaim` was called.
+
+    One that expired later, while this transaction waited for the write lock, may still be renewed.
     """
     ended: list[ExpiredLease] = []
     for row in tx.cursor.execute(LIST_EXPIRED_LEASES, (min(requested_at, tx.now), limit)).fetchall():
@@ -154,7 +155,7 @@ def reclaim(tx: Transaction, requested_at: Instant, limit: int) -> list[ExpiredL
 
 
 def adopt(tx: Transaction, job: NewJob, worker: str, external_id: str) -> Lease:
-    """Insert a job that already runs, whatever the limits: the counts must say that it runs."""
+    """Insert a job that already runs, whatever the limits: it must be counted as running."""
     if job.unique is not None:
         acquire_key(tx, job.queue, job.unique, job.id)
     group = tx.group(job.queue, job.group or "")

@@ -17,8 +17,8 @@ from jobyard.stores.sqlite.transaction import Transaction
 sync_file = getattr(os, "fdatasync", os.fsync)
 
 
-class Operation:
-    """Work for the writer thread, and the future of its answer."""
+class WriteOperation:
+    """Work for the writer thread, and the future of its result."""
 
     __slots__ = ("answer", "durable", "failure", "future", "keeps_waiting", "work")
 
@@ -32,7 +32,7 @@ class Operation:
         self.work = work
         self.future = future
         self.durable = durable
-        self.keeps_waiting = keeps_waiting  # whether, with this answer, it waits and runs again later
+        self.keeps_waiting = keeps_waiting  # whether, with this result, it waits and runs again later
         self.answer: Any = None
         self.failure: BaseException | None = None
 
@@ -44,11 +44,11 @@ class Operation:
 class Syncer:
     """Does after the commit what `synchronous = FULL` does inside it: the same call on the same file."""
 
-    def __init__(self, path: Path, resolve: Callable[[list[Operation]], None]) -> None:
+    def __init__(self, path: Path, resolve: Callable[[list[WriteOperation]], None]) -> None:
         self._path = path
         self.fault: StoreUnavailable | None = None  # set once a sync has failed
         self._resolve = resolve
-        self._inbox: queue.SimpleQueue[list[Operation] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[WriteOperation] | None] = queue.SimpleQueue()
         # The log stays the same file as long as a connection is open, and the writer's connection is.
         self._log = os.open(f"{path}-wal", os.O_RDWR)
         folder = os.open(path.parent, os.O_RDONLY)
@@ -59,7 +59,7 @@ class Syncer:
         self._thread = threading.Thread(target=self._loop, name="jobyard-sqlite-syncer", daemon=True)
         self._thread.start()
 
-    def add(self, operations: list[Operation]) -> None:
+    def add(self, operations: list[WriteOperation]) -> None:
         self._inbox.put(operations)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Syncer:
     def _loop(self) -> None:
         closing = False
         while not closing:
-            batch: list[Operation] = []
+            batch: list[WriteOperation] = []
             operations = self._inbox.get()
             while True:
                 if operations is None:
@@ -84,7 +84,7 @@ class Syncer:
             if batch:
                 self._sync(batch)
 
-    def _sync(self, batch: list[Operation]) -> None:
+    def _sync(self, batch: list[WriteOperation]) -> None:
         if self.fault is None:
             try:
                 sync_file(self._log)

@@ -18,7 +18,7 @@ from jobyard.stores.sqlite.database_file import begin, connect, require_same_fil
 from jobyard.stores.sqlite.errors import store_closed, translated_errors
 from jobyard.stores.sqlite.queue_line import promote
 from jobyard.stores.sqlite.schema import migrate
-from jobyard.stores.sqlite.syncer import Operation, Syncer
+from jobyard.stores.sqlite.syncer import Syncer, WriteOperation
 from jobyard.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -34,14 +34,14 @@ SYNC_DELAY_SECONDS = 0.0004
 class Withdrawal(NamedTuple):
     """Request to answer a waiting operation as it is."""
 
-    operation: Operation
+    operation: WriteOperation
 
 
-class Retry:
+class RetryWaiting:
     """Request to try the waiting operations again, after a change by another process."""
 
 
-RETRY = Retry()
+RETRY = RetryWaiting()
 
 
 class Writer:
@@ -65,9 +65,9 @@ class Writer:
         self._clock = clock
         self._awaited = awaited
         self._committed = committed
-        self._inbox: queue.SimpleQueue[Operation | Withdrawal | Retry | None] = queue.SimpleQueue()
-        self._waiting: list[Operation] = []  # claims that wait for work; used by the writer thread only
-        self._retried: Operation | None = None  # the waiting operation that runs now
+        self._inbox: queue.SimpleQueue[WriteOperation | Withdrawal | RetryWaiting | None] = queue.SimpleQueue()
+        self._waiting: list[WriteOperation] = []  # claims that wait for work; used by the writer thread only
+        self._retried: WriteOperation | None = None  # the waiting operation that runs now
         self._last_write_at = 0.0
         self._connection = connect(path, "OFF" if synchronous == "OFF" else "NORMAL", writer=True)
         try:
@@ -84,7 +84,7 @@ class Writer:
     async def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
         self._require_open()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._inbox.put(Operation(work, future, durable))
+        self._inbox.put(WriteOperation(work, future, durable))
         return await future
 
     async def write_when_ready(
@@ -96,7 +96,7 @@ class Writer:
         """
         self._require_open()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        operation = Operation(work, future, False, keeps_waiting)
+        operation = WriteOperation(work, future, False, keeps_waiting)
         withdrawal = Withdrawal(operation)
         self._inbox.put(operation)
         withdraw = lambda _: self._inbox.put(withdrawal)  # noqa: E731
@@ -132,7 +132,7 @@ class Writer:
     def _loop(self) -> None:
         closing = False
         while not closing:
-            batch: list[Operation] = []
+            batch: list[WriteOperation] = []
             withdrawals: list[Withdrawal] = []
             is_retry = False
             item = self._inbox.get()
@@ -140,7 +140,7 @@ class Writer:
                 if item is None:
                     closing = True
                     break
-                if isinstance(item, Operation):
+                if isinstance(item, WriteOperation):
                     batch.append(item)
                 elif isinstance(item, Withdrawal):
                     withdrawals.append(item)
@@ -166,13 +166,13 @@ class Writer:
         remaining = self._waiting
         while not self._inbox.empty():
             item = self._inbox.get()
-            if isinstance(item, Operation):
+            if isinstance(item, WriteOperation):
                 remaining.append(item)
         for operation in remaining:
             operation.failure = store_closed(self._path)
         _resolve_all(remaining)
 
-    def _withdraw(self, operation: Operation, batch: list[Operation]) -> None:
+    def _withdraw(self, operation: WriteOperation, batch: list[WriteOperation]) -> None:
         """Stop an operation from waiting, before it can claim a job that its caller no longer wants."""
         if operation in self._waiting:
             self._waiting.remove(operation)
@@ -182,7 +182,7 @@ class Writer:
             if operation.future.cancelled():
                 batch.remove(operation)
 
-    def _perform(self, batch: list[Operation], *, is_retry: bool = False) -> None:
+    def _perform(self, batch: list[WriteOperation], *, is_retry: bool = False) -> None:
         try:
             tx = self._transact(batch, is_retry)
         except Exception as error:
@@ -201,11 +201,11 @@ class Writer:
             return
         self._respond(batch, tx)
 
-    def _respond(self, batch: list[Operation], tx: Transaction) -> None:
+    def _respond(self, batch: list[WriteOperation], tx: Transaction) -> None:
         """Resolve committed operations; durable ones after a sync."""
         waiting, self._waiting = self._waiting, []
-        done: list[Operation] = []
-        durable: list[Operation] = []
+        done: list[WriteOperation] = []
+        durable: list[WriteOperation] = []
         for operation in [*waiting, *batch]:
             if operation.is_waiting:
                 self._waiting.append(operation)
@@ -226,7 +226,7 @@ class Writer:
                 time.sleep(SYNC_DELAY_SECONDS)
             self._syncer.add(durable)
 
-    def _fail_retried(self, error: Exception, batch: list[Operation]) -> bool:
+    def _fail_retried(self, error: Exception, batch: list[WriteOperation]) -> bool:
         """Fail a waiting operation alone, so that the batch that woke it succeeds."""
         operation, self._retried = self._retried, None
         if operation is None:
@@ -245,10 +245,10 @@ class Writer:
         except Exception as translated:
             return translated
 
-    def _transact(self, batch: list[Operation], is_retry: bool) -> Transaction:
+    def _transact(self, batch: list[WriteOperation], is_retry: bool) -> Transaction:
         connection = self._connection
         require_same_file(self._path, self._inode)
-        before: list[tuple[Operation, Any]] = []
+        before: list[tuple[WriteOperation, Any]] = []
         begin(connection)
         try:
             tx = Transaction(connection, self._clock.now(), self._awaited)
@@ -273,15 +273,15 @@ class Writer:
             raise
         return tx
 
-    def _retry_waiting(self, tx: Transaction, batch: list[Operation]) -> None:
+    def _retry_waiting(self, tx: Transaction, batch: list[WriteOperation]) -> None:
         for operation in [*self._waiting, *(operation for operation in batch if operation.is_waiting)]:
             self._retried = operation
             operation.answer = operation.work(tx)
         self._retried = None
 
 
-def _resolve_all(batch: list[Operation]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
+def _resolve_all(batch: list[WriteOperation]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[WriteOperation]] = {}
     for operation in batch:
         by_loop.setdefault(operation.future.get_loop(), []).append(operation)
     for loop, operations in by_loop.items():
@@ -291,7 +291,7 @@ def _resolve_all(batch: list[Operation]) -> None:
             log.debug("cannot answer an operation: its event loop is closed")
 
 
-def _resolve(operations: list[Operation]) -> None:
+def _resolve(operations: list[WriteOperation]) -> None:
     for operation in operations:
         if operation.future.done():
             continue
