@@ -47,7 +47,7 @@ def test_it_takes_only_the_queues_it_is_told(shop: Shop) -> None:
     ("words", "environment", "says"),
     [
         (("--concurrency", "0"), {}, "concurrency must be"),
-        (("--lease-seconds", "0"), {}, "lease_seconds must be"),
+        (("--lease-seconds", "0"), {}, "lease must be"),
         (("--shutdown-timeout", "-1"), {}, "shutdown_timeout must be"),
         ((), {"QUEUE_CONCURRENCY": "100000"}, "concurrency must be"),
     ],

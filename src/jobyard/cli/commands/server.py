@@ -96,7 +96,8 @@ def up(
         processes,
         shutdown_seconds=float(worker["shutdown_timeout"]),
     )
-    made = {word: worker[word] for word in ("concurrency", "queues", "lease_seconds", "shutdown_timeout")}
+    made = {word: worker[word] for word in ("concurrency", "queues", "shutdown_timeout")}
+    made["lease"] = worker["lease_seconds"]
     shown = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
     shown += ", sandbox" if worker["sandbox"] else ""
     start(

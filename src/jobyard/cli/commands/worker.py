@@ -116,7 +116,7 @@ def worker(
     made = {
         "concurrency": concurrency,
         "queues": queues or default_queues(session),
-        "lease_seconds": lease_seconds,
+        "lease": lease_seconds,
         "shutdown_timeout": shutdown_timeout,
     }
     health = None if health_port is None else health_server(yard, health_host, health_port)
