@@ -13,7 +13,7 @@ async def main() -> None:
     async with window(viewport={"width": 1100, "height": 760}) as shown:
         page = shown.page
         await shown.go("/docs")
-        _, token = await shown.scene.tokens.create("ann", "operator")
+        _, token = await shown.api.tokens.create("ann", "operator")
         await page.fill("#token", token)
         await page.click("#submit_job > summary")
         await page.fill(

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from playwright.async_api import ConsoleMessage, Page, Request, async_playwright
-from tests.server.scenes import api
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, api_server, serving
 from tests.servers.absent import Absent, need
 from tests.servers.fixtures import absent
 
@@ -20,9 +19,9 @@ COMPLAINTS = ("error", "warning")
 class Window:
     """A page, the server that it shows, and what went wrong in it."""
 
-    def __init__(self, page: Page, scene: Scene, url: str) -> None:
+    def __init__(self, page: Page, api: ApiServer, url: str) -> None:
         self.page = page
-        self.scene = scene
+        self.api = api
         self.url = url
         self.complaints: list[str] = []
         self.strangers: list[str] = []
@@ -48,10 +47,10 @@ async def window(**options: Any) -> AsyncIterator[Window]:
         program = need("chromium")
     except Absent as error:
         absent(error)
-    async with api() as scene, serving(scene.app) as url, async_playwright() as playwright:
+    async with api_server() as api, serving(api.app) as url, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=WORDS)
         try:
-            yield Window(await browser.new_page(**options), scene, url)
+            yield Window(await browser.new_page(**options), api, url)
         finally:
-            scene.dependencies.draining.set()
+            api.dependencies.draining.set()
             await browser.close()

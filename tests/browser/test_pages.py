@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import expect
 from tests.browser.support import Window, window
-from tests.server.scenes import hand_in, ids
+from tests.server.support import ids, submit_job
 
 from jobyard.server.routes.table import ALL_ROUTES
 
@@ -39,7 +39,7 @@ async def test_the_api_is_shown_and_can_be_tried(shown: Window) -> None:
     await expect(page.locator("#routes")).to_have_attribute("aria-busy", "false")
     assert await page.locator("#routes section > details").count() == sum(len(each.all) for each in ALL_ROUTES)
     assert "`" not in await page.inner_text("body")
-    await page.fill("#token", await shown.scene.token("operator"))
+    await page.fill("#token", await shown.api.token("operator"))
     await page.press("#token", "Tab")
     await expect(page.locator("#who")).to_have_text("You are a operator, operator.")
     await page.fill("#search", "POST /v1/jobs/batch")
@@ -56,14 +56,14 @@ async def test_the_api_is_shown_and_can_be_tried(shown: Window) -> None:
 
 
 async def test_log_in_work_by_cookie_and_log_out(shown: Window) -> None:
-    page, scene = shown.page, shown.scene
+    page, api = shown.page, shown.api
     await shown.go("/login")
     await page.fill("#token", "jy_000000000000_wrongwrongwrongwrongwrong")
     await page.press("#token", "Enter")
     await expect(page.get_by_role("alert")).to_contain_text("not known")
     assert [text for text in shown.complaints if "401" not in text] == []
     shown.complaints.clear()  # that the login was refused, the browser says too
-    await page.fill("#token", await scene.token("operator"))
+    await page.fill("#token", await api.token("operator"))
     await page.press("#token", "Enter")
     await expect(page.locator("main")).to_contain_text("logged in as a operator (operator)")
     [cookie] = await page.context.cookies()
@@ -73,7 +73,7 @@ async def test_log_in_work_by_cookie_and_log_out(shown: Window) -> None:
     await page.click("#submit_job > summary")
     await page.click("#submit_job button")
     await expect(page.locator("#submit_job p.good")).to_contain_text("202")
-    async with scene.client("viewer") as viewer:
+    async with api.client("viewer") as viewer:
         assert len(await ids(viewer)) == 1
     await shown.go("/login")
     await page.click("text=Log out")
@@ -91,10 +91,10 @@ async def test_a_script_that_was_smuggled_in_does_not_run(shown: Window) -> None
 
 
 async def test_what_jobs_hold_is_shown_as_text(shown: Window) -> None:
-    async with shown.scene.client("operator") as client:
-        await hand_in(client, payload={"text": "<img src=x onerror=alert(1)>"}, kind="<b>bold</b>")
+    async with shown.api.client("operator") as client:
+        await submit_job(client, payload={"text": "<img src=x onerror=alert(1)>"}, kind="<b>bold</b>")
     await shown.go("/docs")
-    await shown.page.fill("#token", await shown.scene.token("viewer"))
+    await shown.page.fill("#token", await shown.api.token("viewer"))
     await shown.page.click("#list_jobs > summary")
     await shown.page.click("#list_jobs button")
     await expect(shown.page.locator("#list_jobs pre")).to_contain_text("<img src=x onerror=alert(1)>")

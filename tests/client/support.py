@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, serving
 
 from jobyard import Context, Jobyard
 from jobyard.client import Client
@@ -15,13 +15,13 @@ from jobyard.server.routes.table import ALL_ROUTES
 
 
 class Site:
-    def __init__(self, yard: Jobyard, url: str, scene: Scene) -> None:
+    def __init__(self, yard: Jobyard, url: str, api: ApiServer) -> None:
         self.yard = yard
         self.url = url
-        self.scene = scene
+        self.api = api
 
     async def token(self, role: str = "admin", **scope: Any) -> str:
-        return await self.scene.token(role, **scope)
+        return await self.api.token(role, **scope)
 
     @asynccontextmanager
     async def client(self, role: str = "admin", *, url: str | None = None, **scope: Any) -> AsyncIterator[Client]:
@@ -48,6 +48,6 @@ def make_yard(folder: Path) -> Jobyard:
 async def site(folder: Path) -> AsyncIterator[Site]:
     """The handlers are in the yard, which shares the store with the server."""
     async with make_yard(folder) as yard:
-        scene = Scene(yard.store, ALL_ROUTES)
-        async with serving(scene.app) as url:
-            yield Site(yard, url, scene)
+        api = ApiServer(yard.store, ALL_ROUTES)
+        async with serving(api.app) as url:
+            yield Site(yard, url, api)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.client.support import Site, make_yard
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, serving
 from tests.servers.proxy import Mode, Proxy
 from tests.support import ROOT, Watched, eventually
 
@@ -94,8 +94,8 @@ async def test_a_change_that_was_never_sent_is_sent_when_the_server_is_there(her
 async def test_a_store_that_is_away_for_a_while() -> None:
     store = Watched(MemoryStore(SystemClock()))
     await store.open()
-    scene = Scene(store.as_store(), ALL_ROUTES)
-    async with serving(scene.app) as url, Client(url, await scene.token()) as client:
+    api = ApiServer(store.as_store(), ALL_ROUTES)
+    async with serving(api.app) as url, Client(url, await api.token()) as client:
         await client.configure("mail")
         verbs = ("queues", "insert", "set_paused")
         store.failing, store.failing_verbs = StoreUnavailable("it is away"), verbs
@@ -116,10 +116,10 @@ async def test_a_store_that_is_away_for_a_while() -> None:
 async def test_a_server_that_lets_nobody_wait_is_not_asked_without_a_pause() -> None:
     store = Watched(MemoryStore(SystemClock()))
     await store.open()
-    scene = Scene(store.as_store(), ALL_ROUTES)
-    async with serving(scene.app) as url, Client(url, await scene.token()) as client:
+    api = ApiServer(store.as_store(), ALL_ROUTES)
+    async with serving(api.app) as url, Client(url, await api.token()) as client:
         handle = await client.enqueue("send")
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
         with pytest.raises(ResultNotReady):
             await handle.result(1.0)
         assert store.calls["get"] < 30

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.client.support import Site, make_yard
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, serving
 
 from jobyard import errors
 from jobyard.client import Client, job_request
@@ -80,9 +80,9 @@ async def test_what_does_not_fit(here: Site, client: Client) -> None:
 
 async def test_asked_too_often_it_waits_and_goes_on(tmp_path: Path) -> None:
     async with make_yard(tmp_path) as yard:
-        scene = Scene(yard.store, ALL_ROUTES, ServerSettings(requests_per_second=20, request_burst=2))
-        async with serving(scene.app) as url:
-            token = await scene.token()
+        api = ApiServer(yard.store, ALL_ROUTES, ServerSettings(requests_per_second=20, request_burst=2))
+        async with serving(api.app) as url:
+            token = await api.token()
             async with Client(url, token, patience=20) as client:
                 await client.configure("mail")
                 for _ in range(4):  # beyond what it may at once

@@ -10,7 +10,7 @@ from tests.house.repository import ROOT
 
 SERVER = ROOT / "src/jobyard/server"
 # What makes a problem document: its status first, then its code.
-MAKERS = {"HttpError", "problem", "_refuse"}
+MAKERS = {"HttpError", "problem", "_reject"}
 
 
 def refusals() -> dict[str, set[int]]:

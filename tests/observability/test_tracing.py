@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.server.support import Scene
+from tests.server.support import ApiServer
 from tests.support import Watched, eventually
 
 from jobyard import BlockingContext, Context, Jobyard
@@ -216,9 +216,9 @@ async def test_over_http_the_callers_trace_reaches_the_handler(spans: Spans, see
     yard = Jobyard("memory://")
     yard.trace(spans.provider)
     declare(yard, seen)
-    scene = Scene(yard.store, [submitting.ROUTES], authenticator=OpenAccess())
-    scene.app = TracingMiddleware(scene.app, tracing)  # type: ignore[assignment]  # any application will do
-    async with yard, scene.client() as client, yard.worker():
+    api = ApiServer(yard.store, [submitting.ROUTES], authenticator=OpenAccess())
+    api.app = TracingMiddleware(api.app, tracing)  # type: ignore[assignment]  # any application will do
+    async with yard, api.client() as client, yard.worker():
         body = {"kind": "build", "queue": "builds"}
         made = await client.post("/v1/jobs", json=body, headers={"traceparent": CALLER})
         assert made.status_code == 202

@@ -18,21 +18,22 @@ from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.sandboxes import COLLECTION, SandboxInfo
 from jobyard.operations.sessions import Sessions
 from jobyard.operations.tokens import Tokens
+from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Store
 from jobyard.sandbox.protocol import Language, Tier
 from jobyard.server.app import create_app
 from jobyard.server.auth import TokenAuthenticator
 from jobyard.server.dependencies import Authenticator, Dependencies, ServerSettings
-from jobyard.server.http_protocol import ConnectionLimits
+from jobyard.server.http_protocol import ConnectionLimits, UvicornServer, uvicorn_options
 from jobyard.server.middleware import SecurityMiddleware
-from jobyard.server.rate_limit import uvicorn_options
 from jobyard.server.route import Routes
-from jobyard.server.routes.health import UvicornServer
+from jobyard.server.routes.table import ALL_ROUTES
+from jobyard.stores.memory import MemoryStore
 
 HERE = "http://jobyard.test"
 
 
-class Scene:
+class ApiServer:
     """A store, its tokens and a door for some routes."""
 
     def __init__(
@@ -48,7 +49,7 @@ class Scene:
             self.tokens, Sessions(store, self.tokens), settings
         )
         self.dependencies = Dependencies(store, JobFactory(), self.authenticator, settings)
-        self.app: FastAPI = create_app(self.dependencies, routes, self.dependencies.life)
+        self.app: FastAPI = create_app(self.dependencies, routes, self.dependencies.lifespan)
 
     async def token(self, role: str = "admin", **scope: Any) -> str:
         same = sum(info.role == role for info in await self.tokens.list())
@@ -62,7 +63,7 @@ class Scene:
             yield client
 
 
-async def tell_of_languages(store: Store, *names: str) -> None:
+async def announce_languages(store: Store, *names: str) -> None:
     """As a worker with a sandbox does, but for good: a test may take its time."""
     languages = tuple(Language(name=name, version="1.0") for name in names or ("python",))
     info = SandboxInfo(worker="w", tier=Tier.A, slots=2, languages=languages)
@@ -84,3 +85,34 @@ async def serving(app: Any, limits: ConnectionLimits | None = None) -> AsyncIter
         server.should_exit = True
         await task
         listener.close()
+
+
+@asynccontextmanager
+async def api_server(
+    settings: ServerSettings | None = None, routes: Sequence[Routes] = ALL_ROUTES
+) -> AsyncIterator[ApiServer]:
+    store = MemoryStore(SystemClock())
+    await store.open()
+    try:
+        yield ApiServer(store, routes, settings)
+    finally:
+        await store.close()
+
+
+async def submit_job(client: httpx.AsyncClient, kind: str = "mail", **given: Any) -> str:
+    answer = await client.post("/v1/jobs", json={"kind": kind, **given})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+async def ids(client: httpx.AsyncClient, path: str = "/v1/jobs", **params: Any) -> list[str]:
+    """The ids of a whole list, page by page."""
+    found: list[str] = []
+    while True:
+        answer = await client.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        found += [job["id"] for job in page["items"]]
+        if "next_page_token" not in page:
+            return found
+        params["page_token"] = page["next_page_token"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.server.support import Scene
+from tests.server.support import ApiServer
 
-from jobyard.server.auth import FAILURES_AT_ONCE
+from jobyard.server.auth import FAILURE_BURST
 from jobyard.server.dependencies import ServerSettings
 from jobyard.server.routes import audit, tokens
 from jobyard.stores.memory import MemoryStore
@@ -15,12 +15,12 @@ from jobyard.testing.clock import ManualClock
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene(MemoryStore(ManualClock()), [tokens.ROUTES, audit.ROUTES])
+def api() -> ApiServer:
+    return ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, audit.ROUTES])
 
 
-async def test_without_a_token_nobody_comes_in(scene: Scene) -> None:
-    async with scene.client() as client:
+async def test_without_a_token_nobody_comes_in(api: ApiServer) -> None:
+    async with api.client() as client:
         answer = await client.get("/v1/me")
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -28,22 +28,22 @@ async def test_without_a_token_nobody_comes_in(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic {}", "Token {}", "{}", "Bearer x{}", "Bearer {}x"])
-async def test_a_wrong_header_is_no_token(scene: Scene, header: str) -> None:
-    text = await scene.token()
-    async with scene.client() as client:
+async def test_a_wrong_header_is_no_token(api: ApiServer, header: str) -> None:
+    text = await api.token()
+    async with api.client() as client:
         answer = await client.get("/v1/me", headers={"Authorization": header.format(text)})
     assert answer.status_code == 401
 
 
-async def test_a_token_in_the_url_is_no_token(scene: Scene) -> None:
-    text = await scene.token()
-    async with scene.client() as client:
+async def test_a_token_in_the_url_is_no_token(api: ApiServer) -> None:
+    text = await api.token()
+    async with api.client() as client:
         for name in ("token", "access_token", "authorization"):
             assert (await client.get("/v1/me", params={name: text})).status_code == 401
 
 
-async def test_who_one_is(scene: Scene) -> None:
-    async with scene.client("submitter", queues=["builds"]) as client:
+async def test_who_one_is(api: ApiServer) -> None:
+    async with api.client("submitter", queues=["builds"]) as client:
         told = (await client.get("/v1/me")).json()
     assert told["role"] == "submitter"
     assert told["permissions"] == ["read", "submit"]
@@ -52,8 +52,8 @@ async def test_who_one_is(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("role", ["viewer", "submitter", "operator"])
-async def test_only_admins_see_tokens_and_the_audit_log(scene: Scene, role: str) -> None:
-    async with scene.client(role) as client:
+async def test_only_admins_see_tokens_and_the_audit_log(api: ApiServer, role: str) -> None:
+    async with api.client(role) as client:
         for method, path in (
             ("GET", "/v1/tokens"),
             ("POST", "/v1/tokens"),
@@ -64,8 +64,8 @@ async def test_only_admins_see_tokens_and_the_audit_log(scene: Scene, role: str)
             assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), path
 
 
-async def test_the_life_of_a_token(scene: Scene) -> None:
-    async with scene.client("admin") as client:
+async def test_the_life_of_a_token(api: ApiServer) -> None:
+    async with api.client("admin") as client:
         asked = {"name": "ci", "role": "submitter", "queues": ["builds"], "expire_seconds": 60}
         made = await client.post("/v1/tokens", json=asked)
         assert made.status_code == 201
@@ -93,10 +93,10 @@ async def test_the_life_of_a_token(scene: Scene) -> None:
 
 
 async def test_no_secret_is_ever_logged_or_written_to_the_audit_log(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+    api: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with scene.client("admin") as client:
+    async with api.client("admin") as client:
         text = (await client.post("/v1/tokens", json={"name": "ci", "role": "viewer"})).json()["token"]
         await client.get("/v1/me", headers={"Authorization": f"Bearer {text}"})
         await client.get("/v1/me", headers={"Authorization": f"Bearer {text}x"})
@@ -109,16 +109,16 @@ async def test_no_secret_is_ever_logged_or_written_to_the_audit_log(
     {}, {"name": "x"}, {"name": "x", "role": "root"}, {"name": "", "role": "viewer"},
     {"name": "x", "role": "viewer", "qeues": []}, {"name": "x", "role": "viewer", "expire_seconds": 0},
 ])  # fmt: skip
-async def test_a_token_that_does_not_fit_is_refused(scene: Scene, body: dict[str, object]) -> None:
-    async with scene.client("admin") as client:
+async def test_a_token_that_does_not_fit_is_refused(api: ApiServer, body: dict[str, object]) -> None:
+    async with api.client("admin") as client:
         before = len((await client.get("/v1/tokens")).json()["items"])
         assert (await client.post("/v1/tokens", json=body)).status_code == 422
         assert len((await client.get("/v1/tokens")).json()["items"]) == before
 
 
-async def test_an_admin_of_some_queues_cannot_reach_further(scene: Scene) -> None:
-    other, _ = await scene.tokens.create("all of it", "viewer")
-    async with scene.client("admin", queues=["builds"]) as client:
+async def test_an_admin_of_some_queues_cannot_reach_further(api: ApiServer) -> None:
+    other, _ = await api.tokens.create("all of it", "viewer")
+    async with api.client("admin", queues=["builds"]) as client:
         for scope in ({}, {"queues": ["mail"]}, {"queues": ["builds", "mail"]}):
             answer = await client.post("/v1/tokens", json={"name": "x", "role": "admin", **scope})
             assert (answer.status_code, answer.json()["code"]) == (403, "out_of_scope")
@@ -129,8 +129,8 @@ async def test_an_admin_of_some_queues_cannot_reach_further(scene: Scene) -> Non
         assert (await client.get("/v1/audit")).status_code == 403
 
 
-async def test_the_audit_log_is_read_page_by_page(scene: Scene) -> None:
-    async with scene.client("admin") as client:
+async def test_the_audit_log_is_read_page_by_page(api: ApiServer) -> None:
+    async with api.client("admin") as client:
         for number in range(5):
             await client.post("/v1/tokens", json={"name": f"t{number}", "role": "viewer"})
         names: list[str] = []
@@ -149,8 +149,8 @@ async def test_the_audit_log_is_read_page_by_page(scene: Scene) -> None:
 
 async def test_a_token_that_asks_too_often_is_told_when_to_come_back() -> None:
     settings = ServerSettings(requests_per_second=0.5, request_burst=3)
-    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES], settings)
-    async with scene.client("viewer") as busy, scene.client("viewer") as other:
+    api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES], settings)
+    async with api.client("viewer") as busy, api.client("viewer") as other:
         assert [(await busy.get("/v1/me")).status_code for _ in range(3)] == [200, 200, 200]
         refused = await busy.get("/v1/me")
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
@@ -158,9 +158,9 @@ async def test_a_token_that_asks_too_often_is_told_when_to_come_back() -> None:
         assert (await other.get("/v1/me")).status_code == 200
 
 
-async def test_wrong_tokens_from_one_address_slow_down_but_good_ones_pass(scene: Scene) -> None:
-    async with scene.client() as guesser, scene.client("viewer") as good:
+async def test_wrong_tokens_from_one_address_slow_down_but_good_ones_pass(api: ApiServer) -> None:
+    async with api.client() as guesser, api.client("viewer") as good:
         wrong = {"Authorization": "Bearer jy_000000000000_" + "x" * 43}
-        codes = [(await guesser.get("/v1/me", headers=wrong)).status_code for _ in range(int(FAILURES_AT_ONCE) + 1)]
-        assert codes == [401] * int(FAILURES_AT_ONCE) + [429]
+        codes = [(await guesser.get("/v1/me", headers=wrong)).status_code for _ in range(int(FAILURE_BURST) + 1)]
+        assert codes == [401] * int(FAILURE_BURST) + [429]
         assert (await good.get("/v1/me")).status_code == 200

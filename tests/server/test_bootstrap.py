@@ -17,7 +17,7 @@ from jobyard.errors import BadInput, ConfigurationError, UnknownKind
 from jobyard.operations.audit import Audit
 from jobyard.operations.tokens import Tokens
 from jobyard.server.auth import TokenAuthenticator
-from jobyard.server.bootstrap import Entry, entry
+from jobyard.server.bootstrap import Access, bootstrap_access
 from jobyard.server.dependencies import OpenAccess, ServerSettings
 from jobyard.server.server import listen, settings_of, url_of
 
@@ -52,7 +52,7 @@ def test_the_configuration_has_the_defaults_of_the_door() -> None:
 def test_a_port_in_use_is_told_with_what_to_do() -> None:
     with listening() as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=rf"Port {port} of 127.0.0.1 is in use\..*--port"):
+        with pytest.raises(ConfigurationError, match=rf"port {port}.*--port"):
             listen("127.0.0.1", port)
 
 
@@ -74,8 +74,8 @@ def test_the_address_that_is_shown_can_be_reached(host: str, shown: str) -> None
 
 async def test_on_loopback_the_first_start_makes_a_token(yard: Jobyard) -> None:
     with listening() as listener:
-        first = await entry(yard.store, listener, SETTINGS, insecure=False)
-        again = await entry(yard.store, listener, SETTINGS, insecure=False)
+        first = await bootstrap_access(yard.store, listener, SETTINGS, insecure=False)
+        again = await bootstrap_access(yard.store, listener, SETTINGS, insecure=False)
     assert isinstance(first.authenticator, TokenAuthenticator)
     assert first.first_token is not None
     principal = await Tokens(yard.store).authenticate(first.first_token)
@@ -90,18 +90,18 @@ async def test_on_loopback_the_first_start_makes_a_token(yard: Jobyard) -> None:
 async def test_beyond_loopback_never_without_a_token(yard: Jobyard) -> None:
     with listening(ANY) as listener:
         with pytest.raises(ConfigurationError, match="jobyard tokens create"):
-            await entry(yard.store, listener, SETTINGS, insecure=False)
+            await bootstrap_access(yard.store, listener, SETTINGS, insecure=False)
         assert await Tokens(yard.store).list() == []
         await Tokens(yard.store).create("mine", "viewer")
-        made = await entry(yard.store, listener, SETTINGS, insecure=False)
+        made = await bootstrap_access(yard.store, listener, SETTINGS, insecure=False)
         assert (made.is_open, made.first_token) == (False, None)
         with pytest.raises(ConfigurationError, match="loopback only"):
-            await entry(yard.store, listener, SETTINGS, insecure=True)
+            await bootstrap_access(yard.store, listener, SETTINGS, insecure=True)
 
 
 async def test_open_only_if_asked_and_then_without_a_token(yard: Jobyard) -> None:
     with listening() as listener:
-        made = await entry(yard.store, listener, SETTINGS, insecure=True)
+        made = await bootstrap_access(yard.store, listener, SETTINGS, insecure=True)
     assert isinstance(made.authenticator, OpenAccess)
     assert (made.is_open, await Tokens(yard.store).list()) == (True, [])
 
@@ -143,9 +143,9 @@ def test_what_is_there_to_try_fits_a_handler(yard: Jobyard) -> None:
 
 
 def test_the_token_is_shown_only_when_it_is_new(yard: Jobyard) -> None:
-    first = "\n".join(greeting("http://h", yard, Entry(OpenAccess(), False, "jy_secret"), "API only"))
+    first = "\n".join(greeting("http://h", yard, Access(OpenAccess(), False, "jy_secret"), "API only"))
     own = {"mail": "redis://mail-host"}
-    later = "\n".join(greeting("http://h", yard, Entry(OpenAccess(), False, None), "API only", own))
+    later = "\n".join(greeting("http://h", yard, Access(OpenAccess(), False, None), "API only", own))
     assert "\nQueue mail is in redis://mail-host.\n" in later
     assert "export JOBYARD_TOKEN=jy_secret" in first
     assert "jy_" not in later

@@ -10,8 +10,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
-from tests.server.scenes import api
-from tests.server.support import Scene
+from tests.server.support import ApiServer, api_server
 
 from jobyard.server.routes.table import ALL_ROUTES
 
@@ -19,8 +18,8 @@ STATIC = files("jobyard.server") / "static"
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with api() as made:
+async def api() -> AsyncIterator[ApiServer]:
+    async with api_server() as made:
         yield made
 
 
@@ -29,8 +28,8 @@ async def described(client: httpx.AsyncClient) -> dict[str, Any]:
     return found
 
 
-async def test_every_route_is_described(scene: Scene) -> None:
-    async with scene.client() as client:
+async def test_every_route_is_described(api: ApiServer) -> None:
+    async with api.client() as client:
         document = await described(client)
     assert document["openapi"] == "3.1.0"
     told = {(method.upper(), path) for path, here in document["paths"].items() for method in here}
@@ -41,16 +40,16 @@ async def test_every_route_is_described(scene: Scene) -> None:
     assert [each["operationId"] for each in operations if not each["summary"]] == []
 
 
-async def test_every_reference_leads_somewhere(scene: Scene) -> None:
-    async with scene.client() as client:
+async def test_every_reference_leads_somewhere(api: ApiServer) -> None:
+    async with api.client() as client:
         document = await described(client)
     named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     unnamed = set(document["components"]["schemas"]) - named
     assert unnamed == {"CloudEvent"}  # the messages of a stream, whose media type has no schema of its own
 
 
-async def test_what_comes_in_may_hold_no_unknown_field(scene: Scene) -> None:
-    async with scene.client() as client:
+async def test_what_comes_in_may_hold_no_unknown_field(api: ApiServer) -> None:
+    async with api.client() as client:
         document = await described(client)
     schemas = document["components"]["schemas"]
     taken = {name for name in schemas if name.endswith(("Request", "Backoff", "Filter"))}
@@ -58,8 +57,8 @@ async def test_what_comes_in_may_hold_no_unknown_field(scene: Scene) -> None:
     assert [name for name in taken if schemas[name].get("additionalProperties") is not False] == []
 
 
-async def test_the_page_is_made_of_files_of_this_server(scene: Scene) -> None:
-    async with scene.client() as client:
+async def test_the_page_is_made_of_files_of_this_server(api: ApiServer) -> None:
+    async with api.client() as client:
         page = await client.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
         linked = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
@@ -79,10 +78,10 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline(name: str) -> None:
 
 
 async def test_answers_beside_the_good_one_are_told() -> None:
-    async with api() as scene, scene.client() as client:
+    async with api_server() as api, api.client() as client:
         paths = (await described(client))["paths"]
         login = await client.post("/login", data={"token": "wrong"}, headers={"Sec-Fetch-Site": "same-origin"})
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
         ready = await client.get("/readyz")
     told = paths["/readyz"]["get"]["responses"]["503"]["content"]
     assert (ready.status_code, told) == (

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from tests.server.sse import listening
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, serving
 from tests.support import Watched, eventually
 
 from jobyard import Context, Jobyard
@@ -55,26 +55,26 @@ async def yard(store: Watched) -> AsyncIterator[Jobyard]:
 
 
 @pytest.fixture
-async def scene(store: Watched, yard: Jobyard) -> Scene:
-    return Scene(store.as_store(), [events.ROUTES, tokens.ROUTES, login.ROUTES])
+async def api(store: Watched, yard: Jobyard) -> ApiServer:
+    return ApiServer(store.as_store(), [events.ROUTES, tokens.ROUTES, login.ROUTES])
 
 
 @pytest.fixture
-async def server(scene: Scene) -> AsyncIterator[str]:
-    async with serving(scene.app) as url:
+async def server(api: ApiServer) -> AsyncIterator[str]:
+    async with serving(api.app) as url:
         yield url
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
 
 
-async def client(scene: Scene, url: str, role: str = "viewer", **scope: Any) -> httpx.AsyncClient:
-    headers = {"Authorization": f"Bearer {await scene.token(role, **scope)}"}
+async def client(api: ApiServer, url: str, role: str = "viewer", **scope: Any) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {await api.token(role, **scope)}"}
     return httpx.AsyncClient(base_url=url, headers=headers)
 
 
-async def publish(scene: Scene, *hints: LiveEvent) -> None:
+async def publish(api: ApiServer, *hints: LiveEvent) -> None:
     """As a worker does it."""
-    key = event_key(await scene.store.now(), "w1", next(_counter))
-    await scene.store.put(COLLECTION, key, pack(hints), expire_seconds=KEPT_SECONDS)
+    key = event_key(await api.store.now(), "w1", next(_counter))
+    await api.store.put(COLLECTION, key, pack(hints), expire_seconds=KEPT_SECONDS)
 
 
 def progress(job_id: str, percent: float, **more: Any) -> LiveEvent:
@@ -82,9 +82,9 @@ def progress(job_id: str, percent: float, **more: Any) -> LiveEvent:
     return LiveEvent(type=LiveEventType.PROGRESS, job_id=job_id, percent=percent, **told)
 
 
-async def test_a_job_is_shown_then_followed_to_its_end(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_a_job_is_shown_then_followed_to_its_end(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("slow")
-    async with await client(scene, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
+    async with await client(api, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         assert reader.answer.headers["content-type"].startswith("text/event-stream")
         assert reader.answer.headers["x-accel-buffering"] == "no"
@@ -105,17 +105,19 @@ async def test_a_job_is_shown_then_followed_to_its_end(scene: Scene, server: str
         assert event["id"] == str(reader.ids[-1])
 
 
-async def test_who_watches_the_whole_hears_of_jobs_that_others_watch(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_who_watches_the_whole_hears_of_jobs_that_others_watch(
+    api: ApiServer, server: str, yard: Jobyard
+) -> None:
     """A job's own stream has seen how far it is; that must not keep the same news from everybody else."""
     handle = await yard.enqueue("quick")
-    await scene.store.exchange("w", [], ["default"], 1, 60)
-    async with await client(scene, server) as http, listening(http, "/v1/events") as whole:
+    await api.store.exchange("w", [], ["default"], 1, 60)
+    async with await client(api, server) as http, listening(http, "/v1/events") as whole:
         await eventually(lambda: whole.first("snapshot"))
         async with listening(http, f"/v1/jobs/{handle.id}/events") as one:
             await eventually(lambda: one.first("snapshot"))
             running: dict[str, Any] = {"job_id": handle.id, "queue": "default", "state": State.RUNNING, "attempt": 1}
             await publish(
-                scene,
+                api,
                 LiveEvent(type=LiveEventType.STARTED, **running),
                 progress(handle.id, 10),
                 progress("another", 1),
@@ -131,23 +133,23 @@ async def test_who_watches_the_whole_hears_of_jobs_that_others_watch(scene: Scen
                 assert reader.ids == sorted(set(reader.ids))
 
 
-async def test_progress_arrives_within_a_tenth_of_a_second(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_progress_arrives_within_a_tenth_of_a_second(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("slow")
-    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+    async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         took: list[float] = []
         for percent in range(1, 8):
             started = time.monotonic()
-            await publish(scene, progress(handle.id, percent))
+            await publish(api, progress(handle.id, percent))
             await eventually(lambda percent=percent: reader.first(  # type: ignore[misc]
                 "job.progress", lambda data: data["progress"]["percent"] == percent))  # fmt: skip
             took.append(time.monotonic() - started)
         assert sorted(took)[len(took) // 3] < 0.1, took  # a busy machine may be late now and then
 
 
-async def test_after_a_reconnect_the_snapshot_comes_first_again(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_after_a_reconnect_the_snapshot_comes_first_again(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("quick")
-    async with await client(scene, server) as http:
+    async with await client(api, server) as http:
         async with listening(http, f"/v1/jobs/{handle.id}/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
             last = reader.ids[-1]
@@ -160,9 +162,9 @@ async def test_after_a_reconnect_the_snapshot_comes_first_again(scene: Scene, se
             assert reader.ids[0] > last
 
 
-async def test_the_whole_yard_shows_its_queues_and_newest_jobs(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_the_whole_yard_shows_its_queues_and_newest_jobs(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("quick", queue="builds")
-    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+    async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         shown = reader.events[0]["data"]
         assert [job["id"] for job in shown["jobs"]] == [handle.id]
@@ -177,33 +179,33 @@ async def test_the_whole_yard_shows_its_queues_and_newest_jobs(scene: Scene, ser
     ("?kind=slow", True), ("?kind=quick", False), ("?type=progress", True), ("?type=completed", False),
     ("?type=completed&type=progress", True), ("?queue=default&kind=slow&group=g&type=progress", True),
 ])  # fmt: skip
-async def test_filters(scene: Scene, server: str, query: str, passes: bool) -> None:
-    async with await client(scene, server) as http, listening(http, f"/v1/events{query}") as reader:
+async def test_filters(api: ApiServer, server: str, query: str, passes: bool) -> None:
+    async with await client(api, server) as http, listening(http, f"/v1/events{query}") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        await publish(scene, progress("j1", 1, group="g"), LiveEvent(type=LiveEventType.RESYNC))
+        await publish(api, progress("j1", 1, group="g"), LiveEvent(type=LiveEventType.RESYNC))
         await eventually(lambda: reader.first("resync"))
         assert (reader.first("job.progress") is not None) is passes
 
 
 @pytest.mark.parametrize("bad", ["?typo=1", "?type=explosion", "?queue=", "?queue=a&queue=b"])
-async def test_a_wrong_filter_is_refused(scene: Scene, server: str, bad: str) -> None:
-    async with await client(scene, server) as http:
+async def test_a_wrong_filter_is_refused(api: ApiServer, server: str, bad: str) -> None:
+    async with await client(api, server) as http:
         assert (await http.get(f"/v1/events{bad}")).status_code == 422
 
 
-async def test_scopes_hide_what_is_out_of_reach(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_scopes_hide_what_is_out_of_reach(api: ApiServer, server: str, yard: Jobyard) -> None:
     mine = await yard.enqueue("quick", queue="builds", group="acme")
     other = await yard.enqueue("quick", queue="builds", group="evil")
     elsewhere = await yard.enqueue("quick", queue="mail", group="acme")
     async with (
-        await client(scene, server, queues=["builds"], groups=["acme"]) as http,
+        await client(api, server, queues=["builds"], groups=["acme"]) as http,
         listening(http, "/v1/events") as reader,
     ):
         await eventually(lambda: reader.first("snapshot"))
         assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [mine.id]
         assert [queue["name"] for queue in reader.events[0]["data"]["queues"]] == ["builds"]
         await publish(
-            scene,
+            api,
             progress(other.id, 1, queue="builds", group="evil"),
             progress(elsewhere.id, 2, queue="mail", group="acme"),
             progress(mine.id, 3, queue="builds", group="acme"),
@@ -215,8 +217,8 @@ async def test_scopes_hide_what_is_out_of_reach(scene: Scene, server: str, yard:
             assert (await http.get(f"/v1/events?job={hidden.id}")).status_code == 404
 
 
-async def test_a_submitter_hears_of_its_own_jobs_only(scene: Scene, server: str, yard: Jobyard) -> None:
-    info, text = await scene.tokens.create("ci", "submitter")
+async def test_a_submitter_hears_of_its_own_jobs_only(api: ApiServer, server: str, yard: Jobyard) -> None:
+    info, text = await api.tokens.create("ci", "submitter")
     mine = await yard.enqueue("quick", tags=[f"{SUBMITTED_BY}{info.id}"])
     other = await yard.enqueue("quick", tags=[f"{SUBMITTED_BY}000000000000"])
     nobodys = await yard.enqueue("quick")
@@ -224,7 +226,7 @@ async def test_a_submitter_hears_of_its_own_jobs_only(scene: Scene, server: str,
     async with httpx.AsyncClient(base_url=server, headers=headers) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [mine.id]
-        await publish(scene, progress(other.id, 1), progress(nobodys.id, 2), progress("gone", 3), progress(mine.id, 4))
+        await publish(api, progress(other.id, 1), progress(nobodys.id, 2), progress("gone", 3), progress(mine.id, 4))
         await eventually(lambda: reader.first("job.progress"))
         assert [event["subject"] for event in reader.events if "progress" in event["type"]] == [mine.id]
         assert (await http.get(f"/v1/jobs/{other.id}/events")).status_code == 404
@@ -232,18 +234,18 @@ async def test_a_submitter_hears_of_its_own_jobs_only(scene: Scene, server: str,
             await eventually(lambda: own.first("snapshot"))
 
 
-async def test_what_is_handed_in_is_told_to_those_who_listen(scene: Scene, server: str) -> None:
-    async with await client(scene, server) as http, listening(http, "/v1/events?type=enqueued") as reader:
+async def test_what_is_handed_in_is_told_to_those_who_listen(api: ApiServer, server: str) -> None:
+    async with await client(api, server) as http, listening(http, "/v1/events?type=enqueued") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        scene.dependencies.enqueued(NewJob(id="j1", kind="mail", queue="q", group="g"))
+        api.dependencies.enqueued(NewJob(id="j1", kind="mail", queue="q", group="g"))
         event = await eventually(lambda: reader.first("job.enqueued"))
         assert (event["subject"], event["data"]["queue"], event["data"]["state"]) == ("j1", "q", "PENDING")
-        assert b'jobyard_jobs_enqueued_total{kind="mail",queue="q"} 1.0' in await scene.dependencies.exporter.text()
+        assert b'jobyard_jobs_enqueued_total{kind="mail",queue="q"} 1.0' in await api.dependencies.exporter.text()
 
 
 async def test_whoever_follows_everything_hears_what_people_do_over_http(store: Watched) -> None:
-    scene = Scene(store.as_store(), ALL_ROUTES)
-    async with serving(scene.app) as url, await client(scene, url, "operator") as http:
+    api = ApiServer(store.as_store(), ALL_ROUTES)
+    async with serving(api.app) as url, await client(api, url, "operator") as http:
         async with listening(http, "/v1/events?type=enqueued&type=cancelled") as reader:
             await eventually(lambda: reader.first("snapshot"))
             made = await http.post("/v1/jobs", json={"kind": "mail", "delay_seconds": 500})
@@ -257,13 +259,13 @@ async def test_whoever_follows_everything_hears_what_people_do_over_http(store: 
             assert not reader.first("resync")
             await http.post("/v1/jobs/actions", json={"action": "cancel", "ids": [job_id]})
             await eventually(lambda: reader.first("resync"))
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
 
 
-async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_a_worker_elsewhere_is_followed_step_by_step(api: ApiServer, server: str, yard: Jobyard) -> None:
     """From the first moment on: what the snapshot does not show is told, and soon."""
     story = ["started", "progress", "progress", "progress", "completed"]
-    async with await client(scene, server) as http, yard.worker():
+    async with await client(api, server) as http, yard.worker():
         for _ in range(3):  # each time nobody listened before
             async with listening(http, "/v1/events") as reader:
                 await eventually(lambda reader=reader: reader.first("snapshot"))  # type: ignore[misc]
@@ -273,15 +275,15 @@ async def test_a_worker_elsewhere_is_followed_step_by_step(scene: Scene, server:
                 mine = [event for event in reader.events if event.get("subject") == handle.id]
                 assert [event["type"].split(".")[3] for event in mine] == story
                 assert time.monotonic() - began < 1.5  # the job itself takes 0.4 s
-            await eventually(lambda: scene.dependencies.broadcaster._task is None)
+            await eventually(lambda: api.dependencies.broadcaster.is_running is False)
 
 
-async def test_whoever_asks_for_the_head_only_gets_that(scene: Scene, server: str) -> None:
-    async with await client(scene, server) as http:
+async def test_whoever_asks_for_the_head_only_gets_that(api: ApiServer, server: str) -> None:
+    async with await client(api, server) as http:
         answer = await http.head("/v1/events", timeout=5)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
-    await eventually(lambda: len(scene.dependencies.broadcaster) == 0)
+    await eventually(lambda: len(api.dependencies.broadcaster) == 0)
 
 
 async def test_nobody_without_a_token(server: str) -> None:
@@ -289,75 +291,77 @@ async def test_nobody_without_a_token(server: str) -> None:
         assert (await http.get("/v1/events")).status_code == 401
 
 
-async def test_a_browser_comes_in_by_its_cookie(scene: Scene, server: str) -> None:
+async def test_a_browser_comes_in_by_its_cookie(api: ApiServer, server: str) -> None:
     async with httpx.AsyncClient(base_url=server) as http:
-        form = {"token": await scene.token("viewer")}
+        form = {"token": await api.token("viewer")}
         assert (await http.post("/login", data=form, headers={"Origin": server})).status_code == 303
         async with listening(http, "/v1/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
 
 
-async def test_a_revoked_token_hears_no_more(scene: Scene, server: str) -> None:
-    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+async def test_a_revoked_token_hears_no_more(api: ApiServer, server: str) -> None:
+    async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        for info in await scene.tokens.list():
-            await scene.tokens.revoke(info.id)
+        for info in await api.tokens.list():
+            await api.tokens.revoke(info.id)
         await eventually(lambda: reader.is_over)
 
 
-async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(scene: Scene, server: str, yard: Jobyard) -> None:
+async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("quick")
-    async with await client(scene, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
+    async with await client(api, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         await Commands(yard.store).change_one(Action.DELETE, handle.id)
         event = await eventually(lambda: reader.first("resync"))
         assert event["subject"] == handle.id
 
 
-async def test_one_token_does_not_hold_all_the_streams(scene: Scene, server: str) -> None:
-    scene.dependencies.open = OpenRequestLimit(1)
-    async with await client(scene, server) as http, await client(scene, server) as other:
+async def test_one_token_does_not_hold_all_the_streams(api: ApiServer, server: str) -> None:
+    api.dependencies.open_requests = OpenRequestLimit(1)
+    async with await client(api, server) as http, await client(api, server) as other:
         for _ in range(2):
             async with listening(http, "/v1/events") as reader:
                 await eventually(lambda reader=reader: reader.first("snapshot"))  # type: ignore[misc]
                 assert (await http.get("/v1/events")).status_code == 429
                 async with listening(other, "/v1/events") as theirs:
                     await eventually(lambda theirs=theirs: theirs.first("snapshot"))  # type: ignore[misc]
-            await eventually(lambda: not scene.dependencies.open._open)
+            await eventually(lambda: api.dependencies.open_requests.total == 0)
         assert (await http.get("/v1/jobs/nobody/events")).status_code == 404
-        assert not scene.dependencies.open._open
+        assert api.dependencies.open_requests.total == 0
 
 
-async def test_streams_end_when_the_server_drains(scene: Scene, server: str) -> None:
-    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+async def test_streams_end_when_the_server_drains(api: ApiServer, server: str) -> None:
+    async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
         await eventually(lambda: reader.is_over, timeout=5)
 
 
-async def test_while_the_store_is_away_streams_stay_and_then_resync(scene: Scene, server: str, store: Watched) -> None:
-    async with await client(scene, server) as http, listening(http, "/v1/events") as reader:
+async def test_while_the_store_is_away_streams_stay_and_then_resync(
+    api: ApiServer, server: str, store: Watched
+) -> None:
+    async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         store.failing = StoreUnavailable("gone")
         assert (await http.get("/v1/events")).status_code == 503
-        await eventually(lambda: scene.dependencies.broadcaster._is_away)
+        await eventually(lambda: api.dependencies.broadcaster.is_store_away)
         store.failing = None
         await eventually(lambda: reader.first("resync"))
         assert not reader.is_over
 
 
-async def test_nothing_is_read_when_nobody_listens(scene: Scene, server: str, store: Watched) -> None:
-    async with await client(scene, server) as http:
+async def test_nothing_is_read_when_nobody_listens(api: ApiServer, server: str, store: Watched) -> None:
+    async with await client(api, server) as http:
         async with listening(http, "/v1/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
-            assert len(await scene.store.fetch_all(LISTENERS)) == 1
-        await eventually(lambda: len(scene.dependencies.broadcaster) == 0)
+            assert len(await api.store.fetch_all(LISTENERS)) == 1
+        await eventually(lambda: len(api.dependencies.broadcaster) == 0)
 
         async def nobody() -> bool:
-            return await scene.store.fetch_all(LISTENERS) == []
+            return await api.store.fetch_all(LISTENERS) == []
 
         await eventually(nobody)
-        await eventually(lambda: scene.dependencies.broadcaster._task is None)
+        await eventually(lambda: api.dependencies.broadcaster.is_running is False)
         before = store.calls["fetch_all"]
         await asyncio.sleep(0.2)  # four looks' time, in which there must be none
         assert store.calls["fetch_all"] == before

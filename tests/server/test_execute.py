@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.server.programs import body, programs, running
-from tests.server.scenes import api
-from tests.server.support import Scene, tell_of_languages
+from tests.server.program_support import body, programs, running
+from tests.server.support import ApiServer, announce_languages, api_server
 
 from jobyard.domain.job import QueueSettings
 from jobyard.operations.sandboxes import SandboxInfo, publish_sandbox
@@ -20,19 +19,19 @@ from jobyard.sandbox.protocol import Language, Tier
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with programs() as scene:
-        yield scene
+async def api() -> AsyncIterator[ApiServer]:
+    async with programs() as api:
+        yield api
 
 
-async def test_handed_in_it_is_pending_until_somebody_runs_it(scene: Scene, tmp_path: Path) -> None:
-    async with scene.client("submitter") as client:
+async def test_handed_in_it_is_pending_until_somebody_runs_it(api: ApiServer, tmp_path: Path) -> None:
+    async with api.client("submitter") as client:
         answer = await client.post("/execute", json=body("out hello", "exit 2"))
         job_id = answer.json()["job_id"]
         assert (answer.status_code, answer.json()) == (202, {"job_id": job_id, "status": "PENDING"})
         where = answer.headers["location"]
         assert (await client.get(where)).json() == {"job_id": job_id, "status": "PENDING"}
-        async with running(scene, tmp_path):
+        async with running(api, tmp_path):
             done = (await client.get(where, params={"wait": 5})).json()
     assert list(done) == ["job_id", "status", "result"]
     assert (done["job_id"], done["status"]) == (job_id, "COMPLETED")
@@ -41,17 +40,17 @@ async def test_handed_in_it_is_pending_until_somebody_runs_it(scene: Scene, tmp_
     assert result["execution_time_ms"] >= 0
 
 
-async def test_whoever_waits_gets_the_end(scene: Scene, tmp_path: Path) -> None:
-    async with scene.client("submitter") as client, running(scene, tmp_path):
+async def test_whoever_waits_gets_the_end(api: ApiServer, tmp_path: Path) -> None:
+    async with api.client("submitter") as client, running(api, tmp_path):
         answer = await client.post("/execute", params={"wait": 5}, json=body("cat", input="é"))
         assert (answer.status_code, answer.json()["result"]["stdout"]) == (200, "é")
         slow = await client.post("/execute", params={"wait": 0.1}, json=body("sleep 1"))
         assert (slow.status_code, slow.json()["status"]) == (202, "RUNNING")
 
 
-async def test_bytes_go_in_and_out(scene: Scene, tmp_path: Path) -> None:
+async def test_bytes_go_in_and_out(api: ApiServer, tmp_path: Path) -> None:
     files = [{"name": "d/a.bin", "content_base64": "/wA="}, {"name": "b.txt", "content": "é"}]
-    async with scene.client("submitter") as client, running(scene, tmp_path):
+    async with api.client("submitter") as client, running(api, tmp_path):
         given = body("cat", "files", "args", "keep", input_base64="/w==", files=files, args=["x"], collect=["out.txt"])
         answer = await client.post("/execute", params={"wait": 5}, json=given)
     result = answer.json()["result"]
@@ -59,8 +58,8 @@ async def test_bytes_go_in_and_out(scene: Scene, tmp_path: Path) -> None:
     assert result["files"] == [{"name": "out.txt", "size": 4, "content": "kept"}]
 
 
-async def test_a_batch_is_one_job_and_its_results_are_in_order(scene: Scene, tmp_path: Path) -> None:
-    async with scene.client("submitter") as client, running(scene, tmp_path):
+async def test_a_batch_is_one_job_and_its_results_are_in_order(api: ApiServer, tmp_path: Path) -> None:
+    async with api.client("submitter") as client, running(api, tmp_path):
         answer = await client.post(
             "/execute/batch", params={"wait": 5}, json=body("cat", inputs=[str(n) for n in range(10)])
         )
@@ -68,17 +67,17 @@ async def test_a_batch_is_one_job_and_its_results_are_in_order(scene: Scene, tmp
 
 
 async def test_faults_of_the_platform_are_failures_with_a_reason(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.executor.RETRY_SOON_SECONDS", 0.01)
-    async with scene.client("submitter") as client, running(scene, tmp_path):
+    async with api.client("submitter") as client, running(api, tmp_path):
         answer = await client.post("/execute", params={"wait": 5}, json=body("refuse SPAWN_FAILED"))
     told = answer.json()
     assert told == {"job_id": told["job_id"], "status": "FAILED", "reason": "SPAWN_FAILED: as asked for"}
 
 
-async def test_a_cancelled_one_is_failed_for_that_reason(scene: Scene) -> None:
-    async with scene.client("submitter") as client:
+async def test_a_cancelled_one_is_failed_for_that_reason(api: ApiServer) -> None:
+    async with api.client("submitter") as client:
         job_id = (await client.post("/execute", json=body())).json()["job_id"]
         assert (await client.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "enough"})).status_code == 200
         told = (await client.get(f"/jobs/{job_id}")).json()
@@ -131,22 +130,24 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "pointer"), REFUSED, ids=[str(case)[:60] for case in REFUSED])
-async def test_bad_requests_name_the_field_and_queue_nothing(scene: Scene, given: dict[str, Any], pointer: str) -> None:
-    async with scene.client("submitter") as client:
+async def test_bad_requests_name_the_field_and_queue_nothing(
+    api: ApiServer, given: dict[str, Any], pointer: str
+) -> None:
+    async with api.client("submitter") as client:
         answer = await client.post("/execute", json=body(**given) | given)
     told = answer.json()
     assert (answer.status_code, told["code"]) == (422, "bad_input"), told
     assert [error["pointer"] for error in told["errors"]] == [pointer]
-    assert (await scene.store.find(Filter(), 10)).jobs == ()
+    assert (await api.store.find(Filter(), 10)).jobs == ()
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-async def test_numbers_that_are_none_name_the_field_too(scene: Scene, number: str) -> None:
+async def test_numbers_that_are_none_name_the_field_too(api: ApiServer, number: str) -> None:
     text = json.dumps(body(limits={"time_seconds": 0.125})).replace("0.125", number)
-    async with scene.client("submitter") as client:
+    async with api.client("submitter") as client:
         answer = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/limits/time_seconds")
-    assert (await scene.store.find(Filter(), 10)).jobs == ()
+    assert (await api.store.find(Filter(), 10)).jobs == ()
 
 
 @pytest.mark.parametrize(
@@ -157,78 +158,78 @@ async def test_numbers_that_are_none_name_the_field_too(scene: Scene, number: st
         (b'{"language": "python", "source_code": "x", "files": [{"name": "\\udc00"}]}', "/files/0/name"),
     ],
 )
-async def test_text_that_is_none_names_the_field_too(scene: Scene, text: bytes, pointer: str) -> None:
-    async with scene.client("submitter") as client:
+async def test_text_that_is_none_names_the_field_too(api: ApiServer, text: bytes, pointer: str) -> None:
+    async with api.client("submitter") as client:
         answer = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
 
 
 @pytest.mark.parametrize("inputs", [[], ["x"] * 101, [1], "x", ["x" * ((1 << 20) + 1)]])
-async def test_a_batch_has_inputs_within_bounds(scene: Scene, inputs: Any) -> None:
-    async with scene.client("submitter") as client:
+async def test_a_batch_has_inputs_within_bounds(api: ApiServer, inputs: Any) -> None:
+    async with api.client("submitter") as client:
         answer = await client.post("/execute/batch", json=body(inputs=inputs))
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"].startswith("/inputs")
-    assert (await scene.store.find(Filter(), 10)).jobs == ()
+    assert (await api.store.find(Filter(), 10)).jobs == ()
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "x"])
-async def test_a_wait_has_bounds(scene: Scene, wait: str) -> None:
-    async with scene.client("submitter") as client:
+async def test_a_wait_has_bounds(api: ApiServer, wait: str) -> None:
+    async with api.client("submitter") as client:
         answer = await client.post("/execute", params={"wait": wait}, json=body())
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "wait")
 
 
 async def test_without_any_sandbox_it_is_said_and_nothing_is_queued() -> None:
-    async with api() as scene, scene.client("submitter") as client:
+    async with api_server() as api, api.client("submitter") as client:
         answer = await client.post("/execute", json=body())
         assert (answer.status_code, answer.json()["code"]) == (503, "sandbox_unavailable")
-        await publish_sandbox(scene.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
+        await publish_sandbox(api.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
         answer = await client.post("/execute", json=body())
         why = "No worker can run programs now: There are no namespaces here."
         assert answer.json()["detail"] == why
         assert (await client.get("/languages")).json() == {"items": [], "reason": why}
-        assert (await scene.store.find(Filter(), 10)).jobs == ()
-        await tell_of_languages(scene.store)
+        assert (await api.store.find(Filter(), 10)).jobs == ()
+        await announce_languages(api.store)
         assert (await client.post("/execute", json=body())).status_code == 202  # known as soon as it is told
 
 
-async def test_without_a_folder_there_are_no_files(scene: Scene) -> None:
+async def test_without_a_folder_there_are_no_files(api: ApiServer) -> None:
     await publish_sandbox(
-        scene.store, SandboxInfo(worker="c", tier=Tier.C, languages=(Language(name="lua", version="5"),))
+        api.store, SandboxInfo(worker="c", tier=Tier.C, languages=(Language(name="lua", version="5"),))
     )
-    async with scene.client("submitter") as client:
+    async with api.client("submitter") as client:
         for given, pointer in (({"files": [{"name": "a"}]}, "/files"), ({"collect": ["a"]}, "/collect")):
             answer = await client.post("/execute", json=body(**given) | {"language": "lua"})
             assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
         assert (await client.post("/execute", json=body() | {"language": "lua"})).status_code == 202
 
 
-async def test_languages_are_those_of_live_workers(scene: Scene) -> None:
-    async with scene.client("viewer") as client:
+async def test_languages_are_those_of_live_workers(api: ApiServer) -> None:
+    async with api.client("viewer") as client:
         items = (await client.get("/languages")).json()["items"]
     assert [item["name"] for item in items] == ["c", "python"]
     assert items[0] == {"name": "c", "version": "1.0", "compiled": False, "tier": "A"}
 
 
-# Who can_see what
+# Who sees what
 
 
-async def test_code_input_and_limits_are_nowhere_to_be_seen(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_code_input_and_limits_are_nowhere_to_be_seen(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    async with scene.client("admin") as client:
+    async with api.client("admin") as client:
         secret = body("SECRET", input="SECRET", args=["SECRET"], files=[{"name": "SECRET"}])
         job_id = (await client.post("/execute", json=secret)).json()["job_id"]
         shown = [await client.get(path) for path in ("/v1/jobs", f"/v1/jobs/{job_id}", f"/jobs/{job_id}", "/v1/audit")]
-    job = await scene.store.get(job_id)
+    job = await api.store.get(job_id)
     assert job is not None
     assert msgspec.json.decode(job.payload) == {"language": "python"}
     assert not any("SECRET" in answer.text for answer in shown)
     assert "SECRET" not in caplog.text
 
 
-async def test_each_sees_its_own_and_only_programs(scene: Scene) -> None:
-    async with scene.client("submitter") as mine, scene.client("submitter") as others, scene.client("viewer") as all_:
+async def test_each_sees_its_own_and_only_programs(api: ApiServer) -> None:
+    async with api.client("submitter") as mine, api.client("submitter") as others, api.client("viewer") as all_:
         job_id = (await mine.post("/execute", json=body())).json()["job_id"]
         assert [(await who.get(f"/jobs/{job_id}")).status_code for who in (mine, others, all_)] == [200, 404, 200]
         mail = (await mine.post("/v1/jobs", json={"kind": "mail"})).json()["id"]
@@ -237,34 +238,34 @@ async def test_each_sees_its_own_and_only_programs(scene: Scene) -> None:
         assert (await mine.get("/jobs/none")).status_code == 404
 
 
-async def test_each_client_is_a_group_of_its_own(scene: Scene) -> None:
-    async with scene.client("submitter") as one, scene.client("submitter") as two:
+async def test_each_client_is_a_group_of_its_own(api: ApiServer) -> None:
+    async with api.client("submitter") as one, api.client("submitter") as two:
         for client in (one, two):
             await client.post("/execute", json=body())
-    jobs = (await scene.store.find(Filter(), 10)).jobs
+    jobs = (await api.store.find(Filter(), 10)).jobs
     assert {job.queue for job in jobs} == {"code"}
     assert len({job.group for job in jobs}) == 2
 
 
-async def test_a_confined_token_keeps_to_its_place(scene: Scene) -> None:
-    async with scene.client("submitter", queues=("mail",)) as client:
+async def test_a_confined_token_keeps_to_its_place(api: ApiServer) -> None:
+    async with api.client("submitter", queues=("mail",)) as client:
         assert (await client.post("/execute", json=body())).status_code == 403
-    async with scene.client("submitter", groups=("team-a",)) as client:
+    async with api.client("submitter", groups=("team-a",)) as client:
         assert (await client.post("/execute", json=body())).status_code == 202
-    [job] = (await scene.store.find(Filter(), 10)).jobs
+    [job] = (await api.store.find(Filter(), 10)).jobs
     assert job.group == "team-a"
 
 
-async def test_a_full_queue_says_so(scene: Scene) -> None:
-    await scene.store.configure("code", QueueSettings(max_waiting_per_group=1))
-    async with scene.client("submitter") as client:
+async def test_a_full_queue_says_so(api: ApiServer) -> None:
+    await api.store.configure("code", QueueSettings(max_waiting_per_group=1))
+    async with api.client("submitter") as client:
         assert (await client.post("/execute", json=body())).status_code == 202
         answer = await client.post("/execute", json=body())
     assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
 
 
-async def test_the_same_request_with_a_key_is_one_job(scene: Scene, tmp_path: Path) -> None:
-    async with scene.client("submitter") as client, running(scene, tmp_path) as fake:
+async def test_the_same_request_with_a_key_is_one_job(api: ApiServer, tmp_path: Path) -> None:
+    async with api.client("submitter") as client, running(api, tmp_path) as fake:
         headers = {"Idempotency-Key": "k"}
         first = await client.post("/execute", params={"wait": 5}, json=body("out x"), headers=headers)
         again = await client.post("/execute", json=body("out x"), headers=headers)

@@ -9,7 +9,7 @@ from typing import cast
 
 import httpx2 as httpx
 import pytest
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, serving
 from tests.support import Watched, eventually
 
 from jobyard import Context, Jobyard
@@ -20,9 +20,9 @@ from jobyard.operations.health import CACHE_SECONDS, CLAIM_SECONDS, MIGRATIONS_A
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Migration, Store
+from jobyard.server.health_app import serving_health
 from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.routes import health, metrics
-from jobyard.server.routes.health import serving_health
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -53,8 +53,8 @@ def store() -> Watched:
 
 
 async def test_a_server_is_live_and_ready(store: Watched) -> None:
-    scene = Scene(store.as_store(), [health.ROUTES])
-    async with scene.client() as client:
+    api = ApiServer(store.as_store(), [health.ROUTES])
+    async with api.client() as client:
         assert (await client.get("/livez")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).json() == {"status": "ok"}
         told = (await client.get("/readyz?verbose")).json()
@@ -64,9 +64,9 @@ async def test_a_server_is_live_and_ready(store: Watched) -> None:
 
 
 async def test_draining_turns_it_red(store: Watched) -> None:
-    scene = Scene(store.as_store(), [health.ROUTES])
-    async with scene.client() as client:
-        scene.dependencies.draining.set()
+    api = ApiServer(store.as_store(), [health.ROUTES])
+    async with api.client() as client:
+        api.dependencies.draining.set()
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["reason"]) == (503, "It is stopping.")
         assert (await client.get("/health")).status_code == 503
@@ -110,7 +110,7 @@ async def test_a_file_that_was_removed_turns_it_red_and_is_called_by_its_name(tm
     told = await watch.ready()
     assert told.reason == "The store does not answer (store_unavailable)."
     assert [check.name for check in told.checks] == ["not_draining", "store"]
-    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+    with pytest.raises(StoreUnavailable, match="replaced"):
         await store.queues()
     await store.close()
 
@@ -203,14 +203,14 @@ async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:
 
 
 async def test_metrics_are_for_those_who_see_everything(store: Watched) -> None:
-    scene = Scene(store.as_store(), [metrics.ROUTES])
-    async with scene.client() as client:
+    api = ApiServer(store.as_store(), [metrics.ROUTES])
+    async with api.client() as client:
         assert (await client.get("/metrics")).status_code == 401
-    async with scene.client("submitter") as client:
+    async with api.client("submitter") as client:
         assert (await client.get("/metrics")).status_code == 403
-    async with scene.client("viewer", queues=["a"]) as client:
+    async with api.client("viewer", queues=["a"]) as client:
         assert (await client.get("/metrics")).status_code == 403
-    async with scene.client("viewer") as client:
+    async with api.client("viewer") as client:
         answer = await client.get("/metrics")
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/plain; version=")
@@ -218,8 +218,8 @@ async def test_metrics_are_for_those_who_see_everything(store: Watched) -> None:
 
 
 async def test_over_a_real_connection(store: Watched) -> None:
-    scene = Scene(cast(Store, store), [health.ROUTES])
-    async with serving(scene.app) as url, httpx.AsyncClient(base_url=url) as client:
+    api = ApiServer(cast(Store, store), [health.ROUTES])
+    async with serving(api.app) as url, httpx.AsyncClient(base_url=url) as client:
         answer = await client.get("/readyz?verbose")
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "no-store"

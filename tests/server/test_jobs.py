@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.support import claim_one, settle
-from tests.server.scenes import api, hand_in, ids
-from tests.server.support import Scene
+from tests.server.support import ApiServer, api_server, ids, submit_job
 from tests.support import eventually
 
 from jobyard.domain.job import Job, LogLine, Progress, QueueSettings, Step
@@ -22,13 +21,13 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with api() as made:
+async def api() -> AsyncIterator[ApiServer]:
+    async with api_server() as made:
         yield made
 
 
-async def test_a_job_is_accepted_and_found_where_the_answer_says(scene: Scene) -> None:
-    async with scene.client("operator") as client:
+async def test_a_job_is_accepted_and_found_where_the_answer_says(api: ApiServer) -> None:
+    async with api.client("operator") as client:
         answer = await client.post("/v1/jobs", json={"kind": "mail", "payload": {"to": "you"}, "queue": "letters"})
         assert answer.status_code == 202
         accepted = answer.json()
@@ -46,10 +45,10 @@ async def test_a_job_is_accepted_and_found_where_the_answer_says(scene: Scene) -
     assert found.headers["retry-after"] == "1"
 
 
-async def test_what_a_run_told_is_seen(scene: Scene) -> None:
-    store = scene.store
-    async with scene.client("operator") as client:
-        job_id = await hand_in(client, max_attempts=2, backoff={"type": "fixed", "seconds": 0})
+async def test_what_a_run_told_is_seen(api: ApiServer) -> None:
+    store = api.store
+    async with api.client("operator") as client:
+        job_id = await submit_job(client, max_attempts=2, backoff={"type": "fixed", "seconds": 0})
         lease = await claim_one(store)
         await settle(store, lease, Failed(message="no", type="ValueError", traceback="Traceback …"))
         lease = await claim_one(store)
@@ -77,22 +76,22 @@ async def test_what_a_run_told_is_seen(scene: Scene) -> None:
     assert not {"log", "steps", "timeline"} & set(listed)
 
 
-async def test_the_private_payload_is_not_shown(scene: Scene) -> None:
-    async with scene.client("admin") as client:
-        job_id = await hand_in(client, private_payload={"password": "hush"})
+async def test_the_private_payload_is_not_shown(api: ApiServer) -> None:
+    async with api.client("admin") as client:
+        job_id = await submit_job(client, private_payload={"password": "hush"})
         assert "hush" not in (await client.get(f"/v1/jobs/{job_id}")).text
-    assert (await claim_one(scene.store)).private_payload == b'{"password":"hush"}'
+    assert (await claim_one(api.store)).private_payload == b'{"password":"hush"}'
 
 
-async def test_a_held_unique_key_answers_the_holder(scene: Scene) -> None:
-    async with scene.client("operator") as client:
-        first = await hand_in(client, unique={"key": "letter"})
+async def test_a_held_unique_key_answers_the_holder(api: ApiServer) -> None:
+    async with api.client("operator") as client:
+        first = await submit_job(client, unique={"key": "letter"})
         answer = await client.post("/v1/jobs", json={"kind": "mail", "unique": {"key": "letter"}})
     assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
 
 
-async def test_the_same_idempotency_key_answers_the_same_job(scene: Scene) -> None:
-    async with scene.client("operator") as client:
+async def test_the_same_idempotency_key_answers_the_same_job(api: ApiServer) -> None:
+    async with api.client("operator") as client:
 
         async def post(key: str, **given: Any) -> Any:
             return await client.post("/v1/jobs", json={"kind": "mail", **given}, headers={"Idempotency-Key": key})
@@ -108,15 +107,15 @@ async def test_the_same_idempotency_key_answers_the_same_job(scene: Scene) -> No
         assert (await post("x" * 256)).status_code == 422
 
 
-async def test_a_batch_answers_for_each_job(scene: Scene) -> None:
-    await scene.store.configure("small", QueueSettings(max_waiting=1))
+async def test_a_batch_answers_for_each_job(api: ApiServer) -> None:
+    await api.store.configure("small", QueueSettings(max_waiting=1))
     jobs = [
         {"kind": "mail"},
         {"kind": "mail", "queue": "small"},
         {"kind": "mail", "queue": "small"},
         {"kind": "mail", "tags": ["by:me"]},
     ]
-    async with scene.client("operator") as client:
+    async with api.client("operator") as client:
         answer = await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={"Idempotency-Key": "b"})
         told = answer.json()
         assert [item["status"] for item in told["items"]] == [202, 202, 429, 422]
@@ -129,12 +128,12 @@ async def test_a_batch_answers_for_each_job(scene: Scene) -> None:
         assert len(await ids(client)) == 2
 
 
-async def test_a_list_is_filtered_and_paged(scene: Scene) -> None:
-    async with scene.client("viewer") as viewer, scene.client("operator") as client:
+async def test_a_list_is_filtered_and_paged(api: ApiServer) -> None:
+    async with api.client("viewer") as viewer, api.client("operator") as client:
         made = [
-            await hand_in(client, queue="a", group="acme", tags=["red"], payload={"city": "Zürich"}),
-            await hand_in(client, kind="call", queue="a", group="other"),
-            await hand_in(client, queue="b", tags=["red", "blue"]),
+            await submit_job(client, queue="a", group="acme", tags=["red"], payload={"city": "Zürich"}),
+            await submit_job(client, kind="call", queue="a", group="other"),
+            await submit_job(client, queue="b", tags=["red", "blue"]),
         ]
         assert await ids(viewer) == made[::-1]
         assert await ids(viewer, page_size=1) == made[::-1]
@@ -158,9 +157,9 @@ async def test_a_list_is_filtered_and_paged(scene: Scene) -> None:
         assert [job["id"] for job in (await viewer.get(link[1])).json()["items"]] == [made[1]]
 
 
-async def test_a_batch_and_its_idempotency_key(scene: Scene) -> None:
+async def test_a_batch_and_its_idempotency_key(api: ApiServer) -> None:
     jobs = [{"kind": "mail", "payload": {"number": number}} for number in range(3)]
-    async with scene.client("operator") as client, scene.client("operator") as other:
+    async with api.client("operator") as client, api.client("operator") as other:
 
         async def post(some: list[Any], who: Any = client) -> Any:
             return await who.post("/v1/jobs/batch", json={"jobs": some}, headers={"Idempotency-Key": "b"})
@@ -176,8 +175,8 @@ async def test_a_batch_and_its_idempotency_key(scene: Scene) -> None:
         assert "idempotency-replayed" not in (await post(jobs[:1], other)).headers
 
 
-async def test_the_keys_of_a_batch_and_of_single_jobs_do_not_meet(scene: Scene) -> None:
-    async with scene.client("operator") as client:
+async def test_the_keys_of_a_batch_and_of_single_jobs_do_not_meet(api: ApiServer) -> None:
+    async with api.client("operator") as client:
         batch = {"jobs": [{"kind": "mail"}]}
         await client.post("/v1/jobs/batch", json=batch, headers={"Idempotency-Key": "k"})
         single = await client.post("/v1/jobs", json={"kind": "mail"}, headers={"Idempotency-Key": "k/0"})
@@ -185,8 +184,8 @@ async def test_the_keys_of_a_batch_and_of_single_jobs_do_not_meet(scene: Scene) 
         assert len(await ids(client)) == 2
 
 
-async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(scene: Scene) -> None:
-    async with scene.client("operator", queues=["mail"]) as client:
+async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(api: ApiServer) -> None:
+    async with api.client("operator", queues=["mail"]) as client:
         headers = {"Idempotency-Key": "b"}
         refused = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a"}]}, headers=headers)
         assert refused.json()["refused"] == 1
@@ -194,69 +193,69 @@ async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(scene:
         assert mended.json()["accepted"] == 1
 
 
-async def test_a_long_poll_answers_when_the_job_has_ended(scene: Scene) -> None:
-    async with scene.client("viewer") as viewer, scene.client("operator") as client:
-        job_id = await hand_in(client)
+async def test_a_long_poll_answers_when_the_job_has_ended(api: ApiServer) -> None:
+    async with api.client("viewer") as viewer, api.client("operator") as client:
+        job_id = await submit_job(client)
         early = await viewer.get(f"/v1/jobs/{job_id}", params={"wait": 0.01})
         assert (early.json()["state"], early.headers["retry-after"]) == ("PENDING", "1")
         waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
-        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        await settle(api.store, await claim_one(api.store), Done(b"7"))
         answer = await asyncio.wait_for(waiting, 10)
         assert (answer.json()["state"], answer.json()["result"]) == ("COMPLETED", 7)
         assert "retry-after" not in answer.headers
 
 
 async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait_for_end, began = scene.store.wait_for_end, asyncio.Event()
+    wait_for_end, began = api.store.wait_for_end, asyncio.Event()
 
     async def watched(job_id: str, timeout_seconds: float) -> Job | None:
         began.set()
         return await wait_for_end(job_id, timeout_seconds)
 
-    monkeypatch.setattr(scene.store, "wait_for_end", watched)
-    async with scene.client("operator") as client, scene.client("viewer") as viewer:
-        job_id = await hand_in(client)
-        [info] = [info for info in await scene.tokens.list() if info.role == "viewer"]
+    monkeypatch.setattr(api.store, "wait_for_end", watched)
+    async with api.client("operator") as client, api.client("viewer") as viewer:
+        job_id = await submit_job(client)
+        [info] = [info for info in await api.tokens.list() if info.role == "viewer"]
         waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
         await asyncio.wait_for(began.wait(), 10)
-        await scene.tokens.revoke(info.id)
-        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        await api.tokens.revoke(info.id)
+        await settle(api.store, await claim_one(api.store), Done(b"7"))
         assert (await asyncio.wait_for(waiting, 10)).status_code == 401
 
 
-async def test_one_token_does_not_hold_all_the_waits(scene: Scene) -> None:
-    scene.dependencies.open = OpenRequestLimit(2)
-    async with scene.client("operator") as client, scene.client("viewer") as viewer:
-        job_id = await hand_in(client)
+async def test_one_token_does_not_hold_all_the_waits(api: ApiServer) -> None:
+    api.dependencies.open_requests = OpenRequestLimit(2)
+    async with api.client("operator") as client, api.client("viewer") as viewer:
+        job_id = await submit_job(client)
         path = f"/v1/jobs/{job_id}"
         waiting = [asyncio.ensure_future(client.get(path, params={"wait": 60})) for _ in range(2)]
-        await eventually(lambda: scene.dependencies.open._open.total() == 2)
+        await eventually(lambda: api.dependencies.open_requests.total == 2)
         refused = await client.get(path, params={"wait": 60})
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert (await client.get(path)).status_code == 200
         assert (await viewer.get(path, params={"wait": 0.01})).status_code == 200
-        await settle(scene.store, await claim_one(scene.store), Done(b"7"))
+        await settle(api.store, await claim_one(api.store), Done(b"7"))
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
-        assert not scene.dependencies.open._open
+        assert api.dependencies.open_requests.total == 0
 
 
-async def test_a_long_poll_ends_when_the_server_stops(scene: Scene) -> None:
-    async with scene.client("operator") as client:
-        job_id = await hand_in(client)
+async def test_a_long_poll_ends_when_the_server_stops(api: ApiServer) -> None:
+    async with api.client("operator") as client:
+        job_id = await submit_job(client)
         waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
         answer = await asyncio.wait_for(waiting, 10)
         assert (answer.json()["state"], answer.headers["retry-after"]) == ("PENDING", "1")
 
 
-async def test_why_a_job_waits(scene: Scene) -> None:
-    await scene.store.configure("default", QueueSettings(max_per_group=1))
-    async with scene.client("operator") as client, scene.client("submitter") as submitter:
-        running = await hand_in(client, group="acme")
-        await claim_one(scene.store)
-        job_id = await hand_in(submitter, group="acme")
+async def test_why_a_job_waits(api: ApiServer) -> None:
+    await api.store.configure("default", QueueSettings(max_per_group=1))
+    async with api.client("operator") as client, api.client("submitter") as submitter:
+        running = await submit_job(client, group="acme")
+        await claim_one(api.store)
+        job_id = await submit_job(submitter, group="acme")
         told = (await client.get(f"/v1/jobs/{job_id}/explain")).json()
         assert "group_limit_reached" in [cause["code"] for cause in told["causes"]]
         assert running in told["sentence"]

@@ -6,10 +6,10 @@ import re
 
 import httpx2 as httpx
 import pytest
-from tests.server.support import HERE, Scene
+from tests.server.support import HERE, ApiServer
 
 from jobyard.operations.audit import Audit
-from jobyard.server.auth import FAILURES_AT_ONCE
+from jobyard.server.auth import FAILURE_BURST
 from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes import audit, login, tokens
 from jobyard.stores.memory import MemoryStore
@@ -20,18 +20,16 @@ OWN = {"Origin": HERE}
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene(MemoryStore(ManualClock()), ROUTES)
+def api() -> ApiServer:
+    return ApiServer(MemoryStore(ManualClock()), ROUTES)
 
 
-async def logged_in(scene: Scene, client: httpx.AsyncClient, role: str = "admin") -> httpx.Response:
-    return await client.post(
-        "/login", data={"token": await scene.token(role)}, headers={"Origin": str(client.base_url)}
-    )
+async def logged_in(api: ApiServer, client: httpx.AsyncClient, role: str = "admin") -> httpx.Response:
+    return await client.post("/login", data={"token": await api.token(role)}, headers={"Origin": str(client.base_url)})
 
 
-async def test_the_form_works_without_scripts(scene: Scene) -> None:
-    async with scene.client() as client:
+async def test_the_form_works_without_scripts(api: ApiServer) -> None:
+    async with api.client() as client:
         page = await client.get("/login")
         assert page.status_code == 200
         assert '<form method="post" action="/login">' in page.text
@@ -41,40 +39,40 @@ async def test_the_form_works_without_scripts(scene: Scene) -> None:
         assert style.headers["content-type"].startswith("text/css")
 
 
-async def test_a_session_stands_for_the_token(scene: Scene) -> None:
-    async with scene.client() as client:
-        answer = await logged_in(scene, client, "operator")
+async def test_a_session_stands_for_the_token(api: ApiServer) -> None:
+    async with api.client() as client:
+        answer = await logged_in(api, client, "operator")
         assert (answer.status_code, answer.headers["location"]) == (303, "/login")
         assert (await client.get("/v1/me")).json()["role"] == "operator"
         assert "a operator" in (await client.get("/login")).text
 
 
-async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(scene: Scene) -> None:
-    async with scene.client() as client:
-        cookie = (await logged_in(scene, client)).headers["set-cookie"].lower()
+async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(api: ApiServer) -> None:
+    async with api.client() as client:
+        cookie = (await logged_in(api, client)).headers["set-cookie"].lower()
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
         assert "max-age=" in cookie
         assert "secure" not in cookie.replace("samesite", "")
-    async with scene.client(base="https://jobyard.test") as client:
-        cookie = (await logged_in(scene, client)).headers["set-cookie"]
+    async with api.client(base="https://jobyard.test") as client:
+        cookie = (await logged_in(api, client)).headers["set-cookie"]
         assert cookie.startswith("__Host-")
         assert "Secure" in cookie
         assert (await client.get("/v1/me")).status_code == 200
 
 
-async def test_a_wrong_token_is_told_so_and_soon_too_often(scene: Scene) -> None:
-    async with scene.client() as client:
+async def test_a_wrong_token_is_told_so_and_soon_too_often(api: ApiServer) -> None:
+    async with api.client() as client:
         answer = await client.post("/login", data={"token": "<b>nope</b>"}, headers=OWN)
         assert answer.status_code == 401
         assert 'role="alert"' in answer.text
         assert "nope" not in answer.text
         assert "set-cookie" not in answer.headers
-        for _ in range(int(FAILURES_AT_ONCE)):
+        for _ in range(int(FAILURE_BURST)):
             answer = await client.post("/login", data={"token": "nope"}, headers=OWN)
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
-        assert (await logged_in(scene, client)).status_code == 303, "a good token is not held up by others' wrong ones"
+        assert (await logged_in(api, client)).status_code == 303, "a good token is not held up by others' wrong ones"
 
 
 @pytest.mark.parametrize("headers", [
@@ -83,25 +81,25 @@ async def test_a_wrong_token_is_told_so_and_soon_too_often(scene: Scene) -> None
     {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://jobyard.test:81"},
     {**OWN, "Sec-Fetch-Site": "cross-site"},
 ])  # fmt: skip
-async def test_another_site_can_neither_log_in_nor_change_anything(scene: Scene, headers: dict[str, str]) -> None:
-    async with scene.client() as client:
-        text = await scene.token()
+async def test_another_site_can_neither_log_in_nor_change_anything(api: ApiServer, headers: dict[str, str]) -> None:
+    async with api.client() as client:
+        text = await api.token()
         assert (await client.post("/login", data={"token": text}, headers=headers)).status_code == 403
-        await logged_in(scene, client)
+        await logged_in(api, client)
         csrf = (await client.get("/v1/me")).json()["csrf_token"]
-        before = len(await scene.tokens.list())
+        before = len(await api.tokens.list())
         body = {"name": "x", "role": "admin"}
         answer = await client.post("/v1/tokens", json=body, headers={**headers, "X-CSRF-Token": csrf})
         assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
         assert (await client.post("/logout", data={"csrf_token": csrf}, headers=headers)).status_code == 403
-        assert len(await scene.tokens.list()) == before
+        assert len(await api.tokens.list()) == before
         assert (await client.get("/v1/me")).status_code == 200
 
 
-async def test_a_change_needs_the_sessions_own_csrf_token(scene: Scene) -> None:
-    async with scene.client() as client, scene.client() as other:
-        await logged_in(scene, client)
-        await logged_in(scene, other)
+async def test_a_change_needs_the_sessions_own_csrf_token(api: ApiServer) -> None:
+    async with api.client() as client, api.client() as other:
+        await logged_in(api, client)
+        await logged_in(api, other)
         csrf = (await client.get("/v1/me")).json()["csrf_token"]
         foreign = (await other.get("/v1/me")).json()["csrf_token"]
         body = {"name": "x", "role": "viewer"}
@@ -111,9 +109,9 @@ async def test_a_change_needs_the_sessions_own_csrf_token(scene: Scene) -> None:
         assert (await client.post("/v1/tokens", json=body, headers=right)).status_code == 201
 
 
-async def test_the_logout_ends_the_session_everywhere(scene: Scene) -> None:
-    async with scene.client() as client:
-        await logged_in(scene, client)
+async def test_the_logout_ends_the_session_everywhere(api: ApiServer) -> None:
+    async with api.client() as client:
+        await logged_in(api, client)
         kept = dict(client.cookies)
         found = re.search(r'name="csrf_token" value="([0-9a-f]+)"', (await client.get("/login")).text)
         assert found
@@ -122,12 +120,12 @@ async def test_the_logout_ends_the_session_everywhere(scene: Scene) -> None:
         assert (await client.get("/v1/me")).status_code == 401
         client.cookies.update(kept)
         assert (await client.get("/v1/me")).status_code == 401
-    assert [entry.action for entry in await Audit(scene.store).read()] == ["session.open", "session.close"]
+    assert [entry.action for entry in await Audit(api.store).read()] == ["session.open", "session.close"]
 
 
-async def test_a_bad_header_is_not_mended_by_a_cookie(scene: Scene) -> None:
-    async with scene.client() as client:
-        await logged_in(scene, client)
+async def test_a_bad_header_is_not_mended_by_a_cookie(api: ApiServer) -> None:
+    async with api.client() as client:
+        await logged_in(api, client)
         assert (await client.get("/v1/me", headers={"Authorization": "Bearer nope"})).status_code == 401
 
 
@@ -135,14 +133,14 @@ async def test_a_bad_header_is_not_mended_by_a_cookie(scene: Scene) -> None:
     (b"token=" + b"x" * 5000, login.FORM), (b"{}", "application/json"), (b"token=\xff\xfe", login.FORM),
     (b"&".join(b"a=b" for _ in range(50)), login.FORM),
 ])  # fmt: skip
-async def test_what_is_no_form_is_refused(scene: Scene, content: bytes, kind: str) -> None:
-    async with scene.client() as client:
+async def test_what_is_no_form_is_refused(api: ApiServer, content: bytes, kind: str) -> None:
+    async with api.client() as client:
         answer = await client.post("/login", content=content, headers={**OWN, "Content-Type": kind})
         assert 400 <= answer.status_code < 500
 
 
 async def test_an_open_door_needs_no_login() -> None:
-    scene = Scene(MemoryStore(ManualClock()), ROUTES, authenticator=OpenAccess())
-    async with scene.client() as client:
+    api = ApiServer(MemoryStore(ManualClock()), ROUTES, authenticator=OpenAccess())
+    async with api.client() as client:
         assert (await client.post("/login", data={"token": "x"}, headers=OWN)).status_code == 303
         assert (await client.get("/v1/me")).json()["role"] == "admin"

@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import httpx2 as httpx
 import pytest
-from tests.server.scenes import api, hand_in, ids
-from tests.server.support import Scene
+from tests.server.support import ApiServer, api_server, ids, submit_job
 from tests.support import Watched
 
 from jobyard import Context, Jobyard
@@ -26,7 +25,7 @@ RATHER_DEEP = b'{"kind":"a","payload":{"a":' + b"[" * 200 + b"]" * 200 + b"}}"
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with api() as scene, scene.client("admin") as made:
+    async with api_server() as api, api.client("admin") as made:
         yield made
         assert await ids(made) == [], "nothing is written"
 
@@ -115,8 +114,8 @@ async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], 
     @yard.job()
     async def run_suite(ctx: Context, suite: str) -> None: ...
 
-    async with api() as scene, scene.client("admin") as client:
-        scene.dependencies.submit = job_factory(yard, has_app=True)
+    async with api_server() as api, api.client("admin") as client:
+        api.dependencies.submit = job_factory(yard, has_app=True)
         refused(await client.post("/v1/jobs", json=body), 422, code, pointer)
         assert await ids(client) == []
 
@@ -244,8 +243,8 @@ async def test_the_instance_is_the_path_as_it_was_sent(client: httpx.AsyncClient
 
 @pytest.mark.parametrize("headers", [JSON, {}], ids=["as JSON", "as nothing"])
 async def test_a_body_that_may_be_left_out_may_be_empty(headers: dict[str, str]) -> None:
-    async with api() as scene, scene.client("admin") as client:
-        job_id = await hand_in(client)
+    async with api_server() as api, api.client("admin") as client:
+        job_id = await submit_job(client)
         answer = await client.post(f"/v1/jobs/{job_id}/cancel", content=b"", headers=headers)
         assert answer.json()["state"] == "CANCELLED"
         refused(await client.post(f"/v1/jobs/{job_id}/prioritise", content=b"", headers=headers), 400, "not_json")
@@ -260,9 +259,9 @@ async def test_where_nothing_is(client: httpx.AsyncClient) -> None:
 
 async def test_where_the_store_is_is_not_told_to_somebody_whom_nobody_knows() -> None:
     store = Watched(MemoryStore(SystemClock()))
-    scene = Scene(store.as_store(), ALL_ROUTES)
+    api = ApiServer(store.as_store(), ALL_ROUTES)
     bogus = "jy_000000000000_" + "x" * 43
-    async with scene.client() as nobody, scene.client("admin") as admin:
+    async with api.client() as nobody, api.client("admin") as admin:
         assert (await admin.get("/v1/me")).status_code == 200
         store.failing, store.failing_verbs = StoreUnavailable("redis://secret-host is away"), ("fetch", "queues")
         own = {"Sec-Fetch-Site": "same-origin"}
@@ -285,8 +284,8 @@ async def test_what_breaks_inside_is_logged_and_not_told(
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    async with api() as scene, scene.client("admin") as client:
-        monkeypatch.setattr(scene.store, verb, broken)
+    async with api_server() as api, api.client("admin") as client:
+        monkeypatch.setattr(api.store, verb, broken)
         answer = await client.get(path)
     refused(answer, 500, "internal")
     assert "secret" not in answer.text

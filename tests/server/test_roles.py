@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import pytest
 from tests.conformance.support import new
-from tests.server.support import Scene, serving, tell_of_languages
+from tests.server.support import ApiServer, announce_languages, serving
 
 from jobyard import server
 from jobyard.domain.access import Role
@@ -117,29 +117,29 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
+async def api() -> AsyncIterator[ApiServer]:
     store = MemoryStore(SystemClock())
     await store.open()
-    await tell_of_languages(store)
-    yield Scene(store, list({id(routes): routes for _, routes in EVERY.values()}.values()))
+    await announce_languages(store)
+    yield ApiServer(store, list({id(routes): routes for _, routes in EVERY.values()}.values()))
     await store.close()
 
 
 async def status(client: httpx.AsyncClient, route: Route, path: str, body: Any) -> int:
     async with client.stream(route.method, path, json=body) as answer:
-        if not route.stays_open or answer.status_code != 200:
+        if not route.is_stream or answer.status_code != 200:
             await answer.aread()
         return answer.status_code
 
 
 @pytest.mark.parametrize("name", TABLE)
-async def test_who_may_use_it(scene: Scene, name: str) -> None:
+async def test_who_may_use_it(api: ApiServer, name: str) -> None:
     route, row = EVERY[name][0], TABLE[name]
     authenticate: set[str] = set()
-    async with serving(scene.app) as url:
+    async with serving(api.app) as url:
         for who in sorted(ANYBODY):
-            headers = {} if who == "nobody" else {"Authorization": f"Bearer {await scene.token(who)}"}
-            [job] = await scene.store.insert([new(queue="mail", group="acme")])
+            headers = {} if who == "nobody" else {"Authorization": f"Bearer {await api.token(who)}"}
+            [job] = await api.store.insert([new(queue="mail", group="acme")])
             names = {"queue": "mail", "group": "acme", "token_id": "x", "worker": "x", "schedule": "x"}
             path = route.path.format(id=job.id, job_id=job.id, **names)
             async with httpx.AsyncClient(base_url=url, headers=headers) as client:

@@ -8,8 +8,7 @@ from typing import Any
 import httpx2 as httpx
 import msgspec
 import pytest
-from tests.server.scenes import api
-from tests.server.support import Scene
+from tests.server.support import ApiServer, api_server
 
 from jobyard.domain.instant import instant
 from jobyard.domain.schedule import TAG, Verdict
@@ -18,7 +17,7 @@ from jobyard.operations.schedule_options import make_schedule
 from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.schedule_store import Tick
-from jobyard.server.pagination import position
+from jobyard.server.pagination import decode_page_token
 
 NIGHTLY = {
     "name": "nightly",
@@ -32,8 +31,8 @@ NIGHTLY = {
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with api() as made:
+async def api() -> AsyncIterator[ApiServer]:
+    async with api_server() as made:
         yield made
 
 
@@ -44,8 +43,8 @@ async def add(client: httpx.AsyncClient, **words: Any) -> dict[str, Any]:
     return found
 
 
-async def test_the_life_of_a_schedule(scene: Scene) -> None:
-    async with scene.client("operator") as client:
+async def test_the_life_of_a_schedule(api: ApiServer) -> None:
+    async with api.client("operator") as client:
         answer = await client.post("/v1/schedules", json=NIGHTLY | {"name": "a/b"})
         assert answer.headers["location"] == "/v1/schedules/a%2Fb"
         made = answer.json()
@@ -71,35 +70,35 @@ async def test_the_life_of_a_schedule(scene: Scene) -> None:
         assert (await client.delete(here)).status_code == 204
         gone = await client.get(here)
         assert (gone.status_code, gone.json()["code"]) == (404, "schedule_not_found")
-    actions = [entry.action for entry in await Audit(scene.store).read()]
+    actions = [entry.action for entry in await Audit(api.store).read()]
     assert actions == [f"schedule.{word}" for word in ("add", "edit", "pause", "resume", "run", "remove")]
 
 
-async def test_what_became_of_its_instants(scene: Scene) -> None:
-    async with scene.client("operator") as client:
+async def test_what_became_of_its_instants(api: ApiServer) -> None:
+    async with api.client("operator") as client:
         await add(client)
-        schedule = await Schedules(scene.store).get("nightly")
-        at = await scene.store.now() + 1
+        schedule = await Schedules(api.store).get("nightly")
+        at = await api.store.now() + 1
         for number in range(3):
-            await tick(scene, schedule, at + number)
+            await tick(api, schedule, at + number)
         first = (await client.get("/v1/schedules/nightly/history", params={"page_size": 2})).json()
         assert [instant(each["at"]) for each in first["items"]] == [at + 2, at + 1]
         assert {(each["verdict"], each["state"]) for each in first["items"]} == {("fired", "PENDING")}
         following = {"page_size": 2, "page_token": first["next_page_token"]}
         [last] = (await client.get("/v1/schedules/nightly/history", params=following)).json()["items"]
         assert (instant(last["at"]), last["count"], last["is_pruned"]) == (at, 1, False)
-        jobs = (await scene.store.find(Filter(tag=f"{TAG}nightly"))).jobs
+        jobs = (await api.store.find(Filter(tag=f"{TAG}nightly"))).jobs
         assert last["job_id"] in [job.id for job in jobs]
         wrong = await client.get("/v1/schedules/nightly/history", params={"page_token": "YWFiYw"})
         assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_page_token")
 
 
-async def tick(scene: Scene, schedule: Any, at: int) -> None:
+async def tick(api: ApiServer, schedule: Any, at: int) -> None:
     job = msgspec.structs.replace(schedule.job(f"job-{at}", at), unique=None)
     ticked = Tick(
         schedule=schedule.name, queue=schedule.queue, revision=schedule.revision, at=at, verdict=Verdict.FIRED, job=job
     )
-    [decided] = await scene.store.decide([ticked])
+    [decided] = await api.store.decide([ticked])
     assert decided.job_id == job.id
 
 
@@ -122,8 +121,8 @@ async def tick(scene: Scene, schedule: Any, at: int) -> None:
         ({"overlap": "never"}, "/overlap"),
     ],
 )
-async def test_what_is_wrong_is_pointed_at(scene: Scene, words: dict[str, Any], pointer: str) -> None:
-    async with scene.client("operator") as client:
+async def test_what_is_wrong_is_pointed_at(api: ApiServer, words: dict[str, Any], pointer: str) -> None:
+    async with api.client("operator") as client:
         answer = await client.post("/v1/schedules", json=NIGHTLY | words)
         assert answer.status_code == 422
         [error] = answer.json()["errors"]
@@ -134,10 +133,10 @@ async def test_what_is_wrong_is_pointed_at(scene: Scene, words: dict[str, Any], 
             assert (await client.patch("/v1/schedules/nightly", json=words)).status_code == 422
 
 
-async def test_a_name_is_taken_once_and_a_declared_one_is_changed_where_it_is_declared(scene: Scene) -> None:
+async def test_a_name_is_taken_once_and_a_declared_one_is_changed_where_it_is_declared(api: ApiServer) -> None:
     declared = make_schedule({"name": "declared", "expression": "@daily", "kind": "report"})
-    await Schedules(scene.store).declare("file", [declared])
-    async with scene.client("operator") as client:
+    await Schedules(api.store).declare("file", [declared])
+    async with api.client("operator") as client:
         await add(client)
         again = await client.post("/v1/schedules", json=NIGHTLY)
         assert (again.status_code, again.json()["code"]) == (409, "not_possible")
@@ -148,9 +147,9 @@ async def test_a_name_is_taken_once_and_a_declared_one_is_changed_where_it_is_de
         assert (await client.post("/v1/schedules/declared/run")).status_code == 202
 
 
-async def test_an_expression_is_explained(scene: Scene) -> None:
+async def test_an_expression_is_explained(api: ApiServer) -> None:
     asked: dict[str, Any] = {"expression": "0 9 * * 1-5", "timezone": "Asia/Seoul", "count": 3}
-    async with scene.client("viewer") as client:
+    async with api.client("viewer") as client:
         found = (await client.get("/v1/cron/next", params=asked)).json()
         assert found["in_words"] == "At 09:00 on Monday through Friday"
         assert [each[10:] for each in found["items"]] == ["T00:00:00.000Z"] * 3
@@ -161,32 +160,32 @@ async def test_an_expression_is_explained(scene: Scene) -> None:
         assert [each["pointer"] for each in wrong.json()["errors"]] == ["expression"]
 
 
-async def test_pages_by_name_with_what_may_be_seen(scene: Scene) -> None:
-    async with scene.client("admin") as client:
+async def test_pages_by_name_with_what_may_be_seen(api: ApiServer) -> None:
+    async with api.client("admin") as client:
         for number in range(7):
             await add(client, name=f"s{number}", queue="mail" if number % 2 else "reports", kind=f"k{number}")
-    assert await names(scene, "viewer") == [f"s{number}" for number in range(7)]
-    assert await names(scene, "viewer", queues=("mail",)) == ["s1", "s3", "s5"]
-    assert await names(scene, "viewer", groups=("other",)) == []
-    async with scene.client("viewer") as client:
+    assert await names(api, "viewer") == [f"s{number}" for number in range(7)]
+    assert await names(api, "viewer", queues=("mail",)) == ["s1", "s3", "s5"]
+    assert await names(api, "viewer", groups=("other",)) == []
+    async with api.client("viewer") as client:
         [only] = (await client.get("/v1/schedules", params={"kind": "k3"})).json()["items"]
         assert only["name"] == "s3"
 
 
-async def test_a_page_token_tells_no_name_beyond_reach(scene: Scene) -> None:
-    async with scene.client("admin") as client:
+async def test_a_page_token_tells_no_name_beyond_reach(api: ApiServer) -> None:
+    async with api.client("admin") as client:
         for number in range(9):
             await add(client, name=f"s{number}", queue="mail" if number in (1, 4, 5) else "hidden")
     schedule_tokens: list[str] = []
-    assert await names(scene, "viewer", queues=("mail",), tokens=schedule_tokens) == ["s1", "s4", "s5"]
-    assert [position(each) for each in schedule_tokens] == ["s4"]
-    assert await names(scene, "viewer") == [f"s{number}" for number in range(9)]
+    assert await names(api, "viewer", queues=("mail",), tokens=schedule_tokens) == ["s1", "s4", "s5"]
+    assert [decode_page_token(each) for each in schedule_tokens] == ["s4"]
+    assert await names(api, "viewer") == [f"s{number}" for number in range(9)]
 
 
-async def names(scene: Scene, role: str, tokens: list[str] | None = None, **scope: Any) -> list[str]:
+async def names(api: ApiServer, role: str, tokens: list[str] | None = None, **scope: Any) -> list[str]:
     found: list[str] = []
     params = {"page_size": "2"}
-    async with scene.client(role, **scope) as client:
+    async with api.client(role, **scope) as client:
         while True:
             page = (await client.get("/v1/schedules", params=params)).json()
             found += [each["name"] for each in page["items"]]
@@ -197,8 +196,8 @@ async def names(scene: Scene, role: str, tokens: list[str] | None = None, **scop
                 tokens.append(page["next_page_token"])
 
 
-async def test_what_is_out_of_reach_is_not_there(scene: Scene) -> None:
-    async with scene.client("admin") as client:
+async def test_what_is_out_of_reach_is_not_there(api: ApiServer) -> None:
+    async with api.client("admin") as client:
         await add(client)
     scopes: list[tuple[str, dict[str, Any]]] = [
         ("submitter", {}),
@@ -206,7 +205,7 @@ async def test_what_is_out_of_reach_is_not_there(scene: Scene) -> None:
         ("operator", {"groups": ("other",)}),
     ]
     for role, scope in scopes:
-        async with scene.client(role, **scope) as client:
+        async with api.client(role, **scope) as client:
             refused = 403 if role == "submitter" else 404
             assert (await client.get("/v1/schedules/nightly")).status_code == refused
             assert (await client.get("/v1/schedules/nightly/next")).status_code == refused
@@ -215,7 +214,7 @@ async def test_what_is_out_of_reach_is_not_there(scene: Scene) -> None:
             assert (await client.post("/v1/schedules/nightly/run")).status_code == refused
             assert (await client.delete("/v1/schedules/nightly")).status_code == refused
             assert (await client.post("/v1/schedules", json=NIGHTLY | {"name": "mine"})).status_code == 403
-    async with scene.client("operator", queues=("reports",)) as client:
+    async with api.client("operator", queues=("reports",)) as client:
         moved = await client.patch("/v1/schedules/nightly", json={"queue": "mail"})
         assert (moved.status_code, moved.json()["code"]) == (403, "out_of_scope")
         assert (await client.patch("/v1/schedules/nightly", json={"priority": 3})).json()["priority"] == 3

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.server.scenes import api
-from tests.server.support import serving, tell_of_languages
+from tests.server.support import announce_languages, api_server, serving
 from tests.support import ROOT
 
 from jobyard.server.auth import TokenAuthenticator
@@ -27,15 +26,15 @@ async def at_once(job_id: str, timeout_seconds: float) -> None: ...
 
 
 async def test_the_api_is_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with api(UNHURRIED, ALL_ROUTES) as scene, serving(scene.app) as url:
-        assert isinstance(scene.authenticator, TokenAuthenticator)
-        scene.authenticator.failures = TokenBuckets(1e9, 1e9)  # many wrong tokens are part of it
-        await tell_of_languages(scene.store)
-        monkeypatch.setattr(scene.store, "wait_for_end", at_once)  # nobody should wait for jobs that nobody runs
+    async with api_server(UNHURRIED, ALL_ROUTES) as api, serving(api.app) as url:
+        assert isinstance(api.authenticator, TokenAuthenticator)
+        api.authenticator.failures = TokenBuckets(1e9, 1e9)  # many wrong tokens are part of it
+        await announce_languages(api.store)
+        monkeypatch.setattr(api.store, "wait_for_end", at_once)  # nobody should wait for jobs that nobody runs
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "schemathesis.cli", "run", f"{url}/openapi.json"),
-            *("--header", f"Authorization: Bearer {await scene.token('admin')}"),
+            *("--header", f"Authorization: Bearer {await api.token('admin')}"),
             *("--exclude-checks", NOT_TOLD_BY_A_SCHEMA),
             *("--exclude-path-regex", "/(events|output)$"),  # streams have no end
             *("--max-examples", EXAMPLES, "--seed", "1", "--generation-deterministic"),

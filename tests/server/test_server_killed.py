@@ -43,7 +43,7 @@ class Server:
 async def start(store: str, port: int = 0, moment: str = "") -> Server:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "tests.server.one_server", store, str(port), moment),
+        *("-m", "tests.server.killable_server", store, str(port), moment),
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         stdout=asyncio.subprocess.PIPE,

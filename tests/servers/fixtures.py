@@ -51,7 +51,7 @@ def pgbouncer_url() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _servers() -> Iterator[None]:
-    """Stopped when the tests have ended; `guarded.py` can_see to it when they are killed."""
+    """Stopped when the tests have ended; `guarded.py` sees to it when they are killed."""
     yield
     clean()
     shared.stop_all()

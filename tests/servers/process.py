@@ -110,7 +110,7 @@ class Server(abc.ABC):
         return [self.pid] if self.is_up else []
 
     def connections(self) -> int:
-        """Of clients, as the kernel can_see them: open, or not yet closed by both sides."""
+        """Of clients, as the kernel sees them: open, or not yet closed by both sides."""
         found = 0
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             _, local, _, state, *_ = line.split()

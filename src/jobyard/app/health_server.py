@@ -11,8 +11,8 @@ from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.metrics import Metrics
 from jobyard.observability.wait_times import WaitTimeSampler
 from jobyard.operations.health import Health
+from jobyard.server.health_app import serving_health
 from jobyard.server.prometheus import MetricsExporter
-from jobyard.server.routes.health import serving_health
 from jobyard.worker.worker import Worker
 
 

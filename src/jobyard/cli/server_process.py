@@ -24,7 +24,7 @@ from jobyard.observability.composite import CompositeObserver
 from jobyard.operations.schedules import Schedules
 
 if TYPE_CHECKING:
-    from jobyard.server.bootstrap import Entry
+    from jobyard.server.bootstrap import Access
     from jobyard.server.server import Server
 
 log = logging.getLogger("jobyard.server")
@@ -68,7 +68,7 @@ async def _run(
     session: Session, yard: Jobyard, listener: socket.socket, up: UpOptions | None, *, insecure: bool
 ) -> None:
     from jobyard.app.job_factory import job_factory  # noqa: PLC0415
-    from jobyard.server.bootstrap import entry  # noqa: PLC0415
+    from jobyard.server.bootstrap import bootstrap_access  # noqa: PLC0415
     from jobyard.server.server import Server, settings_of  # noqa: PLC0415
 
     section = session.configuration.server
@@ -77,7 +77,7 @@ async def _run(
             require_runnable_workers(yard, up)
         if up is not None and up.has_scheduler:
             await declare_schedules(session, yard)
-        access = await entry(
+        access = await bootstrap_access(
             yard.store, listener, settings_of(section), insecure=insecure, shows_first=not session.notify.is_active
         )
         if access.is_open:
@@ -116,7 +116,7 @@ async def until_stopped(
     session: Session,
     yard: Jobyard,
     listener: socket.socket,
-    access: Entry,
+    access: Access,
     up: UpOptions | None,
     server: Server,
     running: Sequence[asyncio.Task[None]],
@@ -136,7 +136,7 @@ def require_runnable_workers(yard: Jobyard, up: UpOptions) -> None:
     yard.worker(**up.worker_options)
 
 
-def announce(session: Session, yard: Jobyard, listener: socket.socket, access: Entry, summary: str) -> None:
+def announce(session: Session, yard: Jobyard, listener: socket.socket, access: Access, summary: str) -> None:
     from jobyard.cli.render.greeting import greeting, try_next  # noqa: PLC0415
     from jobyard.server.server import url_of  # noqa: PLC0415
 

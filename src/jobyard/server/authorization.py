@@ -1,4 +1,8 @@
-"""What is within reach: one's queues and groups, and a submitter's own jobs; the rest is not there."""
+"""Authorization: the jobs, queues and groups that a principal may see.
+
+A token may be restricted to queues and groups, and a submitter sees only its own jobs. What a principal may not see is
+reported as not found.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from jobyard.errors import JobNotFound
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext
-from jobyard.server.visible_jobs import sources
+from jobyard.server.visible_jobs import filters_in_scope
 
 JobPredicate: TypeAlias = Callable[[Job], bool]
 
@@ -31,14 +35,10 @@ def can_see(principal: Principal, job: Job) -> bool:
     )
 
 
-def job_not_found(job_id: str) -> JobNotFound:
-    return JobNotFound.of(job_id)
-
-
 def requested_id(context: RequestContext) -> str:
     job_id = context.path["id"]
-    if "\0" in job_id:  # not every store can be asked for it, and none has it
-        raise job_not_found(job_id)
+    if "\0" in job_id:  # PostgreSQL rejects it in a parameter, and no job has it
+        raise JobNotFound.of(job_id)
     return job_id
 
 
@@ -46,23 +46,23 @@ async def visible_job(context: RequestContext) -> Job:
     job_id = requested_id(context)
     job = await context.dependencies.store.get(job_id)
     if job is None or not can_see(context.principal, job):
-        raise job_not_found(job_id)
+        raise JobNotFound.of(job_id)
     return job
 
 
 async def require_job(context: RequestContext) -> str:
-    """The id of the job that is asked for; whoever can_see all jobs need not look first."""
+    """The requested id; the job is read only when the principal may not see all jobs."""
     if is_restricted(context.principal):
         await visible_job(context)
     return requested_id(context)
 
 
 def whole_queue_forbidden() -> HttpError:
-    return HttpError(403, "not_allowed", "This token has some groups only, not the whole queue.")
+    return HttpError(403, "not_allowed", "The token is restricted to groups and cannot change the whole queue.")
 
 
 async def visible_queue(context: RequestContext, *, whole: bool = False) -> QueueInfo:
-    """The queue that is asked for; `whole`: a change to all of it is not for those who have some groups only."""
+    """The requested queue. `whole`: a change to the whole queue, forbidden to tokens restricted to groups."""
     name = context.path["queue"]
     if not context.principal.queues or name in context.principal.queues:
         for info in await context.dependencies.store.queues():
@@ -70,42 +70,42 @@ async def visible_queue(context: RequestContext, *, whole: bool = False) -> Queu
                 if whole and context.principal.groups:
                     raise whole_queue_forbidden()
                 return info
-    raise HttpError(404, "queue_not_found", f"There is no queue {name}.")
+    raise HttpError(404, "queue_not_found", f'Queue "{name}" not found.')
 
 
 async def visible_group(context: RequestContext) -> tuple[str, str]:
     queue, group = (await visible_queue(context)).name, context.path["group"]
     if context.principal.groups and group not in context.principal.groups:
-        raise HttpError(404, "group_not_found", f"There is no group {group} in queue {queue}.")
+        raise HttpError(404, "group_not_found", f'Group "{group}" not found in queue "{queue}".')
     return queue, group
 
 
 def visible_filters(
-    principal: Principal, asked: JobFilter, states: tuple[State, ...] = (), ids: tuple[str, ...] | None = None
+    principal: Principal, requested: JobFilter, states: tuple[State, ...] = (), ids: tuple[str, ...] | None = None
 ) -> tuple[list[Filter], JobPredicate]:
-    """What the store is asked for, and what is then left out of its answer because a filter holds one value of each."""
+    """Filters for the store, and a predicate for conditions that a store filter cannot hold, such as a second tag."""
     own = owner_tag(principal) if principal.sees_own_jobs_only else None
-    tag = asked.tag
+    tag = requested.tag
     if tag is not None and is_reserved(tag):
-        raise HttpError(422, "bad_input", "Tags that begin with by: or trace: cannot be asked for.")
+        raise HttpError(422, "bad_input", "Cannot filter by tags that begin with by: or trace:; they are reserved.")
     where = Filter(
         ids=ids,
-        queue=asked.queue,
-        group=asked.group,
-        kind=asked.kind,
-        states=asked.state or states or None,
+        queue=requested.queue,
+        group=requested.group,
+        kind=requested.kind,
+        states=requested.state or states or None,
         tag=own or tag,
-        unique_key=asked.unique_key,
-        text=asked.text,
-        created_after=_instant(asked.created_after),
-        created_before=_instant(asked.created_before),
+        unique_key=requested.unique_key,
+        text=requested.text,
+        created_after=_instant(requested.created_after),
+        created_before=_instant(requested.created_before),
     )
 
-    def keep(job: Job) -> bool:
+    def is_visible(job: Job) -> bool:
         return can_see(principal, job) and (tag is None or tag in job.tags) and (not states or job.state in states)
 
-    # One's own jobs are all where one may hand them in.
-    return ([where] if own is not None else sources(principal, where)), keep
+    # The owner tag alone selects a submitter's jobs, so they need no filter per queue.
+    return ([where] if own is not None else filters_in_scope(principal, where)), is_visible
 
 
 def _instant(moment: datetime | None) -> Instant | None:

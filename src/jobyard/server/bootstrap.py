@@ -1,4 +1,7 @@
-"""Who may come in when a server starts: by tokens; open only on loopback, and only if asked to."""
+"""Access at startup: which authenticator a server uses, and its first token.
+
+Tokens are required, unless the server listens on loopback only and was started with --insecure.
+"""
 
 from __future__ import annotations
 
@@ -18,47 +21,47 @@ from jobyard.server.dependencies import Authenticator, OpenAccess, ServerSetting
 
 log = logging.getLogger("jobyard.server")
 
-# The names under which an open server answers: no other site's name may be made to point at it.
+# The only Host headers that an open server accepts, against DNS rebinding.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 FIRST = "first"
 
 
-class Entry(NamedTuple):
+class Access(NamedTuple):
     authenticator: Authenticator
     is_open: bool
     first_token: str | None  # to be shown once
 
 
-async def entry(
+async def bootstrap_access(
     store: Store, listener: socket.socket, settings: ServerSettings, *, insecure: bool, shows_first: bool = True
-) -> Entry:
-    """Refuses to be open, or to be without tokens, beyond loopback.
+) -> Access:
+    """Raise ConfigurationError for a server beyond loopback that is open or has no tokens.
 
-    `shows_first`: somebody can_see the first token; else it is not made.
+    `shows_first`: the output is read by a person, so a first token is created and returned.
     """
     is_local = is_loopback(listener)
     address = listener.getsockname()[0]
     if insecure and not is_local:
         raise ConfigurationError(
-            f"--insecure lets everybody in, so it works on loopback only, not on {address}. "
-            "Leave it out, and create a token: jobyard tokens create NAME --role admin"
+            f"Cannot use --insecure on {address}: it gives everyone full access, so it works on loopback only. "
+            "Omit it and create a token: jobyard tokens create NAME --role admin"
         )
     if insecure:
-        return Entry(OpenAccess(), True, None)
+        return Access(OpenAccess(), True, None)
     tokens = Tokens(store)
     first: str | None = None
     if not await tokens.list():
         if not is_local:
             raise ConfigurationError(
-                f"There is no token in {store.url}, so nothing listens on {address}, beyond this machine. "
-                "Create one first: jobyard tokens create NAME --role admin"
+                f"Cannot listen on {address}: {store.url} has no tokens, and the address is not loopback. "
+                "Create a token first: jobyard tokens create NAME --role admin"
             )
         if shows_first:
             info, first = await tokens.create(FIRST, Role.ADMIN)
             await Audit(store).record(OWNER, "token.create", info.id, {"name": info.name, "role": str(info.role)})
         else:
-            log.warning("there is no token yet, so nobody can come in: jobyard tokens create NAME --role admin")
-    return Entry(TokenAuthenticator(tokens, Sessions(store, tokens), settings), False, first)
+            log.warning("no tokens yet: all requests are rejected until jobyard tokens create NAME --role admin")
+    return Access(TokenAuthenticator(tokens, Sessions(store, tokens), settings), False, first)
 
 
 def is_loopback(listener: socket.socket) -> bool:

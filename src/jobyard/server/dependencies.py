@@ -1,4 +1,4 @@
-"""What every handler needs: the store's services, who may come in, and the limits of this dependencies."""
+"""Dependencies of the route handlers: the store, its operations, the authenticator, limits and live events."""
 
 from __future__ import annotations
 
@@ -34,23 +34,30 @@ if TYPE_CHECKING:
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 2 << 20
-    requests_per_second: float = 500.0  # per token, over a short while
+    requests_per_second: float = 500.0  # per token, on average
     request_burst: int = 1000
     header_seconds: float = 10.0
     audit_keep: int = KEEP  # entries
 
 
 class Authenticator(Protocol):
-    """Lets somebody in by what the request carries; None when nobody can be told from it."""
+    async def authenticate(self, request: Request) -> Principal | None:
+        """The principal of the request, by its token or session; None if it has no valid one."""
+        ...
 
-    async def authenticate(self, request: Request) -> Principal | None: ...
+    async def is_valid(self, principal_id: str) -> bool:
+        """Whether the token of this principal is still valid. Streams and long polls check it while they are open."""
+        ...
 
 
 class OpenAccess:
-    """For a server on loopback that was started with --insecure."""
+    """Full access without a token, for a server on loopback that was started with --insecure."""
 
     async def authenticate(self, request: Request) -> Principal | None:
         return OWNER
+
+    async def is_valid(self, principal_id: str) -> bool:
+        return True
 
 
 class Dependencies:
@@ -66,36 +73,36 @@ class Dependencies:
         self.audit = Audit(store, self.settings.audit_keep)
         self.schedules = Schedules(store)
         self.sandboxes = Sandboxes(store)
-        self.bounds = Bounds()  # of what a program may be given
-        self.open = OpenRequestLimit()
-        self.draining = asyncio.Event()  # set when the server stops: what stays open ends, and it is ready no more
+        self.bounds = Bounds()  # upper limits of what a program may use
+        self.open_requests = OpenRequestLimit()
+        self.draining = asyncio.Event()  # set when the server stops: streams end, and /readyz fails
         self.health = Health(store, self.draining.is_set)
         self.exporter = MetricsExporter(store, Metrics())
-        self.broadcaster = Broadcaster(store, self.draining, getattr(authenticator, "holds", None))
-        self.feed = LiveEventPublisher(store, self.broadcaster.name)
+        self.broadcaster = Broadcaster(store, self.draining, authenticator.is_valid)
+        self.publisher = LiveEventPublisher(store, self.broadcaster.name)
 
     @asynccontextmanager
-    async def life(self) -> AsyncIterator[None]:
-        """What runs as long as the server does."""
-        await self.feed.start()
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Run the background tasks of the server."""
+        await self.publisher.start()
         try:
             yield
         finally:
-            await self.feed.stop()
+            await self.publisher.stop()
 
     def enqueued(self, job: NewJob | Job) -> None:
-        """A job was stored through this server: count it, and tell whoever listens."""
+        """Count a job that was stored by this server, and publish its event."""
         self.exporter.metrics.enqueued(job.queue, job.kind)
-        if self.feed.wants_each_job:
-            what, state = LiveEventType.ENQUEUED, State.PENDING
-            told = LiveEvent(type=what, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)
-            self.feed.publish(told)
+        if self.publisher.wants_each_job:
+            kind, state = LiveEventType.ENQUEUED, State.PENDING
+            event = LiveEvent(type=kind, state=state, job_id=job.id, kind=job.kind, queue=job.queue, group=job.group)
+            self.publisher.publish(event)
 
     def changed(self, job: Job) -> None:
-        """Somebody ended or revived a job that no worker holds: tell whoever listens, for no worker will."""
-        if self.feed.wants_each_job and job.state is not State.RUNNING:
-            self.feed.publish(live_event_of(job))
+        """Publish a change to a job that no worker runs; a worker publishes the events of its own jobs."""
+        if self.publisher.wants_each_job and job.state is not State.RUNNING:
+            self.publisher.publish(live_event_of(job))
 
     def changed_many(self) -> None:
-        """Too many to be told one by one: whoever listens looks anew."""
-        self.feed.publish(LiveEvent(type=LiveEventType.RESYNC))
+        """Publish one event that makes subscribers reload, instead of one per job."""
+        self.publisher.publish(LiveEvent(type=LiveEventType.RESYNC))

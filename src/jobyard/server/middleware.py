@@ -1,4 +1,4 @@
-"""Around the whole application: security headers on every answer, and no changes from other sites' pages."""
+"""Security middleware: headers on every response, and protection against cross-site requests."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jobyard.server.problems import problem
 
-# Scripts, styles and data come from this server alone, and nobody may frame its pages.
+# Scripts, styles and data come from this server only, and its pages cannot be framed.
 CONTENT_SECURITY_POLICY = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "font-src 'self'",
     "connect-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
 ))  # fmt: skip
 
-ALWAYS = (
+SECURITY_HEADERS = (
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    # Not "no-referrer": with that, browsers send the forms of our own pages with "Origin: null".
+    # Not "no-referrer": browsers would send the forms of our own pages with "Origin: null".
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -30,8 +30,10 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class SecurityMiddleware:
-    """`hosts`: the only names under which this server answers; without them, any. An open server on loopback needs
-    them: a page of another site could otherwise reach it by a name that it makes point here.
+    """`hosts`: the only accepted Host headers; None accepts any.
+
+    An open server on loopback needs them against DNS rebinding: another site could point its own name at 127.0.0.1 and
+    reach the server from a browser on this machine.
     """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str] | None = None) -> None:
@@ -42,11 +44,12 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        send = with_headers(send, secure=scope["scheme"] == "https")
-        refusal = self._refusal(scope)
-        await (self._app if refusal is None else refused(refusal))(scope, receive, send)
+        send = with_security_headers(send, secure=scope["scheme"] == "https")
+        detail = self._rejection(scope)
+        app = self._app if detail is None else problem(403, "cross_site", detail)
+        await app(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> str | None:
+    def _rejection(self, scope: Scope) -> str | None:
         host = site = origin = b""
         for name, value in scope["headers"]:
             if name == b"host":
@@ -55,32 +58,28 @@ class SecurityMiddleware:
                 site = value
             elif name == b"origin":
                 origin = value
-        if self._hosts is not None and name_of(host) not in self._hosts:
-            return "This server does not answer under that name."
+        if self._hosts is not None and host_name(host) not in self._hosts:
+            return f"Invalid Host header. Allowed hosts: {', '.join(sorted(self._hosts))}."
         if scope["method"] in SAFE_METHODS:
             return None
         if site not in (b"", b"same-origin", b"none") or (origin and origin.partition(b"//")[2] != host):
-            return "A change must not come from a page of another site."
+            return "Cross-site requests cannot change anything."
         return None
 
 
-def name_of(host: bytes) -> str:
+def host_name(host: bytes) -> str:
     """
-    >>> name_of(b"localhost:80"), name_of(b"[::1]:80"), name_of(b"[")
+    >>> host_name(b"localhost:80"), host_name(b"[::1]:80"), host_name(b"[")
     ('localhost', '::1', '')
     """
     text = host.decode("latin-1").lower()
     return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
 
 
-def refused(detail: str) -> ASGIApp:
-    return problem(403, "cross_site", detail)
-
-
-def with_headers(send: Send, *, secure: bool) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]:
-    async def sending(message: MutableMapping[str, Any]) -> None:
+def with_security_headers(send: Send, *, secure: bool) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]:
+    async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            headers = [*message.get("headers", ()), *ALWAYS]
+            headers = [*message.get("headers", ()), *SECURITY_HEADERS]
             if all(name != b"cache-control" for name, _ in headers):
                 headers.append(NO_STORE)
             if secure:
@@ -88,4 +87,4 @@ def with_headers(send: Send, *, secure: bool) -> Callable[[MutableMapping[str, A
             message["headers"] = headers
         await send(message)
 
-    return sending
+    return send_with_headers

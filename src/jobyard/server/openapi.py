@@ -19,36 +19,37 @@ VERSION = version("jobyard")
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 REFERENCE = "#/components/schemas/{name}"
-ABOUT = (
-    "Jobs in, results out. Times are RFC 3339 UTC, durations carry their unit in the name, errors are problem "
-    "documents (RFC 9457) with a stable `code`. Unknown fields are refused; in answers ignore what is new to you."
+DESCRIPTION = (
+    "Submit jobs and read their results. Times are RFC 3339 in UTC, durations carry their unit in the name, errors are "
+    "problem documents (RFC 9457) with a stable `code`. Unknown fields in requests are rejected; in responses, ignore "
+    "those that you do not know."
 )
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 PROBLEMS = {
     400: "The body is not JSON.",
-    401: "No token, or one that is not known.",
-    403: "The role or the scope of the token does not allow it.",
-    404: "There is no such thing, or it is out of the token's reach.",
-    409: "Its present state does not allow it.",
+    401: "The token is missing, wrong, revoked or expired.",
+    403: "The role or the scope of the token does not allow this request.",
+    404: "Not found, or out of the scope of the token.",
+    409: "The current state of the resource does not allow this request.",
     413: "The body is too large.",
-    415: "The body is not sent as JSON.",
-    422: "Something in the request is wrong; `errors` points at it.",
+    415: "The Content-Type is not application/json.",
+    422: "The request is invalid; `errors` points to the invalid fields.",
     429: "Too many requests, or too many waiting jobs; see Retry-After.",
-    503: "The store is not available now; see Retry-After.",
+    503: "The store is not available; see Retry-After.",
 }
 Header = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!#-~]([ -~]*[!#-~])?$")]
-RETRY_AFTER = {"description": "Seconds to wait before asking again.", "schema": {"type": "integer", "minimum": 1}}
+RETRY_AFTER = {"description": "Seconds to wait before the next request.", "schema": {"type": "integer", "minimum": 1}}
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})[route.method.lower()] = operation(route)
-    follow(routes, paths)
+    add_links(routes, paths)
     _, components = msgspec.json.schema_components(types_of(routes), ref_template=REFERENCE)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "jobyard", "version": VERSION, "description": ABOUT},
+        "info": {"title": "jobyard", "version": VERSION, "description": DESCRIPTION},
         "paths": paths,
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "components": {
@@ -58,11 +59,11 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def follow(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None:
-    """Where one may go from the answer to a new job: to everything that takes its id."""
-    taken = paths.get("/v1/jobs", {}).get("post", {}).get("responses", {}).get("202")
-    if taken is not None:
-        taken["links"] = {
+def add_links(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None:
+    """Link the response of POST /v1/jobs to every operation that takes the id of a job."""
+    accepted = paths.get("/v1/jobs", {}).get("post", {}).get("responses", {}).get("202")
+    if accepted is not None:
+        accepted["links"] = {
             route.handler.__name__: {
                 "operationId": route.handler.__name__,
                 "parameters": {"id": "$response.body#/id"},
@@ -75,7 +76,7 @@ def follow(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None:
 def types_of(routes: Sequence[Route]) -> list[Any]:
     found: list[Any] = [Problem]
     for route in routes:
-        found += [each for each in (route.body, route.answer) if each is not None]
+        found += [each for each in (route.body, route.response) if each is not None]
     return found
 
 
@@ -85,7 +86,7 @@ def schema_of(of: Any) -> dict[str, Any]:
 
 
 def operation(route: Route) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": route.handler.__name__,
         "summary": route.summary,
         "tags": [route.tag],
@@ -94,17 +95,17 @@ def operation(route: Route) -> dict[str, Any]:
         "security": [] if route.permission is None else [{"token": []}],
     }
     if route.permission is not None:
-        told["x-permission"] = str(route.permission)
+        described["x-permission"] = str(route.permission)
     if route.body is not None:
-        told["requestBody"] = {"required": needs_body(route), "content": {JSON: {"schema": schema_of(route.body)}}}
+        described["requestBody"] = {"required": needs_body(route), "content": {JSON: {"schema": schema_of(route.body)}}}
     if route.form:
         fields = {"type": "object", "properties": {name: {"type": "string"} for name in route.form}}
-        told["requestBody"] = {"required": False, "content": {FORM: {"schema": fields}}}
-    return told
+        described["requestBody"] = {"required": False, "content": {FORM: {"schema": fields}}}
+    return described
 
 
 def needs_body(route: Route) -> bool:
-    """A body whose fields are all optional may be left out."""
+    """Whether the body is required: one whose fields are all optional may be omitted."""
     try:
         msgspec.json.decode(b"{}", type=route.body)
     except msgspec.ValidationError:
@@ -118,8 +119,8 @@ def parameters(route: Route) -> list[dict[str, Any]]:
         for name in _PARAMETER.findall(route.path)
     ]
     found += [
-        {"name": name, "in": "header", "required": False, "description": about, "schema": schema_of(Header)}
-        for name, about in route.headers
+        {"name": name, "in": "header", "required": False, "description": description, "schema": schema_of(Header)}
+        for name, description in route.headers
     ]
     return found if route.query is None else found + query_parameters(route.query)
 
@@ -139,7 +140,7 @@ def query_parameters(shape: type[msgspec.Struct]) -> list[dict[str, Any]]:
 
 
 def resolved(schema: Any, components: dict[str, Any]) -> Any:
-    """The types of a query stand in it, not beside it."""
+    """Inline the references of a schema: query parameters do not refer to components."""
     if isinstance(schema, list):
         return [resolved(each, components) for each in schema]
     if not isinstance(schema, dict):
@@ -150,7 +151,7 @@ def resolved(schema: Any, components: dict[str, Any]) -> Any:
 
 
 def without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query has no null: what is not given is not there.
+    """The schema without null, which a query parameter cannot have.
 
     >>> without_null({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None})
     {'type': 'string'}
@@ -162,38 +163,38 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return found | ({"anyOf": choices} if choices else {})
 
 
-LOCATION = {"Location": {"description": "Where it is found.", "schema": {"type": "string"}}}
-DONE = {202: "Taken; it is done later.", 303: "Go on there."}
+LOCATION = {"Location": {"description": "The URL of the resource.", "schema": {"type": "string"}}}
+WITH_LOCATION = {202: "Accepted; it is carried out later.", 303: "Redirect."}
 
 
 def responses(route: Route) -> dict[str, Any]:
-    kind = "text/event-stream" if route.stays_open else route.media_type
+    kind = "text/event-stream" if route.is_stream else route.media_type
     shown: dict[str, Any] = {}
     if kind != JSON:
         shown["content"] = {kind: {"schema": {"type": "string"}}}
-    elif route.answer is not None:
-        shown["content"] = {JSON: {"schema": schema_of(route.answer)}}
-    good = {"description": DONE.get(route.status, "Done."), **({} if route.status == 303 else shown)}
-    if route.status in DONE:
-        good["headers"] = LOCATION
+    elif route.response is not None:
+        shown["content"] = {JSON: {"schema": schema_of(route.response)}}
+    success = {"description": WITH_LOCATION.get(route.status, "Success."), **({} if route.status == 303 else shown)}
+    if route.status in WITH_LOCATION:
+        success["headers"] = LOCATION
     content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
-    told: dict[str, Any] = {str(route.status): good}
-    for status, meaning in route.also:
-        told[str(status)] = {"description": meaning, **shown}
+    described: dict[str, Any] = {str(route.status): success}
+    for status, meaning in route.other_statuses:
+        described[str(status)] = {"description": meaning, **shown}
     for status in statuses(route):
-        told[str(status)] = {"description": PROBLEMS[status], "content": content}
+        described[str(status)] = {"description": PROBLEMS[status], "content": content}
         if status in (429, 503):
-            told[str(status)]["headers"] = {"Retry-After": RETRY_AFTER}
-    return told
+            described[str(status)]["headers"] = {"Retry-After": RETRY_AFTER}
+    return described
 
 
 def statuses(route: Route) -> list[int]:
-    """The refusals that this route can give."""
-    found = set(route.refusals)
+    """The statuses of the problems that this route can respond with."""
+    found = set(route.problems)
     if route.permission is not None:
         found |= {401, 403, 429, 503}
     if route.path.startswith("/v1/"):
-        found.add(422)  # a parameter that is not known here
+        found.add(422)  # an unknown query parameter
     if route.body is not None:
         found |= {400, 413, 415, 422}
     if "{" in route.path:

@@ -1,4 +1,4 @@
-"""Pages of a list: an opaque token for the next one, in the answer and as a Link."""
+"""Pagination: an opaque token of the next page, in the body and as a Link header."""
 
 from __future__ import annotations
 
@@ -15,49 +15,44 @@ from jobyard.api.schemas.problems import FieldError
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext
 
-# Another letter, should a token ever hold something else.
-_FIRST = "a"
+# A version prefix, in case the content of a token ever changes.
+_VERSION = "a"
 _encode = msgspec.json.Encoder().encode
 
 PageSize: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
 PageToken: TypeAlias = Annotated[str, Meta(max_length=2500)]
 
 
-def token(position: str | None) -> str | UnsetType:
+def encode_page_token(cursor: str | None) -> str | UnsetType:
     """
-    >>> position(str(token("1234")))
+    >>> decode_page_token(str(encode_page_token("1234")))
     '1234'
-    >>> token(None)
+    >>> encode_page_token(None)
     UNSET
     """
-    if position is None:
+    if cursor is None:
         return UNSET
-    return urlsafe_b64encode((_FIRST + position).encode()).decode().rstrip("=")
+    return urlsafe_b64encode((_VERSION + cursor).encode()).decode().rstrip("=")
 
 
-def position(token: str | None) -> str | None:
+def decode_page_token(token: str | None) -> str | None:
     if token is None:
         return None
     try:
         text = urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)).decode()
     except (binascii.Error, ValueError):
         text = ""
-    if not text.startswith(_FIRST):
-        raise bad_token()
-    return text.removeprefix(_FIRST)
+    if not text.startswith(_VERSION):
+        raise invalid_page_token()
+    return text.removeprefix(_VERSION)
 
 
-def bad_token() -> HttpError:
-    return HttpError(
-        422,
-        "bad_page_token",
-        "This page token is none of this list's; leave it out to begin at the first page.",
-        errors=(FieldError("page_token", "Not a token of this list."),),
-    )
+def invalid_page_token() -> HttpError:
+    detail = "Invalid page_token for this list; omit it to start over."
+    return HttpError(422, "bad_page_token", detail, errors=(FieldError("page_token", detail),))
 
 
-def answer(context: RequestContext, page: Any) -> Response:
-    """The page, and where the next one is."""
+def page_response(context: RequestContext, page: Any) -> Response:
     headers = {}
     if page.next_page_token is not UNSET:
         url = context.request.url.include_query_params(page_token=page.next_page_token)

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: a stable code, and a pointer for each field that is wrong."""
+"""Errors as problem documents (RFC 9457): a stable code, and a pointer to each invalid field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobyard.observability.current import trace_id
 
 MEDIA_TYPE = "application/problem+json"
 
-# The nearest class in an error's ancestry decides.
+# The nearest class in the MRO of an error decides.
 STATUS: dict[type[errors.JobyardError], int] = {
     errors.JobyardError: 500,
     errors.BadInput: 422,
@@ -26,10 +26,27 @@ STATUS: dict[type[errors.JobyardError], int] = {
     errors.ResultNotReady: 504,
     errors.StoreError: 503,
 }
+TITLES = {
+    400: "Bad request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Request timeout",
+    409: "Conflict",
+    413: "Content too large",
+    415: "Unsupported media type",
+    422: "Validation failed",
+    429: "Too many requests",
+    431: "Request header fields too large",
+    500: "Internal server error",
+    503: "Service unavailable",
+    504: "Gateway timeout",
+}
 
 
 class HttpError(Exception):
-    """Raised by a handler to answer with this problem."""
+    """Raised by a handler to respond with this problem."""
 
     def __init__(
         self,
@@ -46,23 +63,6 @@ class HttpError(Exception):
         self.detail = detail
         self.errors = errors
         self.headers = headers or {}
-
-
-TITLES = {
-    400: "The request cannot be read",
-    401: "Who is asking?",
-    403: "Not allowed",
-    404: "Not found",
-    405: "No such method here",
-    409: "Not possible now",
-    413: "Too large",
-    415: "Not JSON",
-    422: "Something in it is wrong",
-    429: "Too much",
-    500: "Our fault",
-    503: "Not available now",
-    504: "Not ready yet",
-}
 
 
 def status_of(error: errors.JobyardError) -> int:
@@ -91,7 +91,6 @@ def problem(
 
 
 def from_error(error: errors.JobyardError, instance: str = "") -> Response:
-    """A refusal of the services below, in the same words as everywhere else."""
     headers = {"Retry-After": "1"} if isinstance(error, errors.StoreError | errors.QueueFull) else None
     return problem(status_of(error), error.code, str(error), instance=instance, headers=headers)
 

@@ -1,9 +1,9 @@
-"""A route is data: its path, who may use it, what goes in and what comes out; OpenAPI and the role tests read it."""
+"""Routes as data: path, permission, input and output types. The OpenAPI document and the role tests read them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RequestContext:
-    """One request, let in and parsed."""
+    """One authenticated and parsed request, as a handler receives it."""
 
     __slots__ = ("body", "dependencies", "path", "principal", "query", "request")
 
@@ -42,59 +42,58 @@ class RequestContext:
         await self.dependencies.audit.record(self.principal, action, target, given)
 
 
-# Answers a value that msgspec can write, or a Response of its own.
+# Returns a value that msgspec can encode, or a Response.
 Handler: TypeAlias = Callable[[RequestContext], Awaitable[Any]]
 
 
 class Route(NamedTuple):
     method: str
     path: str
-    permission: Permission | None  # None: open to everybody
+    permission: Permission | None  # None: no authentication
     handler: Handler
     summary: str
     tag: str
     status: int = 200
     query: type[msgspec.Struct] | None = None
     body: Any = None  # a type that msgspec can decode
-    answer: Any = None  # a type that msgspec can write
-    headers: tuple[tuple[str, str], ...] = ()  # request headers with a meaning here: name, what it does
-    stays_open: bool = False  # an answer without end, such as a stream of events
-    media_type: str = "application/json"  # another: the answer is text of that kind
-    also: tuple[tuple[int, str], ...] = ()  # other statuses of the same kind of answer, and what they mean
-    refusals: tuple[int, ...] = ()  # problems that neither its permission nor its types tell of
-    form: tuple[str, ...] = ()  # the fields of a form that a browser sends
-    names_fields: bool = False  # what is no JSON because of one value, such as NaN, is refused with its field
+    response: Any = None  # a type that msgspec can encode
+    headers: tuple[tuple[str, str], ...] = ()  # request headers that matter here: name, description
+    is_stream: bool = False  # a response without end, such as server-sent events
+    media_type: str = "application/json"  # any other: the response is text of that type
+    other_statuses: tuple[tuple[int, str], ...] = ()  # further statuses of the same response: status, meaning
+    problems: tuple[int, ...] = ()  # statuses of problems that neither permission nor types imply
+    form: tuple[str, ...] = ()  # fields of an HTML form
+    locates_bad_json: bool = False  # a value that makes the body invalid JSON, such as NaN, gets a pointer
+
+
+class RouteOptions(TypedDict, total=False):
+    """The optional fields of Route."""
+
+    status: int
+    query: type[msgspec.Struct] | None
+    body: Any
+    response: Any
+    headers: tuple[tuple[str, str], ...]
+    is_stream: bool
+    media_type: str
+    other_statuses: tuple[tuple[int, str], ...]
+    problems: tuple[int, ...]
+    form: tuple[str, ...]
+    locates_bad_json: bool
 
 
 class Routes:
-    """Filled by decorators, one object per file; the app puts them together."""
+    """The routes of one module, added by decorators."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.all: list[Route] = []
 
     def add(
-        self,
-        method: str,
-        path: str,
-        permission: Permission | None,
-        summary: str,
-        *,
-        status: int = 200,
-        query: type[msgspec.Struct] | None = None,
-        body: Any = None,
-        answer: Any = None,
-        headers: tuple[tuple[str, str], ...] = (),
-        stays_open: bool = False,
-        media_type: str = "application/json",
-        also: tuple[tuple[int, str], ...] = (),
-        refusals: tuple[int, ...] = (),
-        form: tuple[str, ...] = (),
-        names_fields: bool = False,
+        self, method: str, path: str, permission: Permission | None, summary: str, **options: Unpack[RouteOptions]
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
-            told = (summary, self.tag, status, query, body, answer, headers, stays_open, media_type)
-            self.all.append(Route(method, path, permission, handler, *told, also, refusals, form, names_fields))
+            self.all.append(Route(method, path, permission, handler, summary, self.tag, **options))
             return handler
 
         return decorate

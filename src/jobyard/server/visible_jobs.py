@@ -1,4 +1,7 @@
-"""Jobs within reach, newest first, asked for queue by queue: so the store's pages tell nothing of what lies beyond."""
+"""Listing of the jobs that a restricted token may see, newest first, with one store query per queue and group.
+
+Filtering the pages of a wider query would leak, through its page tokens, jobs that the token may not see.
+"""
 
 from __future__ import annotations
 
@@ -13,75 +16,75 @@ from jobyard.domain.job import Job
 from jobyard.errors import BadInput
 from jobyard.ports.admin_store import Filter, Page
 from jobyard.ports.store import Store
-from jobyard.server.pagination import bad_token
+from jobyard.server.pagination import invalid_page_token
 from jobyard.server.problems import HttpError
 
-# So many queues and groups, one with the other, are looked through for one page.
-MOST_SOURCES = 20
-BEGIN = ""
+# Store queries for one page; a token restricted to more queues and groups must filter by one of them.
+MAX_QUERIES = 20
+FIRST_PAGE = ""
 _decode = msgspec.json.Decoder(list[str | None]).decode
 
 
-def sources(principal: Principal, where: Filter) -> list[Filter]:
-    """The same question for each queue and group within reach; none for what is beyond."""
-    queues = _within(where.queue, principal.queues)
-    groups = _within(where.group, principal.groups)
-    if len(queues) * len(groups) > MOST_SOURCES:
-        wrong = "This token reaches too many queues and groups to be looked through at once: ask for one of them."
-        raise HttpError(422, "bad_input", wrong, errors=(FieldError("queue", wrong), FieldError("group", wrong)))
+def filters_in_scope(principal: Principal, where: Filter) -> list[Filter]:
+    """The filter, once for each queue and group in the scope of the token; empty if nothing is in scope."""
+    queues = _in_scope(where.queue, principal.queues)
+    groups = _in_scope(where.group, principal.groups)
+    if len(queues) * len(groups) > MAX_QUERIES:
+        detail = "The token has too many queues and groups to list at once. Filter by queue or group."
+        raise HttpError(422, "bad_input", detail, errors=(FieldError("queue", detail), FieldError("group", detail)))
     return [msgspec.structs.replace(where, queue=queue, group=group) for queue in queues for group in groups]
 
 
-def _within(asked: str | None, own: tuple[str, ...]) -> Sequence[str | None]:
+def _in_scope(requested: str | None, own: tuple[str, ...]) -> Sequence[str | None]:
     if not own:
-        return (asked,)
-    return own if asked is None else [asked] if asked in own else []
+        return (requested,)
+    return own if requested is None else [requested] if requested in own else []
 
 
 async def find_visible(store: Store, filters: Sequence[Filter], limit: int, cursor: str | None = None) -> Page:
-    """As the store's own `find`, over all of these."""
+    """As `Store.find`, merged over all filters."""
     if not filters:
         return Page((), None)
     if len(filters) == 1:
         return await _find(store, filters[0], limit, cursor)
-    places = _places(cursor, len(filters))
+    cursors = _cursors(cursor, len(filters))
     pages = await asyncio.gather(
-        *(_page(store, *each, limit) for each in zip(filters, places, strict=True)),
+        *(_page(store, *each, limit) for each in zip(filters, cursors, strict=True)),
     )
     jobs = sorted((job for page in pages for job in page.jobs), key=_age, reverse=True)[:limit]
     taken = {job.id for job in jobs}
     left = await asyncio.gather(
-        *(_rest(store, *each, taken) for each in zip(filters, places, pages, strict=True)),
+        *(_next_cursor(store, *each, taken) for each in zip(filters, cursors, pages, strict=True)),
     )
-    return Page(tuple(jobs), None if all(place is None for place in left) else msgspec.json.encode(left).decode())
+    return Page(tuple(jobs), None if all(each is None for each in left) else msgspec.json.encode(left).decode())
 
 
 def _age(job: Job) -> tuple[int, int]:
     return job.created_at, job.sequence
 
 
-def _places(cursor: str | None, count: int) -> list[str | None]:
+def _cursors(cursor: str | None, count: int) -> list[str | None]:
     if cursor is None:
-        return [BEGIN] * count
+        return [FIRST_PAGE] * count
     try:
-        places = _decode(cursor.encode())
+        cursors = _decode(cursor.encode())
     except (msgspec.DecodeError, UnicodeError):
-        raise bad_token() from None
-    if len(places) != count:
-        raise bad_token()
-    return places
+        raise invalid_page_token() from None
+    if len(cursors) != count:
+        raise invalid_page_token()
+    return cursors
 
 
-async def _page(store: Store, where: Filter, place: str | None, limit: int) -> Page:
-    return Page((), None) if place is None else await _find(store, where, limit, place or None)
+async def _page(store: Store, where: Filter, cursor: str | None, limit: int) -> Page:
+    return Page((), None) if cursor is None else await _find(store, where, limit, cursor or None)
 
 
-async def _rest(store: Store, where: Filter, place: str | None, page: Page, taken: set[str]) -> str | None:
-    """Where the next page of this one begins: after what was taken of it."""
+async def _next_cursor(store: Store, where: Filter, cursor: str | None, page: Page, taken: set[str]) -> str | None:
+    """The cursor after the jobs of this page that were taken; None at the end."""
     count = sum(job.id in taken for job in page.jobs)
     if count == len(page.jobs):
         return page.cursor
-    return place if count == 0 else (await _page(store, where, place, count)).cursor
+    return cursor if count == 0 else (await _page(store, where, cursor, count)).cursor
 
 
 async def _find(store: Store, where: Filter, limit: int, cursor: str | None) -> Page:
@@ -90,4 +93,4 @@ async def _find(store: Store, where: Filter, limit: int, cursor: str | None) -> 
     except BadInput:
         if cursor is None:
             raise
-        raise bad_token() from None
+        raise invalid_page_token() from None

@@ -14,7 +14,7 @@ from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
 from jobyard.errors import JobyardError
 from jobyard.executors.python.handlers import Handler
-from jobyard.server.bootstrap import Entry
+from jobyard.server.bootstrap import Access
 
 VARIABLE = "JOBYARD_TOKEN"
 PROGRAM = """'{"language": "python", "source_code": "print(6 * 7)"}'"""
@@ -22,18 +22,18 @@ SAMPLES: dict[Any, Any] = {str: "example", int: 1, float: 1.5, bool: True}
 
 
 def greeting(
-    url: str, yard: Jobyard, entry: Entry, doing: str, queues: Mapping[str, str] | None = None
+    url: str, yard: Jobyard, access: Access, doing: str, queues: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """`queues`: the URLs, without secrets, of those that have a store of their own."""
     yield f"jobyard is up at {url} ({yard.store.url}; {doing}). Ctrl-C stops it."
     for queue, store in (queues or {}).items():
         yield f"Queue {queue} is in {store}."
-    if entry.is_open:
+    if access.is_open:
         yield "Everybody on this machine may do everything here (--insecure)."
-    elif entry.first_token is not None:
+    elif access.first_token is not None:
         yield "The first token, for an admin; it is shown this once:"
         yield ""
-        yield f"  export {VARIABLE}={entry.first_token}"
+        yield f"  export {VARIABLE}={access.first_token}"
     else:
         yield "Come in with a token; `jobyard tokens create NAME --role admin` makes one:"
         yield ""
@@ -41,7 +41,7 @@ def greeting(
     yield ""
     yield "Then try, in another terminal:"
     yield ""
-    for line in try_next(url, yard, is_open=entry.is_open):
+    for line in try_next(url, yard, is_open=access.is_open):
         yield f"  {line}"
     yield ""
     yield f"The API, to read and to try: {url}/docs"

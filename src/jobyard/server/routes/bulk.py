@@ -1,4 +1,4 @@
-"""Changes to many jobs: those that are named, or all that match."""
+"""Bulk actions on jobs, by ids or by a filter."""
 
 from __future__ import annotations
 
@@ -16,44 +16,42 @@ from jobyard.live_events.poller import jobs_by_id
 from jobyard.operations.commands import CHANGE_AT_ONCE
 from jobyard.ports.admin_store import Action, Changed
 from jobyard.server.authorization import can_see, is_restricted, visible_filters
-from jobyard.server.pagination import bad_token, position, token
+from jobyard.server.pagination import decode_page_token, encode_page_token, invalid_page_token
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.visible_jobs import find_visible
 
 ROUTES = Routes("jobs")
-# The audit log names so many jobs of a change by ids.
-NAMED = 20
-# One call works no longer than this; the rest is for the next.
+# The audit log lists at most this many ids of a bulk action.
+AUDITED_IDS = 20
+# A call stops after this long and returns a page token; otherwise clients and proxies time out.
 BULK_SECONDS = 10.0
-IDS_AT_ONCE = 200
-NOTHING = JobFilter()
+IDS_PER_BATCH = 200
+EMPTY_FILTER = JobFilter()
 
 
 @ROUTES.add(
     "POST",
     "/v1/jobs/actions",
     Permission.SUBMIT,
-    "Change many jobs, by their ids or by the filter of the list; submitters may cancel",
+    "Apply an action to many jobs, by ids or by a filter; submitters may only cancel",
     body=BulkRequest,
-    answer=BulkResponse,
+    response=BulkResponse,
 )
 async def change_jobs(context: RequestContext) -> BulkResponse:
     request: BulkRequest = context.body
     if request.action is not Action.CANCEL and not context.principal.may(Permission.OPERATE):
-        raise HttpError(
-            403, "not_allowed", f"The role {context.principal.role} does not allow to {request.action} jobs."
-        )
+        raise HttpError(403, "not_allowed", f"The role {context.principal.role} cannot {request.action} jobs.")
     return await change_matching(context, request)
 
 
 async def change_matching(
     context: RequestContext, request: BulkRequest, states: tuple[State, ...] = ()
 ) -> BulkResponse:
-    """`states`: only jobs in these are touched."""
+    """`states`: change only jobs in these states."""
     require_choice(request)
     if request.ids is None:
-        done = await by_filter(context, request, request.filter or NOTHING, states)
+        done = await by_filter(context, request, request.filter or EMPTY_FILTER, states)
     else:
         done = await by_ids(context, request, tuple(dict.fromkeys(request.ids)), states)
     if done.changed:
@@ -64,22 +62,22 @@ async def change_matching(
         changed=done.changed,
         reason=request.reason,
         filter=None if request.filter is None else msgspec.to_builtins(request.filter) or None,
-        ids=None if request.ids is None else list(request.ids[:NAMED]),
+        ids=None if request.ids is None else list(request.ids[:AUDITED_IDS]),
         ids_given=None if request.ids is None else len(request.ids),
     )
     return done
 
 
 def require_choice(request: BulkRequest) -> None:
-    """An empty filter would be every job: too easily meant otherwise."""
+    """Reject a request without ids or conditions: it would change every job, which is rarely meant."""
     if (request.ids is None) == (request.filter is None):
-        wrong = "Give ids or filter, one of them."
+        wrong = "Give either ids or filter."
         raise HttpError(422, "bad_input", wrong, errors=(FieldError("/ids", wrong), FieldError("/filter", wrong)))
     if request.action is Action.PRIORITISE and request.priority is None:
-        wrong = "Which priority? It must be given."
+        wrong = "The action prioritise needs a priority."
         raise HttpError(422, "bad_input", wrong, errors=(FieldError("/priority", wrong),))
-    if request.filter == NOTHING:
-        wrong = "The filter needs a condition; for every job list all states."
+    if request.filter == EMPTY_FILTER:
+        wrong = "The filter needs at least one condition. To select every job, list all states."
         raise HttpError(422, "bad_input", wrong, errors=(FieldError("/filter", wrong),))
 
 
@@ -91,43 +89,43 @@ async def apply(context: RequestContext, request: BulkRequest, ids: Sequence[str
 
 
 async def by_filter(
-    context: RequestContext, request: BulkRequest, asked: JobFilter, states: tuple[State, ...]
+    context: RequestContext, request: BulkRequest, requested: JobFilter, states: tuple[State, ...]
 ) -> BulkResponse:
-    """Page by page, each changed in a short step of its own, until the limit or the time is reached."""
-    within, keep = visible_filters(context.principal, asked, states)
-    cursor = position(request.page_token)
+    """Change page by page, in short transactions, until the limit or the deadline is reached."""
+    filters, is_visible = visible_filters(context.principal, requested, states)
+    cursor = decode_page_token(request.page_token)
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     changed = unchanged = looked_at = 0
     while True:
         page = await find_visible(
-            context.dependencies.store, within, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor
+            context.dependencies.store, filters, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor
         )
-        done = await apply(context, request, [job.id for job in page.jobs if keep(job)])
+        done = await apply(context, request, [job.id for job in page.jobs if is_visible(job)])
         changed, unchanged = changed + len(done.changed), unchanged + len(done.unchanged)
         looked_at += len(page.jobs)
         cursor = page.cursor
         if cursor is None or looked_at >= request.limit or asyncio.get_running_loop().time() > end:
-            return BulkResponse(changed=changed, unchanged=unchanged, next_page_token=token(cursor))
+            return BulkResponse(changed=changed, unchanged=unchanged, next_page_token=encode_page_token(cursor))
 
 
 async def by_ids(
     context: RequestContext, request: BulkRequest, ids: tuple[str, ...], states: tuple[State, ...]
 ) -> BulkResponse:
-    """Whoever named jobs is told what became of each; one that is out of reach is as good as none."""
-    first = place = place_in(ids, request.page_token)
+    """Change jobs by id, and report each as changed, unchanged or not found; invisible jobs are not found."""
+    first = position = position_in(ids, request.page_token)
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     last = min(len(ids), first + request.limit)
     changed: list[str] = []
     unchanged: list[str] = []
-    while place < last and asyncio.get_running_loop().time() <= end:
-        some = ids[place : min(last, place + IDS_AT_ONCE)]
-        fitting, seen = await in_reach(context, some, states)
-        done = await apply(context, request, fitting)
+    while position < last and asyncio.get_running_loop().time() <= end:
+        some = ids[position : min(last, position + IDS_PER_BATCH)]
+        matching, others = await partition_visible(context, some, states)
+        done = await apply(context, request, matching)
         changed += done.changed
-        unchanged += [*done.unchanged, *seen]
-        place += len(some)
+        unchanged += [*done.unchanged, *others]
+        position += len(some)
     known = {*changed, *unchanged}
-    missing = tuple(job_id for job_id in ids[first:place] if job_id not in known)
+    missing = tuple(job_id for job_id in ids[first:position] if job_id not in known)
     return BulkResponse(
         changed=len(changed),
         unchanged=len(unchanged),
@@ -135,24 +133,24 @@ async def by_ids(
         changed_ids=tuple(changed),
         unchanged_ids=tuple(unchanged),
         not_found_ids=missing,
-        next_page_token=token(str(place)) if place < len(ids) else UNSET,
+        next_page_token=encode_page_token(str(position)) if position < len(ids) else UNSET,
     )
 
 
-async def in_reach(
+async def partition_visible(
     context: RequestContext, ids: tuple[str, ...], states: tuple[State, ...]
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Those to be changed, and those that are there in another state; who can_see all need not look first."""
+    """Ids of visible jobs in these states, and of those in others. Without restrictions no job is read."""
     if not states and not is_restricted(context.principal):
         return ids, ()
     jobs = await jobs_by_id(context.dependencies.store, ids)
-    seen = [jobs[job_id] for job_id in ids if job_id in jobs and can_see(context.principal, jobs[job_id])]
-    fitting = [job.id for job in seen if not states or job.state in states]
-    return fitting, [job.id for job in seen if states and job.state not in states]
+    visible = [jobs[job_id] for job_id in ids if job_id in jobs and can_see(context.principal, jobs[job_id])]
+    matching = [job.id for job in visible if not states or job.state in states]
+    return matching, [job.id for job in visible if states and job.state not in states]
 
 
-def place_in(ids: tuple[str, ...], page_token: str | None) -> int:
-    given = position(page_token) or "0"
+def position_in(ids: tuple[str, ...], page_token: str | None) -> int:
+    given = decode_page_token(page_token) or "0"
     if not (given.isascii() and given.isdigit() and len(given) < 9 and int(given) < max(1, len(ids))):
-        raise bad_token()
+        raise invalid_page_token()
     return int(given)

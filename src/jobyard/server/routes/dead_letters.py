@@ -1,4 +1,4 @@
-"""Dead letters: jobs whose attempts are used up, and how they are tried again."""
+"""Dead letters: jobs that failed all their attempts, and their redrive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobyard.api.schemas.jobs import BulkRequest, BulkResponse, JobPage, Redrive
 from jobyard.domain.access import Permission
 from jobyard.operations.commands import DEAD
 from jobyard.ports.admin_store import Action
-from jobyard.server.pagination import answer
+from jobyard.server.pagination import page_response
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.bulk import change_matching
 from jobyard.server.routes.jobs import JobListQuery, job_page
@@ -20,25 +20,25 @@ ROUTES = Routes("dead letters")
     "GET",
     "/v1/dead-letters",
     Permission.READ,
-    "List jobs that failed or timed out for good, newest first",
+    "List jobs that failed or timed out in all attempts, newest first",
     query=JobListQuery,
-    answer=JobPage,
+    response=JobPage,
 )
 async def list_dead_letters(context: RequestContext) -> Response:
-    return answer(context, await job_page(context, DEAD))
+    return page_response(context, await job_page(context, DEAD))
 
 
 @ROUTES.add(
     "POST",
     "/v1/dead-letters/redrive",
     Permission.OPERATE,
-    "Try dead letters again, by their ids or by a filter",
+    "Retry dead letters, by ids or by a filter",
     body=RedriveRequest,
-    answer=BulkResponse,
+    response=BulkResponse,
 )
 async def redrive_dead_letters(context: RequestContext) -> BulkResponse:
-    asked: RedriveRequest = context.body
+    body: RedriveRequest = context.body
     request = BulkRequest(
-        action=Action.RETRY, ids=asked.ids, filter=asked.filter, limit=asked.limit, page_token=asked.page_token
+        action=Action.RETRY, ids=body.ids, filter=body.filter, limit=body.limit, page_token=body.page_token
     )
     return await change_matching(context, request, DEAD)

@@ -1,4 +1,4 @@
-"""The API described: for programs at /openapi.json, for people at /docs, without anything from elsewhere."""
+"""The OpenAPI document and the documentation page, served without assets from other hosts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def static(name: str) -> bytes:
     return (files("jobyard.server") / "static" / name).read_bytes()
 
 
-@ROUTES.add("GET", "/openapi.json", None, "This description, as OpenAPI 3.1", answer=dict)
+@ROUTES.add("GET", "/openapi.json", None, "The OpenAPI 3.1 document", response=dict)
 async def get_openapi(context: RequestContext) -> Response:
     return Response(msgspec.json.encode(context.request.app.openapi()), media_type="application/json")
 
 
-@ROUTES.add("GET", "/docs", None, "The API as a page, to read and to try", media_type="text/html")
+@ROUTES.add("GET", "/docs", None, "The documentation page", media_type="text/html")
 async def get_docs(context: RequestContext) -> Response:
     return Response(static("docs.html"), media_type="text/html")
 
 
-@ROUTES.add("GET", "/docs/docs.js", None, "The script of that page", media_type="text/javascript")
+@ROUTES.add("GET", "/docs/docs.js", None, "The script of the documentation page", media_type="text/javascript")
 async def get_docs_script(context: RequestContext) -> Response:
     return Response(static("docs.js"), media_type="text/javascript")
 
 
-@ROUTES.add("GET", "/docs/docs.css", None, "The style of that page", media_type="text/css")
+@ROUTES.add("GET", "/docs/docs.css", None, "The style sheet of the documentation page", media_type="text/css")
 async def get_docs_style(context: RequestContext) -> Response:
     return Response(static("docs.css"), media_type="text/css")

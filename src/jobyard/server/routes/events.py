@@ -1,4 +1,4 @@
-"""Live events: a snapshot first, on every reconnect too, then what changes, as server-sent events."""
+"""Live events as server-sent events: a snapshot after each connect, then the changes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,26 @@ from jobyard.server.visible_jobs import find_visible
 
 ROUTES = Routes("events")
 PING_SECONDS = 15.0
-# A reader that takes nothing for so long is let go.
+# A client that reads nothing for this long is disconnected; otherwise its buffer and connection leak.
 SEND_SECONDS = 30.0
 NEWEST = 50
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # or nginx would keep events to itself
+    (b"x-accel-buffering", b"no"),  # stops nginx from buffering the stream
 ]
-LAST_EVENT_ID = ("Last-Event-ID", "Sent by browsers when they reconnect; the snapshot makes up for what was missed.")
+LAST_EVENT_ID = (
+    "Last-Event-ID",
+    "Sent by browsers when they reconnect. Ignored: each connection starts with a snapshot.",
+)
 
-Type: TypeAlias = Literal["enqueued", "started", "progress", "completed", "failed", "retrying", "cancelled", "queue"]
+EventType: TypeAlias = Literal[
+    "enqueued", "started", "progress", "completed", "failed", "retrying", "cancelled", "queue"
+]
 
 
 class JobEventsQuery(RequestSchema, frozen=True, kw_only=True):
-    type: tuple[Type, ...] = ()
+    type: tuple[EventType, ...] = ()
 
 
 class EventsQuery(JobEventsQuery, frozen=True, kw_only=True):
@@ -52,81 +57,82 @@ class EventsQuery(JobEventsQuery, frozen=True, kw_only=True):
     "GET",
     "/v1/events",
     Permission.READ,
-    "What happens, as it happens (server-sent events)",
+    "Stream live events (server-sent events)",
     query=EventsQuery,
-    answer=CloudEvent,
+    response=CloudEvent,
     headers=(LAST_EVENT_ID,),
-    stays_open=True,
+    is_stream=True,
 )
 async def all_events(context: RequestContext) -> Response:
-    asked: EventsQuery = context.query
-    if asked.job is not None:
-        context.path["id"] = asked.job
-        return await stream_of_job(context)
-    who = context.principal
-    audience = Subscription(
-        queue=asked.queue,
-        group=asked.group,
-        kind=asked.kind,
-        types=frozenset(asked.type),
-        queues=frozenset(who.queues),
-        groups=frozenset(who.groups),
-        own_tag=owner_tag(who) if who.sees_own_jobs_only else None,
+    query: EventsQuery = context.query
+    if query.job is not None:
+        context.path["id"] = query.job
+        return await stream_job(context)
+    principal = context.principal
+    subscription = Subscription(
+        queue=query.queue,
+        group=query.group,
+        kind=query.kind,
+        types=frozenset(query.type),
+        queues=frozenset(principal.queues),
+        groups=frozenset(principal.groups),
+        own_tag=owner_tag(principal) if principal.sees_own_jobs_only else None,
     )
-    within, keep = visible_filters(who, JobFilter(queue=asked.queue, group=asked.group, kind=asked.kind))
+    wanted = JobFilter(queue=query.queue, group=query.group, kind=query.kind)
+    filters, is_visible = visible_filters(principal, wanted)
 
     async def snapshot() -> Any:
         queues = await context.dependencies.store.queues()
-        page = await find_visible(context.dependencies.store, within, NEWEST)
+        page = await find_visible(context.dependencies.store, filters, NEWEST)
         return EventsSnapshot(
-            queues=tuple(queue_view(info) for info in queues if audience.wants_queue(info.name)),
-            jobs=tuple(job_summary(job) for job in page.jobs if keep(job)),
+            queues=tuple(queue_view(info) for info in queues if subscription.wants_queue(info.name)),
+            jobs=tuple(job_summary(job) for job in page.jobs if is_visible(job)),
         )
 
-    return await EventStream(context.dependencies, audience, who.id, snapshot).opened()
+    return await EventStream(context.dependencies, subscription, principal.id, snapshot).opened()
 
 
 @ROUTES.add(
     "GET",
     "/v1/jobs/{id}/events",
     Permission.READ,
-    "What happens to one job, as it happens (server-sent events)",
+    "Stream live events of one job (server-sent events)",
     query=JobEventsQuery,
-    answer=CloudEvent,
+    response=CloudEvent,
     headers=(LAST_EVENT_ID,),
-    stays_open=True,
+    is_stream=True,
 )
 async def job_events(context: RequestContext) -> Response:
-    return await stream_of_job(context)
+    return await stream_job(context)
 
 
-async def stream_of_job(context: RequestContext) -> Response:
-    await visible_job(context)  # refused before the stream begins
+async def stream_job(context: RequestContext) -> Response:
+    await visible_job(context)  # fails before the stream starts
 
     async def snapshot() -> Any:
         job = await visible_job(context)
         stream.watch(job)
         return JobSnapshot(job_view(job))
 
-    audience = Subscription(job_id=context.path["id"], types=frozenset(context.query.type))
-    stream = EventStream(context.dependencies, audience, context.principal.id, snapshot)
+    subscription = Subscription(job_id=context.path["id"], types=frozenset(context.query.type))
+    stream = EventStream(context.dependencies, subscription, context.principal.id, snapshot)
     return await stream.opened()
 
 
 class EventStream(Response):
-    """An answer without end. Whoever does not keep up is cut off, so that nothing is kept for ever."""
+    """A response without end. A client that does not keep up is disconnected, so that its backlog stays bounded."""
 
     def __init__(
         self,
         dependencies: Dependencies,
-        audience: Subscription,
+        subscription: Subscription,
         principal_id: str,
         snapshot: Callable[[], Awaitable[Any]],
     ) -> None:
         super().__init__()
         self._dependencies = dependencies
         self._snapshot = snapshot
-        self._listener = Subscriber(audience, principal_id, self._cut_off)
+        self._subscriber = Subscriber(subscription, principal_id, self._disconnect)
         self._watched: str | None = None
         self._first = b""
         self._is_open = False
@@ -137,16 +143,16 @@ class EventStream(Response):
         self._watched = job.id
 
     async def opened(self) -> EventStream:
-        """Joined first, so that nothing is missed between the snapshot and what follows."""
-        streams, subject = self._dependencies.broadcaster, self._listener.audience.job_id or ""
-        self._dependencies.open.enter(self._listener.principal_id)
+        """Subscribe before the snapshot is read, so that no event between the two is missed."""
+        broadcaster, subject = self._dependencies.broadcaster, self._subscriber.subscription.job_id or ""
+        self._dependencies.open_requests.acquire(self._subscriber.principal_id)
         self._is_open = True
         try:
-            await streams.join(self._listener)
-            number = streams.next_id()  # taken now: what comes while the store is read follows with higher ones
+            await broadcaster.join(self._subscriber)
+            number = broadcaster.next_id()  # before the read: events that arrive meanwhile get higher ids
             data = await self._snapshot()
             now = await self._dependencies.store.now()
-            self._first = RETRY + message(number, streams.source, SNAPSHOT, now, data, subject)
+            self._first = RETRY + message(number, broadcaster.source, SNAPSHOT, now, data, subject)
         except BaseException:
             self._close()
             raise
@@ -154,19 +160,19 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._abort = scope.get(ABORT)
-        gone = asyncio.ensure_future(self._until_gone(receive))
+        disconnected = asyncio.ensure_future(self._until_disconnected(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             if scope["method"] == "HEAD":
-                self._listener.end()
-            await self._flow(send)
-            if self._listener.was_dropped and self._abort is not None:
-                await asyncio.wait([gone], timeout=1.0)
+                self._subscriber.end()
+            await self._send_events(send)
+            if self._subscriber.was_dropped and self._abort is not None:
+                await asyncio.wait([disconnected], timeout=1.0)
         finally:
-            gone.cancel()
+            disconnected.cancel()
             self._close()
 
-    async def _flow(self, send: Send) -> None:
+    async def _send_events(self, send: Send) -> None:
         chunk: bytes | None = self._first
         self._first = b""
         while chunk is not None:
@@ -174,25 +180,25 @@ class EventStream(Response):
                 async with asyncio.timeout(SEND_SECONDS):
                     await send({"type": "http.response.body", "body": chunk or PING, "more_body": True})
             except TimeoutError:
-                self._listener.drop()
-            chunk = await self._listener.next(PING_SECONDS)
-        if not self._listener.was_dropped:
+                self._subscriber.drop()
+            chunk = await self._subscriber.next(PING_SECONDS)
+        if not self._subscriber.was_dropped:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _until_gone(self, receive: Receive) -> None:
+    async def _until_disconnected(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._listener.end()
+        self._subscriber.end()
 
-    def _cut_off(self) -> None:
+    def _disconnect(self) -> None:
         if self._abort is not None:
             self._abort()
 
     def _close(self) -> None:
         if self._is_open:
             self._is_open = False
-            self._dependencies.open.leave(self._listener.principal_id)
-        self._dependencies.broadcaster.leave(self._listener)
+            self._dependencies.open_requests.release(self._subscriber.principal_id)
+        self._dependencies.broadcaster.leave(self._subscriber)
         if self._watched is not None:
             self._dependencies.broadcaster.unwatch(self._watched)
             self._watched = None

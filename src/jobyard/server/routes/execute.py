@@ -1,4 +1,4 @@
-"""Programs to be run: handed in, waited for, looked at; one source with one input or with many."""
+"""Programs: submit, wait for and read runs of source code, with one input or a batch of inputs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from jobyard.api.schemas.jobs import JobRequest
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import OWNER, Permission, Principal
 from jobyard.domain.job import Job, State
-from jobyard.errors import did_you_mean
+from jobyard.errors import JobNotFound, did_you_mean
 from jobyard.executors.sandbox.bounds import BoundsViolation, violations
 from jobyard.executors.sandbox.program import KIND, QUEUE, Program
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.sandboxes import best_languages, why_unavailable
 from jobyard.operations.submit import prepare, store_one
 from jobyard.sandbox.protocol import File, Limits, Tier
-from jobyard.server.authorization import job_not_found, visible_job
+from jobyard.server.authorization import visible_job
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
@@ -36,19 +36,19 @@ from jobyard.server.routes.jobs import WaitQuery, require_valid_token, wait_for_
 from jobyard.server.routes.submit import KEY, REPLAYED, idempotency_key, require_scope
 
 ROUTES = Routes("programs")
-# Whoever comes in without a token, where that is allowed.
+# The group of requests without a token, on a server with open access.
 ANONYMOUS = "anonymous"
-AGAIN = (b"retry-after", b"1")
-ENDED = ((200, "It ended within the time: this is how."),)
+RETRY_AFTER = (b"retry-after", b"1")
+ENDED = ((200, "The program ended within the wait time."),)
 MAX_ATTEMPTS = 3
-NO_FOLDER = "Programs have no folder here: they are held by tier C."
-# What may be handed in is bounded part by part, and by the size of a request.
+NO_FOLDER = "The sandbox runs in tier C, which has no working folder for files."
+# Each part of a program has its own limit, and max_body_bytes limits the whole.
 _make = JobFactory(max_payload_bytes=1 << 30)
 _encode = msgspec.json.Encoder().encode
 
 
-class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An ExecutionView whose result is JSON already."""
+class _RawExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An ExecutionView whose result is encoded JSON."""
 
     job_id: str
     status: str
@@ -60,60 +60,60 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     "POST",
     "/execute",
     Permission.SUBMIT,
-    "Run a program; with wait (seconds) the answer comes when it has ended, or after the time",
+    "Run a program; with wait (seconds) the response comes when it has ended or the time is over",
     status=202,
     query=WaitQuery,
     body=ExecuteRequest,
-    answer=ExecutionView,
+    response=ExecutionView,
     headers=(KEY,),
-    also=ENDED,
-    refusals=(409,),
-    names_fields=True,
+    other_statuses=ENDED,
+    problems=(409,),
+    locates_bad_json=True,
 )
 async def execute(context: RequestContext) -> Response:
     body: ExecuteRequest = context.body
     if body.input and body.input_base64 is not None:
-        raise wrong([FieldError("/input_base64", "Give input or input_base64, not both.")])
+        raise invalid_body([FieldError("/input_base64", "Give input or input_base64, not both.")])
     stdin = body.input.encode() if body.input_base64 is None else body.input_base64
-    return await hand_in(context, order_of(body, (stdin,)))
+    return await submit(context, program_of(body, (stdin,)))
 
 
 @ROUTES.add(
     "POST",
     "/execute/batch",
     Permission.SUBMIT,
-    "Run a program with each of many inputs, compiled once; the results come in their order",
+    "Run a program once per input, compiled once; the results are in the order of the inputs",
     status=202,
     query=WaitQuery,
     body=ExecuteBatchRequest,
-    answer=ExecutionView,
+    response=ExecutionView,
     headers=(KEY,),
-    also=ENDED,
-    refusals=(409,),
-    names_fields=True,
+    other_statuses=ENDED,
+    problems=(409,),
+    locates_bad_json=True,
 )
 async def execute_batch(context: RequestContext) -> Response:
     body: ExecuteBatchRequest = context.body
-    return await hand_in(context, order_of(body, tuple(text.encode() for text in body.inputs), is_batch=True))
+    return await submit(context, program_of(body, tuple(text.encode() for text in body.inputs), is_batch=True))
 
 
 @ROUTES.add(
     "GET",
     "/jobs/{job_id}",
     Permission.READ,
-    "How a program went; with wait (seconds) the answer comes when it has ended, or after the time",
+    "Get a run of a program; with wait (seconds) the response comes when it has ended or the time is over",
     query=WaitQuery,
-    answer=ExecutionView,
-    refusals=(422,),
+    response=ExecutionView,
+    problems=(422,),
 )
 async def get_execution(context: RequestContext) -> Response:
     job = await visible_program(context)
     if context.query.wait and not job.state.is_final:
-        job = await ended(context, job.id) or await visible_program(context)
-    return answered(job, 200)
+        job = await wait_for_end(context, job.id) or await visible_program(context)
+    return execution_response(job, 200)
 
 
-@ROUTES.add("GET", "/languages", Permission.READ, "Languages that programs can be run in now", answer=LanguageList)
+@ROUTES.add("GET", "/languages", Permission.READ, "List the languages that live workers can run", response=LanguageList)
 async def list_languages(context: RequestContext) -> LanguageList:
     known = await context.dependencies.sandboxes.known(fresh=True)
     items = tuple(
@@ -123,13 +123,15 @@ async def list_languages(context: RequestContext) -> LanguageList:
     return LanguageList(items=items) if items else LanguageList(items=(), reason=why_unavailable(known))
 
 
-# On the way in
+# Requests
 
 
-def order_of(body: ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: bool = False) -> Program:
+def program_of(body: ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: bool = False) -> Program:
     both = [number for number, file in enumerate(body.files) if file.content and file.content_base64 is not None]
     if both:
-        raise wrong([FieldError(f"/files/{both[0]}/content_base64", "Give content or content_base64, not both.")])
+        raise invalid_body(
+            [FieldError(f"/files/{both[0]}/content_base64", "Give content or content_base64, not both.")]
+        )
     return Program(
         language=body.language,
         source=body.source_code,
@@ -146,23 +148,23 @@ def file_of(file: FileRequest) -> File:
     return File(name=file.name, data=file.content.encode() if file.content_base64 is None else file.content_base64)
 
 
-def limits_of(asked: LimitsRequest) -> Limits:
-    return Limits(**{name: getattr(asked, name) for name in Limits.__struct_fields__})
+def limits_of(limits: LimitsRequest) -> Limits:
+    return Limits(**{name: getattr(limits, name) for name in Limits.__struct_fields__})
 
 
-async def hand_in(context: RequestContext, order: Program) -> Response:
-    bad = [field_error(each, order) for each in violations(order, context.dependencies.bounds)]
-    if bad:
-        raise wrong(bad)
-    await require_language(context, order)
+async def submit(context: RequestContext, program: Program) -> Response:
+    invalid = [field_error(each, program) for each in violations(program, context.dependencies.bounds)]
+    if invalid:
+        raise invalid_body(invalid)
+    await require_language(context, program)
     request = JobRequest(
         kind=KIND,
         queue=QUEUE,
         group=group_of(context.principal),
-        payload={"language": order.language},
-        private_payload=order,
+        payload={"language": program.language},
+        private_payload=program,
         max_attempts=MAX_ATTEMPTS,
-        timeout_seconds=order.timeout_seconds,
+        timeout_seconds=program.timeout_seconds,
     )
     prepared = prepare(_make, context.principal, request, idempotency_key(context))
     require_scope(context.principal, prepared)
@@ -170,62 +172,63 @@ async def hand_in(context: RequestContext, order: Program) -> Response:
     job_id = stored.inserted.id
     if stored.inserted.created:
         context.dependencies.enqueued(prepared.job)
-    job = await ended(context, job_id) if context.query.wait else None
+    job = await wait_for_end(context, job_id) if context.query.wait else None
     if job is None and (context.query.wait or stored.is_replay):
         job = await context.dependencies.store.get(job_id)
-    where = (b"location", f"/jobs/{job_id}".encode())
-    headers = (where, REPLAYED) if stored.is_replay else (where,)
+    location = (b"location", f"/jobs/{job_id}".encode())
+    headers = (location, REPLAYED) if stored.is_replay else (location,)
     if job is None:
-        return RawJsonResponse(_encode(_Answer(job_id=job_id, status=State.PENDING)), 202, *headers)
-    return answered(job, 200 if job.state.is_final else 202, *headers)
+        return RawJsonResponse(_encode(_RawExecution(job_id=job_id, status=State.PENDING)), 202, *headers)
+    return execution_response(job, 200 if job.state.is_final else 202, *headers)
 
 
-async def ended(context: RequestContext, job_id: str) -> Job | None:
-    context.dependencies.open.enter(context.principal.id)
+async def wait_for_end(context: RequestContext, job_id: str) -> Job | None:
+    context.dependencies.open_requests.acquire(context.principal.id)
     try:
         job = await wait_for_job_end(context, job_id)
     finally:
-        context.dependencies.open.leave(context.principal.id)
+        context.dependencies.open_requests.release(context.principal.id)
     await require_valid_token(context)
     return job
 
 
 def group_of(principal: Principal) -> str:
-    """Each client is a group of the queue: they take turns, and may have limits of their own."""
+    """Each client is a group of the queue, so that clients share it fairly and can have their own limits."""
     if principal.groups:
         return principal.groups[0]
     return ANONYMOUS if principal.id == OWNER.id else principal.id
 
 
-async def require_language(context: RequestContext, order: Program) -> None:
-    """That some live worker can run it, with what comes with it."""
-    tier = await context.dependencies.sandboxes.tier_of(order.language)
-    if tier is Tier.C and (order.files or order.collect):
-        raise wrong([FieldError("/files" if order.files else "/collect", NO_FOLDER)])
+async def require_language(context: RequestContext, program: Program) -> None:
+    """Reject a program that no live worker can run."""
+    tier = await context.dependencies.sandboxes.tier_of(program.language)
+    if tier is Tier.C and (program.files or program.collect):
+        raise invalid_body([FieldError("/files" if program.files else "/collect", NO_FOLDER)])
     if tier is not None:
         return
     known = await context.dependencies.sandboxes.known()
     names = best_languages(known)
     if not names:
         raise HttpError(503, "sandbox_unavailable", why_unavailable(known), headers={"Retry-After": "5"})
-    why = f"No live worker runs {order.language}; there are {', '.join(names)}.{did_you_mean(order.language, names)}"
-    raise wrong([FieldError("/language", why)])
+    listed = ", ".join(names)
+    why = f"No live worker runs {program.language}. Available: {listed}.{did_you_mean(program.language, names)}"
+    raise invalid_body([FieldError("/language", why)])
 
 
-def wrong(errors: list[FieldError]) -> HttpError:
-    return HttpError(422, "bad_input", f"The body does not fit: {errors[0].detail}", errors=tuple(errors))
+def invalid_body(errors: list[FieldError]) -> HttpError:
+    return HttpError(422, "bad_input", f"Invalid body: {errors[0].detail}", errors=tuple(errors))
 
 
-def field_error(wrong: BoundsViolation, order: Program) -> FieldError:
-    """In the words of the request."""
-    return FieldError("/" + "/".join(fields(wrong, order)), wrong.why)
+def field_error(violation: BoundsViolation, program: Program) -> FieldError:
+    """The violation with the field names of the request."""
+    return FieldError("/" + "/".join(fields(violation, program)), violation.why)
 
 
-def fields(wrong: BoundsViolation, order: Program) -> Iterator[str]:
-    first, *rest = wrong.where
+def fields(violation: BoundsViolation, program: Program) -> Iterator[str]:
+    first, *rest = violation.where
     if first == "source":
         yield "source_code"
-    elif first == "inputs" and not order.is_batch:
+    elif first == "inputs" and not program.is_batch:
         yield "input"
         return
     else:
@@ -233,33 +236,33 @@ def fields(wrong: BoundsViolation, order: Program) -> Iterator[str]:
     yield from map(str, rest)
 
 
-# On the way out
+# Responses
 
 
 async def visible_program(context: RequestContext) -> Job:
     context.path["id"] = context.path["job_id"]
     job = await visible_job(context)
     if job.kind != KIND:
-        raise job_not_found(job.id)
+        raise JobNotFound.of(job.id)
     return job
 
 
-def answered(job: Job, status: int, *headers: tuple[bytes, bytes]) -> Response:
-    body = _encode(answer_of(job))
+def execution_response(job: Job, status: int, *headers: tuple[bytes, bytes]) -> Response:
+    body = _encode(raw_execution(job))
     return (
         RawJsonResponse(body, status, *headers)
         if job.state.is_final
-        else RawJsonResponse(body, status, *headers, AGAIN)
+        else RawJsonResponse(body, status, *headers, RETRY_AFTER)
     )
 
 
-def answer_of(job: Job) -> _Answer:
+def raw_execution(job: Job) -> _RawExecution:
     match job.state:
         case State.PENDING | State.RUNNING:
-            return _Answer(job_id=job.id, status=job.state)
+            return _RawExecution(job_id=job.id, status=job.state)
         case State.COMPLETED:
-            return _Answer(job_id=job.id, status=job.state, result=job.result or msgspec.Raw(b"{}"))
+            return _RawExecution(job_id=job.id, status=job.state, result=job.result or msgspec.Raw(b"{}"))
         case State.FAILED:
-            return _Answer(job_id=job.id, status=job.state, reason=job.reason or "it failed")
-    words = f"{job.state}: {job.reason}" if job.reason else str(job.state)
-    return _Answer(job_id=job.id, status=State.FAILED, reason=words)
+            return _RawExecution(job_id=job.id, status=job.state, reason=job.reason or "failed")
+    reason = f"{job.state}: {job.reason}" if job.reason else str(job.state)
+    return _RawExecution(job_id=job.id, status=State.FAILED, reason=reason)

@@ -1,4 +1,4 @@
-"""Groups of a queue: counts, limits of their own, pause and resume."""
+"""Groups of a queue: counts, limits, pause and resume."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jobyard.api.schemas.queues import GroupPage, LimitRequest
 from jobyard.domain.access import Permission
 from jobyard.ports.admin_store import GroupInfo
 from jobyard.server.authorization import visible_group, visible_queue
-from jobyard.server.pagination import PageSize, PageToken, answer, position, token
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, encode_page_token, page_response
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("groups")
-# Whoever has some groups only: so many are looked through for theirs.
-AT_ONCE, LOOKS = 1000, 50
+# For a token restricted to groups, at most this many pages of the store are searched for them.
+GROUPS_PER_PAGE, MAX_PAGES = 1000, 50
 
 
 class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,30 +27,32 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     "GET",
     "/v1/queues/{queue}/groups",
     Permission.WATCH,
-    "Groups that have jobs, a limit or a pause, by name; the jobs without a group first",
+    "List groups with jobs, a limit or a pause, by name; jobs without a group come first",
     query=GroupQuery,
-    answer=GroupPage,
+    response=GroupPage,
 )
 async def list_groups(context: RequestContext) -> Response:
     queue, size = (await visible_queue(context)).name, context.query.page_size
-    after = position(context.query.page_token)
+    after = decode_page_token(context.query.page_token)
     if context.principal.groups:
         found = await own_groups(context, queue, size, after)
     else:
         found = await context.dependencies.store.groups(queue, size, after)
     following = (found[-1].name or "") if len(found) == size else None
-    return answer(context, GroupPage(items=tuple(map(group_view, found)), next_page_token=token(following)))
+    return page_response(
+        context, GroupPage(items=tuple(map(group_view, found)), next_page_token=encode_page_token(following))
+    )
 
 
 async def own_groups(context: RequestContext, queue: str, size: int, after: str | None) -> list[GroupInfo]:
-    """Those of the token, whatever others there are: not even a page token may tell their names."""
+    """The groups of the token. The position never names a group of others, so page tokens cannot leak one."""
     own = sorted(name for name in context.principal.groups if after is None or name > after)
     found: list[GroupInfo] = []
-    for _ in range(LOOKS if own else 0):
-        page = await context.dependencies.store.groups(queue, AT_ONCE, after)
+    for _ in range(MAX_PAGES if own else 0):
+        page = await context.dependencies.store.groups(queue, GROUPS_PER_PAGE, after)
         found += [info for info in page if info.name in own]
         after = page[-1].name or "" if page else ""
-        if len(page) < AT_ONCE or len(found) >= size or after >= own[-1]:
+        if len(page) < GROUPS_PER_PAGE or len(found) >= size or after >= own[-1]:
             break
     return found[:size]
 
@@ -59,7 +61,7 @@ async def own_groups(context: RequestContext, queue: str, size: int, after: str 
     "PUT",
     "/v1/queues/{queue}/groups/{group}/limit",
     Permission.OPERATE,
-    "Give a group its own limit: 0 blocks it, 1 makes it serial",
+    "Set the limit of a group: 0 blocks it, 1 makes it serial",
     status=204,
     body=LimitRequest,
 )
@@ -73,7 +75,7 @@ async def set_group_limit(context: RequestContext) -> None:
     "DELETE",
     "/v1/queues/{queue}/groups/{group}/limit",
     Permission.OPERATE,
-    "Take a group's own limit away",
+    "Remove the limit of a group",
     status=204,
 )
 async def remove_group_limit(context: RequestContext) -> None:
@@ -92,7 +94,7 @@ async def pause(context: RequestContext, *, paused: bool) -> None:
     "POST",
     "/v1/queues/{queue}/groups/{group}/pause",
     Permission.OPERATE,
-    "Start no more jobs of the group",
+    "Pause a group: its waiting jobs do not start",
     status=204,
 )
 async def pause_group(context: RequestContext) -> None:
@@ -103,7 +105,7 @@ async def pause_group(context: RequestContext) -> None:
     "POST",
     "/v1/queues/{queue}/groups/{group}/resume",
     Permission.OPERATE,
-    "Start jobs of the group again",
+    "Resume a group",
     status=204,
 )
 async def resume_group(context: RequestContext) -> None:

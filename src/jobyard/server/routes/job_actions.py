@@ -1,4 +1,4 @@
-"""Changes to one job."""
+"""Actions on one job: cancel, retry, run now, prioritise, signal, delete."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from jobyard.server.authorization import require_job
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("jobs")
-# What whoever listens is told of a job that waits.
-TOLD = (Action.CANCEL, Action.RETRY)
+# Actions whose effect on a waiting job is published as a live event.
+PUBLISHED = (Action.CANCEL, Action.RETRY)
 
 
 async def change(context: RequestContext, action: Action, *, reason: str = "", priority: int = 0) -> JobView:
-    """Change one job and show it as it is then."""
+    """Apply the action and return the job after it."""
     job_id = await require_job(context)
     await context.dependencies.operate.change_one(action, job_id, reason=reason, priority=priority)
     await context.audit(f"job.{action}", job_id, reason=reason, priority=priority or None)
     job = await context.dependencies.read.job(job_id)
-    if action in TOLD:
+    if action in PUBLISHED:
         context.dependencies.changed(job)
     return job_view(job)
 
@@ -36,22 +36,20 @@ async def change(context: RequestContext, action: Action, *, reason: str = "", p
     "POST",
     "/v1/jobs/{id}/cancel",
     Permission.SUBMIT,
-    "Cancel a job: a waiting one ends now, a running one is asked to stop",
+    "Cancel a job: a waiting job ends at once, a running job is asked to stop",
     body=ReasonRequest,
-    answer=JobView,
+    response=JobView,
 )
 async def cancel_job(context: RequestContext) -> JobView:
     return await change(context, Action.CANCEL, reason=context.body.reason)
 
 
-@ROUTES.add(
-    "POST", "/v1/jobs/{id}/retry", Permission.OPERATE, "Try a failed or cancelled job again, now", answer=JobView
-)
+@ROUTES.add("POST", "/v1/jobs/{id}/retry", Permission.OPERATE, "Retry a failed or cancelled job now", response=JobView)
 async def retry_job(context: RequestContext) -> JobView:
     return await change(context, Action.RETRY)
 
 
-@ROUTES.add("POST", "/v1/jobs/{id}/run-now", Permission.OPERATE, "Make a delayed job due now", answer=JobView)
+@ROUTES.add("POST", "/v1/jobs/{id}/run-now", Permission.OPERATE, "Make a delayed job due now", response=JobView)
 async def run_job_now(context: RequestContext) -> JobView:
     return await change(context, Action.RUN_NOW)
 
@@ -60,9 +58,9 @@ async def run_job_now(context: RequestContext) -> JobView:
     "POST",
     "/v1/jobs/{id}/prioritise",
     Permission.OPERATE,
-    "Give a waiting job another priority",
+    "Change the priority of a waiting job",
     body=PriorityRequest,
-    answer=JobView,
+    response=JobView,
 )
 async def prioritise_job(context: RequestContext) -> JobView:
     return await change(context, Action.PRIORITISE, priority=context.body.priority)
@@ -72,9 +70,9 @@ async def prioritise_job(context: RequestContext) -> JobView:
     "POST",
     "/v1/jobs/{id}/signal",
     Permission.OPERATE,
-    "Wake a job that is parked on this signal, or remember it for when it parks",
+    "Wake a job that is parked on this signal, or store the signal until it parks",
     body=SignalRequest,
-    answer=SignalResponse,
+    response=SignalResponse,
 )
 async def signal_job(context: RequestContext) -> SignalResponse:
     job_id = await require_job(context)
@@ -84,7 +82,7 @@ async def signal_job(context: RequestContext) -> SignalResponse:
     return SignalResponse(woke)
 
 
-@ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, "Remove a job that does not run", status=204)
+@ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, "Delete a job that is not running", status=204)
 async def delete_job(context: RequestContext) -> None:
     job_id = await require_job(context)
     await context.dependencies.operate.change_one(Action.DELETE, job_id)

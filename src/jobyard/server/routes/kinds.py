@@ -1,4 +1,4 @@
-"""Kinds: what the server's app can be asked to do."""
+"""Kinds of jobs that the app of the server declares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobyard.server.route import RequestContext, Routes
 ROUTES = Routes("kinds")
 
 
-@ROUTES.add("GET", "/v1/kinds", Permission.READ, "Kinds of job that can be handed in", answer=KindList)
+@ROUTES.add("GET", "/v1/kinds", Permission.READ, "List the kinds of jobs that can be submitted", response=KindList)
 async def list_kinds(context: RequestContext) -> KindList:
     known = context.dependencies.submit.kinds()
     return KindList(items=known or (), any_kind=known is None)

@@ -1,4 +1,4 @@
-"""The login page of browsers: a token once, then a session; plain HTML that works without scripts."""
+"""Login page for browsers: exchanges a token for a session. Plain HTML that works without scripts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from jobyard.operations.sessions import csrf_token, csrf_token_fits
 from jobyard.server.auth import (
     TokenAuthenticator,
-    address_of,
+    client_address,
     cookie_name,
-    require_own_page,
-    session_of,
+    require_same_origin,
+    session_cookie,
 )
 from jobyard.server.parsing import read_body
 from jobyard.server.problems import HttpError
-from jobyard.server.rate_limit import too_many
+from jobyard.server.rate_limit import too_many_requests
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("browser")
 
-HOME = "/login"  # it shows who one is and where to go
+HOME = "/login"  # shows the current session and links
 MAX_FORM_BYTES = 4096
 FORM = "application/x-www-form-urlencoded"
 
@@ -46,15 +46,15 @@ PAGE = """<!doctype html>
 """
 
 LOGIN = """<form method="post" action="/login">
-{complaint}
+{alert}
 <label for="token">API token</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
 <button type="submit">Log in</button>
-<p>Make a token with <code>jobyard tokens create</code>.</p>
+<p>To create a token, run <code>jobyard tokens create NAME</code>.</p>
 </form>"""
 
-WELCOME = """<p>You are logged in as <strong>{name}</strong> ({role}).</p>
-<p><a href="/docs">The API</a> · <a href="/health">Health</a></p>
+WELCOME = """<p>Logged in as <strong>{name}</strong> ({role}).</p>
+<p><a href="/docs">API documentation</a> · <a href="/health">Health</a></p>
 <form method="post" action="/logout">
 <input type="hidden" name="csrf_token" value="{csrf}">
 <button type="submit">Log out</button>
@@ -73,9 +73,9 @@ input:focus-visible, button:focus-visible { outline: 3px solid Highlight; outlin
 """
 
 
-@ROUTES.add("GET", "/login", None, "The login page for browsers.", media_type="text/html", refusals=(503,))
+@ROUTES.add("GET", "/login", None, "The login page for browsers", media_type="text/html", problems=(503,))
 async def login_page(context: RequestContext) -> Response:
-    session = session_of(context.request)
+    session = session_cookie(context.request)
     authenticator = context.dependencies.authenticator
     principal = (
         await authenticator.sessions.find(session)
@@ -83,12 +83,12 @@ async def login_page(context: RequestContext) -> Response:
         else None
     )
     if session is None or principal is None:
-        return form()
+        return login_form()
     content = WELCOME.format(name=escape(principal.name), role=principal.role, csrf=csrf_token(session))
     return HTMLResponse(PAGE.format(title="Logged in", content=content))
 
 
-@ROUTES.add("GET", "/login.css", None, "The style of the login page.", media_type="text/css")
+@ROUTES.add("GET", "/login.css", None, "The style sheet of the login page", media_type="text/css")
 async def login_style(context: RequestContext) -> Response:
     return Response(STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
@@ -97,29 +97,29 @@ async def login_style(context: RequestContext) -> Response:
     "POST",
     "/login",
     None,
-    "Open a browser session with a token.",
+    "Open a browser session with a token",
     status=303,
     media_type="text/html",
-    also=((401, "The form again: the token is not known."),),
-    refusals=(400, 403, 413, 415, 429, 503),
+    other_statuses=((401, "The login form again: the token is wrong, revoked or expired."),),
+    problems=(400, 403, 413, 415, 429, 503),
     form=("token",),
 )
 async def login(context: RequestContext) -> Response:
     request, authenticator = context.request, context.dependencies.authenticator
-    require_own_page(request)
+    require_same_origin(request)
     if not isinstance(authenticator, TokenAuthenticator):
         return RedirectResponse(HOME, 303)
-    principal = await authenticator.tokens.authenticate((await field_of(request, "token")).strip())
+    principal = await authenticator.tokens.authenticate((await form_field(request, "token")).strip())
     if principal is None:
-        # Whoever holds a good token is let in whatever others at this address do: it may be a proxy's.
-        seconds = authenticator.failures.take(address_of(request))
+        # Only failures are limited by address: behind a proxy, all callers share one.
+        seconds = authenticator.failures.take(client_address(request))
         if seconds > 0:
-            raise too_many(seconds, "Too many wrong logins came from this address.")
-        return form("This token is not known here, or no longer.", 401)
+            raise too_many_requests(seconds, "Too many failed logins from this address.")
+        return login_form("The token is wrong, revoked or expired.", 401)
     session = await authenticator.sessions.open(principal)
     await context.dependencies.audit.record(principal, "session.open")
-    answer = RedirectResponse(HOME, 303)
-    answer.set_cookie(
+    response = RedirectResponse(HOME, 303)
+    response.set_cookie(
         cookie_name(request),
         session,
         max_age=int(authenticator.sessions.seconds),
@@ -128,43 +128,45 @@ async def login(context: RequestContext) -> Response:
         samesite="strict",
         secure=request.url.scheme == "https",
     )
-    return answer
+    return response
 
 
 @ROUTES.add(
     "POST",
     "/logout",
     None,
-    "End the browser session.",
+    "End the browser session",
     status=303,
     media_type="text/html",
-    refusals=(400, 403, 413, 415, 503),
+    problems=(400, 403, 413, 415, 503),
     form=("csrf_token",),
 )
 async def logout(context: RequestContext) -> Response:
     request, authenticator = context.request, context.dependencies.authenticator
-    session = session_of(request)
-    answer = RedirectResponse("/login", 303)
+    session = session_cookie(request)
+    response = RedirectResponse("/login", 303)
     if session is None or not isinstance(authenticator, TokenAuthenticator):
-        return answer
-    require_own_page(request)
-    given = request.headers.get("x-csrf-token") or await field_of(request, "csrf_token")
+        return response
+    require_same_origin(request)
+    given = request.headers.get("x-csrf-token") or await form_field(request, "csrf_token")
     if not csrf_token_fits(session, given):
-        raise HttpError(403, "csrf", "The logout needs the session's X-CSRF-Token, or csrf_token in the form.")
+        raise HttpError(
+            403, "csrf", "The CSRF token is missing or wrong. Send it as X-CSRF-Token, or as csrf_token in the form."
+        )
     principal = await authenticator.sessions.find(session)
     await authenticator.sessions.close(session)
     if principal is not None:
         await context.dependencies.audit.record(principal, "session.close")
-    answer.delete_cookie(cookie_name(request), "/", secure=request.url.scheme == "https", httponly=True)
-    return answer
+    response.delete_cookie(cookie_name(request), "/", secure=request.url.scheme == "https", httponly=True)
+    return response
 
 
-def form(complaint: str = "", status: int = 200) -> Response:
-    told = f'<p role="alert">{escape(complaint)}</p>' if complaint else ""
-    return HTMLResponse(PAGE.format(title="Log in", content=LOGIN.format(complaint=told)), status)
+def login_form(error: str = "", status: int = 200) -> Response:
+    alert = f'<p role="alert">{escape(error)}</p>' if error else ""
+    return HTMLResponse(PAGE.format(title="Log in", content=LOGIN.format(alert=alert)), status)
 
 
-async def field_of(request: Request, name: str) -> str:
+async def form_field(request: Request, name: str) -> str:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != FORM:
         raise HttpError(415, "not_a_form", f"Send the form as Content-Type: {FORM}.")
@@ -172,5 +174,5 @@ async def field_of(request: Request, name: str) -> str:
     try:
         fields = parse_qs(data.decode(), max_num_fields=10, strict_parsing=False)
     except ValueError:
-        raise HttpError(400, "not_a_form", "The form cannot be read.") from None
+        raise HttpError(400, "not_a_form", "The form data is malformed.") from None
     return fields.get(name, [""])[0]

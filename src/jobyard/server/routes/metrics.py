@@ -1,4 +1,4 @@
-"""The metrics of this server, for those who may see everything."""
+"""Metrics of the server."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jobyard.server.route import RequestContext, Routes
 ROUTES = Routes("health")
 
 
-@ROUTES.add("GET", "/metrics", Permission.READ, "Metrics in Prometheus' text format", media_type="text/plain")
+@ROUTES.add("GET", "/metrics", Permission.READ, "Metrics in the Prometheus text format", media_type="text/plain")
 async def read_metrics(context: RequestContext) -> Response:
     if is_restricted(context.principal):
-        raise HttpError(403, "out_of_scope", "A token that is confined cannot read the metrics of everything.")
-    return await context.dependencies.exporter.answer()
+        raise HttpError(403, "out_of_scope", "A restricted token cannot read the metrics.")
+    return await context.dependencies.exporter.response()

@@ -1,4 +1,4 @@
-"""What a program writes while it runs, as server-sent events; whoever leaves may take the program with them."""
+"""Live output of a program as server-sent events; a disconnect can cancel the program."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from jobyard.ports.admin_store import Action
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.events import HEADERS, PING_SECONDS, SEND_SECONDS
-from jobyard.server.routes.execute import answer_of, visible_program
-from jobyard.server.streaming.broadcaster import LOOK_AROUND_SECONDS
+from jobyard.server.routes.execute import raw_execution, visible_program
+from jobyard.server.streaming.broadcaster import SLOW_POLL_SECONDS
 from jobyard.server.streaming.encoding import PING
 
 log = logging.getLogger("jobyard.http")
 
 ROUTES = Routes("programs")
-LEFT = "whoever followed it left"
+DISCONNECTED = "the client that followed the output disconnected"
 PAGE = 50
 STREAMS = {1: "stdout", 2: "stderr"}
 _encode = msgspec.json.Encoder().encode
@@ -52,16 +52,18 @@ class FollowQuery(RequestSchema, frozen=True, kw_only=True):
     "GET",
     "/jobs/{job_id}/output",
     Permission.READ,
-    "What a program writes, as it writes it, and how it ended (server-sent events: stdout, stderr, restart, finished)",
+    "Stream the output of a program and its end (server-sent events: stdout, stderr, restart, finished)",
     query=FollowQuery,
-    answer=ExecutionView,
-    stays_open=True,
-    refusals=(422,),
+    response=ExecutionView,
+    is_stream=True,
+    problems=(422,),
 )
 async def follow_output(context: RequestContext) -> Response:
     job = await visible_program(context)
     if context.query.cancel_on_leave and not context.principal.may(Permission.SUBMIT):
-        raise HttpError(403, "not_allowed", f"The role {context.principal.role} does not allow cancel_on_leave.")
+        raise HttpError(
+            403, "not_allowed", f"The role {context.principal.role} cannot use cancel_on_leave: it cannot cancel jobs."
+        )
     return await OutputStream(context, job.id).opened()
 
 
@@ -69,8 +71,8 @@ def event(name: str, data: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(data))
 
 
-class Stream:
-    """How much of one stream was told, never half a character."""
+class SentStream:
+    """How much of one stream has been sent; characters are never split."""
 
     __slots__ = ("count", "decoder", "hashed")
 
@@ -84,49 +86,49 @@ class Stream:
         self.hashed.update(data)
         return self.decoder.decode(data, final)
 
-    def begins(self, whole: bytes) -> bool:
-        """Whether what was told is how this begins; cut output may end with half a character that is left out there."""
+    def is_prefix_of(self, whole: bytes) -> bool:
+        """Whether the output starts with what was sent. Truncated output lacks a character that was cut in half."""
         end = whole[: self.count]
         return self.count > len(whole) or blake2b(end).digest() == self.hashed.digest()
 
 
-class Texts:
-    """What was told so far, of the latest run."""
+class SentOutput:
+    """What has been sent of the latest run."""
 
     def __init__(self) -> None:
         self._run = 0
-        self._streams: dict[tuple[int, int], Stream] = {}
+        self._streams: dict[tuple[int, int], SentStream] = {}
 
     def begin(self, run: int) -> bytes:
         before, self._run = self._run, run
-        return b"" if before in (0, run) else self._anew()
+        return b"" if before in (0, run) else self._restart()
 
-    def _anew(self) -> bytes:
+    def _restart(self) -> bytes:
         self._streams.clear()
         return event("restart", {})
 
     def add(self, index: int, fd: int, data: bytes, *, final: bool = False, is_batch: bool = False) -> bytes:
-        text = self._streams.setdefault((index, fd), Stream()).add(data, final=final)
+        text = self._streams.setdefault((index, fd), SentStream()).add(data, final=final)
         return event(STREAMS[fd], {"text": text} | ({"index": index} if is_batch else {})) if text else b""
 
     def rest(self, result: dict[str, Any]) -> Iterator[bytes]:
-        """What the result holds beyond that; all of it when it is that of another run."""
+        """The part of the result that has not been sent; all of it if the result is from another run."""
         is_batch = "results" in result
         whole = {
-            (index, fd): exact(run, name)
+            (index, fd): output_bytes(run, name)
             for index, run in enumerate(result["results"] if is_batch else [result])
             for fd, name in STREAMS.items()
         }
-        if not all(stream.begins(whole.get(place, b"")) for place, stream in self._streams.items()):
-            yield self._anew()
+        if not all(stream.is_prefix_of(whole.get(key, b"")) for key, stream in self._streams.items()):
+            yield self._restart()
         for (index, fd), data in whole.items():
-            told = self._streams.get((index, fd))
-            count = 0 if told is None else told.count
-            # Half a character that was cut off is in no result, and is not told either.
+            sent = self._streams.get((index, fd))
+            count = 0 if sent is None else sent.count
+            # A character that truncation cut in half is not in the result, and is not sent either.
             yield self.add(index, fd, data[count:], final=count <= len(data), is_batch=is_batch)
 
 
-def exact(run: dict[str, Any], name: str) -> bytes:
+def output_bytes(run: dict[str, Any], name: str) -> bytes:
     found = run.get(f"{name}_base64")
     return run[name].encode() if found is None else base64.b64decode(found)
 
@@ -139,51 +141,51 @@ class OutputStream(Response):
         self._cancels = context.query.cancel_on_leave
         self._job_id = job_id
         self._after = self._prefix = f"{job_id}."
-        self._texts = Texts()
+        self._sent = SentOutput()
         self._is_batch = False
-        self._said_at = 0.0
-        self._asked_at = 0.0
+        self._announced_at = 0.0
+        self._checked_at = 0.0
         self._sent_at = 0.0
 
     async def opened(self) -> OutputStream:
-        self._dependencies.open.enter(self._principal_id)
+        self._dependencies.open_requests.acquire(self._principal_id)
         try:
-            await self._say_that_somebody_follows()
+            await self._announce_follower()
         except BaseException:
-            self._dependencies.open.leave(self._principal_id)
+            self._dependencies.open_requests.release(self._principal_id)
             raise
         return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.ensure_future(until_gone(receive))
+        disconnected = asyncio.ensure_future(until_disconnected(receive))
         has_left = False
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             if scope["method"] != "HEAD":
-                has_left = not await self._flow(send, gone)
+                has_left = not await self._follow(send, disconnected)
             if not has_left:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            gone.cancel()
-            self._dependencies.open.leave(self._principal_id)
+            disconnected.cancel()
+            self._dependencies.open_requests.release(self._principal_id)
             with contextlib.suppress(JobyardError):
                 if has_left and self._cancels:
-                    await self._dependencies.operate.change_one(Action.CANCEL, self._job_id, reason=LEFT)
+                    await self._dependencies.operate.change_one(Action.CANCEL, self._job_id, reason=DISCONNECTED)
 
-    async def _flow(self, send: Send, gone: asyncio.Future[None]) -> bool:
-        """Until the program has ended, or the server does; False when the reader left before that."""
+    async def _follow(self, send: Send, disconnected: asyncio.Future[None]) -> bool:
+        """Send until the program ends or the server stops. Returns False if the client disconnected before."""
         ending: asyncio.Future[Job | None] = self._until_ended()
         draining = asyncio.ensure_future(self._dependencies.draining.wait())
         try:
-            while not draining.done() and await self._is_let_in():
-                done: list[asyncio.Future[Any]] = [gone, ending, draining]
+            while not draining.done() and await self._is_authorized():
+                done: list[asyncio.Future[Any]] = [disconnected, ending, draining]
                 await asyncio.wait(done, timeout=PUBLISH_INTERVAL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
+                if disconnected.done():
                     return False
                 job = await ending if ending.done() else None
                 if ending.done() and job is None:
                     ending = self._until_ended()
-                chunk = await self._news() + (b"" if job is None else self._last(job))
+                chunk = await self._new_output() + (b"" if job is None else self._final_events(job))
                 if not await self._send(send, chunk):
                     return False
                 if job is not None:
@@ -196,24 +198,24 @@ class OutputStream(Response):
     def _until_ended(self) -> asyncio.Future[Job | None]:
         return asyncio.ensure_future(self._dependencies.store.wait_for_end(self._job_id, FOLLOWER_SECONDS))
 
-    async def _news(self) -> bytes:
-        await self._say_that_somebody_follows()
+    async def _new_output(self) -> bytes:
+        await self._announce_follower()
         parts: list[bytes] = []
         for record in await self._dependencies.store.fetch_all(OUTPUT, PAGE, self._after):
             if not record.key.startswith(self._prefix):
                 break
-            self._after, told = record.key, unpack(record.data)
-            parts.append(self._texts.begin(told.run))
-            for chunk in told.chunks:
+            self._after, output = record.key, unpack(record.data)
+            parts.append(self._sent.begin(output.run))
+            for chunk in output.chunks:
                 self._is_batch = self._is_batch or chunk.index > 0
-                parts.append(self._texts.add(chunk.index, chunk.fd, chunk.data, is_batch=self._is_batch))
+                parts.append(self._sent.add(chunk.index, chunk.fd, chunk.data, is_batch=self._is_batch))
         return b"".join(parts)
 
-    def _last(self, job: Job) -> bytes:
+    def _final_events(self, job: Job) -> bytes:
         parts: list[bytes] = []
         if job.state is State.COMPLETED and job.result is not None:
-            parts += self._texts.rest(msgspec.json.decode(job.result))
-        return b"".join(parts) + event("finished", answer_of(job))
+            parts += self._sent.rest(msgspec.json.decode(job.result))
+        return b"".join(parts) + event("finished", raw_execution(job))
 
     async def _send(self, send: Send, chunk: bytes) -> bool:
         now = asyncio.get_running_loop().time()
@@ -227,21 +229,21 @@ class OutputStream(Response):
             return False
         return True
 
-    async def _say_that_somebody_follows(self) -> None:
+    async def _announce_follower(self) -> None:
         now = asyncio.get_running_loop().time()
-        if not self._said_at or now - self._said_at >= FOLLOWER_SECONDS / 3:
-            self._said_at = now
+        if not self._announced_at or now - self._announced_at >= FOLLOWER_SECONDS / 3:
+            self._announced_at = now
             await self._dependencies.store.put(FOLLOWERS, self._job_id, b"{}", expire_seconds=FOLLOWER_SECONDS)
 
-    async def _is_let_in(self) -> bool:
-        """A token may have been revoked meanwhile."""
-        holds, now = getattr(self._dependencies.authenticator, "holds", None), asyncio.get_running_loop().time()
-        if holds is None or now - self._asked_at < LOOK_AROUND_SECONDS:
+    async def _is_authorized(self) -> bool:
+        """Whether the token is still valid; checked about once a second."""
+        now = asyncio.get_running_loop().time()
+        if now - self._checked_at < SLOW_POLL_SECONDS:
             return True
-        self._asked_at = now
-        return bool(await holds(self._principal_id))
+        self._checked_at = now
+        return await self._dependencies.authenticator.is_valid(self._principal_id)
 
 
-async def until_gone(receive: Receive) -> None:
+async def until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

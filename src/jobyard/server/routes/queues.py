@@ -15,18 +15,18 @@ from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("queues")
-# What is kept of finished jobs is for administrators: others could make evidence go away.
+# Only administrators change retention: an operator could otherwise erase the traces of its changes.
 RETENTION = ("keep_completed", "keep_failed", "keep_seconds")
 
 
-@ROUTES.add("GET", "/v1/queues", Permission.WATCH, "All queues with their counts", answer=QueueList)
+@ROUTES.add("GET", "/v1/queues", Permission.WATCH, "List queues with their counts", response=QueueList)
 async def list_queues(context: RequestContext) -> QueueList:
     own, workers = context.principal.queues, await context.dependencies.store.workers()
     infos = await context.dependencies.store.queues()
     return QueueList(tuple(queue_view(info, workers) for info in infos if not own or info.name in own))
 
 
-@ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, "One queue", answer=QueueView)
+@ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, "Get a queue", response=QueueView)
 async def get_queue(context: RequestContext) -> QueueView:
     return queue_view(await visible_queue(context), await context.dependencies.store.workers())
 
@@ -35,32 +35,34 @@ async def get_queue(context: RequestContext) -> QueueView:
     "PATCH",
     "/v1/queues/{queue}",
     Permission.OPERATE,
-    "Create a queue, or change what is given of its limits; what is kept of finished jobs is for administrators",
+    "Create a queue, or change its limits; only administrators change its retention",
     body=SettingsRequest,
-    answer=QueueView,
+    response=QueueView,
 )
 async def change_queue(context: RequestContext) -> QueueView:
     name = options.check_name("queue", context.path["queue"])
     try:
-        present = (await visible_queue(context, whole=True)).settings
+        current = (await visible_queue(context, whole=True)).settings
     except HttpError as error:
         if error.status != 404 or (context.principal.queues and name not in context.principal.queues):
             raise
         if context.principal.groups:
             raise whole_queue_forbidden() from None
-        present = QueueSettings()
-    settings = merged(context.body, present)
-    if not context.principal.may(Permission.ADMINISTER) and retention(settings) != retention(present):
-        raise HttpError(403, "not_allowed", f"The role {context.principal.role} may not change what a queue keeps.")
+        current = QueueSettings()
+    settings = merged(context.body, current)
+    if not context.principal.may(Permission.ADMINISTER) and retention(settings) != retention(current):
+        raise HttpError(
+            403, "not_allowed", f"The role {context.principal.role} cannot change the retention of a queue."
+        )
     await context.dependencies.operate.configure(name, settings)
     await context.audit("queue.configure", name, **msgspec.to_builtins(settings))
     return queue_view(await visible_queue(context))
 
 
-def merged(request: SettingsRequest, present: QueueSettings) -> QueueSettings:
-    """What is given, and the rest as it is: a new limit must not lift the others."""
+def merged(request: SettingsRequest, current: QueueSettings) -> QueueSettings:
+    """The settings with the given changes; those that are not given stay."""
     given = {name: getattr(request, name) for name in request.__struct_fields__}
-    return msgspec.structs.replace(present, **{name: value for name, value in given.items() if value is not UNSET})
+    return msgspec.structs.replace(current, **{name: value for name, value in given.items() if value is not UNSET})
 
 
 def retention(settings: QueueSettings) -> tuple[float, ...]:
@@ -74,12 +76,18 @@ async def pause(context: RequestContext, *, paused: bool) -> QueueView:
     return queue_view(await visible_queue(context))
 
 
-@ROUTES.add("POST", "/v1/queues/{queue}/pause", Permission.OPERATE, "Start no more jobs of the queue", answer=QueueView)
+@ROUTES.add(
+    "POST",
+    "/v1/queues/{queue}/pause",
+    Permission.OPERATE,
+    "Pause a queue: its waiting jobs do not start",
+    response=QueueView,
+)
 async def pause_queue(context: RequestContext) -> QueueView:
     return await pause(context, paused=True)
 
 
-@ROUTES.add("POST", "/v1/queues/{queue}/resume", Permission.OPERATE, "Start jobs of the queue again", answer=QueueView)
+@ROUTES.add("POST", "/v1/queues/{queue}/resume", Permission.OPERATE, "Resume a queue", response=QueueView)
 async def resume_queue(context: RequestContext) -> QueueView:
     return await pause(context, paused=False)
 
@@ -88,8 +96,8 @@ async def resume_queue(context: RequestContext) -> QueueView:
     "POST",
     "/v1/queues/{queue}/drain",
     Permission.OPERATE,
-    "Delete all waiting jobs of the queue; running ones go on",
-    answer=DrainResponse,
+    "Delete all waiting jobs of a queue; running jobs continue",
+    response=DrainResponse,
 )
 async def drain_queue(context: RequestContext) -> DrainResponse:
     name = (await visible_queue(context, whole=True)).name

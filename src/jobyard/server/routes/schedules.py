@@ -1,4 +1,4 @@
-"""Schedules: what the clock inserts, and what became of its instants."""
+"""Schedules: list, change, run, history, and the next ticks of a cron expression."""
 
 from __future__ import annotations
 
@@ -37,17 +37,24 @@ from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.operations.schedule_options import checked_fields
 from jobyard.operations.schedule_views import view_of, views_of
 from jobyard.server.dispatch import RawJsonResponse
-from jobyard.server.pagination import PageSize, PageToken, answer, bad_token, position, token
-from jobyard.server.pointing import pointed
+from jobyard.server.pagination import (
+    PageSize,
+    PageToken,
+    decode_page_token,
+    encode_page_token,
+    invalid_page_token,
+    page_response,
+)
+from jobyard.server.parsing import with_pointers
 from jobyard.server.problems import HttpError, status_of
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("schedules")
 MAX_DIGITS = 15
 _encode = msgspec.json.Encoder().encode
-# A list that leaves out much of what the store finds looks at so many of its pages before it answers a short one.
-LOOKS = 10
-AT_ONCE = 1000
+# Store pages read for one response when most schedules are filtered out; the response may then be short.
+MAX_PAGES = 10
+SCHEDULES_PER_PAGE = 1000
 
 
 class ScheduleQuery(RequestSchema, frozen=True, kw_only=True):
@@ -71,14 +78,14 @@ class HistoryQuery(RequestSchema, frozen=True, kw_only=True):
     page_token: PageToken | None = None
 
 
-# Within reach
+# Authorization
 
 
 def can_see(principal: Principal, schedule: Schedule) -> bool:
     return principal.reaches(schedule.queue, schedule.group)
 
 
-async def in_reach(context: RequestContext) -> Schedule:
+async def visible_schedule(context: RequestContext) -> Schedule:
     name = context.path["schedule"]
     try:
         found = await context.dependencies.schedules.get(name)
@@ -90,39 +97,39 @@ async def in_reach(context: RequestContext) -> Schedule:
 
 
 def schedule_not_found(name: str) -> HttpError:
-    return HttpError(404, "schedule_not_found", f"There is no schedule {name}.")
+    return HttpError(404, "schedule_not_found", f'Schedule "{name}" not found.')
 
 
-def require_reach(context: RequestContext, schedule: Schedule) -> None:
+def require_scope(context: RequestContext, schedule: Schedule) -> None:
     if not context.principal.reaches(schedule.queue, schedule.group):
-        raise HttpError(403, "out_of_scope", "This token does not reach the queue or the group of that schedule.")
+        raise HttpError(403, "out_of_scope", "The queue or the group of the schedule is out of the scope of the token.")
 
 
-# See
+# Queries
 
 
 @ROUTES.add(
-    "GET", "/v1/schedules", Permission.WATCH, "List schedules by name", query=ScheduleQuery, answer=SchedulePage
+    "GET", "/v1/schedules", Permission.WATCH, "List schedules by name", query=ScheduleQuery, response=SchedulePage
 )
 async def list_schedules(context: RequestContext) -> Response:
     query: ScheduleQuery = context.query
-    first = position(query.page_token)
-    found, following = await look(context, first)
+    first = decode_page_token(query.page_token)
+    found, following = await visible_schedules(context, first)
     items = await views_of(context.dependencies.store, found, first)
-    return answer(context, SchedulePage(items=tuple(items), next_page_token=token(following)))
+    return page_response(context, SchedulePage(items=tuple(items), next_page_token=encode_page_token(following)))
 
 
-async def look(context: RequestContext, after: str | None) -> tuple[list[Schedule], str | None]:
-    """A page of those that fit, and the name that the next begins after: to a confined token one of its own."""
+async def visible_schedules(context: RequestContext, after: str | None) -> tuple[list[Schedule], str | None]:
+    """A page of matching schedules, and the name after which the next begins: a visible one, so that nothing leaks."""
     query, is_restricted = context.query, bool(context.principal.queues or context.principal.groups)
     takes_all = not is_restricted and query.queue is None and query.kind is None
-    at_once, looks = query.page_size if takes_all else AT_ONCE, 0
+    size, pages = query.page_size if takes_all else SCHEDULES_PER_PAGE, 0
     found: list[Schedule] = []
-    while len(found) < query.page_size and (is_restricted or looks < LOOKS):
-        page = await context.dependencies.schedules.page(at_once, after)
-        found += [each for each in page if fits(context, each)]
-        after = page[-1].name if len(page) == at_once else None
-        looks += 1
+    while len(found) < query.page_size and (is_restricted or pages < MAX_PAGES):
+        page = await context.dependencies.schedules.page(size, after)
+        found += [each for each in page if matches(context, each)]
+        after = page[-1].name if len(page) == size else None
+        pages += 1
         if after is None:
             break
     if len(found) < query.page_size:
@@ -130,7 +137,7 @@ async def look(context: RequestContext, after: str | None) -> tuple[list[Schedul
     return found[: query.page_size], found[query.page_size - 1].name
 
 
-def fits(context: RequestContext, schedule: Schedule) -> bool:
+def matches(context: RequestContext, schedule: Schedule) -> bool:
     query: ScheduleQuery = context.query
     return (
         can_see(context.principal, schedule)
@@ -139,53 +146,55 @@ def fits(context: RequestContext, schedule: Schedule) -> bool:
     )
 
 
-@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, "One schedule", answer=ScheduleView)
+@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, "Get a schedule", response=ScheduleView)
 async def get_schedule(context: RequestContext) -> ScheduleView:
-    return await view_of(context.dependencies.store, await in_reach(context))
+    return await view_of(context.dependencies.store, await visible_schedule(context))
 
 
 @ROUTES.add(
     "GET",
     "/v1/schedules/{schedule}/next",
     Permission.WATCH,
-    "When it fires next; nothing while it is paused",
+    "List the next ticks; empty while the schedule is paused",
     query=NextQuery,
-    answer=NextTicksResponse,
+    response=NextTicksResponse,
 )
 async def next_of_schedule(context: RequestContext) -> NextTicksResponse:
-    found = await in_reach(context)
+    found = await visible_schedule(context)
     after = instants(found, await context.dependencies.store.now()) if found.enabled else iter(())
-    return next_ticks_response(found.expression, found.timezone, await counted(after, context.query.count))
+    return next_ticks_response(found.expression, found.timezone, await first_instants(after, context.query.count))
 
 
 @ROUTES.add(
     "GET",
     "/v1/schedules/{schedule}/history",
     Permission.WATCH,
-    "What became of its instants, newest first: fired, late, missed or skipped, and how their jobs ended",
+    "List past ticks, newest first: fired, late, missed or skipped, and the state of their jobs",
     query=HistoryQuery,
-    answer=HistoryPage,
+    response=HistoryPage,
 )
 async def history_of_schedule(context: RequestContext) -> Response:
-    found, query = await in_reach(context), context.query
-    before = position(query.page_token)
+    found, query = await visible_schedule(context), context.query
+    before = decode_page_token(query.page_token)
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= MAX_DIGITS):
-        raise bad_token()
+        raise invalid_page_token()
     past = await context.dependencies.schedules.history(
         found.name, query.page_size, None if before is None else int(before)
     )
     is_full = len(past) == query.page_size
     items = tuple(tick_view(each) for each in past)
-    return answer(context, HistoryPage(items=items, next_page_token=token(str(past[-1].at) if is_full else None)))
+    return page_response(
+        context, HistoryPage(items=items, next_page_token=encode_page_token(str(past[-1].at) if is_full else None))
+    )
 
 
 @ROUTES.add(
     "GET",
     "/v1/cron/next",
     Permission.READ,
-    "What a cron expression means: in words, and its next instants",
+    "Explain a cron expression in words, with its next ticks",
     query=CronQuery,
-    answer=NextTicksResponse,
+    response=NextTicksResponse,
 )
 async def next_of_expression(context: RequestContext) -> NextTicksResponse:
     query: CronQuery = context.query
@@ -195,15 +204,15 @@ async def next_of_expression(context: RequestContext) -> NextTicksResponse:
         found = FieldError(error.option, str(error))
         raise HttpError(status_of(error), error.code, str(error), errors=(found,)) from None
     after = cron(query.expression, query.timezone).after(await context.dependencies.store.now())
-    return next_ticks_response(query.expression, query.timezone, await counted(after, query.count))
+    return next_ticks_response(query.expression, query.timezone, await first_instants(after, query.count))
 
 
-async def counted(after: Iterator[Instant], count: int) -> list[Instant]:
-    """Beside the loop: a rare instant is far off, and a scheduler may live here."""
+async def first_instants(after: Iterator[Instant], count: int) -> list[Instant]:
+    """Computed in a thread: a rare expression takes long, and would block the event loop."""
     return await asyncio.to_thread(lambda: list(islice(after, count)))
 
 
-# Change
+# Changes
 
 
 @ROUTES.add(
@@ -213,38 +222,40 @@ async def counted(after: Iterator[Instant], count: int) -> list[Instant]:
     "Create a schedule",
     status=201,
     body=ScheduleRequest,
-    answer=ScheduleView,
-    refusals=(409,),
+    response=ScheduleView,
+    problems=(409,),
 )
 async def add_schedule(context: RequestContext) -> Response:
     request: ScheduleRequest = context.body
     try:
         wanted = context.dependencies.submit.new_schedule(request.given())
-        require_reach(context, wanted)
+        require_scope(context, wanted)
         made = await context.dependencies.schedules.add(wanted)
     except BadInput as error:
-        raise pointed(error) from error
+        raise with_pointers(error) from error
     await context.audit("schedule.add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
-    where = "/v1/schedules/" + quote(made.name, safe="")
-    return RawJsonResponse(_encode(await view_of(context.dependencies.store, made)), 201, (b"location", where.encode()))
+    location = "/v1/schedules/" + quote(made.name, safe="")
+    return RawJsonResponse(
+        _encode(await view_of(context.dependencies.store, made)), 201, (b"location", location.encode())
+    )
 
 
 @ROUTES.add(
     "PATCH",
     "/v1/schedules/{schedule}",
     Permission.OPERATE,
-    "Change what is given of a schedule; one that is declared in code or in a file is changed there",
+    "Change the given fields of a schedule; one that is declared in code or in a file is changed there",
     body=ScheduleChange,
-    answer=ScheduleView,
+    response=ScheduleView,
 )
 async def edit_schedule(context: RequestContext) -> ScheduleView:
-    found, changes = await in_reach(context), context.body.given()
+    found, changes = await visible_schedule(context), context.body.given()
     elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
-    require_reach(context, msgspec.structs.replace(found, **elsewhere))
+    require_scope(context, msgspec.structs.replace(found, **elsewhere))
     try:
         made = await context.dependencies.schedules.edit(found.name, changes, context.dependencies.submit)
     except BadInput as error:
-        raise pointed(error) from error
+        raise with_pointers(error) from error
     if changes:
         await context.audit("schedule.edit", made.name, changed=", ".join(changes))
     return await view_of(context.dependencies.store, made)
@@ -254,11 +265,11 @@ async def edit_schedule(context: RequestContext) -> ScheduleView:
     "DELETE",
     "/v1/schedules/{schedule}",
     Permission.OPERATE,
-    "Remove a schedule and its history; its jobs stay",
+    "Delete a schedule and its history; its jobs stay",
     status=204,
 )
 async def remove_schedule(context: RequestContext) -> None:
-    found = await in_reach(context)
+    found = await visible_schedule(context)
     await context.dependencies.schedules.remove(found.name)
     await context.audit("schedule.remove", found.name, expression=found.expression, kind=found.kind)
 
@@ -267,11 +278,11 @@ async def remove_schedule(context: RequestContext) -> None:
     "POST",
     "/v1/schedules/{schedule}/pause",
     Permission.OPERATE,
-    "Let it fire no more",
-    answer=ScheduleView,
+    "Pause a schedule",
+    response=ScheduleView,
 )
 async def pause_schedule(context: RequestContext) -> ScheduleView:
-    made = await context.dependencies.schedules.pause((await in_reach(context)).name)
+    made = await context.dependencies.schedules.pause((await visible_schedule(context)).name)
     await context.audit("schedule.pause", made.name)
     return await view_of(context.dependencies.store, made)
 
@@ -280,11 +291,11 @@ async def pause_schedule(context: RequestContext) -> ScheduleView:
     "POST",
     "/v1/schedules/{schedule}/resume",
     Permission.OPERATE,
-    "Let it fire again; the instants of the time when it was paused are not made up for",
-    answer=ScheduleView,
+    "Resume a schedule; ticks missed while it was paused are not caught up",
+    response=ScheduleView,
 )
 async def resume_schedule(context: RequestContext) -> ScheduleView:
-    made = await context.dependencies.schedules.resume((await in_reach(context)).name)
+    made = await context.dependencies.schedules.resume((await visible_schedule(context)).name)
     await context.audit("schedule.resume", made.name)
     return await view_of(context.dependencies.store, made)
 
@@ -293,12 +304,12 @@ async def resume_schedule(context: RequestContext) -> ScheduleView:
     "POST",
     "/v1/schedules/{schedule}/run",
     Permission.OPERATE,
-    "Insert its job now, beside the clock",
+    "Insert the job of a schedule now, besides its ticks",
     status=202,
-    answer=RunResponse,
+    response=RunResponse,
 )
 async def run_schedule(context: RequestContext) -> Response:
-    found = await in_reach(context)
+    found = await visible_schedule(context)
     job_id = await context.dependencies.schedules.run(found.name)
     job = await context.dependencies.store.get(job_id)
     if job is not None:

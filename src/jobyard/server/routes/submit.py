@@ -1,4 +1,4 @@
-"""Jobs on their way in: one by one or many at once, each once per Idempotency-Key."""
+"""Job submission: one job or a batch, at most once per Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jobyard.operations.batches import require_same_batch
 from jobyard.operations.submit import MAX_KEY, Prepared, Stored, prepare, store_many, store_one
 from jobyard.server.authorization import can_see, is_restricted
 from jobyard.server.dispatch import RawJsonResponse
-from jobyard.server.pointing import pointed
+from jobyard.server.parsing import with_pointers
 from jobyard.server.problems import HttpError, status_of
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("jobs")
 KEY = (
     "Idempotency-Key",
-    "Names this request, for a day: repeated with the same key it makes no second job, and answers the first one.",
+    "Identifies this request for a day. A repetition with the same key creates no second job and returns the first.",
 )
 REPLAYED = (b"idempotency-replayed", b"true")
 _encode = msgspec.json.Encoder().encode
@@ -30,37 +30,37 @@ _encode = msgspec.json.Encoder().encode
     "POST",
     "/v1/jobs",
     Permission.SUBMIT,
-    "Hand in a job",
+    "Submit a job",
     status=202,
     body=JobRequest,
-    answer=JobAccepted,
+    response=JobAccepted,
     headers=(KEY,),
-    refusals=(409,),
+    problems=(409,),
 )
 async def submit_job(context: RequestContext) -> Response:
     key = idempotency_key(context)
     try:
         prepared = prepare(context.dependencies.submit, context.principal, context.body, key)
     except BadInput as error:
-        raise pointed(error) from None
+        raise with_pointers(error) from None
     require_scope(context.principal, prepared)
     stored = await store_one(context.dependencies.store, prepared)
-    await require_sight(context, prepared, stored)
+    await require_visible_holder(context, prepared, stored)
     job, found = prepared.job, stored.inserted
     if found.created:
         context.dependencies.enqueued(job)
     body = _encode(JobAccepted(id=found.id, kind=job.kind, queue=job.queue, created=found.created))
-    where = (b"location", f"/v1/jobs/{found.id}".encode())
-    return RawJsonResponse(body, 202, where, REPLAYED) if stored.is_replay else RawJsonResponse(body, 202, where)
+    location = (b"location", f"/v1/jobs/{found.id}".encode())
+    return RawJsonResponse(body, 202, location, REPLAYED) if stored.is_replay else RawJsonResponse(body, 202, location)
 
 
 @ROUTES.add(
     "POST",
     "/v1/jobs/batch",
     Permission.SUBMIT,
-    "Hand in many jobs; each is taken or refused by itself",
+    "Submit many jobs; each is accepted or rejected on its own",
     body=BatchRequest,
-    answer=BatchResponse,
+    response=BatchResponse,
     headers=(KEY,),
 )
 async def submit_batch(context: RequestContext) -> Response:
@@ -69,71 +69,72 @@ async def submit_batch(context: RequestContext) -> Response:
     ready: dict[int, Prepared] = {}
     for number, request in enumerate(context.body.jobs):
         try:
-            own_key = None if key is None else f"{key}\n{number}"  # no key of a single job can be the same
+            own_key = (
+                None if key is None else f"{key}\n{number}"
+            )  # a header cannot contain a line break, so no key of a single job collides
             prepared = prepare(context.dependencies.submit, context.principal, request, own_key)
             require_scope(context.principal, prepared)
             ready[number] = prepared
         except BadInput as error:
-            items[number] = batch_item(pointed(error, f"/jobs/{number}"))
+            items[number] = batch_item(with_pointers(error, f"/jobs/{number}"))
         except (JobyardError, HttpError) as error:
             items[number] = batch_item(error)
     if key is not None and ready:
         await require_same_batch(context.dependencies.store, context.principal, key, context.body)
-    answers = await store_many(context.dependencies.store, list(ready.values()))
-    for (number, prepared), stored in zip(ready.items(), answers, strict=True):
+    results = await store_many(context.dependencies.store, list(ready.values()))
+    for (number, prepared), stored in zip(ready.items(), results, strict=True):
         if isinstance(stored, Stored) and stored.inserted.created:
             context.dependencies.enqueued(prepared.job)
-        items[number] = await shown_item(context, number, prepared, stored)
+        items[number] = await stored_item(context, number, prepared, stored)
     accepted = sum(item.id is not None for item in items.values())
     body = BatchResponse(
         accepted=accepted,
         refused=len(items) - accepted,
         items=tuple(items[number] for number in range(len(items))),
     )
-    is_replay = bool(answers) and all(isinstance(each, Stored) and each.is_replay for each in answers)
+    is_replay = bool(results) and all(isinstance(each, Stored) and each.is_replay for each in results)
     return RawJsonResponse(_encode(body), 200, REPLAYED) if is_replay else RawJsonResponse(_encode(body), 200)
 
 
-async def shown_item(
-    context: RequestContext, number: int, prepared: Prepared, answer: Stored | JobyardError
+async def stored_item(
+    context: RequestContext, number: int, prepared: Prepared, result: Stored | JobyardError
 ) -> BatchItem:
     try:
-        if isinstance(answer, Stored):
-            await require_sight(context, prepared, answer, f"/jobs/{number}")
+        if isinstance(result, Stored):
+            await require_visible_holder(context, prepared, result, f"/jobs/{number}")
     except HttpError as error:
         return batch_item(error)
-    return batch_item(answer)
+    return batch_item(result)
 
 
-def batch_item(answer: Stored | JobyardError | HttpError) -> BatchItem:
-    if isinstance(answer, HttpError):
-        errors = tuple(FieldError(each.pointer, each.detail) for each in answer.errors)
-        return BatchItem(status=answer.status, code=answer.code, detail=answer.detail, errors=errors)
-    if isinstance(answer, JobyardError):
-        return BatchItem(status=status_of(answer), code=answer.code, detail=str(answer))
-    return BatchItem(status=202, id=answer.inserted.id, created=answer.inserted.created)
+def batch_item(result: Stored | JobyardError | HttpError) -> BatchItem:
+    if isinstance(result, HttpError):
+        return BatchItem(status=result.status, code=result.code, detail=result.detail, errors=result.errors)
+    if isinstance(result, JobyardError):
+        return BatchItem(status=status_of(result), code=result.code, detail=str(result))
+    return BatchItem(status=202, id=result.inserted.id, created=result.inserted.created)
 
 
 def require_scope(principal: Principal, prepared: Prepared) -> None:
     job = prepared.job
     if not principal.reaches(job.queue, job.group):
         where = f"queue {job.queue}" + (f", group {job.group}" if job.group else " without a group")
-        raise HttpError(403, "out_of_scope", f"This token may not hand in jobs for {where}.")
+        raise HttpError(403, "out_of_scope", f"The token cannot submit jobs to {where}.")
 
 
-async def require_sight(context: RequestContext, prepared: Prepared, stored: Stored, base: str = "") -> None:
-    """A unique key is one for all in its queue; that it is held may be told to anybody, by which job may not."""
+async def require_visible_holder(context: RequestContext, prepared: Prepared, stored: Stored, base: str = "") -> None:
+    """Reject a job whose unique key is held by a job that the principal may not see: its id must not leak."""
     is_own = stored.inserted.created or stored.inserted.id == prepared.job.id or prepared.holds_key
     if is_own or not is_restricted(context.principal):
         return
     holder = await context.dependencies.store.get(stored.inserted.id)
     if holder is None or not can_see(context.principal, holder):
-        held = "The unique key is held by a job that this token does not see; nothing was stored."
+        held = "The unique key is held by a job that the token cannot see; nothing was stored."
         raise HttpError(409, "unique_key_held", held, errors=(FieldError(f"{base}/unique/key", held),))
 
 
 def idempotency_key(context: RequestContext) -> str | None:
-    """As plain text, or in quotes as the draft standard has it."""
+    """The header as plain text, or in quotes as the IETF draft has it."""
     given = context.request.headers.get("idempotency-key")
     if given is None:
         return None
@@ -141,6 +142,6 @@ def idempotency_key(context: RequestContext) -> str | None:
     if len(key) >= 2 and key[0] == key[-1] == '"':
         key = key[1:-1]
     if not 0 < len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
-        wrong = f"An Idempotency-Key is 1 to {MAX_KEY} printable ASCII characters."
+        wrong = f"An Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters."
         raise HttpError(422, "bad_input", wrong, errors=(FieldError("Idempotency-Key", wrong),))
     return key

@@ -1,4 +1,4 @@
-"""Tokens over HTTP, for admins; and who one is, for everybody."""
+"""API tokens, and the principal of the current request."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from jobyard.api.schemas.access import (
 from jobyard.domain.access import Permission, Principal
 from jobyard.operations.sessions import csrf_token
 from jobyard.operations.tokens import Tokens
-from jobyard.server.auth import TokenAuthenticator, session_of
+from jobyard.server.auth import TokenAuthenticator, session_cookie
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("access")
 
 
-@ROUTES.add("GET", "/v1/me", Permission.READ, "Who you are here, and what you may do.", answer=PrincipalView)
+@ROUTES.add(
+    "GET", "/v1/me", Permission.READ, "Get the principal of the request and its permissions", response=PrincipalView
+)
 async def who_am_i(context: RequestContext) -> PrincipalView:
     by_cookie = "authorization" not in context.request.headers
-    session = session_of(context.request) if by_cookie else None
+    session = session_cookie(context.request) if by_cookie else None
     return me(context.principal, None if session is None else csrf_token(session))
 
 
-@ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, "All tokens, without their secrets.", answer=TokenList)
+@ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, "List tokens, without their secrets", response=TokenList)
 async def list_tokens(context: RequestContext) -> TokenList:
     known = await tokens_of(context).list()
     return TokenList(tuple(token_view(info) for info in known if covers(context.principal, info.principal)))
@@ -40,16 +42,16 @@ async def list_tokens(context: RequestContext) -> TokenList:
     "POST",
     "/v1/tokens",
     Permission.ADMINISTER,
-    "Make a token; its text is in this answer and never again.",
+    "Create a token; its secret is only in this response",
     status=201,
     body=TokenRequest,
-    answer=TokenCreated,
+    response=TokenCreated,
 )
 async def create_token(context: RequestContext) -> TokenCreated:
     wanted = context.body
-    asked = Principal(id="", name=wanted.name, role=wanted.role, queues=wanted.queues, groups=wanted.groups)
-    if not covers(context.principal, asked):
-        raise HttpError(403, "out_of_scope", "A token cannot make one that reaches further than itself.")
+    requested = Principal(id="", name=wanted.name, role=wanted.role, queues=wanted.queues, groups=wanted.groups)
+    if not covers(context.principal, requested):
+        raise HttpError(403, "out_of_scope", "A token cannot create one with a wider scope than its own.")
     info, text = await tokens_of(context).create(
         wanted.name,
         wanted.role,
@@ -59,31 +61,33 @@ async def create_token(context: RequestContext) -> TokenCreated:
         lambda other: covers(context.principal, other.principal),
     )
     view = token_view(info)
-    told = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}
-    details = {**told, "expires_at": view.expires_at}
+    shown = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}
+    details = {**shown, "expires_at": view.expires_at}
     await context.dependencies.audit.record(context.principal, "token.create", info.id, details)
     return token_created(info, text)
 
 
-@ROUTES.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, "Revoke a token; within a second.", status=204)
+@ROUTES.add(
+    "DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, "Revoke a token, effective within a second", status=204
+)
 async def revoke_token(context: RequestContext) -> Response:
     tokens = tokens_of(context)
     token_id = context.path["token_id"]
     found = None if "\0" in token_id else await tokens.holder(token_id)
     if found is None or not covers(context.principal, found) or not await tokens.revoke(found.id):
-        raise HttpError(404, "token_not_found", f"There is no token {token_id}.")
+        raise HttpError(404, "token_not_found", f"Token {token_id} not found.")
     await context.audit("token.revoke", found.id, name=found.name, role=found.role)
     return Response(status_code=204)
 
 
 def tokens_of(context: RequestContext) -> Tokens:
-    """The gate's own where it has some: what is revoked here is then refused at once."""
+    """The tokens of the authenticator, so that a revocation clears its cache at once."""
     authenticator = context.dependencies.authenticator
     return authenticator.tokens if isinstance(authenticator, TokenAuthenticator) else Tokens(context.dependencies.store)
 
 
 def covers(admin: Principal, other: Principal) -> bool:
-    """Whether whatever the other reaches, the admin reaches too."""
+    """Whether the scope of the administrator includes the scope of the other principal."""
     queues = not admin.queues or (bool(other.queues) and set(other.queues) <= set(admin.queues))
     groups = not admin.groups or (bool(other.groups) and set(other.groups) <= set(admin.groups))
     return queues and groups

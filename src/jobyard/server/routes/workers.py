@@ -1,4 +1,4 @@
-"""Workers: who is alive, what they do, and when they should stop taking jobs."""
+"""Workers: list, quiet and stop."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ ROUTES = Routes("workers")
 
 
 def serves(principal: Principal, worker: WorkerInfo) -> bool:
-    """Whether the worker takes jobs of any queue that they are confined to."""
+    """Whether the worker claims from a queue in the scope of the principal."""
     return not principal.queues or not worker.queues or not set(principal.queues).isdisjoint(worker.queues)
 
 
-@ROUTES.add("GET", "/v1/workers", Permission.WATCH, "Workers that are alive", answer=WorkerList)
+@ROUTES.add("GET", "/v1/workers", Permission.WATCH, "List live workers", response=WorkerList)
 async def list_workers(context: RequestContext) -> WorkerList:
     workers = await context.dependencies.store.workers()
     own = context.principal.queues
     return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(context.principal, worker)))
 
 
-async def tell(context: RequestContext, what: str) -> None:
-    """Whoever is confined may tell only workers that take nothing but their queues."""
+async def control(context: RequestContext, what: str) -> None:
+    """A restricted token controls only workers that claim from no other queues."""
     worker_id, principal = context.path["id"], context.principal
     if principal.queues or principal.groups:
         found = [worker for worker in await context.dependencies.store.workers() if worker.id == worker_id]
         if not found or not serves(principal, found[0]):
-            raise WorkerNotFound(f"There is no live worker {worker_id}.")
+            raise WorkerNotFound(f"Worker {worker_id} not found: it stopped, died, or never existed.")
         if principal.groups or not found[0].queues or not set(found[0].queues) <= set(principal.queues):
-            raise HttpError(403, "out_of_scope", "This worker also takes jobs that are out of the token's scope.")
+            raise HttpError(403, "out_of_scope", "The worker also claims jobs that are out of the scope of the token.")
     await control_worker(context.dependencies.store, worker_id, what)
     await context.audit(f"worker.{what}", worker_id)
 
 
-@ROUTES.add("POST", "/v1/workers/{id}/quiet", Permission.OPERATE, "Let a worker take no more jobs", status=204)
+@ROUTES.add("POST", "/v1/workers/{id}/quiet", Permission.OPERATE, "Quiet a worker: it claims no more jobs", status=204)
 async def quiet_worker(context: RequestContext) -> None:
-    await tell(context, "quiet")
+    await control(context, "quiet")
 
 
 @ROUTES.add(
     "POST",
     "/v1/workers/{id}/stop",
     Permission.OPERATE,
-    "Stop a worker: it takes no more jobs, lets what runs finish, and ends",
+    "Stop a worker: it claims no more jobs, finishes the running ones, and exits",
     status=204,
 )
 async def stop_worker(context: RequestContext) -> None:
-    await tell(context, "stop")
+    await control(context, "stop")

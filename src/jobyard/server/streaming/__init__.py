@@ -1,1 +1,1 @@
-"""Server-sent events: encoding, subscribers, throttling, one broadcaster per process."""
+"""Live events over HTTP: one reader of the store feeds all streams of the server."""

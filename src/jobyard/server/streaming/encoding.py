@@ -1,4 +1,4 @@
-"""Events as they travel: CloudEvents in JSON, one per message of a server-sent stream."""
+"""Encoding of live events: CloudEvents as JSON, one per server-sent message."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _encode = msgspec.json.Encoder().encode
 
 
 def message(number: int, source: str, kind: str, at: Instant, data: Any = None, subject: str = "") -> bytes:
-    """One message of the stream. JSON has no line breaks of its own, so one `data:` line is enough."""
+    """One server-sent message. Encoded JSON has no line breaks, so one `data:` line is enough."""
     event = CloudEvent(
         specversion="1.0", id=str(number), source=source, type=kind, time=rfc3339(at), subject=subject, data=data
     )
     return b"id: %d\ndata: %s\n\n" % (number, _encode(event))
 
 
-def hint_message(number: int, source: str, hint: LiveEvent, now: Instant) -> bytes:
-    at = hint.at or now
-    if hint.type is LiveEventType.RESYNC:
-        return message(number, source, RESYNC, at, subject=hint.job_id)
+def live_event_message(number: int, source: str, event: LiveEvent, now: Instant) -> bytes:
+    at = event.at or now
+    if event.type is LiveEventType.RESYNC:
+        return message(number, source, RESYNC, at, subject=event.job_id)
     progress = None
-    if hint.type is LiveEventType.PROGRESS:
-        progress = ProgressEventData(percent=hint.percent, message=hint.message or "", data=hint.data)
-    news = JobEventData(
-        job_id=hint.job_id,
-        kind=hint.kind,
-        queue=hint.queue,
-        group=hint.group,
-        state=hint.state,
-        attempt=hint.attempt,
-        reason=hint.reason,
+    if event.type is LiveEventType.PROGRESS:
+        progress = ProgressEventData(percent=event.percent, message=event.message or "", data=event.data)
+    data = JobEventData(
+        job_id=event.job_id,
+        kind=event.kind,
+        queue=event.queue,
+        group=event.group,
+        state=event.state,
+        attempt=event.attempt,
+        reason=event.reason,
         progress=progress,
     )
-    return message(number, source, job_event_type(hint.type), at, news, hint.job_id)
+    return message(number, source, job_event_type(event.type), at, data, event.job_id)
 
 
 def queue_message(number: int, source: str, info: QueueInfo, now: Instant) -> bytes:

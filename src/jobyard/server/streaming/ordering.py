@@ -1,4 +1,4 @@
-"""Hints of one job in an order that makes sense: whoever hands it in and whoever runs it tell of it apart."""
+"""Order of the live events of a job, which the submitting server and the worker publish independently."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from collections.abc import Sequence
 
 from jobyard.live_events.event import LiveEvent, LiveEventType
 
-# What cannot come before the job was handed in; one that failed or was cancelled may well be handed in anew.
-BEGUN = (LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.COMPLETED, LiveEventType.RETRYING)
-REMEMBERED = 10_000
+# Events that cannot precede `enqueued`. A failed or cancelled job can be enqueued again.
+AFTER_ENQUEUED = (LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.COMPLETED, LiveEventType.RETRYING)
+MAX_JOBS = 10_000  # whose last event is remembered
 
 
 class EventSorter:
     def __init__(self) -> None:
         self._last: OrderedDict[str, LiveEventType] = OrderedDict()
 
-    def sorted(self, hints: Sequence[LiveEvent]) -> list[LiveEvent]:
-        """That a job was handed in is told before what became of it, or not at all: else it looked as if it waited."""
-        late = self._late(hints)
+    def sorted(self, events: Sequence[LiveEvent]) -> list[LiveEvent]:
+        """Move `enqueued` before the later events of its job, or drop it: the job would seem to wait again."""
+        late = self._late(events)
         found: list[LiveEvent] = []
-        for hint in hints:
-            job_id = hint.job_id
-            if hint.type is LiveEventType.ENQUEUED and self._last.get(job_id) in BEGUN:
+        for event in events:
+            job_id = event.job_id
+            if event.type is LiveEventType.ENQUEUED and self._last.get(job_id) in AFTER_ENQUEUED:
                 continue
-            if hint.type in BEGUN and job_id in late and job_id not in self._last:
+            if event.type in AFTER_ENQUEUED and job_id in late and job_id not in self._last:
                 found.append(late[job_id])
             if job_id:
-                self._last[job_id] = hint.type
+                self._last[job_id] = event.type
                 self._last.move_to_end(job_id)
-            found.append(hint)
-        while len(self._last) > REMEMBERED:
+            found.append(event)
+        while len(self._last) > MAX_JOBS:
             self._last.popitem(last=False)
         return found
 
-    def _late(self, hints: Sequence[LiveEvent]) -> dict[str, LiveEvent]:
-        """Those of the jobs that had begun when it was told that they were handed in."""
+    def _late(self, events: Sequence[LiveEvent]) -> dict[str, LiveEvent]:
+        """The `enqueued` events that follow a later event of the same job."""
         begun: set[str] = set()
         late: dict[str, LiveEvent] = {}
-        for hint in hints:
-            if hint.type in BEGUN:
-                begun.add(hint.job_id)
-            elif hint.type is LiveEventType.ENQUEUED and hint.job_id in begun:
-                late.setdefault(hint.job_id, hint)
+        for event in events:
+            if event.type in AFTER_ENQUEUED:
+                begun.add(event.job_id)
+            elif event.type is LiveEventType.ENQUEUED and event.job_id in begun:
+                late.setdefault(event.job_id, event)
         return late

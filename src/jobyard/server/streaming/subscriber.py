@@ -1,4 +1,4 @@
-"""Who listens: what they want and may see, and what they have not been sent yet."""
+"""Subscribers of live events: what they want and may see, and their unsent events."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import msgspec
 
 from jobyard.live_events.event import LiveEvent, LiveEventType
 
-# What one reader may be behind before it is let go.
-MAX_BEHIND_BYTES = 256 * 1024
+# Unsent bytes after which a subscriber is dropped.
+MAX_BACKLOG_BYTES = 256 * 1024
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What some listeners want and may see; those with the same audience share one filtered copy."""
+    """What a subscriber wants and may see. Equal subscriptions share one filtered copy of the events."""
 
     job_id: str | None = None
     queue: str | None = None
     group: str | None = None
     kind: str | None = None
-    types: frozenset[str] = frozenset()  # empty: all; "queue" stands for how the queues change
-    queues: frozenset[str] = frozenset()  # those within reach; empty: all
+    types: frozenset[str] = frozenset()  # empty: all; "queue" are changes of queue counts
+    queues: frozenset[str] = frozenset()  # the scope of the token; empty: all
     groups: frozenset[str] = frozenset()
-    own_tag: str | None = None  # of all jobs can_see only those that carry it
+    own_tag: str | None = None  # only jobs with this tag
 
-    def wants(self, hint: LiveEvent) -> bool:
-        if hint.type is LiveEventType.RESYNC:
-            return hint.job_id in ("", self.job_id)
+    def wants(self, event: LiveEvent) -> bool:
+        if event.type is LiveEventType.RESYNC:
+            return event.job_id in ("", self.job_id)
         return (
-            (self.job_id is None or hint.job_id == self.job_id)
-            and (self.queue is None or hint.queue == self.queue)
-            and (self.group is None or hint.group == self.group)
-            and (self.kind is None or hint.kind == self.kind)
-            and (not self.types or hint.type in self.types)
-            and (not self.queues or hint.queue in self.queues)
-            and (not self.groups or hint.group in self.groups)
+            (self.job_id is None or event.job_id == self.job_id)
+            and (self.queue is None or event.queue == self.queue)
+            and (self.group is None or event.group == self.group)
+            and (self.kind is None or event.kind == self.kind)
+            and (not self.types or event.type in self.types)
+            and (not self.queues or event.queue in self.queues)
+            and (not self.groups or event.group in self.groups)
         )
 
     @property
     def wants_queues(self) -> bool:
-        """How the queues are is not for those who see jobs of their own only."""
+        """Whether queue events are included; a submitter does not see them."""
         return self.job_id is None and self.own_tag is None and (not self.types or "queue" in self.types)
 
     def wants_queue(self, name: str) -> bool:
@@ -49,29 +49,31 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscriber:
-    """One stream. It is over when its reader is too far behind, gone, or no longer let in."""
+    """One stream. It is over when its client is too far behind or disconnected, or its token is revoked."""
 
-    def __init__(self, audience: Subscription, principal_id: str, on_drop: Callable[[], None] | None = None) -> None:
-        self.audience = audience
+    def __init__(
+        self, subscription: Subscription, principal_id: str, on_drop: Callable[[], None] | None = None
+    ) -> None:
+        self.subscription = subscription
         self.principal_id = principal_id
         self.is_over = False
         self.was_dropped = False
         self._on_drop = on_drop
         self._chunks: deque[bytes] = deque()
         self._size = 0
-        self._news = asyncio.Event()
+        self._has_chunks = asyncio.Event()
 
     def offer(self, chunk: bytes) -> None:
         if self.is_over:
             return
         self._chunks.append(chunk)
         self._size += len(chunk)
-        self._news.set()
-        if self._size > MAX_BEHIND_BYTES:
+        self._has_chunks.set()
+        if self._size > MAX_BACKLOG_BYTES:
             self.drop()
 
     def drop(self) -> None:
-        """Let a reader go that does not keep up: what it was to be sent is thrown away."""
+        """End the stream of a client that does not keep up, and discard its backlog."""
         self.was_dropped = True
         self._chunks.clear()
         self.end()
@@ -80,14 +82,14 @@ class Subscriber:
 
     def end(self) -> None:
         self.is_over = True
-        self._news.set()
+        self._has_chunks.set()
 
     async def next(self, timeout_seconds: float) -> bytes | None:
-        """Everything that came since; nothing after the time; None once it is over."""
+        """The unsent events; empty after the timeout, None once the stream is over."""
         if not self._chunks and not self.is_over:
             try:
                 async with asyncio.timeout(timeout_seconds):
-                    await self._news.wait()
+                    await self._has_chunks.wait()
             except TimeoutError:
                 return b""
         if self.is_over:
@@ -95,5 +97,5 @@ class Subscriber:
         chunk = b"".join(self._chunks)
         self._chunks.clear()
         self._size = 0
-        self._news.clear()
+        self._has_chunks.clear()
         return chunk

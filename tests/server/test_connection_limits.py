@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import httpx2 as httpx
 import pytest
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, serving
 from tests.support import eventually
 
 from jobyard.server.dependencies import OpenAccess
-from jobyard.server.http_protocol import FOR_PROBES, ConnectionLimits
+from jobyard.server.http_protocol import PROBE_CONNECTIONS, ConnectionLimits
 from jobyard.server.routes import events, health, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
@@ -27,10 +27,12 @@ ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], authenticator=OpenAccess())
-    async with serving(scene.app, LIMITS) as url:
+    api = ApiServer(
+        MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], authenticator=OpenAccess()
+    )
+    async with serving(api.app, LIMITS) as url:
         yield url
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
 
 
 class Wire:
@@ -216,7 +218,7 @@ async def test_connections_are_bounded_and_come_back(server: str) -> None:
     assert b"too_many_connections" in refused
     await probe.say(b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b" 200 " in await probe.reader.readline(), "who watches it is still answered"
-    more = [await Wire.to(server) for _ in range(FOR_PROBES)]
+    more = [await Wire.to(server) for _ in range(PROBE_CONNECTIONS)]
     assert await more[-1].status() == 503
     for wire in (*more, probe):
         wire.writer.close()

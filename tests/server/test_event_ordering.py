@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobyard.live_events.event import LiveEvent, LiveEventType
-from jobyard.server.streaming.ordering import REMEMBERED, EventSorter
+from jobyard.server.streaming.ordering import MAX_JOBS, EventSorter
 
 E, S, P, C, F, R, X = (
     LiveEventType.ENQUEUED,
@@ -45,7 +45,7 @@ def test_jobs_do_not_mix_and_are_forgotten_in_the_end() -> None:
     order = EventSorter()
     assert told(order, S, job_id="a") == [S]
     assert told(order, E, job_id="b") == [E]
-    for number in range(REMEMBERED):
+    for number in range(MAX_JOBS):
         told(order, S, job_id=str(number))
-    assert len(order._last) == REMEMBERED
+    assert len(order._last) == MAX_JOBS
     assert [hint.type for hint in order.sorted([LiveEvent(type=LiveEventType.RESYNC)])] == [LiveEventType.RESYNC]

@@ -9,8 +9,7 @@ import httpx2 as httpx
 import msgspec
 import pytest
 from tests.conformance.support import claim_one, settle
-from tests.server.scenes import api, hand_in, ids
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, api_server, ids, serving, submit_job
 
 from jobyard.domain.outcome import Failed, Park
 from jobyard.operations.audit import Audit
@@ -18,22 +17,22 @@ from jobyard.ports.schedule_store import WorkerInfo
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with api() as made:
+async def api() -> AsyncIterator[ApiServer]:
+    async with api_server() as made:
         yield made
 
 
-async def fail(scene: Scene) -> None:
-    await settle(scene.store, await claim_one(scene.store), Failed(message="no", retry=False))
+async def fail(api: ApiServer) -> None:
+    await settle(api.store, await claim_one(api.store), Failed(message="no", retry=False))
 
 
-async def written(scene: Scene) -> list[tuple[str, str]]:
-    return [(entry.action, entry.target) for entry in await Audit(scene.store).read()]
+async def written(api: ApiServer) -> list[tuple[str, str]]:
+    return [(entry.action, entry.target) for entry in await Audit(api.store).read()]
 
 
-async def test_the_changes_of_one_job(scene: Scene) -> None:
-    async with scene.client("operator") as client:
-        job_id = await hand_in(client, delay_seconds=3600)
+async def test_the_changes_of_one_job(api: ApiServer) -> None:
+    async with api.client("operator") as client:
+        job_id = await submit_job(client, delay_seconds=3600)
         path = f"/v1/jobs/{job_id}"
         assert (await client.post(f"{path}/prioritise", json={"priority": 7})).json()["priority"] == 7
         assert (await client.post(f"{path}/run-now")).json()["state"] == "PENDING"
@@ -45,24 +44,24 @@ async def test_the_changes_of_one_job(scene: Scene) -> None:
         assert (await client.delete(path)).status_code == 204
         assert (await client.get(path)).json()["code"] == "job_not_found"
         assert (await client.delete(path)).status_code == 404
-    assert await written(scene) == [
+    assert await written(api) == [
         (f"job.{action}", job_id) for action in ("prioritise", "run_now", "cancel", "retry", "delete")
     ]
 
 
-async def test_a_signal_wakes_a_parked_job(scene: Scene) -> None:
-    async with scene.client("operator") as client:
-        job_id = await hand_in(client)
-        await settle(scene.store, await claim_one(scene.store), Park("approved"))
+async def test_a_signal_wakes_a_parked_job(api: ApiServer) -> None:
+    async with api.client("operator") as client:
+        job_id = await submit_job(client)
+        await settle(api.store, await claim_one(api.store), Park("approved"))
         path = f"/v1/jobs/{job_id}/signal"
         assert (await client.post(path, json={"name": "other"})).json() == {"woke": False}
         assert (await client.post(path, json={"name": "approved", "data": {"by": "Ann"}})).json() == {"woke": True}
-    assert (await claim_one(scene.store)).signal == b'{"by":"Ann"}'
+    assert (await claim_one(api.store)).signal == b'{"by":"Ann"}'
 
 
-async def test_many_by_ids_or_by_the_filter_of_the_list(scene: Scene) -> None:
-    async with scene.client("operator") as client:
-        made = [await hand_in(client, queue=queue) for queue in "aaabb"]
+async def test_many_by_ids_or_by_the_filter_of_the_list(api: ApiServer) -> None:
+    async with api.client("operator") as client:
+        made = [await submit_job(client, queue=queue) for queue in "aaabb"]
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [made[0], made[0], "nobody"]})
         assert answer.json() == {
             **{"changed": 1, "unchanged": 0, "not_found": 1},
@@ -81,13 +80,13 @@ async def test_many_by_ids_or_by_the_filter_of_the_list(scene: Scene) -> None:
             order["page_token"] = told["next_page_token"]
         assert deleted == 5
         assert await ids(client) == []
-    assert [action for action, _ in await written(scene)][:3] == ["jobs.cancel", "jobs.cancel", "jobs.delete"]
+    assert [action for action, _ in await written(api)][:3] == ["jobs.cancel", "jobs.cancel", "jobs.delete"]
 
 
 @pytest.mark.parametrize("role", ["operator", "submitter"])
-async def test_many_by_ids_step_by_step_each_is_told_once(scene: Scene, role: str) -> None:
-    async with scene.client(role) as client:
-        made = [await hand_in(client) for _ in range(5)]
+async def test_many_by_ids_step_by_step_each_is_told_once(api: ApiServer, role: str) -> None:
+    async with api.client(role) as client:
+        made = [await submit_job(client) for _ in range(5)]
         await client.post(f"/v1/jobs/{made[1]}/cancel")
         order = {"action": "cancel", "ids": [*made, "nobody", "none"], "limit": 3}
         told: dict[str, list[str]] = {"changed_ids": [], "unchanged_ids": [], "not_found_ids": []}
@@ -107,18 +106,18 @@ async def test_many_by_ids_step_by_step_each_is_told_once(scene: Scene, role: st
 
 
 @pytest.mark.parametrize("choice", [{}, {"filter": {}}, {"ids": [], "filter": {"queue": "a"}}])
-async def test_a_bulk_change_without_a_clear_choice_is_refused(scene: Scene, choice: dict[str, object]) -> None:
-    async with scene.client("admin") as client:
-        job_id = await hand_in(client)
+async def test_a_bulk_change_without_a_clear_choice_is_refused(api: ApiServer, choice: dict[str, object]) -> None:
+    async with api.client("admin") as client:
+        job_id = await submit_job(client)
         answer = await client.post("/v1/jobs/actions", json={"action": "delete", **choice})
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["pointer"].startswith("/")
         assert await ids(client) == [job_id]
 
 
-async def test_many_are_prioritised_only_by_a_priority(scene: Scene) -> None:
-    async with scene.client("operator") as client:
-        job_id = await hand_in(client, priority=4)
+async def test_many_are_prioritised_only_by_a_priority(api: ApiServer) -> None:
+    async with api.client("operator") as client:
+        job_id = await submit_job(client, priority=4)
         refused = await client.post("/v1/jobs/actions", json={"action": "prioritise", "ids": [job_id]})
         assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/priority")
         assert (await client.get(f"/v1/jobs/{job_id}")).json()["priority"] == 4
@@ -127,12 +126,12 @@ async def test_many_are_prioritised_only_by_a_priority(scene: Scene) -> None:
         assert (await client.get(f"/v1/jobs/{job_id}")).json()["priority"] == 0
 
 
-async def test_dead_letters_are_listed_and_redriven(scene: Scene) -> None:
-    async with scene.client("operator") as client:
-        dead = [await hand_in(client, group=group) for group in ("a", "b", "b")]
+async def test_dead_letters_are_listed_and_redriven(api: ApiServer) -> None:
+    async with api.client("operator") as client:
+        dead = [await submit_job(client, group=group) for group in ("a", "b", "b")]
         for _ in dead:
-            await fail(scene)
-        cancelled = await hand_in(client)
+            await fail(api)
+        cancelled = await submit_job(client)
         await client.post(f"/v1/jobs/{cancelled}/cancel")
         assert set(await ids(client, "/v1/dead-letters", page_size=1)) == set(dead)
         assert len(await ids(client, "/v1/dead-letters", group="b")) == 2
@@ -149,8 +148,8 @@ async def test_dead_letters_are_listed_and_redriven(scene: Scene) -> None:
         assert set(await ids(client, state="PENDING")) == set(dead)
 
 
-async def test_queues(scene: Scene) -> None:
-    async with scene.client("operator") as client, scene.client("admin") as admin:
+async def test_queues(api: ApiServer) -> None:
+    async with api.client("operator") as client, api.client("admin") as admin:
         assert (await client.get("/v1/queues/mail")).json()["code"] == "queue_not_found"
         made = await client.patch("/v1/queues/mail", json={"max_running": 3})
         assert made.json()["settings"]["max_running"] == 3
@@ -165,7 +164,7 @@ async def test_queues(scene: Scene) -> None:
         assert (lifted["max_waiting"], lifted["max_running"]) == (9, None)
         for name in ("keep_completed", "keep_failed", "keep_seconds"):
             assert (await admin.patch("/v1/queues/mail", json={name: None})).status_code == 422
-        await hand_in(client, queue="mail")
+        await submit_job(client, queue="mail")
         assert (await client.post("/v1/queues/mail/pause")).json()["paused"] is True
         assert (await client.post("/v1/queues/mail/resume")).json()["paused"] is False
         assert [(queue["name"], queue["waiting"]) for queue in (await client.get("/v1/queues")).json()["items"]] == [
@@ -173,18 +172,18 @@ async def test_queues(scene: Scene) -> None:
         ]
         assert (await client.post("/v1/queues/mail/drain")).json() == {"removed": 1}
         assert (await client.post("/v1/queues/nowhere/drain")).status_code == 404
-    actions = [action for action, _ in await written(scene)]
+    actions = [action for action, _ in await written(api)]
     assert actions == ["queue.configure"] * 4 + ["queue.pause", "queue.resume", "queue.drain"]
 
 
-async def test_groups(scene: Scene) -> None:
-    async with scene.client("operator") as client:
+async def test_groups(api: ApiServer) -> None:
+    async with api.client("operator") as client:
         await client.patch("/v1/queues/mail", json={"max_per_group": 10})
         path = "/v1/queues/mail/groups"
         assert (await client.put(f"{path}/acme/limit", json={"limit": 2})).status_code == 204
         assert (await client.post(f"{path}/acme/pause")).status_code == 204
         for group in ("b", "c", "d", None):
-            await hand_in(client, queue="mail", group=group)
+            await submit_job(client, queue="mail", group=group)
         [one] = [group for group in (await client.get(path)).json()["items"] if group["name"] == "acme"]
         assert (one["limit"], one["effective_limit"], one["paused"]) == (2, 2, True)
         names: list[str | None] = []
@@ -199,34 +198,34 @@ async def test_groups(scene: Scene) -> None:
         assert "acme" not in [group["name"] for group in (await client.get(path)).json()["items"]]
         assert (await client.put(f"{path}/acme/limit", json={"limit": -1})).status_code == 422
         assert (await client.put("/v1/queues/nowhere/groups/a/limit", json={"limit": 1})).status_code == 404
-    groups = [each for each in await written(scene) if each[0].startswith("group")]
+    groups = [each for each in await written(api) if each[0].startswith("group")]
     assert groups == [(f"group.{what}", "mail/acme") for what in ("limit", "pause", "unlimit", "resume")]
 
 
 @pytest.mark.parametrize("group", ["org/repository", "/", "a%2Fb", "ä ?#&+;", ".."])
-async def test_any_name_can_stand_in_a_path(scene: Scene, group: str) -> None:
-    async with scene.client("operator") as client, serving(scene.app) as url:
+async def test_any_name_can_stand_in_a_path(api: ApiServer, group: str) -> None:
+    async with api.client("operator") as client, serving(api.app) as url:
         await client.patch("/v1/queues/run%2Fners", json={})
         path = f"{url}/v1/queues/run%2fners/groups/{quote(group, safe='')}/limit".replace("..", "%2E%2E")
         async with httpx.AsyncClient(headers=client.headers) as other:
             assert (await other.put(path, json={"limit": 3})).status_code == 204
-        [only] = await scene.store.groups("run/ners")
+        [only] = await api.store.groups("run/ners")
         assert (only.name, only.limit) == (group, 3)
 
 
-async def test_kinds_where_no_app_is_loaded(scene: Scene) -> None:
-    async with scene.client("viewer") as client:
+async def test_kinds_where_no_app_is_loaded(api: ApiServer) -> None:
+    async with api.client("viewer") as client:
         assert (await client.get("/v1/kinds")).json() == {"items": [], "any_kind": True}
 
 
-async def test_workers_are_listed_and_told_to_be_quiet_or_to_stop(scene: Scene) -> None:
+async def test_workers_are_listed_and_told_to_be_quiet_or_to_stop(api: ApiServer) -> None:
     worker = WorkerInfo(id="w1", host="here", pid=7, queues=("mail",), concurrency=2)
-    await scene.store.heartbeat(worker, 60)
-    await scene.store.heartbeat(msgspec.structs.replace(worker, id="w2", queues=()), 60)
+    await api.store.heartbeat(worker, 60)
+    await api.store.heartbeat(msgspec.structs.replace(worker, id="w2", queues=()), 60)
     async with (
-        scene.client("operator") as client,
-        scene.client("operator", queues=["mail"]) as confined,
-        scene.client("operator", queues=["other"]) as other,
+        api.client("operator") as client,
+        api.client("operator", queues=["mail"]) as confined,
+        api.client("operator", queues=["other"]) as other,
     ):
         [first, second] = (await client.get("/v1/workers")).json()["items"]
         assert (first["id"], first["queues"], first["concurrency"], first["quiet"]) == ("w1", ["mail"], 2, False)
@@ -237,4 +236,4 @@ async def test_workers_are_listed_and_told_to_be_quiet_or_to_stop(scene: Scene) 
         assert (await confined.post("/v1/workers/w2/stop")).status_code == 403
         assert (await other.post("/v1/workers/w1/stop")).json()["code"] == "worker_not_found"
         assert (await client.post("/v1/workers/nobody/stop")).json()["code"] == "worker_not_found"
-    assert await written(scene) == [("worker.quiet", "w2"), ("worker.stop", "w1")]
+    assert await written(api) == [("worker.quiet", "w2"), ("worker.stop", "w1")]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.server.scenes import hand_in
-from tests.server.support import Scene
+from tests.server.support import ApiServer, submit_job
 from tests.stores.postgres_support import schema, store
 
 from jobyard.server.routes.table import ALL_ROUTES
@@ -27,9 +26,9 @@ ASKED = [
 
 @pytest.mark.parametrize("role", ["admin", "submitter"])
 async def test_an_id_that_no_store_can_hold_is_not_found(store: PostgresStore, role: str) -> None:
-    scene = Scene(store, ALL_ROUTES)
-    async with scene.client(role) as client:
-        await hand_in(client)
+    api = ApiServer(store, ALL_ROUTES)
+    async with api.client(role) as client:
+        await submit_job(client)
         found = {path: await client.request(method, path) for method, path in ASKED}
         allowed = {path: answer for path, answer in found.items() if answer.status_code != 403}
         assert len(allowed) >= (9 if role == "admin" else 4)  # a submitter is shown no queues

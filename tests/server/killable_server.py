@@ -1,4 +1,4 @@
-"""A server process of its own for tests that kill it: `python -m tests.server.one_server STORE PORT [before|after]`."""
+"""A server process that tests can kill: `python -m tests.server.killable_server STORE PORT [before|after]`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
 from jobyard.server.dependencies import Dependencies, OpenAccess
-from jobyard.server.http_protocol import ConnectionLimits
+from jobyard.server.http_protocol import ConnectionLimits, uvicorn_options
 from jobyard.server.middleware import SecurityMiddleware
-from jobyard.server.rate_limit import uvicorn_options
 from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.server.server import listen, url_of
 

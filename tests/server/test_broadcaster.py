@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx2 as httpx
 import pytest
 from tests.server.sse import Reader, listening
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, serving
 from tests.support import Watched, eventually
 
 from jobyard import Context, Jobyard
@@ -21,7 +21,7 @@ from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes import events
 from jobyard.server.streaming import throttle as ration
 from jobyard.server.streaming.broadcaster import EventUpdate
-from jobyard.server.streaming.subscriber import MAX_BEHIND_BYTES, Subscriber, Subscription
+from jobyard.server.streaming.subscriber import MAX_BACKLOG_BYTES, Subscriber, Subscription
 from jobyard.server.streaming.throttle import Throttle
 from jobyard.stores.memory import MemoryStore
 
@@ -36,10 +36,10 @@ def hint(number: int) -> LiveEvent:
 
 async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ration, "BYTES_PER_SECOND", 1 << 40)  # nothing is cut: each event has to arrive
-    scene = Scene(MemoryStore(SystemClock()), [events.ROUTES], authenticator=OpenAccess())
-    streams = scene.dependencies.broadcaster
+    api = ApiServer(MemoryStore(SystemClock()), [events.ROUTES], authenticator=OpenAccess())
+    streams = api.dependencies.broadcaster
     async with (
-        serving(scene.app) as url,
+        serving(api.app) as url,
         httpx.AsyncClient(base_url=url) as client,
         listening(client, "/v1/events?type=progress") as reader,
     ):
@@ -54,16 +54,16 @@ async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkey
         sent = 0
         while len(streams) == 2:  # fills the buffers of both ends, and then what is kept for it
             assert sent < 100_000, "it was never let go"
-            await streams._tell([EventUpdate(hint(number)) for number in range(sent, sent + 100)])
+            await streams._broadcast([EventUpdate(hint(number)) for number in range(sent, sent + 100)])
             sent += 100
             await asyncio.sleep(0)
             await eventually(lambda sent=sent: len(reader.events) > sent or reader.is_over)  # type: ignore[misc]
-        assert sent * 500 > MAX_BEHIND_BYTES
+        assert sent * 500 > MAX_BACKLOG_BYTES
         assert not reader.is_over
-        await streams._tell([EventUpdate(hint(sent))])
+        await streams._broadcast([EventUpdate(hint(sent))])
         await eventually(lambda: reader.first("job.progress", lambda data: data["job_id"] == f"j{sent}"))
         stuck.close()
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
 
 
 async def test_what_is_kept_for_a_reader_is_bounded() -> None:
@@ -81,22 +81,22 @@ def test_a_flood_is_cut_and_then_sampled() -> None:
     cutter, text = Throttle(0.0), b"x" * 400
     sent: list[int] = []
     for tick in range(200):  # ten seconds of 8,000 events each
-        sent.append(len(cutter.cut([text] * 400, streams=1000, now=tick * 0.05)))
-        assert not cutter.settle()
+        sent.append(len(cutter.take([text] * 400, streams=1000, now=tick * 0.05)))
+        assert not cutter.take_resync()
     share = ration.BYTES_PER_SECOND / 1000
     assert 0.5 * share * 10 < sum(sent) * 400 < 1.5 * share * 10
     assert sum(1 for number in sent if number) < 30  # few large pieces
-    assert cutter.cut([], 1000, 11.0) == []
-    assert cutter.settle()
-    assert not cutter.settle()
-    assert len(cutter.cut([text] * 10, 1000, 11.0)) == 10
+    assert cutter.take([], 1000, 11.0) == []
+    assert cutter.take_resync()
+    assert not cutter.take_resync()
+    assert len(cutter.take([text] * 10, 1000, 11.0)) == 10
 
 
 def test_who_is_alone_is_sent_everything() -> None:
     cutter, text = Throttle(0.0), b"x" * 400
     for tick in range(1, 200):
-        assert len(cutter.cut([text] * 400, streams=1, now=tick * 0.05)) == 400
-    assert not cutter.is_cut
+        assert len(cutter.take([text] * 400, streams=1, now=tick * 0.05)) == 400
+    assert not cutter.has_dropped
 
 
 def has_ended(reader: Reader) -> bool:
@@ -114,8 +114,8 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
     async def quick(ctx: Context, number: int) -> int:
         return number
 
-    scene = Scene(store.as_store(), [events.ROUTES], authenticator=OpenAccess())
-    async with yard, serving(scene.app) as url, AsyncExitStack() as stack:
+    api = ApiServer(store.as_store(), [events.ROUTES], authenticator=OpenAccess())
+    async with yard, serving(api.app) as url, AsyncExitStack() as stack:
         handles = [await yard.enqueue("quick", {"number": number}) for number in range(STREAMS)]
         limits = httpx.Limits(max_connections=None)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, limits=limits))
@@ -125,7 +125,7 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
             readers.append(await stack.enter_async_context(listening(client, path)))
         await eventually(lambda: all(reader.first("snapshot") for reader in readers), timeout=30)
         store.calls.clear()
-        turns = scene.dependencies.broadcaster
+        turns = api.dependencies.broadcaster
         assert len(turns) == STREAMS
         async with yard.worker(concurrency=10):
             for handle in handles:
@@ -141,4 +141,4 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
         # What the store was asked grows with time, not with the number of streams: one tail for all.
         assert store.calls["fetch_all"] < STREAMS * 5
         assert store.calls["queues"] < STREAMS
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()

@@ -10,18 +10,18 @@ from typing import Any
 import httpx2 as httpx
 import msgspec
 import pytest
-from tests.server.programs import body, programs, running
-from tests.server.support import Scene, serving
+from tests.server.program_support import body, programs, running
+from tests.server.support import ApiServer, serving
 from tests.support import eventually
 
 from jobyard.domain.job import State
-from jobyard.server.routes.program_output import Texts
+from jobyard.server.routes.program_output import DISCONNECTED, SentOutput
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with programs() as scene:
-        yield scene
+async def api() -> AsyncIterator[ApiServer]:
+    async with programs() as api:
+        yield api
 
 
 async def events(answer: httpx.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -33,8 +33,8 @@ async def events(answer: httpx.Response) -> AsyncIterator[tuple[str, dict[str, A
             yield name, msgspec.json.decode(line[6:])
 
 
-async def test_output_is_told_as_it_comes_and_the_end_completes_it(scene: Scene, tmp_path: Path) -> None:
-    async with serving(scene.app) as url, running(scene, tmp_path), scene.client("submitter") as near:
+async def test_output_is_told_as_it_comes_and_the_end_completes_it(api: ApiServer, tmp_path: Path) -> None:
+    async with serving(api.app) as url, running(api, tmp_path), api.client("submitter") as near:
         headers = dict(near.headers)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
             lines = ("bytes c3", "sleep 0.3", "bytes a9", "err oops", "sleep 2", "out last")
@@ -53,24 +53,24 @@ async def test_output_is_told_as_it_comes_and_the_end_completes_it(scene: Scene,
 
 
 def test_what_was_told_of_another_run_is_taken_back() -> None:
-    texts = Texts()
+    texts = SentOutput()
     assert texts.begin(5) == b""
     assert texts.add(0, 1, b"hel") == b'event: stdout\ndata: {"text":"hel"}\n\n'
     same = b"".join(texts.rest({"stdout": "hello", "stderr": ""}))
     assert same == b'event: stdout\ndata: {"text":"lo"}\n\n'
-    again = Texts()
+    again = SentOutput()
     again.begin(5)
     again.add(0, 1, b"hel")
     other = b"".join(again.rest({"stdout": "bye", "stderr": ""}))
     assert other == b'event: restart\ndata: {}\n\nevent: stdout\ndata: {"text":"bye"}\n\n'
     assert again.begin(6) == b"event: restart\ndata: {}\n\n"
-    cut = Texts()
+    cut = SentOutput()
     cut.add(0, 1, "éé".encode()[:3])
     assert b"".join(cut.rest({"stdout": "é", "stderr": ""})) == b""
 
 
-async def test_leaving_the_stream_can_cancel_the_run(scene: Scene, tmp_path: Path) -> None:
-    async with serving(scene.app) as url, running(scene, tmp_path) as fake, scene.client("submitter") as near:
+async def test_leaving_the_stream_can_cancel_the_run(api: ApiServer, tmp_path: Path) -> None:
+    async with serving(api.app) as url, running(api, tmp_path) as fake, api.client("submitter") as near:
         headers = dict(near.headers)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
             ids = []
@@ -83,21 +83,21 @@ async def test_leaving_the_stream_can_cancel_the_run(scene: Scene, tmp_path: Pat
                     async for _ in events(answer):
                         break
             await eventually(lambda: fake.cancelled)
-            await eventually(lambda: ended(scene, ids[1]))
-    stays, goes = [await scene.store.get(each) for each in ids]
+            await eventually(lambda: ended(api, ids[1]))
+    stays, goes = [await api.store.get(each) for each in ids]
     assert stays is not None
     assert goes is not None
-    assert (goes.state, goes.reason) == (State.CANCELLED, "whoever followed it left")
+    assert (goes.state, goes.reason) == (State.CANCELLED, DISCONNECTED)
     assert stays.state is not State.CANCELLED
 
 
-async def ended(scene: Scene, job_id: str) -> bool:
-    job = await scene.store.get(job_id)
+async def ended(api: ApiServer, job_id: str) -> bool:
+    job = await api.store.get(job_id)
     return job is not None and job.state.is_final
 
 
-async def test_a_stream_of_what_has_ended_is_short(scene: Scene, tmp_path: Path) -> None:
-    async with scene.client("submitter") as client, running(scene, tmp_path):
+async def test_a_stream_of_what_has_ended_is_short(api: ApiServer, tmp_path: Path) -> None:
+    async with api.client("submitter") as client, running(api, tmp_path):
         done = (await client.post("/execute/batch", params={"wait": 5}, json=body("cat", inputs=["a", "b"]))).json()
         async with client.stream("GET", f"/jobs/{done['job_id']}/output") as answer:
             heard = [each async for each in events(answer)]
@@ -106,8 +106,8 @@ async def test_a_stream_of_what_has_ended_is_short(scene: Scene, tmp_path: Path)
     assert heard[-1] == ("finished", done)
 
 
-async def test_a_viewer_may_follow_but_not_cancel_by_leaving(scene: Scene) -> None:
-    async with scene.client("submitter") as client, scene.client("viewer") as viewer:
+async def test_a_viewer_may_follow_but_not_cancel_by_leaving(api: ApiServer) -> None:
+    async with api.client("submitter") as client, api.client("viewer") as viewer:
         job_id = (await client.post("/execute", json=body())).json()["job_id"]
         answer = await viewer.get(f"/jobs/{job_id}/output", params={"cancel_on_leave": "true"})
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")

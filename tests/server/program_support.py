@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.sandbox.fake_daemon import FakeDaemon, daemon
-from tests.server.scenes import api
-from tests.server.support import Scene, tell_of_languages
+from tests.server.support import ApiServer, announce_languages, api_server
 
 from jobyard.executors.by_kind import ExecutorByKind
 from jobyard.executors.python.executor import PythonExecutor
@@ -23,21 +22,21 @@ from jobyard.worker.worker import Worker
 
 
 @asynccontextmanager
-async def programs() -> AsyncIterator[Scene]:
+async def programs() -> AsyncIterator[ApiServer]:
     """A door that has heard of two languages."""
-    async with api() as scene:
-        await tell_of_languages(scene.store, "python", "c")
-        yield scene
+    async with api_server() as api:
+        await announce_languages(api.store, "python", "c")
+        yield api
 
 
 @asynccontextmanager
-async def running(scene: Scene, folder: Path) -> AsyncIterator[FakeDaemon]:
+async def running(api: ApiServer, folder: Path) -> AsyncIterator[FakeDaemon]:
     """A worker with a sandbox."""
     async with daemon(folder) as fake:
-        client, live = SandboxClient(fake.path), LiveOutput(scene.store)
+        client, live = SandboxClient(fake.path), LiveOutput(api.store)
         await client.start()
         executor = ExecutorByKind({KIND: SandboxExecutor(client, live=live)}, PythonExecutor(HandlerRegistry()))
-        async with Worker(scene.store, executor, LogObserver(), concurrency=4):
+        async with Worker(api.store, executor, LogObserver(), concurrency=4):
             yield fake
         await live.stop()
         await client.stop()

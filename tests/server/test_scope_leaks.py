@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from tests.conformance.support import new
-from tests.server.scenes import api, hand_in, ids
 from tests.server.sse import listening
-from tests.server.support import Scene, serving
+from tests.server.support import ApiServer, api_server, ids, serving, submit_job
 from tests.support import eventually
 
 from jobyard.ports.schedule_store import WorkerInfo
@@ -24,27 +23,27 @@ ASKED: list[dict[str, Any]] = [{}, {"queue": "theirs"}, {"group": "theirs"}, {"k
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with api() as made:
+async def api() -> AsyncIterator[ApiServer]:
+    async with api_server() as made:
         yield made
 
 
-async def fill(scene: Scene, number: int) -> None:
+async def fill(api: ApiServer, number: int) -> None:
     """Jobs of others."""
     jobs = [new(queue="theirs", group="theirs", kind="secret", payload=b'{"password":"hunter"}') for _ in range(number)]
-    await scene.store.insert(jobs)
+    await api.store.insert(jobs)
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 @pytest.mark.parametrize("scope", SCOPES, ids=str)
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 async def test_pages_tell_nothing_of_other_jobs(
-    scene: Scene, role: str, scope: dict[str, Any], asked: dict[str, Any]
+    api: ApiServer, role: str, scope: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     told = []
-    async with scene.client(role, **scope) as client:
+    async with api.client(role, **scope) as client:
         for number in (0, 40):
-            await fill(scene, number)
+            await fill(api, number)
             answer = await client.get("/v1/jobs", params={**asked, "page_size": 1})
             dead = await client.get("/v1/dead-letters", params={**asked, "page_size": 1})
             order = {"action": "cancel", "filter": {"state": ["PENDING"], **asked}, "limit": 1}
@@ -53,18 +52,18 @@ async def test_pages_tell_nothing_of_other_jobs(
     assert told[0] == told[1]
 
 
-async def test_jobs_of_several_queues_come_newest_first_page_by_page(scene: Scene) -> None:
+async def test_jobs_of_several_queues_come_newest_first_page_by_page(api: ApiServer) -> None:
     queues = ["a", "b", "c"]
-    async with scene.client("operator") as operator, scene.client("viewer", queues=queues) as viewer:
+    async with api.client("operator") as operator, api.client("viewer", queues=queues) as viewer:
         made = []
         for number in range(23):
-            made.append(await hand_in(operator, queue=queues[number * number % 3], group="g"))
-            await hand_in(operator, queue="theirs")
+            made.append(await submit_job(operator, queue=queues[number * number % 3], group="g"))
+            await submit_job(operator, queue="theirs")
         for size in (1, 2, 7, 50):
             assert await ids(viewer, page_size=size) == made[::-1]
         assert await ids(viewer, queue="b", page_size=2) == await ids(operator, queue="b")
         assert (await viewer.get("/v1/jobs", params={"page_token": "YVsiIl0"})).json()["code"] == "bad_page_token"
-    async with scene.client("operator", queues=queues, groups=["g", "h"]) as confined:
+    async with api.client("operator", queues=queues, groups=["g", "h"]) as confined:
         order = {"action": "cancel", "filter": {"state": ["PENDING"]}, "limit": 5}
         changed = 0
         while True:
@@ -76,20 +75,20 @@ async def test_jobs_of_several_queues_come_newest_first_page_by_page(scene: Scen
         assert changed == 23
 
 
-async def test_too_many_queues_to_look_through_must_be_asked_for_one_by_one(scene: Scene) -> None:
+async def test_too_many_queues_to_look_through_must_be_asked_for_one_by_one(api: ApiServer) -> None:
     many = [f"q{number}" for number in range(21)]
-    async with scene.client("viewer", queues=many) as viewer:
+    async with api.client("viewer", queues=many) as viewer:
         assert (await viewer.get("/v1/jobs")).status_code == 422
         assert (await viewer.get("/v1/jobs", params={"queue": "q7"})).status_code == 200
-    async with scene.client("submitter", queues=many) as submitter:
-        own = await hand_in(submitter, queue="q20")
+    async with api.client("submitter", queues=many) as submitter:
+        own = await submit_job(submitter, queue="q20")
         assert await ids(submitter) == [own]
 
 
-async def test_group_names_of_others_are_in_no_page_token(scene: Scene) -> None:
-    async with scene.client("operator") as operator, scene.client("viewer", groups=["c", "m", "x"]) as viewer:
+async def test_group_names_of_others_are_in_no_page_token(api: ApiServer) -> None:
+    async with api.client("operator") as operator, api.client("viewer", groups=["c", "m", "x"]) as viewer:
         for name in "abcdefghijklmnopqrstuvwxyz":
-            await hand_in(operator, queue="q", group=f"{name}" if name in "cmx" else f"{name}-secret")
+            await submit_job(operator, queue="q", group=f"{name}" if name in "cmx" else f"{name}-secret")
         seen, params = [], {"page_size": 1}
         while True:
             answer = (await viewer.get("/v1/queues/q/groups", params=params)).json()
@@ -101,65 +100,65 @@ async def test_group_names_of_others_are_in_no_page_token(scene: Scene) -> None:
         assert seen == ["c", "m", "x"]
 
 
-async def test_whoever_has_some_groups_makes_no_queue(scene: Scene) -> None:
-    async with scene.client("admin", groups=["g"]) as confined, scene.client("viewer") as viewer:
+async def test_whoever_has_some_groups_makes_no_queue(api: ApiServer) -> None:
+    async with api.client("admin", groups=["g"]) as confined, api.client("viewer") as viewer:
         answer = await confined.patch("/v1/queues/new", json={"max_running": 1})
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
         assert (await viewer.get("/v1/queues")).json() == {"items": []}
 
 
-async def test_the_name_of_a_token_beyond_is_not_told(scene: Scene) -> None:
-    await scene.tokens.create("ci", "viewer")
+async def test_the_name_of_a_token_beyond_is_not_told(api: ApiServer) -> None:
+    await api.tokens.create("ci", "viewer")
     asked = {"name": "ci", "role": "viewer", "queues": ["mine"]}
-    async with scene.client("admin", queues=["mine"]) as confined:
+    async with api.client("admin", queues=["mine"]) as confined:
         assert (await confined.post("/v1/tokens", json=asked)).status_code == 201
         assert (await confined.post("/v1/tokens", json=asked)).status_code == 422
 
 
 @pytest.mark.parametrize("scope", [{"queues": ["mine", "too"]}, {"groups": ["mine", "too"]}], ids=str)
-async def test_a_snapshot_shows_ones_jobs_however_many_others_have(scene: Scene, scope: dict[str, Any]) -> None:
-    async with scene.client("operator") as operator, serving(scene.app) as url:
-        own = await hand_in(operator, queue="mine", group="mine")
-        await fill(scene, 60)
-        async with scene.client("viewer", **scope) as viewer:
+async def test_a_snapshot_shows_ones_jobs_however_many_others_have(api: ApiServer, scope: dict[str, Any]) -> None:
+    async with api.client("operator") as operator, serving(api.app) as url:
+        own = await submit_job(operator, queue="mine", group="mine")
+        await fill(api, 60)
+        async with api.client("viewer", **scope) as viewer:
             client = type(viewer)(base_url=url, headers=viewer.headers)
             async with client, listening(client, "/v1/events") as reader:
                 await eventually(lambda: reader.first("snapshot"))
                 assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [own]
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
 
 
-async def test_a_submitter_is_shown_no_queues(scene: Scene) -> None:
-    async with scene.client("submitter") as submitter, serving(scene.app) as url:
-        await fill(scene, 3)
+async def test_a_submitter_is_shown_no_queues(api: ApiServer) -> None:
+    async with api.client("submitter") as submitter, serving(api.app) as url:
+        await fill(api, 3)
         client = type(submitter)(base_url=url, headers=submitter.headers)
         async with client, listening(client, "/v1/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
             assert reader.events[0]["data"] == {"queues": [], "jobs": []}
         for path in ("/v1/queues", "/v1/queues/theirs", "/v1/queues/theirs/groups", "/v1/workers"):
             assert (await submitter.get(path)).status_code == 403
-        scene.dependencies.draining.set()
+        api.dependencies.draining.set()
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1900-01-01T00:00:00Z"])
-async def test_no_time_makes_a_job_that_cannot_be_shown(scene: Scene, time: str) -> None:
-    async with scene.client("operator") as client:
-        job_id = await hand_in(client, run_at=time)
+async def test_no_time_makes_a_job_that_cannot_be_shown(api: ApiServer, time: str) -> None:
+    async with api.client("operator") as client:
+        job_id = await submit_job(client, run_at=time)
         assert (await client.get(f"/v1/jobs/{job_id}")).status_code == 200
         assert await ids(client) == [job_id]
-        await scene.store.insert([new(run_at=-(10**14))])  # past the checks, as another program may have done
+        await api.store.insert([new(run_at=-(10**14))])  # past the checks, as another program may have done
         assert len(await ids(client)) == 2
         assert (await client.get("/v1/jobs", params={"created_after": "0001-01-01T00:00:00+23:59"})).status_code == 200
 
 
-async def test_rates_are_told_of_ones_own_queues(scene: Scene) -> None:
+async def test_rates_are_told_of_ones_own_queues(api: ApiServer) -> None:
     rates = {"mine": 5, "theirs": 7}
     for name in ("a", "b"):
         worker = WorkerInfo(id=name, host="h", pid=1, queues=(), concurrency=1, finished_per_minute=rates)
-        await scene.store.heartbeat(worker, 60)
-    async with scene.client("operator") as operator, scene.client("viewer", queues=("mine",)) as viewer:
-        await hand_in(operator, queue="mine")
-        await hand_in(operator, queue="theirs")
+        await api.store.heartbeat(worker, 60)
+    async with api.client("operator") as operator, api.client("viewer", queues=("mine",)) as viewer:
+        await submit_job(operator, queue="mine")
+        await submit_job(operator, queue="theirs")
         shown = {
             queue["name"]: queue["finished_per_minute"] for queue in (await operator.get("/v1/queues")).json()["items"]
         }

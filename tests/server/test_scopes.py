@@ -8,8 +8,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from tests.conformance.support import claim_one, settle
-from tests.server.scenes import api, hand_in, ids
-from tests.server.support import Scene
+from tests.server.support import ApiServer, api_server, ids, submit_job
 
 from jobyard.domain.outcome import Failed
 
@@ -39,14 +38,14 @@ OF_ONE_QUEUE = [
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with api() as made:
+async def api() -> AsyncIterator[ApiServer]:
+    async with api_server() as made:
         yield made
 
 
-async def test_a_submitter_sees_its_own_jobs_only(scene: Scene) -> None:
-    async with scene.client("submitter") as ann, scene.client("submitter") as ben, scene.client("viewer") as viewer:
-        hers, his = await hand_in(ann, tags=["red"]), await hand_in(ben, tags=["red"])
+async def test_a_submitter_sees_its_own_jobs_only(api: ApiServer) -> None:
+    async with api.client("submitter") as ann, api.client("submitter") as ben, api.client("viewer") as viewer:
+        hers, his = await submit_job(ann, tags=["red"]), await submit_job(ben, tags=["red"])
         assert await ids(ann) == [hers]
         assert await ids(ann, tag="red", page_size=1) == [hers]
         assert await ids(ann, tag="blue") == []
@@ -60,9 +59,9 @@ async def test_a_submitter_sees_its_own_jobs_only(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OF_ONE_JOB, ids=str)
-async def test_somebody_elses_job_is_not_there(scene: Scene, method: str, path: str, body: object) -> None:
-    async with scene.client("submitter") as ann, scene.client("submitter") as ben, scene.client("viewer") as viewer:
-        his = await hand_in(ben)
+async def test_somebody_elses_job_is_not_there(api: ApiServer, method: str, path: str, body: object) -> None:
+    async with api.client("submitter") as ann, api.client("submitter") as ben, api.client("viewer") as viewer:
+        his = await submit_job(ben)
         before = (await viewer.get(f"/v1/jobs/{his}")).json()
         answer = await ann.request(method, f"/v1/jobs/{his}{path}", json=body)
         nobody = await ann.request(method, f"/v1/jobs/nobody{path}", json=body)
@@ -76,23 +75,23 @@ async def test_somebody_elses_job_is_not_there(scene: Scene, method: str, path: 
 @pytest.mark.parametrize(("method", "path", "body"), OF_ONE_JOB, ids=str)
 @pytest.mark.parametrize("scope", [{"queues": ["other"]}, {"groups": ["other"]}], ids=["queues", "groups"])
 async def test_a_job_out_of_scope_is_not_there(
-    scene: Scene, scope: dict[str, Any], method: str, path: str, body: object
+    api: ApiServer, scope: dict[str, Any], method: str, path: str, body: object
 ) -> None:
-    async with scene.client("admin") as admin, scene.client("admin", **scope) as confined:
-        job_id = await hand_in(admin, queue="mail", group="acme")
+    async with api.client("admin") as admin, api.client("admin", **scope) as confined:
+        job_id = await submit_job(admin, queue="mail", group="acme")
         answer = await confined.request(method, f"/v1/jobs/{job_id}{path}", json=body)
         assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
         assert (await admin.get(f"/v1/jobs/{job_id}")).json()["state"] == "PENDING"
 
 
-async def test_a_list_holds_what_is_in_scope(scene: Scene) -> None:
+async def test_a_list_holds_what_is_in_scope(api: ApiServer) -> None:
     async with (
-        scene.client("operator") as operator,
-        scene.client("viewer", queues=["a"]) as one,
-        scene.client("viewer", queues=["a", "b"], groups=["x", "y"]) as two,
+        api.client("operator") as operator,
+        api.client("viewer", queues=["a"]) as one,
+        api.client("viewer", queues=["a", "b"], groups=["x", "y"]) as two,
     ):
         made = {
-            (queue, group): await hand_in(operator, queue=queue, group=group)
+            (queue, group): await submit_job(operator, queue=queue, group=group)
             for queue in "abc"
             for group in ("x", "y", "z", None)
         }
@@ -106,18 +105,18 @@ async def test_a_list_holds_what_is_in_scope(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OF_ONE_QUEUE, ids=str)
-async def test_a_queue_out_of_scope_is_not_there(scene: Scene, method: str, path: str, body: object) -> None:
-    async with scene.client("admin") as admin, scene.client("admin", queues=["other"]) as confined:
-        await hand_in(admin, queue="mail", group="acme")
+async def test_a_queue_out_of_scope_is_not_there(api: ApiServer, method: str, path: str, body: object) -> None:
+    async with api.client("admin") as admin, api.client("admin", queues=["other"]) as confined:
+        await submit_job(admin, queue="mail", group="acme")
         before = (await admin.get("/v1/queues/mail")).json()
         answer = await confined.request(method, f"/v1/queues/mail{path}", json=body)
         assert (answer.status_code, answer.json()["code"]) == (404, "queue_not_found")
         assert (await admin.get("/v1/queues/mail")).json() == before
 
 
-async def test_whoever_has_some_groups_cannot_change_the_whole_queue(scene: Scene) -> None:
-    async with scene.client("admin") as admin, scene.client("operator", groups=["acme"]) as confined:
-        await hand_in(admin, queue="mail", group="acme")
+async def test_whoever_has_some_groups_cannot_change_the_whole_queue(api: ApiServer) -> None:
+    async with api.client("admin") as admin, api.client("operator", groups=["acme"]) as confined:
+        await submit_job(admin, queue="mail", group="acme")
         for method, path in (("PATCH", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/drain")):
             answer = await confined.request(method, f"/v1/queues/mail{path}", json={} if method == "PATCH" else None)
             assert answer.status_code == 403
@@ -125,9 +124,9 @@ async def test_whoever_has_some_groups_cannot_change_the_whole_queue(scene: Scen
         assert (await confined.post("/v1/queues/mail/groups/other/pause")).json()["code"] == "group_not_found"
 
 
-async def test_nobody_hands_in_beyond_their_scope(scene: Scene) -> None:
-    async with scene.client("submitter", queues=["mail"], groups=["acme"]) as client:
-        assert await hand_in(client, queue="mail", group="acme")
+async def test_nobody_hands_in_beyond_their_scope(api: ApiServer) -> None:
+    async with api.client("submitter", queues=["mail"], groups=["acme"]) as client:
+        assert await submit_job(client, queue="mail", group="acme")
         for given in ({"queue": "mail"}, {"queue": "other", "group": "acme"}, {"group": "acme"}):
             answer = await client.post("/v1/jobs", json={"kind": "mail", **given})
             assert (answer.status_code, answer.json()["code"]) == (403, "out_of_scope")
@@ -145,10 +144,10 @@ UNIQUE = {"kind": "mail", "unique": {"key": "nightly"}, "group": "acme"}
 )
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "mine"}], ids=["plain", "guarded"])
 async def test_a_held_unique_key_does_not_tell_whose_it_is(
-    scene: Scene, role: str, scope: dict[str, Any], headers: dict[str, str]
+    api: ApiServer, role: str, scope: dict[str, Any], headers: dict[str, str]
 ) -> None:
-    async with scene.client("operator") as operator, scene.client(role, **scope) as client:
-        holder = await hand_in(operator, unique={"key": "nightly"}, group="other")
+    async with api.client("operator") as operator, api.client(role, **scope) as client:
+        holder = await submit_job(operator, unique={"key": "nightly"}, group="other")
         for _ in range(2):
             answer = await client.post("/v1/jobs", json=UNIQUE, headers=headers)
             assert holder not in answer.text + str(answer.headers)
@@ -162,9 +161,9 @@ async def test_a_held_unique_key_does_not_tell_whose_it_is(
         assert set(await ids(operator)) == {holder, taken["id"]}
 
 
-async def test_ones_own_unique_key_answers_ones_own_job(scene: Scene) -> None:
-    async with scene.client("submitter") as client:
-        first = await hand_in(client, unique={"key": "nightly"})
+async def test_ones_own_unique_key_answers_ones_own_job(api: ApiServer) -> None:
+    async with api.client("submitter") as client:
+        first = await submit_job(client, unique={"key": "nightly"})
         answer = await client.post("/v1/jobs", json=UNIQUE)
         assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
 
@@ -173,14 +172,14 @@ async def bulk(client: httpx.AsyncClient, **given: object) -> httpx.Response:
     return await client.post("/v1/jobs/actions", json=given)
 
 
-async def test_a_bulk_change_stays_within_reach(scene: Scene) -> None:
+async def test_a_bulk_change_stays_within_reach(api: ApiServer) -> None:
     async with (
-        scene.client("operator") as operator,
-        scene.client("operator", queues=["a", "c"]) as confined,
-        scene.client("submitter") as submitter,
+        api.client("operator") as operator,
+        api.client("operator", queues=["a", "c"]) as confined,
+        api.client("submitter") as submitter,
     ):
-        made = [await hand_in(operator, queue=queue) for queue in "ab"]
-        own = await hand_in(submitter, queue="b")
+        made = [await submit_job(operator, queue=queue) for queue in "ab"]
+        own = await submit_job(submitter, queue="b")
         everything = {"state": ["PENDING"]}
         assert (await bulk(submitter, action="delete", ids=[own])).status_code == 403
         told = (await bulk(submitter, action="cancel", ids=[*made, own])).json()
@@ -191,11 +190,11 @@ async def test_a_bulk_change_stays_within_reach(scene: Scene) -> None:
         assert await ids(operator, state="PENDING") == [made[1]]
 
 
-async def test_dead_letters_out_of_scope_stay_dead(scene: Scene) -> None:
-    async with scene.client("operator") as operator, scene.client("operator", groups=["a"]) as confined:
-        dead = {group: await hand_in(operator, group=group) for group in "ab"}
+async def test_dead_letters_out_of_scope_stay_dead(api: ApiServer) -> None:
+    async with api.client("operator") as operator, api.client("operator", groups=["a"]) as confined:
+        dead = {group: await submit_job(operator, group=group) for group in "ab"}
         for _ in dead:
-            await settle(scene.store, await claim_one(scene.store), Failed(message="no", retry=False))
+            await settle(api.store, await claim_one(api.store), Failed(message="no", retry=False))
         assert await ids(confined, "/v1/dead-letters") == [dead["a"]]
         answer = await confined.post("/v1/dead-letters/redrive", json={"ids": list(dead.values())})
         assert answer.json()["changed_ids"] == [dead["a"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2 as httpx
 import pytest
-from tests.server.support import HERE, Scene
+from tests.server.support import HERE, ApiServer
 
 from jobyard.server.dependencies import OpenAccess
 from jobyard.server.middleware import SecurityMiddleware
@@ -14,8 +14,8 @@ from jobyard.testing.clock import ManualClock
 
 
 def guarded(base: str = HERE, hosts: tuple[str, ...] | None = None) -> httpx.AsyncClient:
-    scene = Scene(MemoryStore(ManualClock()), [tokens.ROUTES, login.ROUTES], authenticator=OpenAccess())
-    return httpx.AsyncClient(transport=httpx.ASGITransport(SecurityMiddleware(scene.app, hosts)), base_url=base)
+    api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, login.ROUTES], authenticator=OpenAccess())
+    return httpx.AsyncClient(transport=httpx.ASGITransport(SecurityMiddleware(api.app, hosts)), base_url=base)
 
 
 @pytest.mark.parametrize("path", ["/login", "/v1/me", "/nothing/here", "/openapi.json", "/v1/tokens/x"])

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 from tests.house.repository import DOCS, blocks
-from tests.server.scenes import api
-from tests.server.support import serving, tell_of_languages
+from tests.server.support import announce_languages, api_server, serving
 
 PAGE = blocks(DOCS / "api.md")
 ANYTHING = "…"
@@ -28,9 +27,9 @@ def fits(shown: Any, answer: Any) -> bool:
 async def test_the_examples_answer_as_shown(tmp_path: Path) -> None:
     examples = [(block, PAGE[number + 1]) for number, block in enumerate(PAGE) if block.mark == "shell"]
     assert len(examples) >= 7
-    async with api() as scene, serving(scene.app) as url:
-        await tell_of_languages(scene.store)
-        variables = {"PATH": os.environ["PATH"], "YARD": url, "TOKEN": await scene.token("operator")}
+    async with api_server() as api, serving(api.app) as url:
+        await announce_languages(api.store)
+        variables = {"PATH": os.environ["PATH"], "YARD": url, "TOKEN": await api.token("operator")}
         for example, shown in examples:
             process = await asyncio.create_subprocess_exec(
                 *("bash", "-euo", "pipefail", "-c", example.text),
