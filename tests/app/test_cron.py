@@ -202,11 +202,11 @@ async def test_a_scheduler_that_breaks_ends_with_what_broke_it(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(scheduling.scheduler._timetable, "next_look", broken)
+    monkeypatch.setattr(scheduling.scheduler._timetable, "next_check", broken)
     with pytest.raises(ZeroDivisionError):
         await scheduling.run()
-    assert not scheduling.is_turning()
+    assert not scheduling.is_alive()
     calm = Scheduling(yard, yard.observer)
     calm.stop()
     await calm.run()
-    assert calm.is_turning(), "one that was told to stop does not hang"
+    assert calm.is_alive(), "one that was told to stop does not hang"

@@ -29,8 +29,8 @@ from jobyard.operations.schedules import Schedules
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Store
 from jobyard.scheduler import scheduler as module
-from jobyard.scheduler.clock import StoreClock
 from jobyard.scheduler.scheduler import Scheduler
+from jobyard.scheduler.store_clock import StoreClock
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import START, ManualClock
 
@@ -118,7 +118,7 @@ async def test_a_store_that_is_away_is_waited_for(events: Events, monkeypatch: p
     try:
         await eventually(lambda: len(events.of(StoreFailed)) > 2)
         began = time.monotonic()
-        await eventually(lambda: scheduler.turned_at > began)
+        await eventually(lambda: scheduler.iterated_at > began)
         watched.failing = None
         await eventually(lambda: events.of(StoreRecovered))
         await eventually(lambda: len(events.of(TickDecided)) >= 2)
@@ -176,7 +176,7 @@ async def test_it_ends_at_once(events: Events) -> None:
 
 
 async def test_it_ends_although_the_store_does_not_answer(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LAST_SECONDS", 0.2)
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.2)
     store = MemoryStore(Turned())
     scheduler = Scheduler(store, events)
     asked = asyncio.Event()
@@ -189,8 +189,8 @@ async def test_it_ends_although_the_store_does_not_answer(events: Events, monkey
     await Schedules(store, shortest_interval_seconds=1).add(every("* * * * * *"))
     await scheduler.start()
     await asyncio.wait_for(asked.wait(), 5)
-    before = scheduler.turned_at
-    await eventually(lambda: scheduler.turned_at > before)  # it waits for the store, and turns
+    before = scheduler.iterated_at
+    await eventually(lambda: scheduler.iterated_at > before)  # it waits for the store, and turns
     began = time.monotonic()
     await scheduler.stop()
     assert time.monotonic() - began < 2
@@ -198,11 +198,11 @@ async def test_it_ends_although_the_store_does_not_answer(events: Events, monkey
 
 async def test_a_fault_of_its_own_is_seen(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(MemoryStore(Turned()), events) as scheduler:
-        assert scheduler.is_turning
-        monkeypatch.setattr(scheduler._timetable, "next_look", lambda: 1 // 0)
+        assert scheduler.is_alive
+        monkeypatch.setattr(scheduler._timetable, "next_check", lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(scheduler.ended(), 5)
-        assert not scheduler.is_turning
+        assert not scheduler.is_alive
 
 
 async def test_a_slow_answer_does_not_spoil_the_known_time() -> None:

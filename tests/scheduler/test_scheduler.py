@@ -98,18 +98,18 @@ async def test_what_was_changed_but_not_told_is_stale_and_looked_at(
     watched.failing = None
     clock.advance(60)
     await scheduler.run_once()  # of the earlier revision, which is armed still
-    await scheduler._following.sweep()
+    await scheduler._definitions.sweep()
     clock.advance(60)
     assert await scheduler.run_once() == 1
     assert [job.kind for job in await jobs(watched)] == ["again", "edited", "edited"]
     record = await store.fetch(COLLECTION, "s")
     assert record is not None
     await store.remove(COLLECTION, "s")
-    await scheduler._following.sweep()
+    await scheduler._definitions.sweep()
     clock.advance(60)
     assert await scheduler.run_once() == 0
     await store.put(COLLECTION, "s", record.data)
-    await scheduler._following.sweep()
+    await scheduler._definitions.sweep()
     assert await scheduler.run_once() == 1
 
 

@@ -43,8 +43,8 @@ class Scheduling:
     def is_asked(self) -> bool:
         return self._asked.is_set()
 
-    def is_turning(self) -> bool:
-        return self.is_asked() or self.scheduler.is_turning
+    def is_alive(self) -> bool:
+        return self.is_asked() or self.scheduler.is_alive
 
 
 async def declare_all(

@@ -98,7 +98,7 @@ async def _run(
             scheduling = Scheduling(yard, CompositeObserver(yard.observer, server.dependencies.exporter.metrics))
             parts.append(scheduling)
             running.append(asyncio.ensure_future(scheduling.run()))
-            is_healthy = scheduling.is_turning
+            is_healthy = scheduling.is_alive
         signals = Signals(parts, lambda: session.notify.stopping(longest_stop(section, up)))
         async with session.notify.pinging(is_healthy):
             await until_stopped(session, yard, listener, access, up, server, running)

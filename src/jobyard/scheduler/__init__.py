@@ -1,1 +1,1 @@
-"""Wakes for due instants and has the store decide each of them once."""
+"""The scheduler: fires schedules by having the store decide each due tick once."""

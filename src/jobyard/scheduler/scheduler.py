@@ -1,4 +1,4 @@
-"""The loop: sleeps until the next instant, and has the store decide it. Any number of these may run."""
+"""The scheduler: waits for the next tick and has the store decide it. Any number of schedulers may run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 
 from jobyard.domain.events import SchedulerStarted, SchedulerStopped, StoreFailed, StoreRecovered, TickDecided
 from jobyard.domain.instant import Instant
+from jobyard.domain.retry import outage_delay
 from jobyard.domain.schedule import Verdict
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Store
-from jobyard.scheduler.clock import StoreClock
-from jobyard.scheduler.firing import Firing
-from jobyard.scheduler.following import Following
+from jobyard.scheduler.definitions_watcher import DefinitionsWatcher
+from jobyard.scheduler.dispatcher import TickDispatcher
+from jobyard.scheduler.store_clock import StoreClock
 from jobyard.scheduler.timetable import Timetable
 
 log = logging.getLogger("jobyard.scheduler")
@@ -26,15 +27,13 @@ log = logging.getLogger("jobyard.scheduler")
 FOLLOW_EVERY_SECONDS = 0.5
 MEASURE_EVERY_SECONDS = 2.0
 SWEEP_EVERY_SECONDS = 10.0
-# The loop turns at least this often, so that somebody may see that it does.
-TURN_SECONDS = 1.0
-# A loop that has not turned for so long will not turn again.
+# The loop runs at least this often, so that health checks can see that it is alive.
+ITERATION_SECONDS = 1.0
+# A loop without an iteration for this long hangs.
 HANGS_SECONDS = 10.0
-# What is on its way to the store may still arrive when the scheduler is told to end.
-LAST_SECONDS = 1.0
-RETRY_FIRST_SECONDS = 0.05
-RETRY_MOST_SECONDS = 5.0
-# The known time changed by so much: sleeping until an instant has to begin anew.
+# Calls in flight get this long to finish when the scheduler stops.
+STOP_SECONDS = 1.0
+# When the estimate of the store's clock moved by more than this, the sleep until the next tick starts over.
 MOVED_SECONDS = 0.01
 
 
@@ -48,49 +47,49 @@ class Scheduler:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
-        self.turned_at = time.monotonic()  # when the loop last turned; it does so also while the store is away
+        self.iterated_at = time.monotonic()  # the last iteration of the loop, also while the store fails
         self._store = store
         self._observer = observer
         self._clock = StoreClock(store, monotonic)
         self._timetable = Timetable()
-        self._following = Following(store, self._timetable)
-        self._firing = Firing(store, self._timetable, self._clock.now)
-        self._moved = asyncio.Event()  # something is due at another time than was known
+        self._definitions = DefinitionsWatcher(store, self._timetable)
+        self._dispatcher = TickDispatcher(store, self._timetable, self._clock.now)
+        self._moved = asyncio.Event()  # the time of the next tick may have changed
         self._tasks: tuple[asyncio.Task[None], ...] = ()
-        self._ending = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     @property
     def is_loaded(self) -> bool:
-        """It knows all schedules, and fires them."""
-        return self._following.is_loaded
+        """Whether all schedules are known and fired."""
+        return self._definitions.is_loaded
 
     @property
-    def is_turning(self) -> bool:
-        """Its loops go on, whatever the store does; False means that only a new process helps."""
-        return not any(task.done() for task in self._tasks) and time.monotonic() - self.turned_at < HANGS_SECONDS
+    def is_alive(self) -> bool:
+        """Whether its loops run, whatever the store does; if not, only a restart helps."""
+        return not any(task.done() for task in self._tasks) and time.monotonic() - self.iterated_at < HANGS_SECONDS
 
     # Life
 
     async def start(self) -> None:
-        """Begins; a store that is away is waited for in the background."""
+        """Start the loops; a store that is unavailable is waited for in the background."""
         if not self._tasks:
             self._tasks = tuple(asyncio.create_task(loop) for loop in (self._follow(), self._tick()))
             for task in self._tasks:
-                task.add_done_callback(_tell_of_a_fault)
+                task.add_done_callback(_log_failure)
 
     async def ended(self) -> None:
-        """Returns when it was stopped; raises when a loop ended by a fault."""
+        """Wait until the scheduler has stopped; raises when a loop failed."""
         for task in asyncio.as_completed(self._tasks):
             await task
 
     async def stop(self) -> None:
-        """At once: what is not decided is decided by others, or later. Safe twice."""
-        if self._ending.is_set():
+        """Stop at once: undecided ticks are decided by other schedulers, or later. Safe twice."""
+        if self._stopping.is_set():
             return
-        self._ending.set()
+        self._stopping.set()
         self._moved.set()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
+            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -99,126 +98,126 @@ class Scheduler:
         self._observer.observe(SchedulerStopped(self.name))
 
     async def run_once(self) -> int:
-        """Take over what was changed and decide what is due by the store's clock; answers how many ticks were made."""
-        if self._following.is_loaded:
-            await self._following.follow()
+        """Reload what changed and decide what is due by the store's clock; returns how many ticks were decided."""
+        if self._definitions.is_loaded:
+            await self._definitions.follow()
         else:
-            await self._following.load()
+            await self._definitions.load()
         await self._clock.measure()
         now = await self._store.now()
-        made = 0
-        while (entries := self._timetable.take_due(now)) or self._firing.is_behind:
-            await self._firing.fire(entries, now)
-            made += sum(isinstance(event, TickDecided) for event in self._firing.events)
+        decided = 0
+        while (entries := self._timetable.take_due(now)) or self._dispatcher.is_behind:
+            await self._dispatcher.fire(entries, now)
+            decided += sum(isinstance(event, TickDecided) for event in self._dispatcher.events)
             await self._reload_stale()
-            self._tell()
+            self._emit()
             now = await self._store.now()
-        return made
+        return decided
 
     # Loops
 
     async def _follow(self) -> None:
-        trouble = _Trouble(self._observer)
+        backoff = _OutageBackoff(self._observer)
         next_measure = next_sweep = 0.0
-        while not self._ending.is_set():
+        while not self._stopping.is_set():
             try:
                 if time.monotonic() >= next_measure:
                     next_measure = time.monotonic() + MEASURE_EVERY_SECONDS
                     if abs(await self._clock.measure()) > MOVED_SECONDS:
                         self._moved.set()
-                if not self._following.is_loaded:
-                    await self._following.load()
+                if not self._definitions.is_loaded:
+                    await self._definitions.load()
                     self._observer.observe(SchedulerStarted(self.name, len(self._timetable)))
                     next_sweep = time.monotonic() + SWEEP_EVERY_SECONDS
                     self._moved.set()
-                elif await self._following.follow():
+                elif await self._definitions.follow():
                     self._moved.set()
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + SWEEP_EVERY_SECONDS
-                    await self._following.sweep()
+                    await self._definitions.sweep()
                     self._moved.set()
-                trouble.is_over()
+                backoff.reset()
             except Exception as error:
                 next_measure = 0.0
-                await self._pause(trouble.nap("reading the schedules", error))
+                await self._pause(backoff.delay("reading the schedules", error))
             else:
                 await self._pause(FOLLOW_EVERY_SECONDS)
 
     async def _tick(self) -> None:
-        trouble = _Trouble(self._observer)
-        while not self._ending.is_set():
-            self.turned_at = time.monotonic()
+        backoff = _OutageBackoff(self._observer)
+        while not self._stopping.is_set():
+            self.iterated_at = time.monotonic()
             self._moved.clear()
             now = self._clock.now()
             entries = self._timetable.take_due(now) if self._clock.is_known else []
-            if not entries and not self._firing.is_behind:
-                await self._sleep_until(self._timetable.next_look())
+            if not entries and not self._dispatcher.is_behind:
+                await self._sleep_until(self._timetable.next_check())
                 continue
             try:
-                await self._turning(self._firing.fire(entries, now))
-                await self._turning(self._reload_stale())
-                trouble.is_over()
+                await self._iterating(self._dispatcher.fire(entries, now))
+                await self._iterating(self._reload_stale())
+                backoff.reset()
             except Exception as error:
-                await self._turning(self._pause(trouble.nap("deciding what is due", error)))
+                await self._iterating(self._pause(backoff.delay("deciding what is due", error)))
             finally:
-                self._tell()
+                self._emit()
 
     async def _sleep_until(self, at: Instant | None) -> None:
-        seconds = TURN_SECONDS if at is None else min(TURN_SECONDS, at / 1000 - self._clock.seconds())
+        seconds = ITERATION_SECONDS if at is None else min(ITERATION_SECONDS, at / 1000 - self._clock.seconds())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._moved.wait(), max(0.0, seconds))
 
-    async def _turning(self, verb: Awaitable[None]) -> None:
-        """Wait for the store, and be seen to do so."""
+    async def _iterating(self, verb: Awaitable[None]) -> None:
+        """Wait for the store, and keep `iterated_at` current meanwhile."""
         task = asyncio.ensure_future(verb)
         try:
             while not task.done():
-                self.turned_at = time.monotonic()
-                await asyncio.wait({task}, timeout=TURN_SECONDS)
+                self.iterated_at = time.monotonic()
+                await asyncio.wait({task}, timeout=ITERATION_SECONDS)
         finally:
             task.cancel()
         await task
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, but not longer than the scheduler lives."""
+        """Sleep until the scheduler stops, at most."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ending.wait(), seconds)
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    # What came of it
+    # Results
 
     async def _reload_stale(self) -> None:
-        """One that cannot be looked at now comes back as stale within a second."""
-        stale, self._firing.stale = self._firing.stale, set()
-        await self._following.reload(stale, arm=True)
+        """Reload stale definitions; one that cannot be read now is stale again within a second."""
+        stale, self._dispatcher.stale = self._dispatcher.stale, set()
+        await self._definitions.reload(stale, arm=True)
 
-    def _tell(self) -> None:
-        events, self._firing.events = self._firing.events, []
+    def _emit(self) -> None:
+        events, self._dispatcher.events = self._dispatcher.events, []
         for event in events:
             is_usual = isinstance(event, TickDecided) and event.verdict is Verdict.FIRED
             if not is_usual or self._observer.wants_each_job:
                 self._observer.observe(event)
 
 
-class _Trouble:
-    """Back off with jitter, the longer the store is away."""
+class _OutageBackoff:
+    """Delays while the store fails, and the events that tell of it."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._since: float | None = None
+        self._failing_since: float | None = None
 
-    def nap(self, doing: str, error: Exception) -> float:
+    def delay(self, doing: str, error: Exception) -> float:
         now = time.monotonic()
-        self._since = self._since or now
-        nap = min(RETRY_MOST_SECONDS, max(RETRY_FIRST_SECONDS, (now - self._since) / 2)) * (0.5 + random.random() / 2)
-        self._observer.observe(StoreFailed(doing, error, nap))
-        return nap
+        self._failing_since = self._failing_since or now
+        delay = outage_delay(now - self._failing_since, random.random())
+        self._observer.observe(StoreFailed(doing, error, delay))
+        return delay
 
-    def is_over(self) -> None:
-        if self._since is not None:
-            self._observer.observe(StoreRecovered(time.monotonic() - self._since))
-            self._since = None
+    def reset(self) -> None:
+        if self._failing_since is not None:
+            self._observer.observe(StoreRecovered(time.monotonic() - self._failing_since))
+            self._failing_since = None
 
 
-def _tell_of_a_fault(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.critical("a loop of the scheduler ended by a fault; it fires no more", exc_info=task.exception())
+        log.critical("a loop of the scheduler failed; it fires no more schedules", exc_info=task.exception())

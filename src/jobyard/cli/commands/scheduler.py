@@ -72,7 +72,7 @@ async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> 
             loop.add_signal_handler(number, _end, scheduling)
         if health is not None:
             await beside.enter_async_context(health.serving(None, scheduling.is_asked))
-        await beside.enter_async_context(session.notify.pinging(scheduling.is_turning))
+        await beside.enter_async_context(session.notify.pinging(scheduling.is_alive))
         session.notify.ready(f"{scheduling.scheduler.name}: firing schedules of {yard.store.url}")
         await scheduling.run()
         session.notify.stopping(END_SECONDS)

@@ -12,7 +12,7 @@ from tests.support import Events, Watched
 from jobyard.domain.events import StoreFailed, TickDecided
 from jobyard.errors import BadInput, StoreUnavailable
 from jobyard.operations.schedules import COLLECTION, LOG, Schedules
-from jobyard.scheduler import firing, following, timetable
+from jobyard.scheduler import definitions_watcher, dispatcher, timetable
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.stores.memory import MemoryStore
 from jobyard.stores.sharded import ShardedStore
@@ -36,7 +36,7 @@ async def test_who_was_away_for_long_keeps_nobody_waiting(
     schedules: Schedules, clock: ManualClock, watched: Watched, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A week to be counted, of more schedules than one call makes up for: those in time come first."""
-    monkeypatch.setattr(firing, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(dispatcher, "OVERDUE_SECONDS", 0.0)
     for number in range(30):
         await schedules.add(every("* * * * *", name=f"s{number:02}"))
     await schedules.add(every("0 12 * * *", name="noon"))
@@ -65,7 +65,7 @@ async def test_those_in_time_go_before_those_who_were_away(
     await scheduler.run_once()
     clock.set(START + DAY + 40_000)
     await schedules.edit("z", {"expression": "1 0 * * *"})
-    await scheduler._following.follow()
+    await scheduler._definitions.follow()
     clock.set(START + DAY + MINUTE)
     await scheduler.run_once()
     assert events.of(TickDecided)[0].schedule == "z"
@@ -120,7 +120,7 @@ async def test_what_the_store_was_told_to_forget_is_not_decided_again(
 async def test_who_fell_far_behind_the_log_loads_everything(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "LOG_KEPT", 10)
+    monkeypatch.setattr(definitions_watcher, "LOG_KEPT", 10)
     await schedules.add(every("* * * * *"))
     await scheduler.run_once()
     await watched.as_store().put(
@@ -142,7 +142,7 @@ async def test_changes_leave_nothing_behind(scheduler: Scheduler, schedules: Sch
     for number in range(300):
         await schedules.edit("s", {"priority": number + 1})
         await scheduler.run_once()
-    assert len(scheduler._timetable._line) < 100
+    assert len(scheduler._timetable._heap) < 100
 
 
 @pytest.mark.parametrize("broken", ["_plans", "_tick", "next_instant"])
@@ -153,7 +153,7 @@ async def test_one_that_cannot_be_counted_holds_no_other_up(
     for name in ("a", "bad", "c"):
         await schedules.add(every("* * * * *", name=name))
     await scheduler.run_once()
-    module = timetable if broken == "next_instant" else firing
+    module = timetable if broken == "next_instant" else dispatcher
     real = getattr(module, broken)
 
     def picky(about: Any, *more: Any) -> Any:
@@ -209,7 +209,7 @@ async def test_what_this_machine_cannot_read_holds_no_other_up(
 async def test_many_are_decided_in_calls_of_some_hundred(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firing, "TICKS_AT_ONCE", 10)
+    monkeypatch.setattr(dispatcher, "MAX_TICKS_PER_CALL", 10)
     for number in range(25):
         await schedules.add(every("* * * * *", name=f"s{number:02}"))
     await scheduler.run_once()
@@ -219,7 +219,7 @@ async def test_many_are_decided_in_calls_of_some_hundred(
     assert watched.calls["decide"] == 3
     watched.calls.clear()
     clock.advance(3600)  # all of them have missed some: looked up together
-    monkeypatch.setattr(firing, "FEW", 5)
+    monkeypatch.setattr(dispatcher, "FEW", 5)
     await scheduler.run_once()
     assert watched.calls["ticks"] == 0
     assert watched.calls["armed"] <= 4
@@ -228,12 +228,12 @@ async def test_many_are_decided_in_calls_of_some_hundred(
 async def test_a_call_that_fails_takes_nothing_from_those_beside_it(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firing, "TICKS_AT_ONCE", 10)
+    monkeypatch.setattr(dispatcher, "MAX_TICKS_PER_CALL", 10)
     for number in range(30):
         await schedules.add(every("* * * * *", name=f"s{number:02}"))
     await scheduler.run_once()
     clock.advance(60)
-    decide, unlucky = scheduler._firing._decide, 1
+    decide, unlucky = scheduler._dispatcher._decide, 1
 
     async def sometimes(batch: Any, now: Any) -> Any:
         nonlocal unlucky
@@ -242,7 +242,7 @@ async def test_a_call_that_fails_takes_nothing_from_those_beside_it(
             raise StoreUnavailable("away")
         return await decide(batch, now)
 
-    monkeypatch.setattr(scheduler._firing, "_decide", sometimes)
+    monkeypatch.setattr(scheduler._dispatcher, "_decide", sometimes)
     with pytest.raises(StoreUnavailable):
         await scheduler.run_once()
     assert await scheduler.run_once() >= 10, "what is left, and what was not told yet"
@@ -284,7 +284,7 @@ async def test_one_that_cannot_be_looked_at_keeps_no_other_from_being_heard(
 
     monkeypatch.setattr(watched, "fetch", picky, raising=False)
     with pytest.raises(StoreUnavailable):
-        await scheduler._following.follow()
+        await scheduler._definitions.follow()
     assert [scheduler._timetable.get(name) is not None for name in ("a", "bad", "c")] == [True, False, True]
     monkeypatch.undo()
     clock.advance(60)
@@ -294,7 +294,7 @@ async def test_one_that_cannot_be_looked_at_keeps_no_other_from_being_heard(
 async def test_page_by_page_all_definitions_are_compared(
     scheduler: Scheduler, schedules: Schedules, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "SWEPT", 2)
+    monkeypatch.setattr(definitions_watcher, "SWEEP_PAGE", 2)
     for name in "abcde":
         await schedules.add(every("* * * * *", name=name))
     await scheduler.run_once()
@@ -306,7 +306,7 @@ async def test_page_by_page_all_definitions_are_compared(
         await store.put(COLLECTION, name, data)
     watched.calls.clear()
     for _ in range(3):
-        await scheduler._following.sweep()
+        await scheduler._definitions.sweep()
     assert watched.calls["fetch_all"] == 3
     known = {name: scheduler._timetable.get(name) for name in "abcdef"}
     assert {name: entry and entry.schedule.expression for name, entry in known.items()} == {

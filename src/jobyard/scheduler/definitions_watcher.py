@@ -1,4 +1,4 @@
-"""Follows the definitions in the store: all of them once, then what the log tells of, and slowly all of them again."""
+"""Watches the schedule definitions in the store: loads all, follows the change log, and slowly compares all again."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from jobyard.scheduler.timetable import Timetable
 log = logging.getLogger("jobyard.scheduler")
 
 PAGE = 1000
-SWEPT = 250
-# Counting the next instant takes some 30 µs: others get a turn in between.
-BREATHE_EVERY = 50
-# So many definitions that cannot be looked at mean that none can.
+SWEEP_PAGE = 250
+# Computing a next tick takes about 30 µs: without yielding, a large load would block the event loop.
+YIELD_EVERY = 50
+# After this many definitions that cannot be read, the store is taken for unavailable.
 GIVE_UP_AFTER = 3
 
 
-class Following:
+class DefinitionsWatcher:
     def __init__(self, store: Store, timetable: Timetable) -> None:
         self._store = store
         self._timetable = timetable
         self._position: int | None = None  # in the log; None: not yet loaded
-        self._changed: dict[str, None] = {}  # told in the log, and not yet taken over
-        self._swept = ""  # names up to this one were compared in this round
+        self._changed: dict[str, None] = {}  # named in the log, and not reloaded yet
+        self._swept_until = ""  # names up to this one were compared in this sweep
 
     @property
     def is_loaded(self) -> bool:
         return self._position is not None
 
     async def load(self) -> None:
-        """Everything; what changes meanwhile is told in the log from the position that is read first."""
+        """Load all definitions. The log position is read first, so that changes during the load are found there."""
         position = await self._end_of_log()
         decided: dict[str, tuple[int, Instant]] = {}
         after: str | None = None
@@ -49,8 +49,8 @@ class Following:
         after = None
         while records := await self._store.fetch_all(COLLECTION, PAGE, after):
             for number, record in enumerate(records):
-                await self._enter(record, decided.get(record.key))
-                if number % BREATHE_EVERY == 0:
+                await self._add(record, decided.get(record.key))
+                if number % YIELD_EVERY == 0:
                     await asyncio.sleep(0)
             after = records[-1].key
         self._position = position
@@ -61,29 +61,29 @@ class Following:
             number = entries[-1].number
         return number
 
-    async def _enter(self, record: Record, armed: tuple[int, Instant] | None) -> None:
+    async def _add(self, record: Record, armed: tuple[int, Instant] | None) -> None:
         schedule = _read(record)
         if schedule is None:
             return
         if armed is None or armed[0] != schedule.revision:
-            # Whoever changed it died, or is just about to arm it.
+            # The process that changed it died, or is about to arm it.
             armed = None if await self._arm(schedule, schedule.since) else armed
         decided_until = schedule.since if armed is None else max(schedule.since, armed[1])
         self._timetable.put(schedule, record.version, decided_until)
 
     async def _arm(self, schedule: Schedule, since: Instant) -> bool:
-        """Answers whether what had been decided is forgotten."""
+        """Arm the schedule; returns whether its earlier decisions are forgotten."""
         if await self._store.arm(schedule.name, schedule.revision, since):
             return False
         record = await self._store.fetch(COLLECTION, schedule.name)
         if record is not None and decode(record.data).revision == schedule.revision:
-            # What is armed belongs to one of that name that was removed before, under a clock that was ahead.
+            # What is armed belongs to a removed schedule of the same name, made under a clock that was ahead.
             await self._store.disarm(schedule.name)
             return await self._store.arm(schedule.name, schedule.revision, since)
         return False
 
     async def follow(self) -> bool:
-        """Take over what was changed since the last call; answers whether anything was."""
+        """Reload what changed since the last call; returns whether anything did."""
         assert self._position is not None
         read = 0
         while entries := await self._store.read(LOG, self._position, PAGE):
@@ -93,38 +93,38 @@ class Following:
             if len(entries) < PAGE:
                 break
         if read > LOG_KEPT // 2:
-            # It was away for so long that some may have been trimmed off.
+            # It has not read the log for so long that entries may have been trimmed.
             await self.load()
             self._changed.clear()
             return True
-        is_news = bool(self._changed)
-        await self.reload(list(self._changed), arm=False)  # who tells of a change has done that
-        return is_news
+        has_changes = bool(self._changed)
+        await self.reload(list(self._changed), arm=False)  # the process that logged the change has armed it
+        return has_changes
 
     async def sweep(self) -> None:
-        """Compare one page of definitions: somebody may have died before it told of its change."""
-        records = await self._store.fetch_all(COLLECTION, SWEPT, self._swept or None)
-        last = records[-1].key if len(records) == SWEPT else None
+        """Compare one page of definitions, because a process may have died before it logged its change."""
+        records = await self._store.fetch_all(COLLECTION, SWEEP_PAGE, self._swept_until or None)
+        last = records[-1].key if len(records) == SWEEP_PAGE else None
         found = {record.key: record.version for record in records}
-        known = {name: self._timetable.get(name) for name in self._timetable.between(self._swept, last)}
+        known = {name: self._timetable.get(name) for name in self._timetable.between(self._swept_until, last)}
         changed = {name for name, entry in known.items() if entry is not None and found.get(name) != entry.version}
         changed.update(found.keys() - known.keys())
-        self._swept = last or ""
+        self._swept_until = last or ""
         await self.reload(sorted(changed), arm=True)
 
     async def reload(self, names: Iterable[str], *, arm: bool) -> None:
-        """Look at these definitions; with `arm`, also see that the store takes their ticks."""
+        """Reload these definitions; with `arm`, also arm them in the store."""
         failed: list[StoreError] = []
         for number, name in enumerate(names):
             try:
                 await self._reload(name, arm)
-            except StoreError as error:  # of several stores one may be away: the others' schedules go on
+            except StoreError as error:  # of several stores one may be unavailable: the others' schedules go on
                 failed.append(error)
                 if len(failed) >= GIVE_UP_AFTER:
                     break
                 continue
             self._changed.pop(name, None)
-            if number % BREATHE_EVERY == 0:
+            if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         if failed:
             raise failed[0]
@@ -138,7 +138,7 @@ class Following:
         decided_until = schedule.since
         before = self._timetable.get(name)
         if before is not None and before.schedule.revision == schedule.revision:
-            # What was decided before its eyes must not be decided again, even if the store was told to forget it.
+            # What this scheduler saw decided must not be decided again, even if the store has forgotten it.
             decided_until = max(decided_until, before.decided_until)
         if arm:
             await self._arm(schedule, decided_until)
@@ -150,5 +150,5 @@ def _read(record: Record) -> Schedule | None:
     try:
         return decode(record.data)
     except msgspec.MsgspecError as error:  # a newer jobyard wrote it
-        log.warning("schedule %s cannot be read and is left to others: %s", record.key, error)
+        log.warning("schedule %s cannot be read and is left to other schedulers: %s", record.key, error)
         return None
