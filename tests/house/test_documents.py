@@ -56,6 +56,18 @@ def test_cited_tests_exist(path: Path) -> None:
     assert [f"{file}::{name}" for file, name in cited if not file.exists() or name not in names_in(file)] == []
 
 
+def test_the_tour_walks_each_flow_in_few_files() -> None:
+    """Four flows, each of at most 15 files of the package, each file once."""
+    tour = DOCS / "tour.md"
+    flows = re.split(r"^## ", tour.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    numbered = {flow.splitlines()[0]: LINK.findall(flow) for flow in flows if flow[0].isdigit()}
+    assert len(numbered) == 4
+    for title, links in numbered.items():
+        assert 8 <= len(links) <= 15, title
+        assert len(set(links)) == len(links), title
+        assert all((tour.parent / link).is_file() for link in links), title
+
+
 def test_every_promise_names_its_test() -> None:
     promises = [line for line in (DOCS / "semantics.md").read_text("utf-8").splitlines() if line.startswith("| ")]
     assert len(promises) > 40
