@@ -1,4 +1,4 @@
-"""Scenes on a disk of their own: run in a child process, on a file system that the test gives it."""
+"""Scenes on a separate file system, each run in a child process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make(folder: Path) -> Jobyard:
 
 
 def fill(folder: Path) -> Path:
-    """Leave no room at all."""
+    """Fill the disk."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
@@ -50,7 +50,7 @@ def fill(folder: Path) -> Path:
 
 
 async def full(folder: Path) -> None:
-    """Refused when full, nothing half-written; a worker goes on when there is room again."""
+    """Inserts fail on a full disk without partial writes; a worker continues when there is space again."""
     yard = make(folder)
     work = declarations_of(yard).tasks["work"]
     async with yard:
@@ -98,7 +98,7 @@ async def no_room_to_begin(folder: Path) -> None:
 
 
 async def file_size_limit(folder: Path) -> None:
-    """A limit on the size of files is met like a full disk."""
+    """A file size limit acts like a full disk."""
     import resource  # noqa: PLC0415
 
     yard = make(folder)
@@ -123,7 +123,7 @@ async def file_size_limit(folder: Path) -> None:
 
 
 async def read_only(folder: Path) -> None:
-    """The folder cannot be written: a new file, and one that is there already."""
+    """A read-only folder, with and without an existing database."""
     for name in ("new.db", "jobs.db"):
         try:
             async with Jobyard(f"sqlite:///{folder}/{name}"):
@@ -135,7 +135,7 @@ async def read_only(folder: Path) -> None:
 
 
 async def doctor(folder: Path) -> None:
-    """Says that a full disk cannot be written, also while the log has room to be written over."""
+    """Doctor reports a full disk, even if the write-ahead log has reusable space."""
     yard = make(folder)
     url = f"sqlite:///{folder}/jobs.db"
     runner = CliRunner()

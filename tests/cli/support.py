@@ -1,4 +1,4 @@
-"""An application in a folder of its own, and two ways to call the command line: inside and as a process."""
+"""An application in its own folder, and two ways to call the command line: in-process and as a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -28,6 +30,7 @@ T = TypeVar("T")
 
 JOBYARD = str(Path(sys.executable).parent / "jobyard")
 PATIENCE_SECONDS = 30.0
+USAGE = "usage"  # a usage error of click: exit code 2, no code
 
 APP = """
 import asyncio
@@ -72,7 +75,7 @@ class Shop:
         return load_app(self.app)
 
     def run(self, *words: str, stdin: str | None = None, **environment: str) -> Result:
-        return CliRunner().invoke(cli, list(words), input=stdin, env={"JOBYARD_APP": self.app} | environment)
+        return invoke(*words, stdin=stdin, env={"JOBYARD_APP": self.app} | environment)
 
     def json(self, *words: str) -> Any:
         result = self.run(*words, "--json")
@@ -80,7 +83,7 @@ class Shop:
         return json.loads(result.stdout)
 
     def do(self, work: Callable[[Jobyard], Awaitable[T]]) -> T:
-        """Something with the opened application."""
+        """Run a coroutine with the opened application."""
 
         async def body() -> T:
             async with self.yard as yard:
@@ -95,7 +98,7 @@ class Shop:
         return self.do(work)
 
     def work_off(self) -> None:
-        """Run everything that is due, here."""
+        """Run all due jobs, in-process."""
         result = self.run("worker", "--until-empty", "--concurrency", "4")
         assert result.exit_code == 0, result.output
 
@@ -137,12 +140,27 @@ class Shop:
             os.close(own)
 
 
+def invoke(*words: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Result:
+    """Run a command in-process. `exception` of the result is the jobyard error that ended the command, if any."""
+    errors: list[JobyardError] = []
+
+    def recording(context: click.Context) -> Any:
+        try:
+            return type(cli).invoke(cli, context)
+        except click.ClickException as error:
+            if isinstance(error.__cause__, JobyardError):
+                errors.append(error.__cause__)
+            raise
+
+    with mock.patch.object(cli, "invoke", recording):
+        result = CliRunner().invoke(cli, list(words), input=stdin, env=env)
+    result.exception = errors[0] if errors else result.exception
+    return result
+
+
 def error_code(result: Result) -> str:
-    """The code of the jobyard error that ended the command; empty if it was another error."""
-    error: BaseException | None = result.exception
-    while error is not None and not isinstance(error, JobyardError):
-        error = error.__cause__ or error.__context__
-    return "" if error is None else error.code
+    """The code of the jobyard error that ended the command; empty if it was none."""
+    return result.exception.code if isinstance(result.exception, JobyardError) else ""
 
 
 class Terminal:
@@ -152,7 +170,7 @@ class Terminal:
         self.seen = ""
 
     def expect(self, text: str) -> None:
-        """Read until the text was shown."""
+        """Read until the text is shown."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in self.seen:
             assert time.monotonic() < deadline, f"{text!r} was not shown: {self.seen!r}"
@@ -163,7 +181,7 @@ class Terminal:
         os.write(self._file, text.encode())
 
     def end(self) -> int:
-        """Read to the end; answers the exit code."""
+        """Read to the end; returns the exit code."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self._read(1.0):
             assert time.monotonic() < deadline, self.seen

@@ -1,4 +1,4 @@
-"""`jobyard cron` and `jobyard scheduler` as people use them, on a store."""
+"""`jobyard cron` and `jobyard scheduler` on a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
-from tests.cli.support import PATIENCE_SECONDS, Shop, shop
+from tests.cli.support import PATIENCE_SECONDS, USAGE, Shop, error_code, shop
 from tests.cli.test_systemd import Manager, manager
 from tests.story.test_readme import free_port
 
@@ -41,10 +41,10 @@ def said(shop: Shop, *words: str, code: int = 0, **more: Any) -> str:
     return result.output
 
 
-def test_what_an_expression_means(shop: Shop) -> None:
-    told = shop.json("cron", "next", "0 9 * * 1-5", "--tz", "Asia/Seoul", "--count", "3")
-    assert told["in_words"] == "At 09:00 on Monday through Friday"
-    assert [each[10:] for each in told["items"]] == ["T00:00:00.000Z"] * 3
+def test_next_explains_an_expression(shop: Shop) -> None:
+    answer = shop.json("cron", "next", "0 9 * * 1-5", "--tz", "Asia/Seoul", "--count", "3")
+    assert answer["in_words"] == "At 09:00 on Monday through Friday"
+    assert [each[10:] for each in answer["items"]] == ["T00:00:00.000Z"] * 3
     lines = said(shop, "cron", "next", "0 9 * * 1-5", "--tz", "Asia/Seoul").splitlines()
     assert lines[0] == "At 09:00 on Monday through Friday (Asia/Seoul)"
     assert all("09:00:00 +09:00  in " in line for line in lines[1:])
@@ -53,34 +53,34 @@ def test_what_an_expression_means(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "code", "hint"),
     [
-        (("next", "0 9 * * 1-5", "--tz", "Asia/Soul"), 'Did you mean "Asia/Seoul"?'),
-        (("next", "61 * * * *"), '"61" is no minute'),
-        (("next", "@dayli"), 'Did you mean "@daily"?'),
-        (("add", "x", "* * * * * *", "send", "to=ann"), "the shortest interval allowed is 10 s"),
-        (("add", "x", "@daily", "sned", "to=ann"), 'Did you mean "send"?'),
-        (("add", "x", "@daily", "send"), "missing required field `to`"),
-        (("add", "x", "@daily", "send", "to=ann", "--start", "soon"), '"soon" is no time'),
-        (("add", "x", "@daily", "send", "to=ann", "--end", "2020-01-01"), "end_at"),
-        (("edit", "mail"), "Say what to change"),
-        (("edit", "mail", "--group", "a", "--no-group"), "Give --group or --no-group, not both."),
-        (("edit", "mail", "--payload", '{"copies": "x"}'), "does not fit send"),
-        (("show", "mial"), 'There is no schedule mial. Did you mean "mail"?'),
-        (("pause", "zzz"), "There is no schedule zzz. `jobyard cron` lists them."),
-        (("next", "mail", "--tz", "UTC"), "which has a time zone of its own"),
-        (("remove", "mail"), "repeat with --yes"),
+        (("next", "0 9 * * 1-5", "--tz", "Asia/Soul"), "bad_option", 'Did you mean "Asia/Seoul"?'),
+        (("next", "61 * * * *"), "bad_option", "61"),
+        (("next", "@dayli"), "bad_option", 'Did you mean "@daily"?'),
+        (("add", "x", "* * * * * *", "send", "to=ann"), "bad_option", "10 s"),
+        (("add", "x", "@daily", "sned", "to=ann"), "unknown_kind", 'Did you mean "send"?'),
+        (("add", "x", "@daily", "send"), "bad_input", "`to`"),
+        (("add", "x", "@daily", "send", "to=ann", "--start", "soon"), USAGE, "--start"),
+        (("add", "x", "@daily", "send", "to=ann", "--end", "2020-01-01"), "bad_option", ""),
+        (("edit", "mail"), USAGE, ""),
+        (("edit", "mail", "--group", "a", "--no-group"), USAGE, "--no-group"),
+        (("edit", "mail", "--payload", '{"copies": "x"}'), "bad_input", "send"),
+        (("show", "mial"), "not_found", 'Did you mean "mail"?'),
+        (("pause", "zzz"), "not_found", "`jobyard cron`"),
+        (("next", "mail", "--tz", "UTC"), USAGE, "--tz"),
+        (("remove", "mail"), USAGE, "--yes"),
     ],
 )
-def test_what_is_wrong_is_said(shop: Shop, words: tuple[str, ...], says: str) -> None:
+def test_invalid_input_is_rejected(shop: Shop, words: tuple[str, ...], code: str, hint: str) -> None:
     said(shop, "cron", "add", "mail", "@daily", "send", "to=ann")
     result = shop.run("cron", *words)
-    assert result.exit_code != 0
-    assert says in " ".join(result.output.split())
+    assert (result.exit_code, "" if code is USAGE else error_code(result)) == ((2, "") if code is USAGE else (1, code))
+    assert hint in " ".join(result.output.split())
     assert [each["name"] for each in shop.json("cron")["schedules"]] == ["mail"]
 
 
-def test_the_life_of_a_schedule(shop: Shop) -> None:
+def test_lifecycle_of_a_schedule(shop: Shop) -> None:
     made = said(shop, "cron", "add", "mail", "0 2 * * *", "send", "to=ann", "--tz", "Asia/Seoul", "--max-retry", "1")
     assert made.startswith("mail: At 02:00 every day (Asia/Seoul)\nnext ")
     [found] = shop.json("cron", "list")["schedules"]
@@ -91,12 +91,12 @@ def test_the_life_of_a_schedule(shop: Shop) -> None:
     assert len(said(shop, "cron", "next", "mail", "--count", "2").splitlines()) == 3
     assert said(shop, "cron", "pause", "mail") == "Schedule mail is paused.\n"
     assert "\tpaused" in said(shop, "cron")
-    assert "It is not due again" in said(shop, "cron", "next", "mail")
-    assert "is not paused any more; next " in said(shop, "cron", "resume", "mail")
+    assert shop.json("cron", "next", "mail")["items"] == []
+    assert "; next " in said(shop, "cron", "resume", "mail")
     job = said(shop, "cron", "run", "mail").strip()
     assert shop.json("jobs", "show", job)["payload"] == {"to": "bob"}
     page = said(shop, "cron", "show", "mail")
-    assert all(word in page for word in ("time-out none", '{"to":"bob"}', "overlap   skip   missed once"))
+    assert all(word in page for word in ("timeout none", '{"to":"bob"}', "overlap   skip   missed once"))
     said(shop, "cron", "remove", "mail", "--yes")
     assert shop.json("cron")["schedules"] == []
     actions = shop.do(_actions)
@@ -126,9 +126,9 @@ def test_an_added_schedule_has_the_options_of_its_handler(shop: Shop) -> None:
     )  # fmt: skip
 
 
-def test_history_tells_the_end_of_each_job(shop: Shop) -> None:
+def test_history_shows_the_state_of_each_job(shop: Shop) -> None:
     said(shop, "cron", "add", "mail", "@hourly", "send", "to=ann", "--overlap", "allow")
-    assert said(shop, "cron", "history", "mail") == "Schedule mail was not due yet.\n"
+    assert shop.json("cron", "history", "mail")["history"] == []
     shop.do(_two_ticks)
     shop.work_off()
     shop.do(_skip)
@@ -159,7 +159,7 @@ async def _skip(yard: Jobyard) -> None:
     await _tick(yard, 3, Verdict.MISSED, 3)
 
 
-def test_a_clock_that_was_ahead_is_told_and_cured(shop: Shop) -> None:
+def test_a_clock_that_was_ahead_is_reported_and_fixed_by_resume(shop: Shop) -> None:
     said(shop, "cron", "add", "mail", "@hourly", "send", "to=ann")
     year = 366 * 86_400_000
 
@@ -168,16 +168,14 @@ def test_a_clock_that_was_ahead_is_told_and_cured(shop: Shop) -> None:
 
     shop.do(ahead)
     assert "\tsilent" in said(shop, "cron")
-    assert "the store's clock was ahead. Let it go on from now with: jobyard cron resume mail" in said(
-        shop, "cron", "show", "mail"
-    )
+    assert "jobyard cron resume mail" in said(shop, "cron", "show", "mail")
     doctor = said(shop, "doctor")
-    assert "warn schedule: mail is silent until " in doctor
+    assert "warn schedule: mail does not fire until " in doctor
     assert "jobyard cron resume mail" in doctor
     said(shop, "cron", "resume", "mail")
     [found] = shop.json("cron")["schedules"]
     assert found["silent_until"] is None
-    assert "ok   schedule: 1 in all, 0 paused; none is overdue" in said(shop, "doctor")
+    assert "ok   schedule: 1 in all, 0 paused, none overdue" in said(shop, "doctor")
 
 
 def declare(shop: Shop, text: str = DECLARED) -> None:
@@ -185,7 +183,7 @@ def declare(shop: Shop, text: str = DECLARED) -> None:
         file.write(text)
 
 
-def test_check_says_what_would_be_declared_and_what_cannot(shop: Shop) -> None:
+def test_check_validates_declared_schedules(shop: Shop) -> None:
     declare(shop)
     (shop.folder / "jobyard.yaml").write_text(
         'schedules: {weekly: {expression: "@weekly", kind: sned}, taken: {expression: "@daily", kind: often}, '
@@ -198,14 +196,15 @@ def test_check_says_what_would_be_declared_and_what_cannot(shop: Shop) -> None:
     shop.do(take)
     found = said(shop, "check", code=1)
     assert "ok   schedule: nightly, declared in code: 0 2 * * * (Asia/Seoul), next " in found
-    assert "fail schedule: weekly, declared in jobyard.yaml: No handler is declared for kind sned. Did you" in found
-    assert "fail schedule: taken, declared in jobyard.yaml: there is one of that name already, managed" in found
-    assert "fail schedule: nightly, declared in jobyard.yaml: it is declared in code, too" in found
+    assert "fail schedule: weekly, declared in jobyard.yaml: " in found
+    assert 'Did you mean "send"?' in found
+    assert "fail schedule: taken, declared in jobyard.yaml: " in found
+    assert "fail schedule: nightly, declared in jobyard.yaml: " in found
     (shop.folder / "jobyard.yaml").write_text("scheduler: {shortest_interval_seconds: 60}")
     assert "fail schedule: often, declared in code" in said(shop, "check", code=1)
 
 
-def test_doctor_sees_that_no_scheduler_is_there_and_what_is_no_longer_declared(shop: Shop) -> None:
+def test_doctor_reports_overdue_and_undeclared_schedules(shop: Shop) -> None:
     async def forgotten(yard: Jobyard) -> None:
         schedules = Schedules(yard.store)
         old = make_schedule({"name": "old", "expression": "*/10 * * * * *", "kind": "send"})
@@ -217,13 +216,13 @@ def test_doctor_sees_that_no_scheduler_is_there_and_what_is_no_longer_declared(s
 
     shop.do(forgotten)
     found = said(shop, "doctor")
-    assert "warn schedule: old is no longer declared in jobyard.yaml, and goes on firing" in found
+    assert "warn schedule: old is no longer declared in jobyard.yaml" in found
     assert "no longer declared" in said(shop, "cron")
     said(shop, "cron", "remove", "old", "--yes")
     assert "schedule" not in said(shop, "doctor")
 
 
-def test_a_scheduler_fires_what_is_declared_and_ends_at_once(
+def test_a_scheduler_fires_declared_schedules_and_stops_at_once(
     shop: Shop, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(shop)
@@ -251,7 +250,7 @@ def test_a_scheduler_fires_what_is_declared_and_ends_at_once(
         lines = [json.loads(line) for line in process.stderr]
     assert lines[0]["message"] == f"schedules added, as {shop.app} declares them: nightly, often"
     assert "\tin code" in said(shop, "cron")
-    assert "is declared in the code of" in said(shop, "cron", "edit", "often", "--jitter", "1", code=1)
+    assert error_code(shop.run("cron", "edit", "often", "--jitter", "1")) == "not_possible"
 
 
 async def _fired(yard: Jobyard) -> bool:
@@ -273,7 +272,7 @@ yard = Jobyard(store=Stalling("shop.db"))
 """
 
 
-def test_a_scheduler_does_not_wait_for_a_store_that_stalls(
+def test_a_scheduler_does_not_wait_for_a_store_that_hangs(
     shop: Shop, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shop.folder / f"{shop.module}.py").write_text(STALLING)
@@ -286,11 +285,11 @@ def test_a_scheduler_does_not_wait_for_a_store_that_stalls(
         assert process.wait(10) == 0
 
 
-def test_a_worker_declares_nothing(shop: Shop) -> None:
+def test_a_worker_does_not_declare_schedules(shop: Shop) -> None:
     declare(shop)
     shop.work_off()
     assert shop.json("cron")["schedules"] == [], "one of an older version would set schedules back"
 
 
-def test_a_scheduler_needs_a_store_that_others_share(shop: Shop) -> None:
-    assert "memory:// lives in one process" in said(shop, "--store", "memory://", "scheduler", code=1)
+def test_a_scheduler_needs_a_shared_store(shop: Shop) -> None:
+    assert error_code(shop.run("--store", "memory://", "scheduler")) == "configuration"

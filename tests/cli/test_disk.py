@@ -1,4 +1,4 @@
-"""A full disk and a read-only folder, on file systems that live and end with a child process."""
+"""A full disk and a read-only folder, on file systems of child processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def private_mount_is_possible() -> bool:
 
 
 def play(scene: str, folder: Path, setup: str = "true") -> None:
-    """The scene, after a setup in a mount namespace of its own: nothing is left mounted."""
+    """Run the scene after a setup in a new mount namespace, so that no mount remains."""
     command = [sys.executable, "-W", "error", "-m", "tests.cli.disk", scene, str(folder)]
     if setup != "true":
         if not private_mount_is_possible():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.support import PATIENCE_SECONDS, Shop, shop
+from tests.cli.support import PATIENCE_SECONDS, USAGE, Shop, error_code, shop
 
 from jobyard import Jobyard
 from jobyard.api.schemas.jobs import JobRequest
@@ -31,7 +31,7 @@ def states(shop: Shop) -> dict[str, str]:
         (("-",), '{"to": "anna", "copies": 2}'),
     ],
 )
-def test_enqueue_takes_json_pairs_or_standard_input(shop: Shop, words: tuple[str, ...], stdin: str | None) -> None:
+def test_enqueue_accepts_json_pairs_or_standard_input(shop: Shop, words: tuple[str, ...], stdin: str | None) -> None:
     result = shop.run("enqueue", "send", *words, stdin=stdin)
     assert result.exit_code == 0, result.output
     job = shop.json("jobs", "show", result.stdout.strip())
@@ -54,27 +54,27 @@ def test_enqueue_passes_its_options_on(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "hint"),
     [
-        (("snd", "to=a"), 1, 'Did you mean "send"?'),
-        (("send", "{"), 1, "is not JSON"),
-        (("send", "[1]"), 1, "does not fit send(to, copies)"),
-        (("send", "whom=a"), 1, "does not fit send(to, copies)"),
-        (("send", "to=a", "copies=many"), 1, "does not fit send(to, copies)"),
-        (("send", "to=a", "--delay", "-1"), 1, "delay must be from 0"),
-        (("send", "to=a", "--max-attempts", "0"), 1, "max_attempts must be"),
-        (("send", "to=a", "--timeout", "0"), 1, "timeout must be more"),
-        (("send", "to=a", "--priority", "99999999"), 1, "priority must be"),
-        (("send", "to=a", "to=b"), 2, "given twice"),
-        (("send", "to=a", "{}"), 2, "is not name=value"),
-        (("send", f"to={'x' * 2_000_000}"), 1, "the limit is"),
-        (("send", "to=a", "--wait", "0"), 1, "did not end within 0 s"),
+        (("snd", "to=a"), "unknown_kind", 'Did you mean "send"?'),
+        (("send", "{"), "payload_not_json", ""),
+        (("send", "[1]"), "bad_input", "send(to, copies)"),
+        (("send", "whom=a"), "bad_input", "send(to, copies)"),
+        (("send", "to=a", "copies=many"), "bad_input", "send(to, copies)"),
+        (("send", "to=a", "--delay", "-1"), "bad_option", "delay"),
+        (("send", "to=a", "--max-attempts", "0"), "bad_option", "max_attempts"),
+        (("send", "to=a", "--timeout", "0"), "bad_option", "timeout"),
+        (("send", "to=a", "--priority", "99999999"), "bad_option", "priority"),
+        (("send", "to=a", "to=b"), USAGE, "to"),
+        (("send", "to=a", "{}"), USAGE, "name=value"),
+        (("send", f"to={'x' * 2_000_000}"), "payload_too_large", ""),
+        (("send", "to=a", "--wait", "0"), "result_not_ready", ""),
     ],
 )
-def test_enqueue_refuses_what_it_cannot_take(shop: Shop, words: tuple[str, ...], code: int, says: str) -> None:
+def test_enqueue_rejects_invalid_input(shop: Shop, words: tuple[str, ...], code: str, hint: str) -> None:
     result = shop.run("enqueue", *words)
-    assert result.exit_code == code
-    assert says in result.stderr
+    assert (result.exit_code, error_code(result)) == ((2, "") if code is USAGE else (1, code))
+    assert hint in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -82,18 +82,18 @@ DEEP = 100_000
 
 
 @pytest.mark.parametrize("payload", ["[" * DEEP, '{"to":' + "[" * DEEP + "]" * DEEP + "}"])
-def test_enqueue_refuses_what_is_nested_too_deep_in_one_line(shop: Shop, payload: str) -> None:
+def test_enqueue_rejects_deep_nesting_in_one_line(shop: Shop, payload: str) -> None:
     result = shop.run("enqueue", "send", "-", stdin=payload)
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: The standard input is nested too deep.")
+    assert error_code(result) == "payload_not_json"
     assert result.stderr.count("\n") == 1
     pair = shop.run("enqueue", "send", f"to={payload}")
-    assert pair.stderr.startswith("error: The to is nested too deep.")
+    assert error_code(pair) == "payload_not_json"
 
 
 @pytest.mark.parametrize("depth", [983, 5000])
-def test_what_is_stored_deep_is_shown(shop: Shop, depth: int) -> None:
-    """Put past the check, as an older version or another program may have done."""
+def test_deeply_nested_payloads_are_shown(shop: Shop, depth: int) -> None:
+    """Inserted without validation, as an older version or another program may do."""
     payload = b'{"to":' + b"[" * depth + b"]" * depth + b"}"
 
     async def insert(yard: Jobyard) -> None:
@@ -115,7 +115,7 @@ def test_enqueue_waits_for_the_result(shop: Shop) -> None:
         assert shop.json("enqueue", "send", "to=b", "--wait", "30")["result"] == {"to": "b", "copies": 1}
         failed = shop.run("enqueue", "fail", "--wait", "30")
         assert failed.exit_code == 1
-        assert "is FAILED: no [red]way[/red]" in failed.stderr
+        assert (error_code(failed), "no [red]way[/red]" in failed.stderr) == ("job_failed", True)
         worker.terminate()
         worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
@@ -142,14 +142,13 @@ def test_list_filters_and_pages(shop: Shop) -> None:
     assert shop.run("jobs", "list", "--state", "odd").exit_code == 2
 
 
-def test_a_cursor_that_is_none_is_refused(shop: Shop) -> None:
+def test_an_invalid_cursor_is_rejected(shop: Shop) -> None:
     shop.enqueue("fail")
     result = shop.run("jobs", "list", "--cursor", "abc")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("error: 'abc' is not a cursor")
+    assert (result.exit_code, error_code(result)) == (1, "bad_input")
 
 
-def test_show_tells_everything(shop: Shop) -> None:
+def test_show_prints_all_details(shop: Shop) -> None:
     done, dead = shop.enqueue("send", {"to": "anna"}, tags=["x"], group="g"), shop.enqueue("fail")
     shop.work_off()
     text = shop.run("jobs", "show", done).stdout
@@ -162,7 +161,7 @@ def test_show_tells_everything(shop: Shop) -> None:
     assert job["errors"][0]["type"] == "ValueError"
     assert job["finished_at"].endswith("Z")
     result = shop.run("jobs", "show", MISSING)
-    assert (result.exit_code, result.stderr.split(":")[0]) == (1, "error")
+    assert (result.exit_code, error_code(result)) == (1, "job_not_found")
 
 
 def test_each_change_by_id(shop: Shop) -> None:
@@ -170,7 +169,7 @@ def test_each_change_by_id(shop: Shop) -> None:
     assert shop.json("jobs", "prioritise", "--priority", "5", a)["changed"] == [a]
     assert shop.json("jobs", "show", a)["priority"] == 5
     assert shop.json("jobs", "run-now", c)["changed"] == [c]
-    assert "Cancelled: 1 job." in shop.run("jobs", "cancel", c, "--reason", "mistake").stdout
+    assert shop.json("jobs", "cancel", c, "--reason", "mistake")["changed"] == [c]
     assert shop.json("jobs", "show", c)["reason"] == "mistake"
     shop.work_off()
     assert states(shop) == {a: "COMPLETED", b: "FAILED", c: "CANCELLED"}
@@ -180,12 +179,13 @@ def test_each_change_by_id(shop: Shop) -> None:
     assert a not in states(shop)
 
 
-def test_a_change_that_does_not_fit_says_so(shop: Shop) -> None:
+def test_a_change_that_is_not_possible_is_an_error(shop: Shop) -> None:
     a = shop.enqueue("send", {"to": "a"})
     result = shop.run("jobs", "retry", a, MISSING)
     assert result.exit_code == 1
-    assert f"error: Job {a} is PENDING; retry does not fit" in result.stderr
-    assert f"there is no job {MISSING}" in result.stderr
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["error", "error"]
+    assert a in result.stderr
+    assert MISSING in result.stderr
     result = shop.run("jobs", "retry", a, MISSING, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"changed": [], "unchanged": [a], "missing": [MISSING]}
@@ -200,24 +200,25 @@ def test_a_change_that_does_not_fit_says_so(shop: Shop) -> None:
         ("prioritise", MISSING),
     ],
 )
-def test_a_change_of_nothing_or_of_two_things_is_bad_usage(shop: Shop, words: tuple[str, ...]) -> None:
+def test_ids_and_filters_exclude_each_other(shop: Shop, words: tuple[str, ...]) -> None:
     shop.enqueue("fail")
     assert shop.run("jobs", *words).exit_code == 2
 
 
-def test_all_matching_needs_a_yes(shop: Shop) -> None:
+def test_all_matching_needs_yes_without_a_terminal(shop: Shop) -> None:
     jobs = [shop.enqueue("send", {"to": "a"}) for _ in range(3)]
     other = shop.enqueue("hang")
     refused = shop.run("jobs", "cancel", "--queue", "mail", "--all-matching")
     assert refused.exit_code == 2
-    assert "Cancel 3 jobs (PENDING or RUNNING, queue mail)? Nobody can be asked" in refused.stderr
+    assert "Cancel 3 jobs (PENDING or RUNNING, queue mail)?" in refused.stderr
+    assert "--yes" in refused.stderr
     assert set(states(shop).values()) == {"PENDING"}
     answer = shop.json("jobs", "cancel", "--queue", "mail", "--all-matching", "--yes")
     assert answer == {"matched": 3, "changed": 3, "unchanged": 0}
     assert states(shop) == {**dict.fromkeys(jobs, "CANCELLED"), other: "PENDING"}
 
 
-def test_on_a_terminal_it_asks(shop: Shop) -> None:
+def test_all_matching_asks_on_a_terminal(shop: Shop) -> None:
     job = shop.enqueue("send", {"to": "a"})
     with shop.on_terminal("jobs", "delete", "--all-matching") as terminal:
         terminal.expect("Delete 1 job")
@@ -232,7 +233,7 @@ def test_on_a_terminal_it_asks(shop: Shop) -> None:
     assert states(shop) == {}
 
 
-def test_retry_of_all_leaves_the_cancelled_unless_named(shop: Shop) -> None:
+def test_retry_all_skips_cancelled_jobs_by_default(shop: Shop) -> None:
     dead = shop.enqueue("fail")
     shop.work_off()
     cancelled = shop.enqueue("send", {"to": "a"})
@@ -242,10 +243,9 @@ def test_retry_of_all_leaves_the_cancelled_unless_named(shop: Shop) -> None:
     assert shop.json("jobs", "retry", "--state", "CANCELLED", "--all-matching", "--yes")["changed"] == 1
     unfit = shop.run("jobs", "retry", "--state", "COMPLETED", "--all-matching", "--yes")
     assert unfit.exit_code == 2
-    assert "does not fit COMPLETED" in unfit.stderr
 
 
-def test_all_matching_nothing_asks_nothing(shop: Shop) -> None:
+def test_all_matching_does_not_ask_if_nothing_matches(shop: Shop) -> None:
     shop.enqueue("fail")
     assert shop.json("jobs", "retry", "--all-matching") == {"matched": 0, "changed": 0, "unchanged": 0}
 
@@ -266,13 +266,13 @@ def test_jobs_are_found_by_text_and_time(shop: Shop) -> None:
     assert (refused.exit_code, "2026-11-16T09:30:00Z" in refused.output) == (2, True)
 
 
-def test_a_bulk_change_keeps_to_the_text(shop: Shop) -> None:
+def test_a_bulk_change_filters_by_text(shop: Shop) -> None:
     ids = [shop.json("enqueue", "send", f"to={name}")["id"] for name in ("anna", "bob")]
     assert shop.run("jobs", "cancel", "--text", "bob", "--all-matching", "--yes").exit_code == 0
     assert [states(shop)[job_id] for job_id in ids] == ["PENDING", "CANCELLED"]
 
 
-def test_what_a_server_marks_jobs_with_is_not_shown(shop: Shop) -> None:
+def test_internal_tags_are_not_shown(shop: Shop) -> None:
     async def hand_in(yard: Jobyard) -> str:
         who = Principal(id="3f2a90c1d4e5", name="ci", role=Role.OPERATOR)
         request = JobRequest(kind="send", payload={"to": "a"}, queue="mail")

@@ -1,4 +1,4 @@
-"""JSON logs: one object per line, with the job's id where there is one, also for what handlers log."""
+"""JSON logs: one object per line, with the job id, also for log lines of handlers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def logged(shop: Shop, *words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in errors.splitlines()]
 
 
-def test_every_line_is_an_object_with_the_job_that_it_is_about(shop: Shop) -> None:
+def test_every_line_is_a_json_object_with_its_job(shop: Shop) -> None:
     (shop.folder / f"{shop.module}.py").write_text(APP)
     Path("jobyard.yaml").write_text("log: {format: json, level: 'info,worker=debug'}\n")
     jobs = {kind: shop.run("enqueue", kind).stdout.strip() for kind in ("speak", "say", "fail")}
@@ -74,11 +74,11 @@ def test_a_line_inside_a_span_carries_its_trace() -> None:
     record = logging.LogRecord("shop", logging.INFO, __file__, 1, "words", (), None)
     assert "trace_id" not in json.loads(formatter.format(record))
     with TracerProvider().get_tracer("test").start_as_current_span("span") as span:
-        told = json.loads(formatter.format(record))
-    assert told["trace_id"] == trace.format_trace_id(span.get_span_context().trace_id)
+        answer = json.loads(formatter.format(record))
+    assert answer["trace_id"] == trace.format_trace_id(span.get_span_context().trace_id)
 
 
-def test_why_a_program_ends_is_an_object_too(shop: Shop) -> None:
+def test_a_fatal_error_is_a_json_line(shop: Shop) -> None:
     result = shop.run("--log-format", "json", "worker", JOBYARD_STORE="sqlit:///a.db", JOBYARD_STROE="x")
     assert result.exit_code == 1
     warned, refused = (json.loads(line) for line in result.stderr.splitlines())
@@ -86,7 +86,7 @@ def test_why_a_program_ends_is_an_object_too(shop: Shop) -> None:
     assert 'Did you mean "sqlite"?' in refused["message"]
 
 
-def test_a_text_line_stays_as_it_was(shop: Shop) -> None:
+def test_text_format_by_default(shop: Shop) -> None:
     shop.enqueue("fail")
     result = shop.run("worker", "--until-empty")
     assert "ERROR   jobyard.worker: fail " in result.stderr

@@ -21,7 +21,7 @@ def test_a_plan_changes_nothing(shop: Shop) -> None:
     assert (first["number"], first["applied"], first["applied_now"]) == (1, False, False)
 
 
-def test_migrate_applies_what_is_missing_once(shop: Shop) -> None:
+def test_migrate_applies_missing_migrations_once(shop: Shop) -> None:
     [first, *_] = shop.json("migrate")["migrations"]
     assert (first["applied"], first["applied_now"]) == (True, True)
     [first, *_] = shop.json("migrate")["migrations"]
@@ -30,7 +30,7 @@ def test_migrate_applies_what_is_missing_once(shop: Shop) -> None:
     assert shop.json("queues")["queues"] == []
 
 
-def test_what_is_printed_makes_the_schema(shop: Shop) -> None:
+def test_printed_sql_creates_the_schema(shop: Shop) -> None:
     text = shop.run("migrate", "--sql").stdout
     shop.json("migrate")
     with closing(sqlite3.connect("by-hand.db")) as by_hand, closing(sqlite3.connect("shop.db")) as ours:
@@ -42,8 +42,8 @@ def test_what_is_printed_makes_the_schema(shop: Shop) -> None:
     assert shop.json("migrate", "--sql")["missing"] == []
 
 
-def test_a_store_without_a_schema_says_so(shop: Shop) -> None:
+def test_a_store_without_a_schema(shop: Shop) -> None:
     result = shop.run("--store", "memory://", "migrate")
     assert result.exit_code == 0
-    assert "memory:// has no schema: there is nothing to migrate." in result.stdout
+    assert "memory:// has no schema" in result.stdout
     assert shop.run("migrate", "--plan", "--sql").exit_code == 2

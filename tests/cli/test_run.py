@@ -1,4 +1,4 @@
-"""`jobyard run` and `jobyard sandboxd`, with a daemon that runs nothing."""
+"""`jobyard run` and `jobyard sandboxd`, with a fake daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from tests.cli.support import Shop, shop
+from tests.cli.support import Shop, error_code, shop
 from tests.support import ROOT
 
 from jobyard.app import sandbox
@@ -40,19 +40,19 @@ def run(shop: Shop, socket: str, *words: str, program: str = "out hello", stdin:
     return shop.run("run", *words, stdin=stdin, JOBYARD_SANDBOX__SOCKET=socket, JOBYARD_APP="")
 
 
-def test_the_output_is_the_programs_and_the_summary_is_apart(shop: Shop, socket: str) -> None:
+def test_stdout_is_the_output_and_stderr_ends_with_the_summary(shop: Shop, socket: str) -> None:
     result = run(shop, socket, "program.py", program="cat\nerr oops\nexit 3", stdin="typed")
     assert (result.exit_code, result.stdout) == (3, "typed")
     assert result.stderr.startswith("oops\njobyard: RUNTIME_ERROR, exit code 3, ")
-    assert result.stderr.endswith("ms, processor 1.0 ms, memory 1.0 MB, tier A\n")
+    assert result.stderr.endswith("ms, CPU 1.0 ms, memory 1.0 MB, tier A\n")
 
 
-def test_arguments_are_the_programs_own_also_those_that_look_like_options(shop: Shop, socket: str) -> None:
+def test_arguments_after_the_file_are_passed_to_the_program(shop: Shop, socket: str) -> None:
     result = run(shop, socket, "program.py", "a", "--time", "-x", "--", "-y", program="args")
     assert (result.exit_code, result.stdout) == (0, "a --time -x -- -y")
 
 
-def test_limits_files_and_what_comes_back(shop: Shop, socket: str) -> None:
+def test_limits_and_files(shop: Shop, socket: str) -> None:
     Path("data.txt").write_text("17")
     words = ("--time", "0.2", "--file", "data.txt", "--collect", "made/out.txt", "program.py")
     result = run(shop, socket, *words, program="files\nkeep\nsleep 5")
@@ -60,15 +60,15 @@ def test_limits_files_and_what_comes_back(shop: Shop, socket: str) -> None:
     assert "TIME_LIMIT, signal 9, " in result.stderr
     assert Path("made/out.txt").read_text() == "kept"
     cut = run(shop, socket, "--output", "3", "program.py")
-    assert (cut.stdout, "OUTPUT_LIMIT" in cut.stderr, "stdout was cut" in cut.stderr) == ("hel", True, True)
+    assert (cut.stdout, "OUTPUT_LIMIT" in cut.stderr, "stdout was truncated" in cut.stderr) == ("hel", True, True)
 
 
-def test_for_programs_there_is_json(shop: Shop, socket: str) -> None:
+def test_json_output(shop: Shop, socket: str) -> None:
     result = run(shop, socket, "--json", "program.py")
     assert json.loads(result.stdout)["stdout"] == "hello\n"
 
 
-def test_what_does_not_compile_says_so(shop: Shop, socket: str) -> None:
+def test_a_compile_error_has_its_own_exit_code(shop: Shop, socket: str) -> None:
     result = run(shop, socket, "program.py", program="compile 1")
     assert (result.exit_code, "COMPILE_ERROR" in result.stderr) == (126, True)
 
@@ -76,18 +76,18 @@ def test_what_does_not_compile_says_so(shop: Shop, socket: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("program.txt",), 2, "give --language"),
+        (("program.txt",), 2, "--language"),
         (("none.py",), 2, "does not exist"),
-        (("--time", "0", "program.py"), 125, "limits.time_seconds: "),
+        (("--time", "0", "program.py"), 125, "limits.time_seconds"),
         (("--time", "nan", "program.py"), 125, "limits.time_seconds"),
         (("--memory", "-1", "program.py"), 125, "limits.memory_mb"),
         (("--collect", "../x", "program.py"), 125, "collect.0"),
-        (("--file", "none.txt", "program.py"), 125, "none.txt cannot be read"),
-        (("binary.py",), 125, "is not UTF-8"),
-        (("empty.py",), 125, "source: "),
+        (("--file", "none.txt", "program.py"), 125, "none.txt"),
+        (("binary.py",), 125, "UTF-8"),
+        (("empty.py",), 125, "source"),
     ],
 )
-def test_what_is_refused(shop: Shop, socket: str, words: tuple[str, ...], code: int, says: str) -> None:
+def test_invalid_input_is_rejected(shop: Shop, socket: str, words: tuple[str, ...], code: int, says: str) -> None:
     Path("program.txt").write_text("x")
     Path("binary.py").write_bytes(b"\xff")
     Path("empty.py").write_text("")
@@ -96,7 +96,7 @@ def test_what_is_refused(shop: Shop, socket: str, words: tuple[str, ...], code: 
     assert result.stdout == ""
 
 
-def test_what_could_not_be_run_has_an_exit_code_of_its_own(shop: Shop, socket: str) -> None:
+def test_a_program_that_could_not_run_has_its_own_exit_code(shop: Shop, socket: str) -> None:
     result = run(shop, socket, "program.py", program="refuse SPAWN_FAILED")
     assert (result.exit_code, result.stderr) == (125, "jobyard: not run: SPAWN_FAILED: as asked for\n")
 
@@ -113,14 +113,14 @@ def test_without_a_socket_a_daemon_is_started_for_the_run(shop: Shop, monkeypatc
     assert "no_such_module" in result.stderr.splitlines()[-1]
 
 
-def test_whoever_opens_the_store_last_the_queue_of_programs_keeps_its_hour(shop: Shop) -> None:
+def test_the_retention_of_the_program_queue_does_not_depend_on_who_opens_the_store(shop: Shop) -> None:
     Path("jobyard.yaml").write_text("queues:\n  code:\n    max_per_group: 2\n")
     shop.work_off()
     [queue] = [each for each in shop.json("queues")["queues"] if each["name"] == "code"]
     assert (queue["settings"]["max_per_group"], queue["settings"]["keep_seconds"]) == (2, 3600)
 
 
-def test_sandboxd_goes_on_as_the_daemon_without_our_secrets(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandboxd_executes_the_daemon_without_secrets(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[list[str], dict[str, str]]] = []
 
     def execve(path: str, words: list[str], environment: dict[str, str]) -> None:
@@ -140,5 +140,5 @@ def test_sandboxd_goes_on_as_the_daemon_without_our_secrets(shop: Shop, monkeypa
     assert not any("secret" in value for value in environment.values())
     assert shop.run("sandboxd", "--min-tier", "Z").exit_code == 2
     refused = shop.run("sandboxd", JOBYARD_SANDBOX__ALLOW_USERS="nobody-of-that-name")
-    assert (refused.exit_code, "there is no user" in refused.stderr) == (1, True)
-    assert sandboxd.USUAL_SOCKET == "/run/jobyard/sandbox.sock"
+    assert (refused.exit_code, error_code(refused)) == (1, "configuration")
+    assert sandboxd.DEFAULT_SOCKET == "/run/jobyard/sandbox.sock"

@@ -1,4 +1,4 @@
-"""`jobyard sandbox` as people see it: the table, JSON, exit codes, and daemons that are not there."""
+"""`jobyard sandbox`: table, JSON, exit codes, and missing daemons."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from tests.cli.support import error_code, invoke
 from tests.sandbox.attack_runs import settings
 from tests.sandbox.machine_tiers import offers
 from tests.support import ROOT
 
-from jobyard.cli import cli
 from jobyard.sandbox.attacks.private_daemon import private_daemon
 
 needs_a_sandbox = pytest.mark.skipif(
@@ -27,12 +27,12 @@ needs_a_sandbox = pytest.mark.skipif(
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["sandbox", *words])
+    return invoke("sandbox", *words)
 
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[Path]:
-    """A daemon that runs nothing: whatever it answers is not what an attack expects."""
+    """A fake daemon that runs nothing, so that no attack ends as expected."""
     socket = tmp_path / "fake.sock"
     words = [sys.executable, "-m", "tests.sandbox.fake_daemon", "--socket", str(socket)]
     with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
@@ -44,7 +44,7 @@ def fake(tmp_path: Path) -> Iterator[Path]:
 
 
 @needs_a_sandbox
-def test_the_table_says_what_was_held() -> None:
+def test_selftest_prints_a_table() -> None:
     answer = run("selftest", "--only", "12,49,audit hook")
     assert answer.exit_code == 0, answer.output
     lines = [line.split("\t") for line in answer.stdout.splitlines() if "\t" in line]
@@ -55,15 +55,15 @@ def test_the_table_says_what_was_held() -> None:
 
 
 @needs_a_sandbox
-def test_programs_get_the_same_as_json() -> None:
+def test_selftest_as_json() -> None:
     answer = run("selftest", "--only", "49", "--json")
-    told = json.loads(answer.stdout)
-    assert (told["contained"], told["attacks"][0]["number"], told["attacks"][0]["contained"]) == (True, 49, True)
-    assert told["tier"] in {"A", "B", "C"}
+    answer = json.loads(answer.stdout)
+    assert (answer["contained"], answer["attacks"][0]["number"], answer["attacks"][0]["contained"]) == (True, 49, True)
+    assert answer["tier"] in {"A", "B", "C"}
 
 
 @needs_a_sandbox
-def test_the_status_says_tier_languages_and_pool() -> None:
+def test_status_shows_tier_languages_and_pool() -> None:
     answer = run("status")
     assert answer.exit_code == 0, answer.output
     assert answer.stdout.startswith("daemon     started for this")
@@ -72,7 +72,7 @@ def test_the_status_says_tier_languages_and_pool() -> None:
     assert json.loads(run("status", "--json").stdout)["tier"] in {"A", "B", "C"}
 
 
-def test_what_is_not_held_ends_with_1(fake: Path) -> None:
+def test_an_attack_that_is_not_contained_exits_with_1(fake: Path) -> None:
     answer = run("selftest", "--socket", str(fake), "--only", "49,118")
     assert answer.exit_code == 1
     assert "NOT HELD" in answer.stdout
@@ -80,7 +80,7 @@ def test_what_is_not_held_ends_with_1(fake: Path) -> None:
     assert "#49 sys.exit(300)" in answer.stdout
 
 
-def test_the_configured_daemon_is_asked(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_the_configured_daemon(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobyard.yaml").write_text(f"sandbox:\n  socket: {fake}\n")
     monkeypatch.chdir(tmp_path)
     answer = run("status")
@@ -92,30 +92,31 @@ def test_a_daemon_that_cannot_be_started_is_one_clear_line(monkeypatch: pytest.M
     monkeypatch.setitem(inspect.unwrap(private_daemon).__kwdefaults__, "command", ("/no/such/python",))
     answer = run("status")
     assert answer.exit_code == 1
+    assert error_code(answer) == "configuration"
     assert "/no/such/python" in answer.output
 
 
-def test_another_status_for_another_daemon(fake: Path) -> None:
-    told = json.loads(run("status", "--socket", str(fake), "--json").stdout)
-    assert [language["name"] for language in told["languages"]] == ["python", "c"]
+def test_status_of_another_daemon(fake: Path) -> None:
+    answer = json.loads(run("status", "--socket", str(fake), "--json").stdout)
+    assert [language["name"] for language in answer["languages"]] == ["python", "c"]
 
 
-def test_a_daemon_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_missing_daemon_is_one_clear_line(tmp_path: Path) -> None:
     for words in (("status",), ("selftest",)):
         answer = run(*words, "--socket", str(tmp_path / "none.sock"))
         assert answer.exit_code == 1
-        assert "No sandbox daemon answers at" in answer.output
+        assert error_code(answer) == "configuration"
         assert "Traceback" not in answer.output
 
 
-def test_what_cannot_be_meant_is_refused() -> None:
-    assert "matches no attack" in run("selftest", "--only", "no-such-thing").output
-    assert "leave out --socket" in run("selftest", "--socket", "/x", "--tier", "A").output
+def test_invalid_options_are_rejected() -> None:
+    assert run("selftest", "--only", "no-such-thing").exit_code == 2
+    assert run("selftest", "--socket", "/x", "--tier", "A").exit_code == 2
     assert run("selftest", "--tier", "D").exit_code == 2
 
 
 @needs_a_sandbox
-def test_told_to_end_it_leaves_nothing(tmp_path: Path) -> None:
+def test_sigterm_cleans_up(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
     words = [sys.executable, "-m", "jobyard", "sandbox", "selftest"]
     with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:

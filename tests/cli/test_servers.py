@@ -1,4 +1,4 @@
-"""Commands on stores that live on servers: empty ones, working ones, ones that are down, and over TLS."""
+"""Commands on Redis and PostgreSQL: empty, working, down, and over TLS."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import Shop, shop
+from tests.cli.support import Shop, error_code, shop
 from tests.servers import Certificate, PostgresServer, RedisServer, Server
 from tests.story.engines import empty_store
 
 __all__ = ["shop"]
 
 PASSWORD = "hunter2"
-EMPTY = "holds nothing of jobyard yet"
 
 
 @pytest.fixture(params=["redis", "postgres", "pgbouncer"])
@@ -31,16 +30,16 @@ def findings(shop: Shop, url: str, code: int) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_operator_does_not_make_a_store_by_mistake(shop: Shop, url: str) -> None:
+def test_queries_do_not_create_a_store(shop: Shop, url: str) -> None:
     for words in (["queues"], ["jobs", "list"], ["doctor"], ["top", "--once"]):
         result = shop.run("--store", url, *words)
         assert result.exit_code == 1, result.output
-        assert EMPTY in result.output
+        assert error_code(result) == "configuration" or "jobyard migrate" in result.output
     plan = json.loads(shop.run("--store", url, "migrate", "--plan", "--json").stdout)
     assert not any(migration["applied"] for migration in plan["migrations"])
 
 
-def test_enqueue_work_and_look(shop: Shop, url: str) -> None:
+def test_enqueue_work_and_query(shop: Shop, url: str) -> None:
     for words in (
         ["enqueue", "send", '{"to": "a"}'],
         ["enqueue", "fail"],

@@ -116,7 +116,7 @@ def test_a_server_says_where_it_is(shop: Shop, manager: Manager, monkeypatch: py
         printed, logged = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0
     assert printed == "", "a token would stay in the journal"
-    assert "there is no token yet, so nobody can come in: jobyard tokens create" in logged
+    assert "jobyard tokens create" in logged
     assert "up at http://127.0.0.1:" in logged
 
 
@@ -136,7 +136,7 @@ async def test_signs_of_life_stop_when_what_matters_stands_still(manager: Manage
     assert await asyncio.to_thread(manager.hear, 2 * WATCHDOG_SECONDS / PINGS) == []
 
 
-async def test_nothing_is_said_where_nobody_listens(manager: Manager, tmp_path: Path) -> None:
+async def test_no_notifications_without_systemd(manager: Manager, tmp_path: Path) -> None:
     async with (silent := SystemdNotifier({"WATCHDOG_USEC": "10000"})).pinging():
         silent.ready("x")
     gone = SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.support import Shop, shop
+from tests.cli.support import Shop, error_code, shop
 
 from jobyard import Jobyard, cli
 from jobyard.cli.render.output import visible
@@ -93,7 +93,8 @@ def test_a_terminal_gets_none_either(shop: Shop, jobs: tuple[str, str, str], wor
 
 def test_an_error_line_shows_them(shop: Shop, jobs: tuple[str, str, str]) -> None:
     result = shop.run("jobs", "show", EVIL)
-    assert result.stderr.startswith(f"error: There is no job {SHOWN}: ")
+    assert error_code(result) == "job_not_found"
+    assert SHOWN in result.stderr
 
 
 def test_lines_of_a_log_stay_lines_and_a_cell_stays_a_cell() -> None:
@@ -103,7 +104,7 @@ def test_lines_of_a_log_stay_lines_and_a_cell_stays_a_cell() -> None:
 
 async def test_names_with_c1_characters_are_refused() -> None:
     async with Jobyard("memory://") as yard:
-        with pytest.raises(BadOption, match="printable characters"):
+        with pytest.raises(BadOption):
             await yard.set_limit("q\x9b", "g", 1)
 
 
@@ -111,7 +112,7 @@ def test_nothing_is_printed_past_render() -> None:
     folder = Path(str(cli.__file__)).parent
     found = {
         path.name
-        for path in folder.glob("*.py")
+        for path in folder.rglob("*.py")
         if re.search(r"\bclick\.s?echo\(|console\.print\(|^ *print\(", path.read_text("utf-8"), re.MULTILINE)
     }
-    assert found == {"render.py", "top.py"}  # top prints whole frames, made of render's tables
+    assert found == {"output.py", "top.py"}  # top prints whole frames, made of tables of output

@@ -60,7 +60,7 @@ def test_lists_show_no_secret(shop: Shop) -> None:
     assert token["expires_at"] > token["created_at"]
 
 
-def test_a_revoked_token_lets_nobody_in_and_both_are_written_down(shop: Shop) -> None:
+def test_revoke_is_effective_and_audited(shop: Shop) -> None:
     made = shop.json("tokens", "create", "me")
     token_id = made["info"]["id"]
     asked = shop.run("tokens", "revoke", token_id)
@@ -74,13 +74,13 @@ def test_a_revoked_token_lets_nobody_in_and_both_are_written_down(shop: Shop) ->
 
 
 @pytest.mark.parametrize("words", [("create", "me", "--role", "admim"), ("create", ""), ("revoke", "nobody", "--yes")])
-def test_what_does_not_fit_is_refused(shop: Shop, words: tuple[str, ...]) -> None:
+def test_invalid_options_are_rejected(shop: Shop, words: tuple[str, ...]) -> None:
     shop.run("tokens", "create", "me")
     assert shop.run("tokens", *words).exit_code in (1, 2)
     assert len(shop.json("tokens", "list")["tokens"]) == 1
 
 
-def test_a_pasted_token_is_not_repeated(shop: Shop) -> None:
+def test_a_token_given_as_id_is_not_printed(shop: Shop) -> None:
     made: dict[str, Any] = shop.json("tokens", "create", "me")
     refused = shop.run("tokens", "revoke", made["token"], "--yes")
     assert refused.exit_code == 1

@@ -1,4 +1,4 @@
-"""A site for each test; the token of whoever runs the tests does not count."""
+"""A server for each test, without the token of the environment."""
 
 from __future__ import annotations
 

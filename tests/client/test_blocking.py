@@ -39,7 +39,7 @@ async def test_a_job_from_begin_to_end(here: Site) -> None:
         with pytest.raises(JobNotFound):
             client.job("nothing")
         with pytest.raises(BadOption):
-            client.enqueue("send", prioritty=1)
+            client.enqueue("send", prioritty=1)  # type: ignore[call-arg]
 
     async with here.yard.worker():
         await in_thread(here, work)
@@ -67,7 +67,7 @@ async def test_many_threads_share_one_client(here: Site) -> None:
     await in_thread(here, work)
 
 
-async def test_closing_leaves_nobody_waiting(here: Site) -> None:
+async def test_closing_cancels_waiting_calls(here: Site) -> None:
     ended = threading.Event()
 
     def work(client: BlockingClient) -> None:
@@ -88,12 +88,12 @@ async def test_closing_leaves_nobody_waiting(here: Site) -> None:
 
 def test_not_opened_it_says_so_instead_of_waiting_for_ever() -> None:
     client = BlockingClient("http://127.0.0.1:9")
-    with pytest.raises(RuntimeError, match="with"):
+    with pytest.raises(RuntimeError):
         client.me()
     client.open()
     client.close()
     client.close()
-    with pytest.raises(RuntimeError, match="with"):
+    with pytest.raises(RuntimeError):
         list(client.jobs())
 
 

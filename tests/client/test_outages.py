@@ -1,4 +1,4 @@
-"""Lost answers, lost connections, a server that is killed: one job, and whoever waits goes on."""
+"""Lost responses, lost connections, a killed server: one job, and waiting calls continue."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_change_is_not_sent_twice(here: Site) -> None:
             await changing
 
 
-async def test_reading_goes_on_through_refused_connections(here: Site) -> None:
+async def test_reads_are_retried_after_refused_connections(here: Site) -> None:
     async with through_proxy(here) as (proxy, client):
         proxy.mode = Mode.REFUSE
         asking = asyncio.ensure_future(client.queues())
@@ -82,7 +82,7 @@ async def test_reading_goes_on_through_refused_connections(here: Site) -> None:
         assert await asking == ()
 
 
-async def test_a_change_that_was_never_sent_is_sent_when_the_server_is_there(here: Site) -> None:
+async def test_a_change_that_was_not_sent_is_retried(here: Site) -> None:
     port = free_port()
     async with here.client(url=f"http://127.0.0.1:{port}") as client:
         changing = asyncio.ensure_future(client.configure("mail", max_running=3))
@@ -91,7 +91,7 @@ async def test_a_change_that_was_never_sent_is_sent_when_the_server_is_there(her
             assert (await changing).settings.max_running == 3
 
 
-async def test_a_store_that_is_away_for_a_while() -> None:
+async def test_a_store_that_is_unavailable_for_a_while() -> None:
     store = Watched(MemoryStore(SystemClock()))
     await store.open()
     api = ApiServer(store.as_store(), ALL_ROUTES)
@@ -113,7 +113,7 @@ async def test_a_store_that_is_away_for_a_while() -> None:
     await store.close()
 
 
-async def test_a_server_that_lets_nobody_wait_is_not_asked_without_a_pause() -> None:
+async def test_polling_a_server_that_does_not_wait_has_a_backoff() -> None:
     store = Watched(MemoryStore(SystemClock()))
     await store.open()
     api = ApiServer(store.as_store(), ALL_ROUTES)
@@ -126,7 +126,7 @@ async def test_a_server_that_lets_nobody_wait_is_not_asked_without_a_pause() -> 
     await store.close()
 
 
-async def test_a_server_that_is_not_there() -> None:
+async def test_an_unreachable_server() -> None:
     port = free_port()
     async with Client(f"http://127.0.0.1:{port}", patience=0.3) as client:
         with pytest.raises(ServerUnavailable, match=f"127.0.0.1:{port}"):
@@ -140,19 +140,19 @@ async def test_a_server_killed_and_started_again_while_the_client_waits(tmp_path
         try:
             async with Client(f"http://127.0.0.1:{port}", patience=60) as client:
                 handle = await client.enqueue("send", {"to": "ann"}, queue="mail")
-                heard: list[str] = []
-                listening = asyncio.ensure_future(listen(client, handle.id, heard))
+                received: list[str] = []
+                listening = asyncio.ensure_future(listen(client, handle.id, received))
                 waiting = asyncio.ensure_future(handle.result(90))
-                await eventually(lambda: heard == ["snapshot"], 30)
+                await eventually(lambda: received == ["snapshot"], 30)
                 first.send_signal(signal.SIGKILL)
                 first.wait()
                 assert not waiting.done()
                 second = start_server(tmp_path, port)
                 try:
-                    await eventually(lambda: heard == ["snapshot", "snapshot"], 60)
+                    await eventually(lambda: received == ["snapshot", "snapshot"], 60)
                     async with yard.worker():
                         assert await waiting == {"to": "ann", "copies": 1}
-                    await eventually(lambda: heard[-1] == "completed", 30)
+                    await eventually(lambda: received[-1] == "completed", 30)
                 finally:
                     second.kill()
                     second.wait()
@@ -174,11 +174,11 @@ def start_server(folder: Path, port: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", "jobyard", *words], cwd=ROOT, stdout=log, stderr=log)
 
 
-async def listen(client: Client, job_id: str, heard: list[str]) -> None:
+async def listen(client: Client, job_id: str, received: list[str]) -> None:
     async for event in client.job_events(job_id):
         found = re.fullmatch(r"io\.jobyard\.(?:job\.)?(\w+)\.v1", event.type)
         assert found is not None
-        heard.append(found[1])
+        received.append(found[1])
 
 
 async def jobs_of(here: Site) -> list[str]:

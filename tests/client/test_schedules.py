@@ -1,4 +1,4 @@
-"""Schedules from afar: every verb of the client, and `jobyard cron --server` beside `jobyard cron`."""
+"""Schedules through the client, and `jobyard cron --server` compared with `jobyard cron`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.cli.support import Shop, shop
+from tests.cli.support import Shop, error_code, shop
 from tests.client.support import Site
-from tests.client.test_command_line import Far, far
+from tests.client.test_command_line import RemoteShop, remote
 
 from jobyard.client import BlockingClient, Client
 from jobyard.errors import BadInput, BadOption, Forbidden, NotFound, NotPossible
 
-__all__ = ["far", "shop"]
+__all__ = ["remote", "shop"]
 
 
 async def test_every_verb(here: Site, client: Client) -> None:
@@ -39,23 +39,23 @@ async def test_every_verb(here: Site, client: Client) -> None:
     assert [each async for each in client.schedule_history("nightly")] == []
     await client.remove_schedule("nightly")
     assert [each async for each in client.schedules()] == []
-    told = await client.next_of_cron("0 9 * * 1-5", "Asia/Seoul", 1)
-    assert (told.in_words, told.items[0][10:]) == ("At 09:00 on Monday through Friday", "T00:00:00.000Z")
+    answer = await client.next_of_cron("0 9 * * 1-5", "Asia/Seoul", 1)
+    assert (answer.in_words, answer.items[0][10:]) == ("At 09:00 on Monday through Friday", "T00:00:00.000Z")
 
 
-async def test_refusals_are_those_of_the_store_itself(here: Site, client: Client) -> None:
+async def test_errors_are_those_of_a_local_store(here: Site, client: Client) -> None:
     await client.add_schedule("nightly", "@daily", "send", {"to": "ann"})
-    with pytest.raises(NotPossible, match="There is a schedule nightly already"):
+    with pytest.raises(NotPossible):
         await client.add_schedule("nightly", "@daily", "send", {"to": "ann"})
     with pytest.raises(BadOption, match='Did you mean "Asia/Seoul"'):
         await client.edit_schedule("nightly", timezone="Asia/Soul")
-    with pytest.raises(BadOption, match=r'A schedule has no timezon\. Did you mean "timezone"'):
+    with pytest.raises(BadOption, match='Did you mean "timezone"'):
         await client.edit_schedule("nightly", timezon="UTC")
-    with pytest.raises(BadOption, match="cannot be like that"):
+    with pytest.raises(BadOption):
         await client.edit_schedule("nightly", priority="high")
-    with pytest.raises(BadInput, match="no cron expression"):
+    with pytest.raises(BadInput):
         await client.next_of_cron("soon")
-    with pytest.raises(NotFound, match="There is no schedule other"):
+    with pytest.raises(NotFound):
         await client.schedule("other")
     async with here.client("viewer") as viewer:
         with pytest.raises(Forbidden):
@@ -74,39 +74,42 @@ async def test_for_synchronous_programs(here: Site) -> None:
     assert await asyncio.to_thread(work) == ["nightly False"]
 
 
-def both(shop: Shop, far: Far, *words: str) -> list[Any]:
-    """What is said near and far, without what passes meanwhile."""
+def both(shop: Shop, remote: RemoteShop, *words: str) -> list[Any]:
+    """The JSON output of a command, local and remote."""
     found = []
-    for run in (shop.run, far.run):
+    for run in (shop.run, remote.run):
         result = run("cron", *words, "--json")
         assert result.exit_code == 0, result.output
         found.append(json.loads(result.stdout))
     return found
 
 
-def test_near_and_far_say_the_same(shop: Shop, far: Far) -> None:
-    added = far.run(
+def test_cron_commands_are_the_same_locally_and_remotely(shop: Shop, remote: RemoteShop) -> None:
+    added = remote.run(
         "cron", "add", "nightly", "0 2 * * *", "send", "to=ann", "--tz", "Asia/Seoul", "--start", "2020-01-01"
     )
     assert added.output.startswith("nightly: At 02:00 every day (Asia/Seoul)\nnext "), added.output
     for words in (("list",), ("show", "nightly"), ("next", "nightly"), ("history", "nightly")):
-        near, from_afar = both(shop, far, *words)
-        assert near == from_afar
-    edited = far.run("cron", "edit", "nightly", "--no-start", "--jitter", "3", "--json")
+        local, remotely = both(shop, remote, *words)
+        assert local == remotely
+    edited = remote.run("cron", "edit", "nightly", "--no-start", "--jitter", "3", "--json")
     schedule = json.loads(edited.stdout)["schedule"]
     assert (schedule["start_at"], schedule["jitter_seconds"], schedule["queue"]) == (None, 3.0, "mail")
-    assert far.run("cron", "pause", "nightly").output == "Schedule nightly is paused.\n"
-    assert "is not paused any more; next " in far.run("cron", "resume", "nightly").output
-    assert len(far.run("cron", "run", "nightly").output.strip()) == 36
-    unknown = far.run("cron", "show", "nightli")
-    assert (unknown.exit_code, unknown.output) == (1, 'error: There is no schedule nightli. Did you mean "nightly"?\n')
-    wrong = far.run("cron", "add", "x", "@daily", "sned")
+    assert remote.run("cron", "pause", "nightly").output == "Schedule nightly is paused.\n"
+    assert "; next " in remote.run("cron", "resume", "nightly").output
+    assert len(remote.run("cron", "run", "nightly").output.strip()) == 36
+    unknown = remote.run("cron", "show", "nightli")
+    assert (unknown.exit_code, error_code(unknown), 'Did you mean "nightly"?' in unknown.output) == (
+        1,
+        "not_found",
+        True,
+    )
+    wrong = remote.run("cron", "add", "x", "@daily", "sned")
     assert (wrong.exit_code, 'Did you mean "send"?' in wrong.output) == (1, True)
-    assert far.run("cron", "remove", "nightly", "--yes").output == "Schedule nightly is removed.\n"
-    assert both(shop, far, "list")[0] == {"schedules": []}
+    assert remote.run("cron", "remove", "nightly", "--yes").output == "Schedule nightly is removed.\n"
+    assert both(shop, remote, "list")[0] == {"schedules": []}
 
 
-def test_what_runs_as_a_service_needs_the_store(shop: Shop, far: Far) -> None:
-    answer = far.run("scheduler")
-    assert answer.exit_code == 1
-    assert "needs the store itself" in answer.output
+def test_a_scheduler_needs_the_store(shop: Shop, remote: RemoteShop) -> None:
+    answer = remote.run("scheduler")
+    assert (answer.exit_code, error_code(answer)) == (1, "configuration")

@@ -1,4 +1,4 @@
-"""A server behind TLS, as behind nginx: trusted by its certificate, or not spoken to."""
+"""A server behind TLS: its certificate is verified."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def tls_before(url: str, certificate: Certificate) -> AsyncIterator[str]:
         yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_a_certificate_decides(here: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_certificate_is_verified(here: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = Certificate(tmp_path)
     token = await here.token()
     async with tls_before(here.url, certificate) as url:

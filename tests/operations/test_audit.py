@@ -1,4 +1,4 @@
-"""The audit log says who changed what, in order, and stays small per entry."""
+"""The audit log: order, size of entries, retention."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_the_newest_entries_are_kept() -> None:
     assert store.calls["trim"] == 2, "not with each entry"
 
 
-async def test_an_entry_is_written_although_the_old_ones_cannot_be_removed() -> None:
+async def test_an_entry_is_written_even_if_trimming_fails() -> None:
     store = Watched(MemoryStore(ManualClock()))
     audit = Audit(store.as_store(), keep=1)
     store.failing, store.failing_verbs = StoreUnavailable("it is away"), ("trim",)

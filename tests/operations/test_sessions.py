@@ -1,4 +1,4 @@
-"""A session stands for its token: it ends by itself, at the logout, and with the token."""
+"""Sessions: expiry, logout, and revocation of the token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_session_stands_for_its_token(tokens: Tokens, sessions: Sessions
     assert session.encode() not in record.data
 
 
-async def test_it_ends_by_itself(tokens: Tokens, sessions: Sessions, clock: ManualClock) -> None:
+async def test_a_session_expires(tokens: Tokens, sessions: Sessions, clock: ManualClock) -> None:
     session, _ = await opened(tokens, sessions)
     clock.advance(99)
     assert await sessions.find(session)
@@ -56,18 +56,18 @@ async def test_it_ends_by_itself(tokens: Tokens, sessions: Sessions, clock: Manu
     assert await sessions.find(session) is None
 
 
-async def test_it_ends_at_the_logout(tokens: Tokens, sessions: Sessions) -> None:
+async def test_a_session_ends_at_logout(tokens: Tokens, sessions: Sessions) -> None:
     session, _ = await opened(tokens, sessions)
     assert await sessions.close(session)
     assert await sessions.find(session) is None
 
 
-async def test_it_ends_with_its_token(tokens: Tokens, sessions: Sessions) -> None:
+async def test_a_session_ends_with_its_token(tokens: Tokens, sessions: Sessions) -> None:
     session, token_id = await opened(tokens, sessions)
     await tokens.revoke(token_id)
     assert await sessions.find(session) is None
 
 
 @pytest.mark.parametrize("text", ["", "x", "x" * 43, "é" * 43, "x" * 100_000])
-async def test_what_is_no_session_is_none(sessions: Sessions, text: str) -> None:
+async def test_an_invalid_session_is_none(sessions: Sessions, text: str) -> None:
     assert await sessions.find(text) is None

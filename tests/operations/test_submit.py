@@ -1,4 +1,4 @@
-"""Handing in: what a request means, and one job per Idempotency-Key."""
+"""Submission of requests, and Idempotency-Keys."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def count(store: Store) -> int:
     return len((await store.find(Filter(), 100)).jobs)
 
 
-def test_every_word_of_a_request_reaches_the_job() -> None:
+def test_every_field_of_a_request_reaches_the_job() -> None:
     asked = request(
         payload={"to": "you"},
         private_payload={"password": "x"},
@@ -66,18 +66,18 @@ def test_every_word_of_a_request_reaches_the_job() -> None:
     assert (job.unique, job.tags) == (Unique("k", UniqueScope.PERIOD, 5), ("a", "b"))
 
 
-def test_a_payload_over_the_cap_is_refused() -> None:
+def test_a_payload_over_the_limit_is_rejected() -> None:
     with pytest.raises(PayloadTooLarge):
         prepare(JobFactory(100), OWNER, request(payload={"text": "x" * 100}))
 
 
 @pytest.mark.parametrize("given", [{"tags": ("by:ben",)}, {"unique": UniqueRequest(key="idempotency:x")}])
-def test_what_is_the_servers_own_cannot_be_set(given: dict[str, Any]) -> None:
+def test_reserved_values_are_rejected(given: dict[str, Any]) -> None:
     with pytest.raises(BadOption):
         prepare(JobFactory(), OWNER, request(**given))
 
 
-async def test_a_submitters_job_is_marked_and_the_mark_is_shown_as_its_maker(store: Store) -> None:
+async def test_a_job_records_its_submitter(store: Store) -> None:
     stored = await hand_in(store, "key", ANN, tags=("red",))
     job = await store.get(stored.inserted.id)
     assert job is not None
@@ -86,7 +86,7 @@ async def test_a_submitters_job_is_marked_and_the_mark_is_shown_as_its_maker(sto
     assert (view.tags, view.submitted_by, view.unique_key) == (("red",), "ann", None)
 
 
-async def test_the_same_key_makes_one_job(store: Store) -> None:
+async def test_the_same_key_creates_one_job(store: Store) -> None:
     first = await hand_in(store, "key", payload={"a": 1, "b": 2})
     again = await hand_in(store, "key", payload={"b": 2, "a": 1})
     assert (first.is_replay, again.is_replay) == (False, True)
@@ -94,20 +94,20 @@ async def test_the_same_key_makes_one_job(store: Store) -> None:
     assert await count(store) == 1
 
 
-async def test_without_a_key_each_request_makes_a_job(store: Store) -> None:
+async def test_without_a_key_each_request_creates_a_job(store: Store) -> None:
     await hand_in(store, None)
     await hand_in(store, None)
     assert await count(store) == 2
 
 
-async def test_the_same_key_with_another_request_is_refused(store: Store) -> None:
+async def test_the_same_key_with_another_request_is_rejected(store: Store) -> None:
     await hand_in(store, "key", payload={"a": 1})
     with pytest.raises(IdempotencyKeyReused):
         await hand_in(store, "key", payload={"a": 2})
     assert await count(store) == 1
 
 
-async def test_a_key_belongs_to_who_sends_it(store: Store) -> None:
+async def test_a_key_belongs_to_its_principal(store: Store) -> None:
     first, second = await hand_in(store, "key", ANN), await hand_in(store, "key", BEN)
     assert first.inserted.id != second.inserted.id
     assert not second.is_replay
@@ -121,7 +121,7 @@ async def test_a_key_outlives_its_job(store: Store) -> None:
     assert await count(store) == 0
 
 
-async def test_beside_a_unique_key_of_its_own(store: Store) -> None:
+async def test_an_idempotency_key_with_a_unique_key(store: Store) -> None:
     unique = UniqueRequest(key="letter")
     first = await hand_in(store, "key", unique=unique)
     assert (await hand_in(store, "key", unique=unique)).is_replay
@@ -133,7 +133,7 @@ async def test_beside_a_unique_key_of_its_own(store: Store) -> None:
     assert await count(store) == 1
 
 
-async def test_who_was_answered_with_the_holder_of_a_unique_key_is_answered_so_again(store: Store) -> None:
+async def test_a_replay_returns_the_same_holder_of_the_unique_key(store: Store) -> None:
     unique = UniqueRequest(key="letter")
     holder = await hand_in(store, None, unique=unique)
     first = await hand_in(store, "key", unique=unique)
@@ -145,14 +145,14 @@ async def test_who_was_answered_with_the_holder_of_a_unique_key_is_answered_so_a
     assert (await hand_in(store, "another key", unique=unique)).inserted.created
 
 
-async def test_with_a_unique_key_of_its_own_the_same_key_with_another_request_is_refused(store: Store) -> None:
+async def test_a_reused_key_with_a_unique_key_is_rejected(store: Store) -> None:
     await hand_in(store, "key", unique=UniqueRequest(key="letter"))
     with pytest.raises(IdempotencyKeyReused):
         await hand_in(store, "key", unique=UniqueRequest(key="another letter"))
     assert await count(store) == 1
 
 
-async def test_a_repetition_finds_its_job_in_a_full_queue(store: Store) -> None:
+async def test_a_replay_works_in_a_full_queue(store: Store) -> None:
     await store.configure("default", QueueSettings(max_waiting=1))
     first = await hand_in(store, "key")
     assert (await hand_in(store, "key")).inserted.id == first.inserted.id
@@ -160,7 +160,7 @@ async def test_a_repetition_finds_its_job_in_a_full_queue(store: Store) -> None:
         await hand_in(store, "another")
 
 
-async def test_of_many_only_those_are_refused_that_do_not_fit(store: Store) -> None:
+async def test_only_invalid_jobs_of_a_batch_are_rejected(store: Store) -> None:
     await store.configure("small", QueueSettings(max_waiting=1))
     asked = [request(queue="small"), request(queue="small"), request()]
     answers = await store_many(store, [prepare(JobFactory(), OWNER, each) for each in asked])

@@ -1,4 +1,4 @@
-"""Tokens are recognised, confined, revoked within a second, and never kept in clear."""
+"""Tokens: authentication, scopes, revocation, hashing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobyard.testing.clock import ManualClock
 
 
 class Seconds:
-    """The process's clock, turned by hand."""
+    """A manual clock of the process."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -56,16 +56,16 @@ async def test_a_token_stands_for_its_principal(tokens: Tokens) -> None:
     assert not principal.may(Permission.OPERATE)
 
 
-async def test_two_of_the_same_name_could_not_be_told_apart(tokens: Tokens) -> None:
+async def test_names_are_unique(tokens: Tokens) -> None:
     info, _ = await tokens.create("ci", Role.VIEWER)
-    with pytest.raises(BadOption, match="a token named ci already"):
+    with pytest.raises(BadOption):
         await tokens.create("ci", Role.ADMIN)
     assert [each.id for each in await tokens.list()] == [info.id]
     await tokens.revoke(info.id)
     await tokens.create("ci", Role.ADMIN)
 
 
-async def test_only_a_hash_of_the_secret_is_kept(tokens: Tokens, store: Watched) -> None:
+async def test_only_a_hash_of_the_secret_is_stored(tokens: Tokens, store: Watched) -> None:
     info, text = await tokens.create("ci", Role.ADMIN)
     secret = text.removeprefix(f"jy_{info.id}_")
     assert len(secret) >= 40
@@ -79,12 +79,12 @@ async def test_only_a_hash_of_the_secret_is_kept(tokens: Tokens, store: Watched)
     lambda text: text[:-1] + ("a" if text[-1] != "a" else "b"), lambda text: "jy_000000000000_" + text[16:],
     lambda text: text + "\n", lambda text: "x" * 100_000, lambda text: "jy_é_" + text[16:],
 ])  # fmt: skip
-async def test_what_is_not_the_token_is_not_let_in(tokens: Tokens, spoil) -> None:  # type: ignore[no-untyped-def]
+async def test_a_modified_token_is_rejected(tokens: Tokens, spoil) -> None:  # type: ignore[no-untyped-def]
     _, text = await tokens.create("ci", Role.ADMIN)
     assert await tokens.authenticate(spoil(text)) is None
 
 
-async def test_a_token_of_another_is_not_this_ones(tokens: Tokens) -> None:
+async def test_the_secret_of_another_token_is_rejected(tokens: Tokens) -> None:
     one, first = await tokens.create("one", Role.VIEWER)
     two, second = await tokens.create("two", Role.ADMIN)
     assert await tokens.authenticate(first.replace(one.id, two.id)) is None
@@ -110,7 +110,7 @@ async def test_a_token_revoked_here_stops_at_once(tokens: Tokens) -> None:
     assert not await tokens.revoke(info.id)
 
 
-async def test_who_was_just_let_in_is_remembered_for_a_second(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
+async def test_an_authenticated_token_is_cached_for_a_second(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
     info, text = await tokens.create("ci", Role.ADMIN)
     assert tokens.cached(text.encode()) is None
     principal = await tokens.authenticate(text)
@@ -123,7 +123,7 @@ async def test_who_was_just_let_in_is_remembered_for_a_second(tokens: Tokens, st
     assert tokens.cached(text.encode()) is None
 
 
-async def test_a_token_ends_by_the_stores_clock(tokens: Tokens, clock: ManualClock, seconds: Seconds) -> None:
+async def test_a_token_expires_by_the_clock_of_the_store(tokens: Tokens, clock: ManualClock, seconds: Seconds) -> None:
     info, text = await tokens.create("ci", Role.ADMIN, expire_seconds=60)
     assert info.expires_at == info.created_at + 60_000
     assert await tokens.authenticate(text)
@@ -133,7 +133,7 @@ async def test_a_token_ends_by_the_stores_clock(tokens: Tokens, clock: ManualClo
     assert await tokens.list() == []
 
 
-async def test_requests_share_one_look_at_the_store(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
+async def test_concurrent_requests_share_one_read(tokens: Tokens, store: Watched, seconds: Seconds) -> None:
     _, text = await tokens.create("ci", Role.ADMIN)
     await asyncio.gather(*(tokens.authenticate(text) for _ in range(100)))
     await tokens.authenticate(text)
@@ -143,7 +143,7 @@ async def test_requests_share_one_look_at_the_store(tokens: Tokens, store: Watch
     assert store.calls["fetch"] == 2
 
 
-async def test_whoever_gives_up_does_not_take_the_others_along(tokens: Tokens) -> None:
+async def test_a_cancelled_request_does_not_cancel_the_shared_read(tokens: Tokens) -> None:
     _, text = await tokens.create("ci", Role.ADMIN)
     first = asyncio.ensure_future(tokens.authenticate(text))
     second = asyncio.ensure_future(tokens.authenticate(text))
@@ -152,7 +152,7 @@ async def test_whoever_gives_up_does_not_take_the_others_along(tokens: Tokens) -
     assert await second is not None
 
 
-async def test_a_store_that_is_away_is_an_error_and_not_a_refusal(tokens: Tokens, store: Watched) -> None:
+async def test_an_unavailable_store_is_an_error(tokens: Tokens, store: Watched) -> None:
     _, text = await tokens.create("ci", Role.ADMIN)
     store.failing = StoreUnavailable("gone")
     with pytest.raises(StoreUnavailable):
@@ -161,7 +161,7 @@ async def test_a_store_that_is_away_is_an_error_and_not_a_refusal(tokens: Tokens
     assert await tokens.authenticate(text)
 
 
-async def test_all_are_listed_however_many(tokens: Tokens) -> None:
+async def test_list_returns_all_pages(tokens: Tokens) -> None:
     made = [(await tokens.create(f"t{number}", Role.VIEWER))[0].id for number in range(1001)]
     assert sorted(made) == sorted(info.id for info in await tokens.list())
 
@@ -170,7 +170,7 @@ async def test_all_are_listed_however_many(tokens: Tokens) -> None:
     {"name": ""}, {"role": "root"}, {"queues": "builds"}, {"queues": [""]}, {"expire_seconds": 0},
     {"expire_seconds": -1}, {"groups": ["g"] * 1001},
 ])  # fmt: skip
-async def test_what_does_not_fit_is_refused(tokens: Tokens, bad: dict[str, object]) -> None:
+async def test_invalid_options_are_rejected(tokens: Tokens, bad: dict[str, object]) -> None:
     with pytest.raises(BadOption):
         await tokens.create(**{"name": "x", "role": "viewer", **bad})  # type: ignore[arg-type]
     assert await tokens.list() == []

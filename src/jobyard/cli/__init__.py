@@ -1,4 +1,4 @@
-"""The command line: one small file per family of commands."""
+"""The command line. Commands are in `commands/`, one module each; output is formatted in `render/`."""
 
 from jobyard.cli.root import cli, main
 

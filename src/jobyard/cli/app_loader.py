@@ -1,4 +1,4 @@
-"""The user's application from module:attribute."""
+"""Import of the user's application, given as module:attribute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("jobyard.app")
 def load_app(name: str) -> Jobyard:
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
-        raise ConfigurationError(f"The app is written module:attribute (for example shop.jobs:yard), not {name!r}.")
+        raise ConfigurationError(f"Cannot load app {name!r}: write it as module:attribute, for example shop.jobs:yard.")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -25,10 +25,10 @@ def load_app(name: str) -> Jobyard:
     for part in attribute.split("."):
         if not hasattr(value, part):
             hint = did_you_mean(part, [word for word in vars(value) if not word.startswith("_")])
-            raise ConfigurationError(f"{seen} has no {part}.{hint}")
+            raise ConfigurationError(f"Cannot load app {name}: {seen} has no attribute {part}.{hint}")
         value, seen = getattr(value, part), f"{seen}.{part}"
     if not isinstance(value, Jobyard):
-        raise ConfigurationError(f"{name} is a {type(value).__name__}, not a Jobyard.")
+        raise ConfigurationError(f"Cannot load app {name}: it is of type {type(value).__name__}, not Jobyard.")
     return value
 
 
@@ -38,7 +38,7 @@ def _import(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"There is no module {error.name}: looked in {Path.cwd()} and on the Python path."
+                f"Cannot import {error.name}: no such module in {Path.cwd()} or on the Python path."
             ) from error
         raise _broken(name, error) from error
     except Exception as error:
@@ -46,7 +46,5 @@ def _import(name: str) -> object:
 
 
 def _broken(name: str, error: Exception) -> ConfigurationError:
-    log.debug("importing %s failed", name, exc_info=error)
-    return ConfigurationError(
-        f"Importing {name} failed: {type(error).__name__}: {error} (--log-level debug shows where)."
-    )
+    log.debug("cannot import %s", name, exc_info=error)
+    return ConfigurationError(f"Cannot import {name}: {type(error).__name__}: {error} (--log-level debug shows where).")

@@ -1,4 +1,4 @@
-"""Schedules out of another program's `cron_jobs` table, as jobu keeps them: read, never written."""
+"""Schedules from the `cron_jobs` table of another program (jobu). The table is only read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from jobyard.domain.schedule import Missed, Overlap
 from jobyard.errors import BadOption, ConfigurationError
 from jobyard.operations.secrets import secret
 
-USUAL_TABLE = "cron_jobs"
-# Each word of a schedule, and the columns that may hold it, the newer name first.
+DEFAULT_TABLE = "cron_jobs"
+# Each field of a schedule, and the columns that may hold it, the newer name first.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "name": ("name",),
     "expression": ("cron_expression", "expression"),
@@ -34,8 +34,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "overlap": ("allow_overlap",),
 }
 NEEDED = ("name", "expression", "kind")
-# They say nothing that a schedule needs.
-OWN = frozenset({"id", "created_at", "updated_at"})
+# Columns that a schedule does not need.
+IGNORED = frozenset({"id", "created_at", "updated_at"})
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 CONNECT_SECONDS = 10.0
 
@@ -43,7 +43,7 @@ Row = Mapping[str, Any]
 
 
 class CronTable(NamedTuple):
-    """A table: its columns by the word that each stands for, those that stand for nothing, and its rows."""
+    """The column of each field, the columns that match no field, and the rows."""
 
     columns: Mapping[str, str]
     unknown: tuple[str, ...]
@@ -51,20 +51,20 @@ class CronTable(NamedTuple):
 
 
 class MappedRow(NamedTuple):
-    """One row: the words of a schedule, or why there are none."""
+    """One row: the fields of a schedule, or why it cannot be imported."""
 
     name: str
-    expression: str  # as it stands there
+    expression: str  # as in the table
     handler: str
-    words: Mapping[str, Any] | None
+    fields: Mapping[str, Any] | None
     why: str = ""
 
 
-async def read_table(url: str, table: str = USUAL_TABLE) -> CronTable:
-    """Every row, by name. Raises ConfigurationError when it cannot be read, or is no such table."""
+async def read_table(url: str, table: str = DEFAULT_TABLE) -> CronTable:
+    """All rows, by name. Raises ConfigurationError if the table cannot be read, or is not a table of cron jobs."""
     parts = table.split(".")
     if not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):
-        raise BadOption(f"A table is named like cron_jobs or public.cron_jobs, not {table!a}.")
+        raise BadOption(f"Invalid table name {table!a}. Write it as cron_jobs or public.cron_jobs.", option="table")
     quoted = ".".join(f'"{part}"' for part in parts)
     match split(url).scheme:
         case "sqlite":
@@ -73,7 +73,7 @@ async def read_table(url: str, table: str = USUAL_TABLE) -> CronTable:
             names, rows = await _from_postgres(url, quoted)
         case _:
             raise ConfigurationError(
-                f"Schedules are imported from sqlite:///old.db or postgresql://user@host/name, not from {shown(url)}."
+                f"Cannot import from {shown(url)}. Use sqlite:///old.db or postgresql://user@host/name."
             )
     return _found(url, table, names, rows)
 
@@ -81,14 +81,14 @@ async def read_table(url: str, table: str = USUAL_TABLE) -> CronTable:
 def _from_sqlite(url: str, table: str) -> tuple[list[str], list[Row]]:
     path = Path(unquote(urlsplit(url).path)[1:])
     if not path.is_file():
-        raise ConfigurationError(f"There is no database {path}.")
+        raise ConfigurationError(f"Database {path} not found.")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             cursor = connection.execute(f"SELECT * FROM {table}")  # noqa: S608  # its parts were checked
             names = [column[0] for column in cursor.description]
             return names, [dict(zip(names, row, strict=True)) for row in cursor]
     except sqlite3.Error as error:
-        raise ConfigurationError(f"{shown(url)} cannot be read: {error}.") from error
+        raise ConfigurationError(f"Cannot read {shown(url)}: {error}.") from error
 
 
 async def _from_postgres(url: str, table: str) -> tuple[list[str], list[Row]]:
@@ -107,7 +107,7 @@ async def _from_postgres(url: str, table: str) -> tuple[list[str], list[Row]]:
             await connection.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise ConfigurationError(f"{shown(url)} cannot be read: {why}.") from error
+        raise ConfigurationError(f"Cannot read {shown(url)}: {why}.") from error
 
 
 def _found(url: str, table: str, names: Sequence[str], rows: Sequence[Row]) -> CronTable:
@@ -116,51 +116,49 @@ def _found(url: str, table: str, names: Sequence[str], rows: Sequence[Row]) -> C
     }
     missing = [" or ".join(COLUMNS[word]) for word in NEEDED if word not in columns]
     if missing:
-        raise ConfigurationError(
-            f"{table} in {shown(url)} is no table of cron jobs: it has no column {', no column '.join(missing)}."
-        )
-    unknown = tuple(name for name in names if name not in columns.values() and name not in OWN)
+        raise ConfigurationError(f"Cannot import {table} of {shown(url)}: missing columns: {'; '.join(missing)}.")
+    unknown = tuple(name for name in names if name not in columns.values() and name not in IGNORED)
     return CronTable(columns, unknown, sorted(rows, key=lambda row: str(row[columns["name"]])))
 
 
 def mapped(found: CronTable, row: Row, timezone: str, kinds: Mapping[str, str]) -> MappedRow:
-    """As that program runs it: by UTC unless said otherwise, side by side unless it says so, nothing made up for."""
-    told = {word: row[column] for word, column in found.columns.items() if row[column] is not None}
-    name, expression, handler = (str(told.get(word, "")).strip() for word in NEEDED)
+    """With the behaviour of the other program: UTC by default, overlap allowed by default, missed instants skipped."""
+    given = {word: row[column] for word, column in found.columns.items() if row[column] is not None}
+    name, expression, handler = (str(given.get(word, "")).strip() for word in NEEDED)
     try:
-        words: dict[str, Any] = {"name": name, "timezone": timezone, "missed": Missed.SKIP, "overlap": Overlap.ALLOW}
-        words |= {"expression": _expression(expression), "kind": kinds.get(handler, handler)}
-        words["payload"] = _payload(told.get("payload"))
+        fields: dict[str, Any] = {"name": name, "timezone": timezone, "missed": Missed.SKIP, "overlap": Overlap.ALLOW}
+        fields |= {"expression": _expression(expression), "kind": kinds.get(handler, handler)}
+        fields["payload"] = _payload(given.get("payload"))
         for word in ("max_retry", "timeout_seconds"):
-            if word in told:
-                words[word] = _number(word, told[word])
-        if "enabled" in told:
-            words["enabled"] = _truth("is_enabled", told["enabled"])
-        if "overlap" in told and not _truth("allow_overlap", told["overlap"]):
-            words["overlap"] = Overlap.SKIP
+            if word in given:
+                fields[word] = _number(word, given[word])
+        if "enabled" in given:
+            fields["enabled"] = _truth("is_enabled", given["enabled"])
+        if "overlap" in given and not _truth("allow_overlap", given["overlap"]):
+            fields["overlap"] = Overlap.SKIP
     except BadOption as error:
         return MappedRow(name, expression, handler, None, str(error))
-    return MappedRow(name, expression, handler, words)
+    return MappedRow(name, expression, handler, fields)
 
 
 def _expression(text: str) -> str:
     if len(text.split()) == 6:
         raise BadOption(
-            f'"{text}" has six fields: the last was the seconds, and here the first is. Write it with five, or turned.'
+            f'"{text}" has six fields with the seconds last; here they come first. Rewrite it with five fields.'
         )
     return text
 
 
 def _payload(value: Any) -> Any:
-    """Text in SQLite; from PostgreSQL it comes as text as well."""
+    """Text in SQLite; asyncpg returns JSON columns as text, too."""
     if value in (None, "", "null"):
         return {}
     try:
         found = msgspec.json.decode(value) if isinstance(value, str | bytes) else value
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadOption(f"Its parameters are not JSON: {error}.") from error
+        raise BadOption(f"The parameters are not JSON: {error}.") from error
     if not isinstance(found, dict):
-        raise BadOption("Its parameters are no JSON object: a handler here takes them by name.")
+        raise BadOption("The parameters are not a JSON object: handlers take them by name.")
     return found
 
 
@@ -168,7 +166,7 @@ def _number(word: str, value: Any) -> Any:
     try:
         return value if isinstance(value, int | float) else int(str(value))
     except ValueError as error:
-        raise BadOption(f"{word} is no number: {value!a}.") from error
+        raise BadOption(f"{word} is not a number: {value!a}.") from error
 
 
 def _truth(word: str, value: Any) -> bool:
@@ -181,4 +179,4 @@ def _truth(word: str, value: Any) -> bool:
         return True
     if text in ("0", "false", "f", "no", "n"):
         return False
-    raise BadOption(f"{word} is neither yes nor no: {value!a}.")
+    raise BadOption(f"{word} is not a boolean: {value!a}.")

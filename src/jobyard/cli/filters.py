@@ -1,4 +1,4 @@
-"""The filters that lists and bulk changes share."""
+"""Filter options, shared by lists and bulk changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> Inst
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function gets what the options say as `where`."""
+    """Add the options; the function gets them as a Filter named `where`."""
 
     @functools.wraps(function)
     def filtered(*args: Any, states: tuple[str, ...], **words: Any) -> Any:
@@ -45,9 +45,13 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 help=f"Only jobs in this state ({', '.join(State)}); repeatable.",
             ),
             click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
-            click.option("--text", metavar="TEXT", help="Only jobs with this in their payload's JSON text."),
-            click.option("--created-after", callback=_time, metavar="TIME", help="Only jobs created then or later."),
-            click.option("--created-before", callback=_time, metavar="TIME", help="Only jobs created before then."),
+            click.option("--text", metavar="TEXT", help="Only jobs whose JSON payload contains this text."),
+            click.option(
+                "--created-after", callback=_time, metavar="TIME", help="Only jobs created at this time or later."
+            ),
+            click.option(
+                "--created-before", callback=_time, metavar="TIME", help="Only jobs created before this time."
+            ),
         )
     ):
         option(filtered)

@@ -1,4 +1,4 @@
-"""Log lines on stderr, a level for all and one for each component."""
+"""Logging to stderr, with a level for everything and one per component."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 def set_up_logs(
     text: str | None, usual: str = LOG_LEVEL.default, *, everything: bool = False, as_json: bool = False
 ) -> None:
-    """With `everything` also what the application logs, unless it has set up logging itself."""
+    """`everything`: also log lines of the application, unless it has set up logging itself."""
     levels = parse_levels(text or "", usual)
     logger, root = logging.getLogger("jobyard"), logging.getLogger()
     formatter = json_formatter() if as_json else logging.Formatter(PLAIN)
@@ -36,14 +36,14 @@ def set_up_logs(
 
 
 class StderrHandler(logging.Handler):
-    """Told apart from handlers that an application may have added; finds stderr anew, as tests change it."""
+    """A class of its own, to distinguish it from the handlers of the application. Looks up stderr on each call."""
 
     def emit(self, record: logging.LogRecord) -> None:
         echo(self.format(record), err=True)
 
 
 def json_formatter() -> logging.Formatter:
-    """One object per line; what a record carries in `extra`, such as the job's id, is part of it."""
+    """One JSON object per line, with the `extra` fields of the record, such as the job id."""
     try:
         from pythonjsonlogger.json import JsonFormatter  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The root command: global options, errors as one line, settings checked."""
+"""The root command: global options, configuration, and errors as one line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from jobyard.cli.commands import COMMANDS, SUBCOMMANDS
 from jobyard.cli.render.output import echo
 from jobyard.cli.session import Session
 from jobyard.cli.target import chosen_server
@@ -22,7 +23,7 @@ log = logging.getLogger("jobyard.app")
 
 
 class CommandError(click.ClickException):
-    """One clear line and exit code 1; an object where the logs are objects, as they share their stream."""
+    """One line on stderr and exit code 1; a JSON log line where logs are JSON, as both share the stream."""
 
     def __init__(self, message: str, context: click.Context) -> None:
         super().__init__(message)
@@ -30,7 +31,7 @@ class CommandError(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         if self._as_json:
-            log.critical(self.format_message())  # whatever the level: it is why the program ends
+            log.critical(self.format_message())  # shown at every log level: it is why the program ends
         else:
             echo(f"error: {self.format_message()}", file=file, err=file is None)
 
@@ -51,8 +52,8 @@ class Root(click.Group):
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
             log.debug("unexpected error", exc_info=error)
-            says = f"unexpected {type(error).__name__}: {error} (--log-level debug shows where)"
-            raise CommandError(says, ctx) from error
+            message = f"unexpected {type(error).__name__}: {error} (--log-level debug shows where)"
+            raise CommandError(message, ctx) from error
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -72,14 +73,14 @@ class Root(click.Group):
 )
 @click.pass_context
 def cli(context: click.Context, /, config: str | None, **flags: str | None) -> None:
-    """Run, feed and operate a job queue.
+    """Run and operate a job queue.
 
     \b
-    Start a worker for your application, then look at what it does:
+    Start a worker for your application, then watch it:
       jobyard --app shop.jobs:yard worker --concurrency 8
       jobyard --store sqlite:///jobs.db top
 
-    Every command has --help with an example, and --json for programs. Without --app, commands work on the store alone.
+    Every command has --help with an example, and --json for scripts. Without --app, commands work on the store alone.
     """
     given = {
         setting.key: (str(setting.flag), flags[word])
@@ -94,7 +95,7 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
             raise
         session = Session(Found(Configuration(), {}, None), str(error).splitlines())
     context.obj = session
-    # Below the flags of a command and their variables stands what the file and longer variables say.
+    # The file and the JOBYARD_SECTION__KEY variables are defaults below the flags of a command and their variables.
     context.default_map = session.defaults()
     session.set_up_logs()
     for warning in unknown_variables(os.environ):
@@ -104,69 +105,11 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
             echo(f"warning: {warning}", err=True)
 
 
-def _add_commands() -> None:
-    from jobyard.cli.commands import (  # noqa: PLC0415  # each imports this module's session
-        bench,
-        check,
-        config,
-        cron,
-        cron_edit,
-        cron_import,
-        dead,
-        doctor,
-        enqueue,
-        explain,
-        groups,
-        job_actions,
-        jobs,
-        limits,
-        migrate,
-        queues,
-        run,
-        running,
-        sandbox,
-        sandboxd,
-        scheduler,
-        server,
-        tokens,
-        top,
-        worker,
-    )
-
-    for command in (
-        server.up,
-        server.server,
-        worker.worker,
-        scheduler.scheduler,
-        enqueue.enqueue,
-        jobs.jobs,
-        queues.queues,
-        groups.groups,
-        limits.limits,
-        explain.explain,
-        dead.dead,
-        cron.cron,
-        running.running,
-        running.workers,
-        top.top,
-        tokens.tokens,
-        run.run,
-        sandbox.sandbox,
-        sandboxd.sandboxd,
-        check.check,
-        config.config,
-        doctor.doctor,
-        migrate.migrate,
-        bench.bench,
-    ):
-        cli.add_command(command)
-    for command in job_actions.commands:
-        jobs.jobs.add_command(command)
-    for command in (cron_edit.add, cron_edit.edit, cron_import.import_table):
-        cron.cron.add_command(command)
-
-
-_add_commands()
+for command in COMMANDS:
+    cli.add_command(command)
+for group, commands in SUBCOMMANDS.items():
+    for command in commands:
+        group.add_command(command)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Attacks on a sandbox as they look in a terminal, and what its daemon says of itself."""
+"""The self-test of the sandbox by attacks, and the state of its daemon, on the terminal."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ async def attack(session: Session, socket: Path | None, tier: str | None, withou
     items = select(only)
     if not items:
         raise click.UsageError(f"--only {','.join(only)} matches no attack.")
-    with _stopping_well():
+    with _cleanup_on_sigterm():
         async with _stage(socket, Tier(tier) if tier else None, Layer(without) if without else None) as context:
             if context.state.tier is None:
-                raise ConfigurationError(f"The sandbox refuses to run anything: {context.state.reason}")
-            _tell(session, msgspec.structs.replace(context.state, idle={}))
+                raise ConfigurationError(f"The sandbox cannot run programs: {context.state.reason}")
+            _print_state(session, msgspec.structs.replace(context.state, idle={}))
             reports = await _play(session, context, items)
     _show(session, context.state, reports)
     if has_escape(reports):
@@ -50,8 +50,8 @@ async def attack(session: Session, socket: Path | None, tier: str | None, withou
 
 
 @contextmanager
-def _stopping_well() -> Iterator[None]:
-    """Told to end, it takes down what it has set up: the daemon, the bait, their folders."""
+def _cleanup_on_sigterm() -> Iterator[None]:
+    """On SIGTERM, clean up first: the daemon, the bait files, their folders."""
     task = asyncio.current_task()
     assert task is not None
     with suppress(RuntimeError):  # not the main thread
@@ -65,18 +65,14 @@ def _stopping_well() -> Iterator[None]:
 async def look(session: Session, socket: Path | None) -> None:
     async with _stage(socket, None, None) as context:
         if context.is_private:
-            await settled_snapshot(context.connection, seconds=5)  # its pool has only begun to fill
+            await settled_snapshot(context.connection, seconds=5)  # wait until its pool is filled
         state = await context.connection.fetch_state()
-        who = (
-            "started for this, to see what can be had here"
-            if context.is_private
-            else f"{socket}, pid {context.connection.daemon_pid}"
-        )
+        who = "started for this check" if context.is_private else f"{socket}, pid {context.connection.daemon_pid}"
     if session.as_json:
         session.print_json(state)
     else:
         session.print_markup(f"daemon     {escape(who)}")
-        _tell(session, state)
+        _print_state(session, state)
         session.print_markup(
             f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults"
         )
@@ -99,25 +95,25 @@ async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) 
     except DaemonStartFailed as error:
         raise ConfigurationError(f"{error}.") from error
     except (DaemonUnresponsive, TimeoutError) as error:
-        raise ConfigurationError(f"The sandbox daemon does not answer: {error}.") from error
+        raise ConfigurationError(f"The sandbox daemon does not respond: {error}.") from error
     except (FileNotFoundError, ConnectionError, PermissionError) as error:
         raise ConfigurationError(
-            f"No sandbox daemon answers at {socket}: {error.strerror}. Is jobyard sandboxd running?"
+            f"Cannot connect to the sandbox daemon at {socket}: {error.strerror}. Is jobyard sandboxd running?"
         ) from error
 
 
 async def _play(session: Session, context: AttackContext, items: list[AnyAttack]) -> list[AttackReport]:
-    """A bar on a terminal, and the table at its end; elsewhere each line as it comes: nobody shall think it hangs."""
+    """A progress bar on a terminal, and the table at the end; elsewhere each line as soon as it is known."""
     reports = []
-    comes_at_once = not session.console.is_terminal and not session.as_json
-    if comes_at_once:
+    prints_each = not session.console.is_terminal and not session.as_json
+    if prints_each:
         echo("\t".join(heading.lstrip(LOOKS) for heading in HEADINGS))
     with progress_bar() as progress:
         task = progress.add_task("", total=len(items))
         for item in items:
             progress.update(task, description=f"#{item.number} {item.name[:40]}")
             reports.append(await run_attack(context, item))
-            if comes_at_once:
+            if prints_each:
                 echo("\t".join(plain(cell) for cell in _row(reports[-1])))
             progress.advance(task)
     return reports
@@ -158,11 +154,11 @@ def _row(report: AttackReport) -> tuple[str, ...]:
     )
 
 
-def _tell(session: Session, state: SandboxState) -> None:
+def _print_state(session: Session, state: SandboxState) -> None:
     if session.as_json:
         return
     if state.tier is None:
-        session.print_markup(f"[red]refuses to run anything[/]: {escape(state.reason)}")
+        session.print_markup(f"[red]cannot run programs[/]: {escape(state.reason)}")
         return
     session.print_markup(f"tier       [bold]{state.tier}[/]  {HELD[state.tier]}")
     if state.reason:

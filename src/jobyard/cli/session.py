@@ -1,4 +1,4 @@
-"""What every command shares: the chosen store and app, how to print, and how to run async verbs."""
+"""The session of a command: configuration, store, app, server, output, and the runner of async commands."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Session:
         self.app_name = self.configuration.worker.app
         self.store_is_given = found.says("store", "url")
         self.as_json = False
-        self.notify = SystemdNotifier()  # at once: no process that we start may inherit it
-        # Colour, width and NO_COLOR are rich's to judge; off a terminal it prints plain text.
+        self.notify = SystemdNotifier()  # created first, so that no child process inherits the variables
+        # rich decides on colour and width (NO_COLOR, COLUMNS); off a terminal it prints plain text.
         self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
     @property
@@ -63,7 +63,7 @@ class Session:
         return self.console.is_terminal
 
     def yard(self) -> Jobyard:
-        """The application if one is named, else a yard that knows no kinds; not yet opened."""
+        """The application if one is named, else one without handlers; not yet opened."""
         self.require_store()
         if self.app_name is not None:
             return self.app()
@@ -76,7 +76,7 @@ class Session:
         self.require_store()
         if self.app_name is None:
             raise ConfigurationError(
-                "This command needs your application. Name it: jobyard --app module:attribute …, or set JOBYARD_APP."
+                "This command needs your application. Pass --app module:attribute, or set JOBYARD_APP."
             )
         yard = load_app(self.app_name)
         yard.name = yard.name or self.app_name
@@ -86,12 +86,12 @@ class Session:
     def _prefer(self, yard: Jobyard) -> None:
         declarations_of(yard).configure_queues(self.configuration.queues)
         if self.configuration.sandbox.enabled or QUEUE in self.configuration.queues:
-            # A server and its workers write the same settings, whichever comes last.
+            # The server and its workers must write the same settings, whichever starts last.
             suggest_queue(yard, self.configuration.sandbox.slots or self.configuration.worker.concurrency)
 
     @asynccontextmanager
     async def opened(self, yard: Jobyard) -> AsyncIterator[None]:
-        """The application on its own store, or on the one that was asked for; its queues are configured."""
+        """Open the application, on its own store or on the given one, and configure its queues."""
         with self._traced(yard):
             if self.app_name is not None and (self.store_is_given or self.configuration.store.queues):
                 async with yard.using(self._store(yard.store)):
@@ -102,7 +102,7 @@ class Session:
 
     @contextmanager
     def _traced(self, yard: Jobyard) -> Iterator[None]:
-        """Spans as the configuration says; all of them are sent before this ends."""
+        """Trace if the configuration says so; spans are flushed at the end."""
         tracing = self.configuration.tracing
         if not tracing.enabled:
             yield
@@ -127,7 +127,7 @@ class Session:
         return self._store(None)
 
     def _store(self, of_app: Store | None) -> Store:
-        """The app's own unless another was given; some queues may have stores of their own."""
+        """The store of the app unless another is given; single queues may have their own."""
         own = None if self.store_is_given else of_app
         store = make_store(self.store_url) if own is None else own
         queues = self.configuration.store.queues
@@ -182,29 +182,29 @@ class Session:
         set_up_logs(log.level, usual, everything=everything, as_json=log.format == "json")
 
     def defaults(self) -> dict[str, dict[str, Any]]:
-        """What the configuration says, by command and option."""
+        """Defaults of options from the configuration, by command."""
         worker, server = self.configuration.worker, self.configuration.server
         run = {word: getattr(worker, word) for word in WORKER_OPTIONS}
         if worker.health_port is not None:
             run["health_port"] = worker.health_port
         listen = {"host": server.host, "port": server.port}
         of_scheduler = self.configuration.scheduler
-        watched: dict[str, Any] = {"health_host": of_scheduler.health_host}
+        health: dict[str, Any] = {"health_host": of_scheduler.health_host}
         if of_scheduler.health_port is not None:
-            watched["health_port"] = of_scheduler.health_port
+            health["health_port"] = of_scheduler.health_port
         run["sandbox"] = self.configuration.sandbox.enabled
         up = run | listen | {"processes": worker.processes, "scheduler": of_scheduler.enabled}
-        return {"worker": run, "server": listen, "up": up, "scheduler": watched}
+        return {"worker": run, "server": listen, "up": up, "scheduler": health}
 
     def print_json(self, value: Any) -> None:
         echo(as_json(value))
 
     def print_markup(self, markup: str) -> None:
-        """Rich markup for people; what comes from users must be escaped."""
+        """Print rich markup; text from users must be escaped."""
         print_markup(self.console, markup)
 
     def echo(self, text: str) -> None:
-        """A line for people; a program that asked for JSON gets JSON only."""
+        """Print a line, except with --json."""
         if not self.as_json:
             echo(text)
 
@@ -224,13 +224,11 @@ def _wants_json(context: click.Context, _: click.Parameter, value: bool) -> None
         context.find_root().obj.as_json = True
 
 
-json_option = click.option(
-    "--json", is_flag=True, expose_value=False, callback=_wants_json, help="Print JSON, for programs."
-)
+json_option = click.option("--json", is_flag=True, expose_value=False, callback=_wants_json, help="Print JSON.")
 
 
 def async_command(function: Callable[Concatenate[Session, P], Awaitable[T]]) -> Callable[P, T]:
-    """A command that is a coroutine and gets the session; adds --json."""
+    """Run a coroutine as a command: pass it the session, and add --json."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""One look at everything that moves: queues, groups, workers, running jobs, throughput."""
+"""Snapshots for `jobyard top`: queues, groups, workers, running jobs, throughput."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from jobyard.ports.schedule_store import WorkerInfo
 GROUPS_PER_QUEUE = 100
 RUNNING_AT_MOST = 100
 HISTORY = 30
-# Workers that beat every second would otherwise show a jumping number.
+# Heartbeats come about once a second: a shorter window would make the number jump.
 AVERAGED_MILLISECONDS = 5000
 
 
 class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant
     queues: list[QueueInfo]
-    groups: list[GroupInfo]  # those with jobs, a limit or a pause; busiest first
+    groups: list[GroupInfo]  # with jobs, a limit or a pause; busiest first
     workers: list[WorkerInfo]
     running: list[Job]  # longest first
     jobs_per_second: float
 
 
 class Sampler:
-    """Takes snapshots; remembers the workers' counts, from which the throughput follows."""
+    """Takes snapshots; remembers the counts of the workers to compute the throughput."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
@@ -59,7 +59,7 @@ class Sampler:
         return TopSnapshot(at=now, queues=queues, groups=groups, workers=workers, running=running, jobs_per_second=rate)
 
     def _throughput(self, workers: list[WorkerInfo]) -> float:
-        """Completed jobs between beats, over some seconds; a young worker's since its start."""
+        """Completed jobs per second between heartbeats in the window; for a new worker, since its start."""
         total = 0.0
         for worker in workers:
             beats = self._beats.setdefault(worker.id, deque([(worker.started_at, 0)]))

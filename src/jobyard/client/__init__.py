@@ -1,4 +1,4 @@
-"""A yard on a server: the same verbs, over HTTP."""
+"""The HTTP client: `Client` for asynchronous programs, `BlockingClient` for synchronous ones."""
 
 from jobyard.api.schemas.events import CloudEvent
 from jobyard.api.schemas.execute import ExecuteBatchRequest, ExecuteRequest, ExecutionView

@@ -1,4 +1,4 @@
-"""Tokens, the audit log, who one is, and how the server is."""
+"""Verbs of the client for tokens, the audit log, the own principal, and health."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AccessVerbs:
     _transport: Transport
 
     async def me(self) -> PrincipalView:
-        """Who the token stands for, and what it may do."""
+        """The principal of the token, and its permissions."""
         return await self._transport.call("GET", "/v1/me", PrincipalView)
 
     async def tokens(self) -> tuple[TokenView, ...]:
@@ -41,7 +41,7 @@ class AccessVerbs:
         groups: Sequence[str] = (),
         expire_seconds: float | None = None,
     ) -> TokenCreated:
-        """The token's text is in this answer and never again. Without queues or groups it reaches all of them."""
+        """Create a token; its text is only in this response. Without queues or groups, it has access to all of them."""
         body = TokenRequest(
             name=name,
             role=checked_role(role),
@@ -55,7 +55,7 @@ class AccessVerbs:
         await self._transport.call("DELETE", path("v1", "tokens", token_id), type(None))
 
     async def audit(self, *, page_size: int = 200) -> AsyncIterator[AuditView]:
-        """Who changed what, and when; oldest first."""
+        """The audit log: who changed what, and when; oldest first."""
         token: str | None = None
         while True:
             query = as_query({"page_size": page_size, "page_token": token})
@@ -67,5 +67,5 @@ class AccessVerbs:
             token = str(page.next_page_token)
 
     async def health(self) -> HealthView:
-        """How the server and its store are, also when they are not well."""
+        """The health of the server and its store; also returned, not raised, while unhealthy."""
         return await self._transport.call("GET", "/health", HealthView, also=(503,))

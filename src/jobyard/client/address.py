@@ -1,4 +1,4 @@
-"""Where the server is and who asks: both checked before the first request, the token never shown."""
+"""The URL and the token of a client, validated before the first request; the token is never shown."""
 
 from __future__ import annotations
 
@@ -18,28 +18,26 @@ def checked_url(url: str) -> str:
     >>> checked_url("jobs.example.org")
     Traceback (most recent call last):
       ...
-    jobyard.errors.ConfigurationError: A server's URL is http://host:port or https://host, not 'jobs.example.org'.
+    jobyard.errors.ConfigurationError: Invalid server URL 'jobs.example.org'. Use http://host:port or https://host.
     """
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise ConfigurationError(
-            "A server's URL is http://host:port or https://host; this one cannot be read."
-        ) from None
+        raise ConfigurationError("Invalid server URL. Use http://host:port or https://host.") from None
     if parts.username is not None or parts.password is not None:
-        raise ConfigurationError(f"A server's URL holds no user or password. Give the token as {TOKEN} instead.")
+        raise ConfigurationError(f"The server URL must not contain a user or password. Set {TOKEN} instead.")
     if parts.query or parts.fragment:
-        raise ConfigurationError("A server's URL ends before ? and #.")
+        raise ConfigurationError("The server URL must not contain ? or #.")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(f"A server's URL is http://host:port or https://host, not {url!r}.")
+        raise ConfigurationError(f"Invalid server URL {url!r}. Use http://host:port or https://host.")
     return url.rstrip("/")
 
 
 def found_token(given: str | None) -> str | None:
     token = (secret(TOKEN, os.environ) if given is None else given).strip()
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigurationError(f"The token holds something that no token holds. Is {TOKEN} the right text?")
+        raise ConfigurationError(f"The token contains invalid characters. Check {TOKEN}.")
     return token or None
 
 

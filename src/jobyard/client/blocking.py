@@ -1,14 +1,15 @@
-"""The same verbs for synchronous programs: each waits for the asynchronous one, in a thread with a loop."""
+"""The client for synchronous programs: each verb runs the asynchronous one in a thread with an event loop."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from jobyard.api.schemas.jobs import JobRequest, JobView
 from jobyard.client.client import PATIENCE_SECONDS, TIMEOUT_SECONDS, Client
 from jobyard.client.jobs import RemoteJob
+from jobyard.domain.job_options import JobOptions
 from jobyard.errors import JobyardError
 from jobyard.operations.loop_thread import LoopThread
 
@@ -98,7 +99,7 @@ class BlockingClient:
         self._thread.start()
 
     def close(self) -> None:
-        """Whoever still waits in another thread gets a CancelledError. Safe twice."""
+        """Calls that still wait in other threads raise CancelledError. Safe twice."""
         if self._thread.is_running:
             try:
                 self.wait(self.client.close())
@@ -115,7 +116,7 @@ class BlockingClient:
     def __repr__(self) -> str:
         return f"<BlockingClient {self.client.url}>"
 
-    def enqueue(self, kind: str, payload: Any = None, **options: Any) -> BlockingJob:
+    def enqueue(self, kind: str, payload: Any = None, **options: Unpack[JobOptions]) -> BlockingJob:
         return BlockingJob(self, self.wait(self.client.enqueue(kind, payload, **options)))
 
     def enqueue_many(self, jobs: list[JobRequest]) -> list[BlockingJob | JobyardError]:

@@ -1,4 +1,4 @@
-"""A yard on a server, for asynchronous programs."""
+"""The client for asynchronous programs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PATIENCE_SECONDS = 30.0
 class Client(JobVerbs, QueueVerbs, ScheduleVerbs, AccessVerbs, EventVerbs, ProgramVerbs):
     """`async with Client("https://jobs.example.org") as client: job = await client.enqueue("send_mail", {...})`.
 
-    The token comes from `token`, or from JOBYARD_TOKEN or JOBYARD_TOKEN_FILE. `timeout`: seconds for one request.
-    `patience`: for how many seconds in all a request that is safe to repeat is repeated while the server is away.
+    The token is `token`, or read from JOBYARD_TOKEN or JOBYARD_TOKEN_FILE. `timeout`: seconds for one request.
+    `patience`: for how many seconds a request that is safe to retry is retried while the server is unavailable.
     """
 
     def __init__(

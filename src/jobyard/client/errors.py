@@ -1,4 +1,4 @@
-"""What a server refuses, as the same exceptions that a store in this process raises."""
+"""Error responses of a server as exceptions, the same that a local store raises."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from jobyard import errors
 from jobyard.errors import JobyardError
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of an RFC 9457 document."""
+class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an RFC 9457 document that the client reads."""
 
     code: str
     detail: str = ""
     title: str = ""
 
 
-def _every(base: type[JobyardError]) -> dict[str, type[JobyardError]]:
+def _by_code(base: type[JobyardError]) -> dict[str, type[JobyardError]]:
     found = {base.code: base}
     for each in base.__subclasses__():
-        found |= _every(each)
+        found |= _by_code(each)
     return found
 
 
-CLASSES: dict[str, type[JobyardError]] = _every(JobyardError) | {
-    # Codes of the door itself that mean the same as something known.
+CLASSES: dict[str, type[JobyardError]] = _by_code(JobyardError) | {
+    # Codes that only the server has, with the class of the same meaning.
     "queue_not_found": errors.BadOption,
     "bad_page_token": errors.BadInput,
     "body_too_large": errors.PayloadTooLarge,
     "not_json": errors.PayloadNotJson,
 }
-# For codes that a newer server may have.
+# For unknown codes of a newer server.
 BY_STATUS: dict[int, type[JobyardError]] = {
     400: errors.BadInput,
     401: errors.Unauthorized,
@@ -52,14 +52,14 @@ def class_of(code: str, status: int) -> type[JobyardError]:
     return CLASSES.get(code) or BY_STATUS.get(status, JobyardError)
 
 
-def refusal(status: int, content: bytes, url: str) -> JobyardError:
+def error_of(status: int, content: bytes, url: str) -> JobyardError:
     try:
-        problem = msgspec.json.decode(content, type=Problem)
+        problem = msgspec.json.decode(content, type=ProblemDetails)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Something between us and the server, or something else altogether.
+        # From a proxy, or from another kind of server.
         if status in (401, 403, 429, 503):
-            return BY_STATUS[status](f"{url} answered {status}, and not in the words of a jobyard server.")
+            return BY_STATUS[status](f"{url} responded with status {status}, and not as a jobyard server does.")
         return errors.ServerUnavailable(
-            f"{url} answered {status}, and not in the words of a jobyard server. Is it the right URL?"
+            f"{url} responded with status {status}, and not as a jobyard server does. Check the URL."
         )
     return class_of(problem.code, status)(problem.detail or problem.title)

@@ -1,4 +1,4 @@
-"""Live events from afar: an iterator that goes on through lost connections and restarts of the server."""
+"""Verbs of the client for live events: iterators that reconnect after lost connections and restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobyard.client.address import path
 from jobyard.client.transport import Query, Transport, as_query, pause
 from jobyard.errors import ServerUnavailable, StoreUnavailable, TooManyRequests
 
-# The server says something every 15 s at the latest.
+# Three times the keep-alive interval of the server: after that, the connection counts as lost.
 SILENCE_SECONDS = 45.0
 
 
@@ -31,41 +31,41 @@ class EventVerbs:
         kind: str | None = None,
         types: Sequence[str] = (),
     ) -> AsyncIterator[CloudEvent]:
-        """What happens, as it happens, without end; of this queue and these types only, if given.
+        """Live events, without end, filtered by the arguments.
 
-        Each connection begins with a snapshot, so that nothing is missed for long.
+        Each connection begins with a snapshot, which makes up for events that were missed while disconnected.
         """
         query = as_query({"queue": queue, "group": group, "kind": kind, "type": list(types)})
         async for event in self._listen("/v1/events", query):
             yield event
 
     async def job_events(self, job_id: str, *, types: Sequence[str] = ()) -> AsyncIterator[CloudEvent]:
-        """What happens to one job."""
+        """Live events of one job."""
         async for event in self._listen(path("v1", "jobs", job_id, "events"), as_query({"type": list(types)})):
             yield event
 
     async def _listen(self, at: str, query: Query) -> AsyncIterator[CloudEvent]:
-        """Asks again when the stream ends; gives up when the server is away for longer than the client's patience."""
+        """Reconnect when the stream ends; raise if the server is unavailable for longer than `patience`."""
         last_id = ""
         tries = 0
-        heard_at = time.monotonic()
+        received_at = time.monotonic()
         while True:
             try:
                 async with self._transport.stream(at, query, last_id, SILENCE_SECONDS) as source:
                     async for message in source:
-                        tries, heard_at = 0, time.monotonic()
+                        tries, received_at = 0, time.monotonic()
                         last_id = message.id or last_id
                         if message.data:
-                            yield read_event(message.data)
+                            yield decode_event(message.data)
             except (StoreUnavailable, TooManyRequests):
-                if time.monotonic() - heard_at > self._transport.patience:
+                if time.monotonic() - received_at > self._transport.patience:
                     raise
             tries += 1
             await asyncio.sleep(pause(tries))
 
 
-def read_event(text: str) -> CloudEvent:
+def decode_event(text: str) -> CloudEvent:
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ServerUnavailable(f"This is no event of a jobyard server: {error}.") from error
+        raise ServerUnavailable(f"Received an event that is not from a jobyard server: {error}.") from error

@@ -1,4 +1,4 @@
-"""Jobs from afar: hand in, look, wait, change."""
+"""Verbs of the client for jobs: submit, get, list, wait, change."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from jobyard.client.requests import job_request
 from jobyard.client.transport import Transport, as_query, pause
 from jobyard.domain.job import State
 from jobyard.domain.job_options import JobOptions
-from jobyard.errors import JobyardError, ResultNotReady
-from jobyard.operations.queries import ENDS
+from jobyard.errors import JobyardError
+from jobyard.operations.queries import not_completed, not_ready
 from jobyard.ports.admin_store import Action
 
-# A wait is asked anew this often, so that a lost connection cannot make it endless.
-ASK_AGAIN_SECONDS = 30.0
-# Jobs that travel together; the server reads no more than its max_body_bytes.
+# The longest single wait: a connection that is lost without an error delays a caller by this much, not forever.
+WAIT_SECONDS = 30.0
+# The size of a batch, well below the max_body_bytes of the server.
 BATCH_BYTES = 1 << 20
 
 
 class RemoteJob:
-    """A job on a server. `created` is False when a unique key was held: `id` is then the holder's."""
+    """A job on a server. `created` is False if another job has the unique key: `id` is then the id of that job."""
 
     def __init__(self, verbs: JobVerbs, job_id: str, *, created: bool = True) -> None:
         self._verbs = verbs
@@ -60,7 +60,7 @@ class RemoteJob:
         return await self._verbs.job(self.id)
 
     async def result(self, timeout: float | None = None) -> Any:
-        """The handler's result; raises JobFailed, JobTimedOut, JobCancelled or, after the time, ResultNotReady."""
+        """The result. Raises JobFailed, JobTimedOut, JobCancelled, or ResultNotReady after the timeout."""
         return await self._verbs.result(self.id, timeout)
 
     async def cancel(self, reason: str = "") -> None:
@@ -76,61 +76,61 @@ class RemoteJob:
 class JobVerbs:
     _transport: Transport
 
-    # Hand in
+    # Submit
 
     async def enqueue(self, kind: str, payload: Any = None, **options: Unpack[JobOptions]) -> RemoteJob:
-        """One job, however often the request has to be sent: it carries an Idempotency-Key of its own."""
+        """Submit a job. Retries of the request carry the same Idempotency-Key, so that they create one job."""
         request = job_request(kind, payload, **options)
         found = await self._transport.call("POST", "/v1/jobs", JobAccepted, body=request, key=new_key())
         return RemoteJob(self, found.id, created=is_new(request, found.created))
 
     async def enqueue_many(self, jobs: Iterable[JobRequest]) -> list[RemoteJob | JobyardError]:
-        """Each is taken or refused by itself; a refused one stands in the answer as its error."""
+        """Submit jobs, in batches. Each is accepted or rejected separately; a rejected one is returned as its error."""
         found: list[RemoteJob | JobyardError] = []
         for batch in batches(jobs):
             body = BatchRequest(jobs=tuple(batch))
             answer = await self._transport.call("POST", "/v1/jobs/batch", BatchResponse, body=body, key=new_key())
-            found += [self._taken(*each) for each in zip(batch, answer.items, strict=True)]
+            found += [self._submitted(*each) for each in zip(batch, answer.items, strict=True)]
         return found
 
-    def _taken(self, request: JobRequest, item: BatchItem) -> RemoteJob | JobyardError:
+    def _submitted(self, request: JobRequest, item: BatchItem) -> RemoteJob | JobyardError:
         if item.id is not None:
             return RemoteJob(self, item.id, created=is_new(request, bool(item.created)))
         return class_of(item.code or "", item.status)(item.detail or "")
 
-    # Look
+    # Read
 
     async def job(self, job_id: str) -> JobView:
         return await self._transport.call("GET", path("v1", "jobs", job_id), JobView)
 
     async def result(self, job_id: str, timeout: float | None = None) -> Any:
-        """Waits, also through a restart of the server, as long as its absence is shorter than the client's patience."""
+        """Wait for the result, also through restarts of the server that are shorter than `patience`."""
         job = await self.end(job_id, timeout)
         if job.state is State.COMPLETED:
             return job.result
-        raise ENDS[job.state](f"Job {job_id} ({job.kind}) is {job.state}: {job.reason}")
+        raise not_completed(job)
 
     async def end(self, job_id: str, timeout: float | None = None) -> JobView:
-        """The job once it is final."""
+        """Wait until the job is final. Raises ResultNotReady after the timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         early = 0
         while True:
-            asked_at = time.monotonic()
-            left = None if deadline is None else max(0.0, deadline - asked_at)
-            wait = ASK_AGAIN_SECONDS if left is None else min(ASK_AGAIN_SECONDS, left)
+            started = time.monotonic()
+            left = None if deadline is None else max(0.0, deadline - started)
+            wait = WAIT_SECONDS if left is None else min(WAIT_SECONDS, left)
             job = await self._when_final(job_id, wait if self._transport.may_wait else 0.0, left)
             if job.state.is_final:
                 return job
             now = time.monotonic()
             if deadline is not None and now >= deadline:
-                raise ResultNotReady(f"Job {job_id} did not end within {timeout:g} s; it goes on.")
-            # Too many wait already; or the server is about to stop, lets nobody wait, and is asked until it is gone.
-            early = early + 1 if now - asked_at < wait / 2 else 0
+                raise not_ready(job_id, timeout)
+            # The response came early: too many requests wait already, or the server is stopping. Poll with a backoff.
+            early = early + 1 if now - started < wait / 2 else 0
             if early:
                 await asyncio.sleep(pause(early) if deadline is None else min(pause(early), deadline - now))
 
     async def _when_final(self, job_id: str, wait: float, left: float | None) -> JobView:
-        """The job as it is at its end, or after the wait."""
+        """The job when it is final, or after the wait."""
         most = self._transport.patience
         return await self._transport.call(
             "GET",
@@ -144,7 +144,7 @@ class JobVerbs:
     async def page(
         self, where: JobFilter | None = None, *, page_size: int = 50, page_token: str | None = None
     ) -> JobPage:
-        """Newest first. A page may be short, even empty, and still have a token: go on until there is none."""
+        """One page, newest first. A short or empty page may have a token: continue until there is none."""
         return await self._page("/v1/jobs", where, page_size, page_token)
 
     async def _page(self, at: str, where: JobFilter | None, page_size: int, page_token: str | None) -> JobPage:
@@ -157,7 +157,7 @@ class JobVerbs:
             yield job
 
     async def dead_letters(self, where: JobFilter | None = None, *, page_size: int = 200) -> AsyncIterator[JobSummary]:
-        """Jobs that failed or timed out for good, newest first."""
+        """Jobs that are FAILED or TIMEOUT, newest first."""
         async for job in self._walk("/v1/dead-letters", where, page_size):
             yield job
 
@@ -172,7 +172,7 @@ class JobVerbs:
             token = str(page.next_page_token)
 
     async def explain(self, job_id: str) -> ExplanationView:
-        """Why the job waits."""
+        """Why the job is waiting."""
         return await self._transport.call("GET", path("v1", "jobs", job_id, "explain"), ExplanationView)
 
     # Change
@@ -194,7 +194,7 @@ class JobVerbs:
         await self._transport.call("DELETE", path("v1", "jobs", job_id), type(None))
 
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
-        """Wake the job if it is parked on this signal, else have it remembered for when it parks."""
+        """Wake the job if it is parked on this signal; otherwise the signal is stored until it parks."""
         body = SignalRequest(name=name, data=data)
         return (
             await self._transport.call("POST", path("v1", "jobs", job_id, "signal"), SignalResponse, body=body)
@@ -212,19 +212,19 @@ class JobVerbs:
         reason: str = "",
         priority: int | None = None,
     ) -> BulkResponse:
-        """Many jobs at once: those with these ids, or all that match; the server does it in short steps."""
-        words = {"action": action, "reason": reason, "priority": priority}
-        return await self._all_steps("/v1/jobs/actions", BulkRequest, words, ids, where)
+        """Change many jobs: by id, or all that match. The server does it in short steps."""
+        fields = {"action": action, "reason": reason, "priority": priority}
+        return await self._all_steps("/v1/jobs/actions", BulkRequest, fields, ids, where)
 
     async def redrive(self, *, ids: Sequence[str] | None = None, where: JobFilter | None = None) -> BulkResponse:
-        """Try dead letters again."""
+        """Retry dead letters."""
         return await self._all_steps("/v1/dead-letters/redrive", RedriveRequest, {}, ids, where)
 
     async def _all_steps(
         self,
         at: str,
         shape: type[BulkRequest] | type[RedriveRequest],
-        words: dict[str, Any],
+        fields: dict[str, Any],
         ids: Sequence[str] | None,
         where: JobFilter | None,
     ) -> BulkResponse:
@@ -232,17 +232,17 @@ class JobVerbs:
         for some in [None] if ids is None else [tuple(part) for part in parts(ids, MAX_IDS)]:
             token: str | None = None
             while True:
-                body = shape(ids=some, filter=where, page_token=token, **words)
+                body = shape(ids=some, filter=where, page_token=token, **fields)
                 answer = await self._transport.call("POST", at, BulkResponse, body=body)
                 steps.append(answer)
                 if answer.next_page_token is UNSET:
                     break
                 token = str(answer.next_page_token)
-        return together(steps, with_ids=ids is not None)
+        return total(steps, with_ids=ids is not None)
 
 
-def together(steps: Sequence[BulkResponse], *, with_ids: bool) -> BulkResponse:
-    """Which jobs were changed is told of those that were named by their ids."""
+def total(steps: Sequence[BulkResponse], *, with_ids: bool) -> BulkResponse:
+    """Add up the steps; ids are returned only for jobs that were given by id."""
     done = BulkResponse(changed=sum(step.changed for step in steps), unchanged=sum(step.unchanged for step in steps))
     if not with_ids:
         return done
@@ -265,7 +265,7 @@ def conditions(where: JobFilter | None) -> list[tuple[str, str]]:
 
 
 def is_new(request: JobRequest, created: bool) -> bool:
-    """Without a unique key the only job that can be met is the one that this very request has made, sent before."""
+    """Without a unique key, an existing job can only come from an earlier try of the same request."""
     return created or request.unique is None
 
 
@@ -279,7 +279,7 @@ def parts(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def batches(jobs: Iterable[JobRequest]) -> Iterator[list[JobRequest]]:
-    """In their order, cut where a batch has enough jobs or bytes."""
+    """Split by number of jobs and by bytes, in order."""
     batch: list[JobRequest] = []
     size = 0
     for job in jobs:

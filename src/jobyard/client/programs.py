@@ -1,4 +1,4 @@
-"""Programs run by a server: handed in, waited for, followed."""
+"""Verbs of the client for programs: run, wait, follow the output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProgramVerbs:
     _transport: Transport
 
     async def execute(self, program: ExecuteRequest | ExecuteBatchRequest, wait: float = 0.0) -> ExecutionView:
-        """Have it run; answers after its end when that comes within `wait` seconds (up to 60), else at once."""
+        """Run a program; returns when it ends, after `wait` seconds (at most 60) at the latest."""
         at = "/execute/batch" if isinstance(program, ExecuteBatchRequest) else "/execute"
         query = as_query({"wait": f"{wait:.3f}"}) if wait else ()
         return await self._transport.call(
@@ -27,12 +27,12 @@ class ProgramVerbs:
         )
 
     async def execution(self, job_id: str, wait: float = 0.0) -> ExecutionView:
-        """How it went, or how far it is."""
+        """The state or the result of an execution."""
         query = as_query({"wait": f"{wait:.3f}"}) if wait else ()
         return await self._transport.call("GET", path("jobs", job_id), ExecutionView, query=query, wait_seconds=wait)
 
     async def output(self, job_id: str, *, cancel_on_leave: bool = False) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """What it writes, as it writes it: ("stdout", {"text": …}), "stderr", "restart"; the last one is "finished"."""
+        """The output as it is written: ("stdout", {"text": …}), "stderr", "restart"; the last event is "finished"."""
         query = as_query({"cancel_on_leave": str(cancel_on_leave).lower()})
         async with self._transport.stream(path("jobs", job_id, "output"), query, "", SILENCE_SECONDS) as source:
             async for message in source:
@@ -40,7 +40,7 @@ class ProgramVerbs:
                     yield message.event, _decoded(message.data)
 
     async def languages(self) -> LanguageList:
-        """What programs can be written in now."""
+        """The languages that are available now."""
         return await self._transport.call("GET", "/languages", LanguageList)
 
 
@@ -48,4 +48,4 @@ def _decoded(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ServerUnavailable(f"This is no event of a jobyard server: {error}.") from error
+        raise ServerUnavailable(f"Received an event that is not from a jobyard server: {error}.") from error

@@ -1,4 +1,4 @@
-"""Queues, groups, workers and kinds from afar."""
+"""Verbs of the client for queues, groups, workers and kinds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class QueueVerbs:
         keep_failed: int | UnsetType = UNSET,
         keep_seconds: float | UnsetType = UNSET,
     ) -> QueueView:
-        """Create a queue, or change its settings. What is not given stays as it is; a limit of None is none."""
+        """Create a queue, or change its settings. Omitted settings stay; None removes a limit."""
         body = SettingsRequest(
             max_running=max_running,
             max_per_group=max_per_group,
@@ -56,7 +56,7 @@ class QueueVerbs:
         return await self._transport.call("PATCH", path("v1", "queues", queue), QueueView, body=body)
 
     async def pause(self, queue: str, group: str | None = None) -> None:
-        """Start no more jobs of the queue, or of one group; running ones go on."""
+        """Start no more jobs of the queue, or of one group; running jobs continue."""
         await self._pause(queue, group, "pause")
 
     async def resume(self, queue: str, group: str | None = None) -> None:
@@ -67,11 +67,11 @@ class QueueVerbs:
         await self._transport.call("POST", path("v1", "queues", queue, *of_group, word), type(None))
 
     async def drain(self, queue: str) -> int:
-        """Delete all waiting jobs of a queue; running ones go on. Answers how many."""
+        """Delete all waiting jobs of a queue; running jobs continue. Returns the number of deleted jobs."""
         return (await self._transport.call("POST", path("v1", "queues", queue, "drain"), DrainResponse)).removed
 
     async def groups(self, queue: str, *, page_size: int = 200) -> AsyncIterator[GroupView]:
-        """Groups that have jobs, a limit or a pause, by name; the jobs without a group first."""
+        """Groups with jobs, a limit or a pause, by name; first the jobs without a group."""
         token: str | None = None
         while True:
             query = as_query({"page_size": page_size, "page_token": token})
@@ -83,7 +83,7 @@ class QueueVerbs:
             token = str(page.next_page_token)
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
-        """Give a group its own limit: 0 blocks it, 1 makes it serial."""
+        """Set the limit of a group: 0 blocks it, 1 makes it serial."""
         at = path("v1", "queues", queue, "groups", group, "limit")
         await self._transport.call("PUT", at, type(None), body=LimitRequest(limit=limit))
 
@@ -94,11 +94,11 @@ class QueueVerbs:
         return (await self._transport.call("GET", "/v1/workers", WorkerList)).items
 
     async def quiet(self, worker_id: str) -> None:
-        """Have a worker take no more jobs; what runs goes on, and the worker stays."""
+        """Make a worker claim no more jobs; running jobs continue, and the worker stays."""
         await self._transport.call("POST", path("v1", "workers", worker_id, "quiet"), type(None))
 
     async def stop(self, worker_id: str) -> None:
-        """Have a worker stop, as SIGTERM does."""
+        """Stop a worker, as SIGTERM does."""
         await self._transport.call("POST", path("v1", "workers", worker_id, "stop"), type(None))
 
     async def kinds(self) -> KindList:

@@ -1,4 +1,4 @@
-"""From the words of an enqueue to what is sent, checked as a yard in this process would."""
+"""Options of an enqueue as the body of a request, validated as `Jobyard` would."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jobyard.domain.job_options import JobOptions, checked_options
 from jobyard.errors import BadInput, BadOption
 from jobyard.executors.python.payload import to_json
 
-# The server has the last word about sizes; this only keeps a mistake from travelling.
-MOST_BYTES = 64 << 20
+# A sanity check only: the server has its own, smaller limit.
+MAX_BYTES = 64 << 20
 
 
 def job_request(kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> JobRequest:
-    """A job to be handed in, alone or with others. The words are those of `yard.enqueue`.
+    """A job to submit with `enqueue_many`.
 
     >>> job_request("send_mail", {"to": "ann"}, delay=60, queue="mail").delay_seconds
     60
@@ -28,7 +28,7 @@ def job_request(kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> 
     jobyard.errors.BadOption: Unknown job option delai. Did you mean "delay"?
     """
     if given.get("transaction") is not None:
-        raise BadOption("A transaction of this program cannot be joined from a server.")
+        raise BadOption("A server cannot join a transaction of this program.", option="transaction")
     fields = checked_options(given)
     if "run_at" in fields:
         fields["run_at"] = given["run_at"]
@@ -37,16 +37,16 @@ def job_request(kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> 
     if "unique" in fields:
         fields["unique"] = _unique(fields["unique"])
     if "private_payload" in fields:
-        to_json(fields["private_payload"], "private payload", MOST_BYTES)
+        to_json(fields["private_payload"], "private payload", MAX_BYTES)
     return JobRequest(kind=options.check_name("kind", kind), payload=_object(payload), **fields)
 
 
 def _object(payload: Any) -> dict[str, Any]:
     if payload is None:
         return {}
-    data = to_json(payload, "payload", MOST_BYTES)
+    data = to_json(payload, "payload", MAX_BYTES)
     if not data.startswith(b"{"):
-        raise BadInput("A payload is an object with the handler's parameters.")
+        raise BadInput("The payload must be an object with the parameters of the handler.")
     return payload if isinstance(payload, dict) else msgspec.json.decode(data, type=dict[str, Any])
 
 

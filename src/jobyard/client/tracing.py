@@ -1,4 +1,4 @@
-"""The caller's trace travels with a request, so that a job's spans hang below it."""
+"""Trace context of the caller as request headers, so that the spans of a job continue the trace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def trace_headers() -> dict[str, str]:
-    """Whoever traces has OpenTelemetry loaded; for others nothing is loaded here."""
+    """Empty unless the program has imported OpenTelemetry, so that nothing is imported only for this."""
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415

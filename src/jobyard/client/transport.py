@@ -1,4 +1,4 @@
-"""One request: sent, repeated where that is safe, its answer read or its refusal raised."""
+"""Requests: send, retry if safe, decode the response or raise its error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from jobyard.client.address import TOKEN, checked_url, found_token
-from jobyard.client.errors import refusal
+from jobyard.client.errors import error_of
 from jobyard.client.tracing import trace_headers
 from jobyard.domain.instant import Instant
 from jobyard.errors import ConfigurationError, JobyardError, QueueFull, ServerUnavailable, Unauthorized
@@ -31,22 +31,22 @@ except ModuleNotFoundError as error:
 T = TypeVar("T")
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
-# Requests at once, and beside them those that the server lets wait; streams are as many as the program opens.
+# Concurrent requests, and as many again that wait on the server. Streams are not limited.
 AT_ONCE = 100
-# The server says "Date" in whole seconds: a smaller difference between the clocks cannot be told from that.
+# The Date header has whole seconds: a smaller clock difference cannot be measured by it.
 COARSE_MILLISECONDS = 2000
-# Nothing was sent yet, so nothing can have happened.
+# Raised before anything was sent, so a retry is always safe.
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-# The server, or what stands before it, is away for a while.
-AWAY = (502, 503, 504)
+# The server, or a proxy before it, is temporarily unavailable.
+UNAVAILABLE = (502, 503, 504)
 
 Query = Sequence[tuple[str, str]]
 
 
-class Failure(NamedTuple):
+class FailedRequest(NamedTuple):
     error: Exception
-    may_repeat: bool
-    wait_seconds: float | None = None  # as the server wants it
+    may_retry: bool
+    wait_seconds: float | None = None  # from Retry-After
 
 
 class Transport:
@@ -55,7 +55,7 @@ class Transport:
         self._token = found_token(token)
         self._timeout = timeout
         self.patience = patience
-        self._behind: Instant = 0  # how far our clock is behind the server's
+        self._behind: Instant = 0  # how far the local clock is behind the server's
         self._client: httpx2.AsyncClient | None = None
         self._short, self._long = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE)
 
@@ -69,11 +69,11 @@ class Transport:
 
     @property
     def may_wait(self) -> bool:
-        """Whether one more request may be such that the server lets it wait."""
+        """Whether one more request may wait on the server."""
         return not self._long.locked()
 
     def now(self) -> Instant:
-        """By the server's clock, as far as its answers tell."""
+        """The time by the clock of the server, estimated from its Date headers."""
         return round(time.time() * 1000) + self._behind
 
     async def call(
@@ -89,9 +89,10 @@ class Transport:
         patience: float | None = None,
         also: Sequence[int] = (),
     ) -> T:
-        """`key`: an Idempotency-Key, which makes it safe to send the same again. `wait_seconds`: the server may.
+        """Send a request and decode its response as `answer`.
 
-        `also`: beside those of success, the statuses that come with such an answer.
+        `key`: an Idempotency-Key, which makes retries safe. `wait_seconds`: how long the server may wait before it
+        responds. `also`: statuses, beside 2xx, whose body is an `answer`, too.
         """
         request = self._request(method, path, query, body, key, wait_seconds)
         is_safe = method == "GET" or key is not None
@@ -102,7 +103,7 @@ class Transport:
             if isinstance(found, httpx2.Response):
                 return self._read(found, answer)
             wait = pause(tries) if found.wait_seconds is None else found.wait_seconds + pause(1)
-            if not found.may_repeat or time.monotonic() + wait > end:
+            if not found.may_retry or time.monotonic() + wait > end:
                 raise found.error
             await asyncio.sleep(wait)
         raise AssertionError("unreachable")
@@ -125,24 +126,26 @@ class Transport:
             "timeout": httpx2.Timeout(self._timeout, read=self._timeout + wait_seconds),
         }
 
-    async def _once(self, request: dict[str, Any], *, is_safe: bool, also: Sequence[int]) -> httpx2.Response | Failure:
+    async def _once(
+        self, request: dict[str, Any], *, is_safe: bool, also: Sequence[int]
+    ) -> httpx2.Response | FailedRequest:
         try:
             response = await self._http().request(**request)
         except httpx2.TransportError as error:
-            may_repeat = (is_safe or isinstance(error, UNSENT)) and not is_untrusted(error)
-            return Failure(self._unavailable(error), may_repeat)
+            may_retry = (is_safe or isinstance(error, UNSENT)) and not is_untrusted(error)
+            return FailedRequest(self._unavailable(error), may_retry)
         self._note_time(response)
         if response.is_success or response.status_code in also:
             return response
-        wrong = self._refusal(response.status_code, response.content)
-        # Too often means that nothing was done; a full queue is an answer, here as anywhere.
-        refused = response.status_code == 429 and not isinstance(wrong, QueueFull)
-        may_repeat = refused or (is_safe and response.status_code in AWAY)
-        return Failure(wrong, may_repeat, _seconds(response.headers.get("Retry-After")))
+        failure = self._error(response.status_code, response.content)
+        # Status 429 means that nothing was done; but a full queue is an error for the caller, not for a retry.
+        is_limited = response.status_code == 429 and not isinstance(failure, QueueFull)
+        may_retry = is_limited or (is_safe and response.status_code in UNAVAILABLE)
+        return FailedRequest(failure, may_retry, _seconds(response.headers.get("Retry-After")))
 
     @asynccontextmanager
     async def stream(self, path: str, query: Query, last_id: str, read_seconds: float) -> AsyncIterator[Any]:
-        """An open stream of server-sent events; raises what `call` would."""
+        """Open a stream of server-sent events; raises as `call` does."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if last_id:
             headers["Last-Event-ID"] = last_id
@@ -153,7 +156,7 @@ class Transport:
             ) as response:
                 self._note_time(response)
                 if not response.is_success:
-                    raise self._refusal(response.status_code, await response.aread())
+                    raise self._error(response.status_code, await response.aread())
                 yield httpx2.EventSource(response)
         except httpx2.TransportError as error:
             raise self._unavailable(error) from error
@@ -172,21 +175,21 @@ class Transport:
             return msgspec.json.decode(response.content, type=answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ServerUnavailable(
-                f"{self.url} answered something that a jobyard server of this version does not: {error}."
+                f"Cannot read the response of {self.url}: {error}. Is it a jobyard server of this version?"
             ) from error
 
-    def _refusal(self, status: int, content: bytes) -> JobyardError:
-        """In the words of whoever calls: of headers they know nothing."""
-        wrong = refusal(status, content, self.url)
-        if not isinstance(wrong, Unauthorized):
-            return wrong
+    def _error(self, status: int, content: bytes) -> JobyardError:
+        """The error of a response; authentication errors name the variable instead of the header."""
+        error = error_of(status, content, self.url)
+        if not isinstance(error, Unauthorized):
+            return error
         if self._token is None:
-            return Unauthorized(f"{self.url} lets nobody in without a token. Set {TOKEN}, or give the client one.")
-        return Unauthorized(f"{self.url} does not know this token: it is wrong, revoked or expired. Is {TOKEN} right?")
+            return Unauthorized(f"{self.url} requires a token. Set {TOKEN}, or pass one to the client.")
+        return Unauthorized(f"{self.url} rejected the token: it is wrong, revoked or expired. Check {TOKEN}.")
 
     def _unavailable(self, error: Exception) -> ServerUnavailable:
         why = str(error) or type(error).__name__
-        found = ServerUnavailable(f"The server {self.url} does not answer: {why}.")
+        found = ServerUnavailable(f"The server {self.url} does not respond: {why}.")
         found.__cause__ = error
         return found
 
@@ -200,7 +203,7 @@ class Transport:
 
 
 def is_untrusted(error: BaseException) -> bool:
-    """Whether the server's certificate is not one that we trust, which does not change by itself."""
+    """Whether the certificate of the server is not trusted, so that a retry is useless."""
     below: BaseException | None = error
     while below is not None and not isinstance(below, ssl.SSLCertVerificationError):
         below = below.__cause__ or below.__context__
@@ -208,7 +211,7 @@ def is_untrusted(error: BaseException) -> bool:
 
 
 def pause(tries: int) -> float:
-    """Twice as long each time, somewhere between half of it and all: those who fail together do not return together."""
+    """Exponential backoff with jitter, so that clients that fail together do not retry together."""
     longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
     return longest * random.uniform(0.5, 1.0)
 
@@ -222,7 +225,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def as_query(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is given, lists repeated.
+    """Query parameters of the values that are not None; lists are repeated.
 
     >>> as_query({"queue": "mail", "group": None, "state": ["FAILED", "TIMEOUT"]})
     [('queue', 'mail'), ('state', 'FAILED'), ('state', 'TIMEOUT')]

@@ -1,4 +1,4 @@
-"""`jobyard bench`: how fast is it here?"""
+"""`jobyard bench`: measure insert, drain and latency on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KIND = "jobyard-bench-nothing"
 GROUPS = 100
 BATCH = 1000
 ROUNDS = 200
-# Insert, drain and latency each stop at their share, so that the whole stays below 20 s on a slow disk.
+# Time limits per part, so that the whole takes less than 20 s on a slow disk.
 INSERT_SECONDS, DRAIN_SECONDS, LATENCY_SECONDS = 4.0, 10.0, 3.0
 
 
@@ -46,26 +46,32 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.option("--jobs", type=click.IntRange(100, 1_000_000), default=20_000, show_default=True, help="How many jobs.")
 @click.option(
-    "--concurrency", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Slots of the worker."
+    "--jobs", type=click.IntRange(100, 1_000_000), default=20_000, show_default=True, help="The number of jobs."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=200,
+    show_default=True,
+    help="The concurrency of the worker.",
 )
 @click.option(
     "--this-store", is_flag=True, help=f"Measure the chosen store, in a queue {QUEUE}.  [default: a temporary file]"
 )
 @async_command
 async def bench(session: Session, jobs: int, concurrency: int, this_store: bool) -> None:
-    """Measure bulk insert, drain and idle latency here.
+    """Measure bulk insert, drain and idle latency.
 
-    Takes less than 20 seconds. No-op jobs in 100 groups, safe against power failure, on a temporary SQLite file; with
-    --this-store on the chosen store, whose other queues are left alone.
+    Takes less than 20 seconds. No-op jobs in 100 groups, with full durability, on a temporary SQLite file; with
+    --this-store, on the chosen store, whose other queues are not touched.
 
     \b
     Example:
       jobyard bench
       jobyard --store sqlite:////var/lib/app/jobs.db bench --this-store
     """
-    async with _place(session, this_store) as store, Jobyard(store=store) as yard:
+    async with _bench_store(session, this_store) as store, Jobyard(store=store) as yard:
         with progress_bar() as progress:
             speed = await measure(yard, jobs, concurrency, progress)
         await _clean_up(yard)
@@ -81,7 +87,7 @@ async def bench(session: Session, jobs: int, concurrency: int, this_store: bool)
 
 
 @contextlib.asynccontextmanager
-async def _place(session: Session, this_store: bool) -> AsyncIterator[Store]:
+async def _bench_store(session: Session, this_store: bool) -> AsyncIterator[Store]:
     if this_store:
         store = session.store()
         await require_tables(store)

@@ -1,4 +1,4 @@
-"""`jobyard check`: is this application ready to be deployed?"""
+"""`jobyard check`: validate configuration, app and store before a deployment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def check(session: Session) -> None:
     """Check configuration, app and store before a deployment.
 
     Reads the configuration, imports the app, lists its kinds, queues and schedules, opens its store and audits the
-    counts. Without an app (a server that takes any kind) the rest is checked. Exit code 1 when one of these goes wrong.
+    counts. Without an app (a server that accepts any kind) the rest is checked. Exit code 1 if a check fails.
 
     \b
     Example:
@@ -34,26 +34,26 @@ async def check(session: Session) -> None:
     if session.config_errors:
         report(session, [Finding(Level.FAIL, "configuration", each) for each in session.config_errors])
         return
-    findings = [Finding(Level.OK, "configuration", f"{session.found.file or 'no file'}; all values fit")]
+    findings = [Finding(Level.OK, "configuration", f"{session.found.file or 'no file'}; all values are valid")]
     findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
     if session.app_name is None:
-        findings.append(Finding(Level.WARN, "app", "no application is named", "name it with --app or JOBYARD_APP"))
-    wrong = [finding async for finding in _queue_stores(session)]
-    findings += wrong
-    if any(finding.level is Level.FAIL for finding in wrong):
+        findings.append(Finding(Level.WARN, "app", "no application given", "pass --app or set JOBYARD_APP"))
+    stores = [finding async for finding in _queue_stores(session)]
+    findings += stores
+    if any(finding.level is Level.FAIL for finding in stores):
         report(session, findings)
         return
     yard = session.yard()
     kinds = _kinds(yard)
     if session.app_name is not None:
-        findings += _of_app(session.app_name, kinds)
+        findings += _app_findings(session.app_name, kinds)
     async with session.opened(yard):
         findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
         queues = await yard.queues()
         problems = await yard.store.audit()
         findings += [Finding(Level.FAIL, "audit", problem) for problem in problems]
         if not problems:
-            findings.append(Finding(Level.OK, "audit", "every count agrees with the jobs"))
+            findings.append(Finding(Level.OK, "audit", "all counts match the jobs"))
         findings += [finding async for finding in declared_findings(session, yard)]
     known = {queue.name for queue in queues}
     findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]
@@ -61,14 +61,14 @@ async def check(session: Session) -> None:
 
 
 async def _queue_stores(session: Session) -> AsyncIterator[Finding]:
-    """One by one: opened all together, it would not be known which of them is wrong."""
+    """Opened one by one, to name the one that fails."""
     for queue, url in session.configuration.store.queues.items():
         try:
             store = make_store(url)
             await store.open()
             await store.close()
         except JobyardError as error:
-            yield Finding(Level.FAIL, "store", f"of queue {queue}: {error}", f"correct store.queues.{queue}")
+            yield Finding(Level.FAIL, "store", f"of queue {queue}: {error}", f"fix store.queues.{queue}")
         else:
             yield Finding(Level.OK, "store", f"of queue {queue}: {store.url} opens")
 
@@ -80,10 +80,10 @@ def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:
     }
 
 
-def _of_app(name: str, kinds: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+def _app_findings(name: str, kinds: dict[str, dict[str, Any]]) -> Iterator[Finding]:
     yield Finding(Level.OK, "app", f"{name} is a Jobyard")
-    for kind, told in kinds.items():
-        yield Finding(Level.OK, "kind", f"{kind}({', '.join(told['parameters'])}) in queue {told['queue']}")
+    for kind, facts in kinds.items():
+        yield Finding(Level.OK, "kind", f"{kind}({', '.join(facts['parameters'])}) in queue {facts['queue']}")
     if not kinds:
-        cure = "decorate a function with @yard.job(), and import it"
-        yield Finding(Level.WARN, "kind", "the app declares no handler", cure)
+        advice = "decorate a function with @yard.job(), and import its module"
+        yield Finding(Level.WARN, "kind", "the app declares no handlers", advice)

@@ -1,4 +1,4 @@
-"""`jobyard config`: what the program was told, and by whom."""
+"""`jobyard config`: the configuration, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT = "default"
 
 @click.group()
 def config() -> None:
-    """Look at the configuration.
+    """Show the configuration.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def config() -> None:
 
 @config.command()
 @click.option(
-    "--origin", is_flag=True, help="Also say where each value came from: a line of the file, a variable, a flag."
+    "--origin", is_flag=True, help="Also show where each value comes from: a line of the file, a variable, a flag."
 )
 @async_command
 async def show(session: Session, origin: bool) -> None:
@@ -57,7 +57,7 @@ async def show(session: Session, origin: bool) -> None:
     rows = (
         (escape(each.key), escape(as_text(each.value)), *([escape(each.origin)] if origin else [])) for each in values
     )
-    print_table(session.console, ("~key", "~value", *(["~origin"] if origin else [])), rows, "Nothing.")
+    print_table(session.console, ("~key", "~value", *(["~origin"] if origin else [])), rows, "No values.")
 
 
 class ConfigValue(NamedTuple):
@@ -67,12 +67,12 @@ class ConfigValue(NamedTuple):
 
 
 def every_value(found: Found) -> Iterator[ConfigValue]:
-    """In the order of the table of settings; queues by name, each with what was said of it."""
-    told = msgspec.to_builtins(found.configuration)
+    """All values in the order of the settings, then those of queues, by name."""
+    values = msgspec.to_builtins(found.configuration)
     for setting in SETTINGS:
         path = tuple(setting.key.split(".")) if setting.key else ()
         if path and path != ("store", "queues") and path not in found.given:
-            section = told.get(path[0], {})
+            section = values.get(path[0], {})
             default = number(setting.default) if setting is LOG_LEVEL or path[0] == "queues" else section.get(path[1])
             yield ConfigValue(setting.key, masked(path, default), DEFAULT)
         elif path in found.given:

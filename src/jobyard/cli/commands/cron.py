@@ -1,4 +1,4 @@
-"""`jobyard cron`: see schedules, when they fire and what became of it; pause, resume, run and remove them."""
+"""`jobyard cron`: list, show, pause, resume, run and remove schedules, and show their history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobyard.operations.queries import take
 
 HEADINGS = ("~schedule", "~expression", "~zone", "~kind", ">next", "")
 NONE_YET = (
-    "No schedule. Declare one with @yard.cron(…) or under `schedules` in jobyard.yaml, or: "
+    "No schedules. Declare one with @yard.cron(…) or under `schedules` in jobyard.yaml, or: "
     "jobyard cron add NAME EXPRESSION KIND"
 )
 
@@ -42,9 +42,9 @@ async def schedules(session: Session, *, creates_store: bool = False) -> AsyncIt
 @json_option
 @click.pass_context
 def cron(context: click.Context) -> None:
-    """List, look into, make and change schedules.
+    """List, show, add and change schedules.
 
-    `jobyard up` and `jobyard scheduler` fire them; what is changed here takes effect within a second everywhere.
+    `jobyard up` and `jobyard scheduler` fire them. Changes take effect within a second.
 
     \b
     Example:
@@ -67,7 +67,7 @@ async def _list(session: Session) -> None:
         print_table(session.console, HEADINGS, (row(each, now) for each in found), NONE_YET)
 
 
-cron.command("list", help="List the schedules, and when each fires next.\n\n\b\nExample:\n  jobyard cron list --json")(
+cron.command("list", help="List the schedules and their next instants.\n\n\b\nExample:\n  jobyard cron list --json")(
     _list
 )
 
@@ -78,7 +78,7 @@ cron.command("list", help="List the schedules, and when each fires next.\n\n\b\n
 async def show(session: Session, name: str) -> None:
     """Show one schedule.
 
-    What it does, when it fires next, what became of its last instants.
+    Its settings, its next instants, and its latest history.
 
     \b
     Example:
@@ -97,10 +97,10 @@ async def show(session: Session, name: str) -> None:
 @cron.command("next")
 @click.argument("what", metavar="EXPRESSION|NAME")
 @click.option("--tz", "timezone", metavar="ZONE", help="The time zone of the expression.  [default: UTC]")
-@click.option("--count", type=click.IntRange(1, MAX_NEXT), default=5, show_default=True, help="So many instants.")
+@click.option("--count", type=click.IntRange(1, MAX_NEXT), default=5, show_default=True, help="The number of instants.")
 @async_command
 async def next_instants(session: Session, what: str, timezone: str | None, count: int) -> None:
-    """Say what an expression means, and when it is due next.
+    """Show what an expression means, and its next instants.
 
     An expression has five fields (minute, hour, day of month, month, day of week), six with seconds in front, or is one
     of @yearly, @monthly, @weekly, @daily, @hourly. Anything else is the name of a schedule.
@@ -116,7 +116,7 @@ async def next_instants(session: Session, what: str, timezone: str | None, count
         _print_next(session, next_ticks_response(what, timezone or "UTC", islice(after, count)), now)
         return
     if timezone is not None:
-        raise click.UsageError(f"{what} is the name of a schedule, which has a time zone of its own: leave --tz out.")
+        raise click.UsageError(f"{what} is the name of a schedule, which has its own time zone: omit --tz.")
     async with schedules(session) as operations:
         _print_next(session, await operations.next_of_schedule(what, count), await operations.now())
 
@@ -129,7 +129,7 @@ def _print_next(session: Session, found: NextTicksResponse, now: Instant) -> Non
     for at in found.items:
         session.echo(instant_line(at, found.timezone, now))
     if not found.items:
-        session.echo_error("It is not due again: paused, or past its end.")
+        session.echo_error("Not due again: paused, or past its end.")
 
 
 def is_expression(text: str) -> bool:
@@ -142,13 +142,15 @@ def is_expression(text: str) -> bool:
 
 @cron.command()
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The maximum number of instants."
+)
 @async_command
 async def history(session: Session, name: str, limit: int) -> None:
-    """Show what became of a schedule's instants, newest first.
+    """Show the history of a schedule, newest first.
 
-    fired: its job was inserted in time. late: it was made up for. missed: no scheduler was there, and its policy does
-    not make up for it. skipped: the job of an earlier instant was not over. The last 100 are kept.
+    fired: its job was inserted in time. late: inserted later. missed: no scheduler was running, and the
+    policy is not to insert it later. skipped: the job of an earlier instant was not finished. The last 100 are kept.
 
     \b
     Example:
@@ -163,14 +165,14 @@ async def history(session: Session, name: str, limit: int) -> None:
     if found:
         print_table(session.console, headings, map(history_row, found), "")
     else:
-        session.echo_error(f"Schedule {name} was not due yet.")
+        session.echo_error(f"Schedule {name} has not been due yet.")
 
 
 @cron.command()
 @click.argument("name")
 @async_command
 async def pause(session: Session, name: str) -> None:
-    """Let a schedule fire no more.
+    """Pause a schedule.
 
     \b
     Example:
@@ -187,9 +189,9 @@ async def pause(session: Session, name: str) -> None:
 @click.argument("name")
 @async_command
 async def resume(session: Session, name: str) -> None:
-    """Let a paused schedule fire again.
+    """Resume a paused schedule.
 
-    Instants of the time when it was paused are not made up for.
+    Instants while it was paused are not made up for.
 
     \b
     Example:
@@ -201,16 +203,16 @@ async def resume(session: Session, name: str) -> None:
     if session.as_json:
         session.print_json({"schedule": found})
     coming = "not due again" if found.next_at is None else f"next {instant_line(found.next_at, found.timezone, now)}"
-    session.echo(f"Schedule {name} is not paused any more; {coming}.")
+    session.echo(f"Schedule {name} is resumed; {coming}.")
 
 
 @cron.command()
 @click.argument("name")
 @async_command
 async def run(session: Session, name: str) -> None:
-    """Insert a schedule's job now.
+    """Insert a job of a schedule now.
 
-    Beside the clock, whatever its other jobs do; prints the job's id.
+    Independent of its instants and of its other jobs; prints the id of the job.
 
     \b
     Example:
@@ -225,7 +227,7 @@ async def run(session: Session, name: str) -> None:
 
 @cron.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @async_command
 async def remove(session: Session, name: str, yes: bool) -> None:
     """Remove a schedule and its history; its jobs stay.
@@ -236,7 +238,7 @@ async def remove(session: Session, name: str, yes: bool) -> None:
     """
     async with schedules(session) as operations:
         found = await operations.schedule(name)
-        session.confirm(f"Remove the schedule {name} ({found.expression}, {found.kind}) and its history?", yes=yes)
+        session.confirm(f"Remove schedule {name} ({found.expression}, {found.kind}) and its history?", yes=yes)
         await operations.remove_schedule(name)
     if session.as_json:
         session.print_json({"schedule": name, "removed": True})

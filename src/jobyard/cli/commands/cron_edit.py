@@ -31,16 +31,16 @@ schedule_flags = option_flags(SCHEDULE_OPTIONS.values(), by_field=True, defaults
 @click.argument("kind")
 @click.argument("payload", nargs=-1)
 @schedule_flags
-@click.option("--paused", is_flag=True, help="It fires only once it is resumed.")
+@click.option("--paused", is_flag=True, help="Add it paused.")
 @async_command
 async def add(
     session: Session, /, name: str, expression: str, kind: str, payload: tuple[str, ...], paused: bool, **more: Any
 ) -> None:
-    """Make a schedule.
+    """Add a schedule.
 
     It inserts a job of KIND at each instant of EXPRESSION: five fields (minute, hour, day of month, month, day of week)
-    in quotation marks, six with seconds in front, or @hourly, @daily and the like; `jobyard cron next` says what it
-    means. PAYLOAD is written as for `jobyard enqueue`. An app, or a server that has one, checks kind and payload.
+    in quotation marks, six with seconds first, or @hourly, @daily and so on; `jobyard cron next` explains it. PAYLOAD
+    is written as for `jobyard enqueue`. An app, or a server with one, validates kind and payload.
 
     \b
     Example:
@@ -52,24 +52,24 @@ async def add(
         made["payload"] = parse_payload(payload)
     async with schedules(session, creates_store=True) as operations:
         found = await operations.add_schedule(made)
-        await _say(session, found, await operations.now())
+        await _print(session, found, await operations.now())
 
 
 @click.command()
 @click.argument("name")
-@click.option("--expression", metavar="EXPRESSION", help="When it fires.")
-@click.option("--kind", metavar="KIND", help="Which handler.")
-@click.option("--payload", metavar="JSON", help="An object with the handler's parameters; replaces the present one.")
+@click.option("--expression", metavar="EXPRESSION", help="The cron expression.")
+@click.option("--kind", metavar="KIND", help="The kind of its jobs.")
+@click.option("--payload", metavar="JSON", help="The new payload, a JSON object.")
 @schedule_flags
-@click.option("--no-timeout", is_flag=True, help="An attempt may take any time.")
-@click.option("--no-group", is_flag=True, help="Its jobs belong to no group.")
-@click.option("--no-start", is_flag=True, help="No first instant.")
-@click.option("--no-end", is_flag=True, help="No last instant.")
+@click.option("--no-timeout", is_flag=True, help="Remove the timeout.")
+@click.option("--no-group", is_flag=True, help="Remove the group.")
+@click.option("--no-start", is_flag=True, help="Remove the start time.")
+@click.option("--no-end", is_flag=True, help="Remove the end time.")
 @async_command
 async def edit(session: Session, /, name: str, payload: str | None, **more: Any) -> None:
-    """Change a schedule; what is not given stays as it is.
+    """Change a schedule; options that are not given stay as they are.
 
-    One that is declared in code or in jobyard.yaml is changed there; it can be paused, resumed and run all the same.
+    A schedule that is declared in code or in jobyard.yaml is changed there; it can still be paused, resumed and run.
 
     \b
     Example:
@@ -79,18 +79,18 @@ async def edit(session: Session, /, name: str, payload: str | None, **more: Any)
     for flag, word in (("timeout", "timeout_seconds"), ("group", "group"), ("start", "start_at"), ("end", "end_at")):
         if more[f"no_{flag}"]:
             if word in changes:
-                raise click.UsageError(f"Give --{flag} or --no-{flag}, not both.")
+                raise click.UsageError(f"Pass --{flag} or --no-{flag}, not both.")
             changes[word] = None
     if payload is not None:
         changes["payload"] = parse_payload((payload,))
     if not changes:
-        raise click.UsageError("Say what to change: see `jobyard cron edit --help`.")
+        raise click.UsageError("Nothing to change: pass at least one option. See `jobyard cron edit --help`.")
     async with schedules(session) as operations:
         found = await operations.edit_schedule(name, changes)
-        await _say(session, found, await operations.now())
+        await _print(session, found, await operations.now())
 
 
-async def _say(session: Session, found: ScheduleView, now: int) -> None:
+async def _print(session: Session, found: ScheduleView, now: int) -> None:
     if session.as_json:
         session.print_json({"schedule": found})
         return
@@ -98,4 +98,4 @@ async def _say(session: Session, found: ScheduleView, now: int) -> None:
     if found.next_at is not None:
         session.echo(f"next {instant_line(found.next_at, found.timezone, now)}")
     else:
-        session.echo_error("It is paused." if not found.enabled else "It is not due again.")
+        session.echo_error("Paused." if not found.enabled else "Not due again.")

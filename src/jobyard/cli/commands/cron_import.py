@@ -1,4 +1,4 @@
-"""`jobyard cron import`: schedules out of another program's table; a dry run unless told otherwise."""
+"""`jobyard cron import`: schedules from the table of another program; a dry run without --apply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.markup import escape
 from jobyard.api.schemas.schedules import ScheduleView
 from jobyard.app.jobyard import Jobyard
 from jobyard.cli.commands.cron import schedules
-from jobyard.cli.cron_table import USUAL_TABLE, CronTable, MappedRow, mapped, read_table
+from jobyard.cli.cron_table import DEFAULT_TABLE, CronTable, MappedRow, mapped, read_table
 from jobyard.cli.render.output import print_table
 from jobyard.cli.require_store import require_database
 from jobyard.cli.session import Session, async_command
@@ -56,30 +56,39 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
 
 @click.command("import")
 @click.argument("url")
-@click.option("--table", default=USUAL_TABLE, show_default=True, help="Another name, with its schema if need be.")
 @click.option(
-    "--tz", "timezone", default="UTC", show_default=True, metavar="ZONE", help="How its expressions are meant."
+    "--table", default=DEFAULT_TABLE, show_default=True, help="The name of the table, with its schema if needed."
 )
 @click.option(
-    "--handler", "kinds", multiple=True, callback=_pairs, metavar="OLD=KIND", help="A handler's new name; repeatable."
+    "--tz", "timezone", default="UTC", show_default=True, metavar="ZONE", help="The time zone of its expressions."
+)
+@click.option(
+    "--handler",
+    "kinds",
+    multiple=True,
+    callback=_pairs,
+    metavar="OLD=KIND",
+    help="Import handler OLD as KIND; repeatable.",
 )
 @click.option(
     "--missed",
     type=click.Choice([str(each) for each in Missed]),
     default=str(Missed.SKIP),
     show_default=True,
-    help="What becomes of instants that no scheduler was there for.",
+    help="How instants without a running scheduler are handled.",
 )
-@click.option("--apply", "is_applied", is_flag=True, help="Write what maps; without it, only say what would happen.")
+@click.option(
+    "--apply", "is_applied", is_flag=True, help="Add the schedules. Without it, only show what would be added."
+)
 @async_command
 async def import_table(
     session: Session, url: str, table: str, timezone: str, kinds: dict[str, str], missed: str, is_applied: bool
 ) -> None:
-    """Take over the schedules of a `cron_jobs` table, as jobu has it.
+    """Import the schedules of a `cron_jobs` table (jobu).
 
-    URL is sqlite:///old.db or postgresql://user@host/database, which is only read. Without --apply nothing is written:
-    it shows what each column and each row becomes, and what does not map, and why. A schedule that is there already is
-    left as it is. Exit code 1 when a row does not map.
+    URL is sqlite:///old.db or postgresql://user@host/database; it is only read. Without --apply nothing is written: the
+    command shows what each column and row becomes, and which rows do not map, and why. Existing schedules do not
+    change. Exit code 1 if a row does not map.
 
     \b
     Example:
@@ -100,8 +109,8 @@ async def import_table(
 
 @asynccontextmanager
 async def _operations(session: Session, *, is_applied: bool) -> AsyncIterator[Operations]:
-    """A dry run makes no store: where there is none, there is no schedule either."""
-    if is_applied or session.server is not None or await _is_there(session.store()):
+    """A dry run does not create a store: it compares with an empty one if there is none."""
+    if is_applied or session.server is not None or await _exists(session.store()):
         async with schedules(session, creates_store=is_applied) as operations:
             yield operations
         return
@@ -109,7 +118,7 @@ async def _operations(session: Session, *, is_applied: bool) -> AsyncIterator[Op
         yield LocalOperations(yard.store, session.job_factory)
 
 
-async def _is_there(store: Store) -> bool:
+async def _exists(store: Store) -> bool:
     try:
         await require_database(store)
     except ConfigurationError:
@@ -118,30 +127,30 @@ async def _is_there(store: Store) -> bool:
 
 
 def _with_policy(row: MappedRow, missed: str) -> MappedRow:
-    return row if row.words is None else row._replace(words={**row.words, "missed": missed})
+    return row if row.fields is None else row._replace(fields={**row.fields, "missed": missed})
 
 
 def _once(rows: list[MappedRow]) -> Iterator[MappedRow]:
-    """A table may hold a name twice; which of the two is meant, nobody can tell."""
+    """Reject rows that share a name."""
     names = Counter(row.name for row in rows)
     for row in rows:
         is_double = names[row.name] > 1
-        yield row._replace(words=None, why=f"{names[row.name]} rows have that name") if is_double else row
+        yield row._replace(fields=None, why=f"{names[row.name]} rows have this name") if is_double else row
 
 
 async def _outcome(operations: Operations, session: Session, row: MappedRow, *, is_applied: bool) -> RowOutcome:
-    if row.words is None:
+    if row.fields is None:
         return RowOutcome(row, NOT, row.why)
     try:
-        check_timing(make_schedule(row.words), session.configuration.scheduler.shortest_interval_seconds)
-        await operations.check_job(row.words["kind"], row.words["payload"])
+        check_timing(make_schedule(row.fields), session.configuration.scheduler.shortest_interval_seconds)
+        await operations.check_job(row.fields["kind"], row.fields["payload"])
         present = await _present(operations, row.name)
         if present is not None:
-            if _is_same(present, row.words):
+            if _is_same(present, row.fields):
                 return RowOutcome(row, THERE)
-            return RowOutcome(row, NOT, "there is another schedule of that name; it was left as it is")
+            return RowOutcome(row, NOT, "another schedule has this name; it was not changed")
         if is_applied:
-            await operations.add_schedule(dict(row.words))
+            await operations.add_schedule(dict(row.fields))
     except (BadInput, NotPossible) as error:
         return RowOutcome(row, NOT, str(error))
     return RowOutcome(row, ADDED if is_applied else NEW)
@@ -155,7 +164,7 @@ async def _present(operations: Operations, name: str) -> ScheduleView | None:
 
 
 def _is_same(present: ScheduleView, words: Mapping[str, Any]) -> bool:
-    """Somebody may have paused or resumed it since."""
+    """Compare all fields but `enabled`: the schedule may have been paused or resumed since."""
     return all(getattr(present, word) == value for word, value in words.items() if word != "enabled")
 
 
@@ -167,7 +176,7 @@ def _document(found: CronTable, outcomes: list[RowOutcome], *, is_applied: bool)
             "handler": each.row.handler,
             "outcome": each.outcome.replace(" ", "_"),
             "why": each.why or None,
-            "schedule": each.row.words,
+            "schedule": each.row.fields,
         }
         for each in outcomes
     ]
@@ -196,18 +205,18 @@ def _print(
             session.print_markup(f"[red]{escape(each.row.name)}[/]: {escape(each.why)}")
     count = {word: sum(each.outcome == word for each in outcomes) for word in COLOURS}
     done = f"{count[ADDED]} added" if is_applied else f"{count[NEW]} to add"
-    session.echo(f"{len(outcomes)} rows: {done}, {count[THERE]} there already, {count[NOT]} that do not map.")
+    session.echo(f"{len(outcomes)} rows: {done}, {count[THERE]} there already, {count[NOT]} do not map.")
     if not is_applied and count[NEW]:
-        session.echo("Nothing was written. Repeat with --apply to add them.")
+        session.echo("Dry run: nothing was written. Pass --apply to add them.")
     if session.app_name is None and session.server is None:
-        session.echo_error("Handlers and parameters were not checked: name your application with --app.")
+        session.echo_error("Handlers and parameters were not checked: pass --app to check them.")
 
 
 def _columns(found: CronTable, timezone: str, missed: str) -> Iterator[tuple[str, str]]:
     for word, column in found.columns.items():
         yield escape(column), BECOMES[word].format(timezone=escape(timezone))
     if "overlap" not in found.columns:
-        yield "-", "overlap: allow, as there"
+        yield "-", "overlap: allow"
     yield "-", f"missed: {missed}"
     for column in found.unknown:
-        yield escape(column), "[yellow]nothing: it is left out[/]"
+        yield escape(column), "[yellow]ignored[/]"

@@ -1,4 +1,4 @@
-"""`jobyard dead`: jobs that used up their attempts, and running them again."""
+"""`jobyard dead`: list dead letters and retry them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def dead() -> None:
 @dead.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
 @click.option("--kind", metavar="NAME", help="Only jobs of this kind.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The maximum number of jobs."
+)
 @async_command
 async def list_dead(session: Session, queue: str | None, kind: str | None, limit: int) -> None:
-    """List dead letters, newest first, with the reason of each.
+    """List dead letters, newest first, with their reasons.
 
     \b
     Example:
@@ -62,10 +64,9 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
 @yes_option
 @async_command
 async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None, kind: str | None, yes: bool) -> None:
-    """Run dead letters again.
+    """Retry dead letters: the given jobs, or all that match.
 
-    Those named, or all that match, counted first. They are due now with attempts from zero;
-    their errors stay with them.
+    They are due now, with attempts from zero, and keep their errors.
 
     \b
     Example:
@@ -73,7 +74,7 @@ async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None,
       jobyard dead redrive --queue mail --yes
     """
     if job_ids and (queue or kind):
-        raise click.UsageError("Give job ids or filters, not both.")
+        raise click.UsageError("Pass job ids or filters, not both.")
     async with session.operations() as operations:
         if job_ids:
             await change_ids(session, operations, Action.RETRY, job_ids)

@@ -1,4 +1,4 @@
-"""`jobyard doctor`: what an operator needs at three in the morning."""
+"""`jobyard doctor`: diagnose a store, its workers, queues, schedules and sandboxes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Finding, Level, Store
 
 OLD_SECONDS = 600.0
-# Looking at more would take longer than the answer is worth.
+# Reading more jobs would take too long.
 LOOKED_AT_MOST = 20_000
-# More than one page, which even a full disk may have left in the file.
+# More than a few pages: a full disk may still have free pages inside the file.
 PROBE_BYTES = 256 << 10
 
 
 @click.command()
 @async_command
 async def doctor(session: Session) -> None:
-    """Examine a store: what is wrong, why, and what to do.
+    """Diagnose a store: what is wrong, why, and what to do.
 
-    Each line says ok, warn or fail, with cause and cure. Exit code 1 when something failed.
+    Each line says ok, warn or fail, with the reason and advice. Exit code 1 if a check failed.
 
     \b
     Example:
@@ -42,9 +42,9 @@ async def doctor(session: Session) -> None:
     findings: list[Finding] = []
     try:
         async with session.opened_store() as store:
-            findings.append(Finding(Level.OK, "store", f"{store.url} answers"))
+            findings.append(Finding(Level.OK, "store", f"{store.url} responds"))
             async for finding in _examine(store, session.configuration.sandbox):
-                findings.append(finding)  # noqa: PERF401  # what was found before an error must be shown
+                findings.append(finding)  # noqa: PERF401  # findings before an error must be shown
     except JobyardError as error:
         findings.append(Finding(Level.FAIL, "store", str(error)))
     report(session, findings)
@@ -53,15 +53,15 @@ async def doctor(session: Session) -> None:
 async def _examine(store: Store, sandbox: SandboxSection) -> AsyncIterator[Finding]:
     probe, found = await _writable(store), await store.diagnose()
     if not any(finding.check == "writable" and finding.level is Level.FAIL for finding in found):
-        # Said once: a store that knows why it takes no writes also knows a cure.
+        # A store that reports why it is not writable also has advice, so the probe would only repeat it.
         yield probe
     for finding in found:
         yield finding
     problems = await store.audit()
     for problem in problems:
-        yield Finding(Level.FAIL, "audit", problem, "stop the workers, keep a copy of the store and report this")
+        yield Finding(Level.FAIL, "audit", problem, "stop the workers, keep a copy of the store, and report a bug")
     if not problems:
-        yield Finding(Level.OK, "audit", "every count agrees with the jobs")
+        yield Finding(Level.OK, "audit", "all counts match the jobs")
     queues, workers, now = await store.queues(), await store.workers(), await store.now()
     for finding in _workers(queues, workers):
         yield finding
@@ -81,15 +81,15 @@ async def _writable(store: Store) -> Finding:
         await store.remove("jobyard.doctor", "probe")
     except StoreError as error:
         return Finding(Level.FAIL, "store", str(error))
-    return Finding(Level.OK, "store", "can be written")
+    return Finding(Level.OK, "store", "is writable")
 
 
 def _workers(queues: list[QueueInfo], workers: list[WorkerInfo]) -> Iterator[Finding]:
     if workers:
         slots = sum(worker.concurrency for worker in workers)
         quiet = sum(worker.quiet for worker in workers)
-        but = f", {quiet} of them quiet" if quiet else ""
-        yield Finding(Level.OK, "workers", f"{len(workers)} alive with {slots} slots{but}")
+        some_quiet = f", {quiet} of them quiet" if quiet else ""
+        yield Finding(Level.OK, "workers", f"{len(workers)} alive with {slots} slots{some_quiet}")
     else:
         yield Finding(Level.WARN, "workers", "none alive", "start one: jobyard --app module:attribute worker")
     for queue in queues:
@@ -98,13 +98,13 @@ def _workers(queues: list[QueueInfo], workers: list[WorkerInfo]) -> Iterator[Fin
             yield Finding(
                 Level.WARN,
                 "workers",
-                f"{queue.waiting:,} jobs wait in queue {queue.name} and no live worker takes it",
+                f"{queue.waiting:,} jobs are waiting in queue {queue.name}, and no live worker takes it",
                 f"start one: jobyard --app module:attribute worker --queue {queue.name}",
             )
 
 
 async def _orphans(store: Store, workers: list[WorkerInfo]) -> Finding:
-    """Jobs whose worker is gone: their leases have run out, or soon will."""
+    """Running jobs whose worker is gone: their leases have expired, or soon will."""
     alive = {worker.id for worker in workers}
     orphans = [job for job in await _some(store, State.RUNNING) if job.worker not in alive and not job.external_id]
     if not orphans:
@@ -112,8 +112,8 @@ async def _orphans(store: Store, workers: list[WorkerInfo]) -> Finding:
     return Finding(
         Level.WARN,
         "leases",
-        f"{len(orphans):,} running jobs of workers that no longer answer, for example {orphans[0].id}",
-        "any live worker of this store takes them back when their leases run out (12 s by default)",
+        f"{len(orphans):,} running jobs of workers without heartbeat, for example {orphans[0].id}",
+        "a live worker reclaims them when their leases expire (12 s by default)",
     )
 
 
@@ -121,29 +121,29 @@ async def _oldest(store: Store, now: Instant) -> Finding:
     waiting = await _some(store, State.PENDING)
     due = [job for job in waiting if job.run_at <= now]
     if not due:
-        return Finding(Level.OK, "waiting", "no job is due and waiting")
+        return Finding(Level.OK, "waiting", "no due jobs are waiting")
     oldest = min(due, key=lambda job: max(job.created_at, job.run_at))
     seconds = (now - max(oldest.created_at, oldest.run_at)) / 1000
-    says = f"the oldest due job has waited {duration(seconds)}: {oldest.id} in queue {oldest.queue}"
+    message = f"the oldest due job has waited {duration(seconds)}: {oldest.id} in queue {oldest.queue}"
     if len(waiting) == LOOKED_AT_MOST:
-        # Lists run from the newest: behind this many there are older ones.
-        says = f"the oldest due jobs have waited longer than {duration(seconds)}, as {oldest.id} has"
+        # Lists are newest first, so there are older jobs beyond the limit.
+        message = f"the oldest due jobs have waited longer than {duration(seconds)}, for example {oldest.id}"
     if seconds < OLD_SECONDS:
-        return Finding(Level.OK, "waiting", says)
-    return Finding(Level.WARN, "waiting", says, f"jobyard explain {oldest.id}")
+        return Finding(Level.OK, "waiting", message)
+    return Finding(Level.WARN, "waiting", message, f"jobyard explain {oldest.id}")
 
 
 def _queues(queues: list[QueueInfo]) -> Iterator[Finding]:
     for queue in queues:
         if queue.paused:
-            says = f"{queue.name} is paused with {queue.waiting:,} jobs waiting"
-            yield Finding(Level.WARN, "paused", says, f"jobyard queues resume {queue.name}")
+            message = f"{queue.name} is paused with {queue.waiting:,} jobs waiting"
+            yield Finding(Level.WARN, "paused", message, f"jobyard queues resume {queue.name}")
     dead = {queue.name: queue.failed for queue in queues if queue.failed}
     if not dead:
         yield Finding(Level.OK, "dead letters", "none")
     for name, number in dead.items():
-        cure = f"jobyard dead list --queue {name}; then jobyard dead redrive --queue {name}"
-        yield Finding(Level.WARN, "dead letters", f"{number:,} in queue {name}", cure)
+        advice = f"jobyard dead list --queue {name}; then jobyard dead redrive --queue {name}"
+        yield Finding(Level.WARN, "dead letters", f"{number:,} in queue {name}", advice)
 
 
 async def _some(store: Store, state: State) -> list[Job]:

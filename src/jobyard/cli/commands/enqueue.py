@@ -1,4 +1,4 @@
-"""`jobyard enqueue`: hand in one job by hand."""
+"""`jobyard enqueue`: submit one job."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jobyard.errors import PayloadNotJson
 @click.argument("kind")
 @click.argument("payload", nargs=-1)
 @option_flags(JOB_OPTIONS.values())
-@click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for its end and print the result.")
+@click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for the job and print its result.")
 @async_command
 async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait: float | None, **options: Any) -> None:
-    """Enqueue one job; the app checks kind and payload.
+    """Enqueue one job; the app validates kind and payload.
 
     PAYLOAD is a JSON object with the handler's parameters, `-` to read it from standard input, or name=value pairs (a
-    value that is JSON is taken as such, else as text).
+    value is parsed as JSON if possible, else it is text).
 
     \b
     Example:
@@ -45,7 +45,7 @@ async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait
     else:
         session.echo(job.id)
         if not job.created:
-            session.echo_error("Nothing new: an unfinished job holds that unique key; this is its id.")
+            session.echo_error("No new job: an unfinished job has this unique key, and this is its id.")
 
 
 def parse_payload(words: tuple[str, ...]) -> Any:
@@ -65,7 +65,7 @@ def parse_payload(words: tuple[str, ...]) -> Any:
             raise click.UsageError(f"{word!r} is not name=value.")
         name, _, text = word.partition("=")
         if name in payload:
-            raise click.UsageError(f"{name} is given twice.")
+            raise click.UsageError(f"{name} is given more than once.")
         try:
             payload[name] = msgspec.json.decode(text)
         except RecursionError as error:
@@ -81,7 +81,7 @@ def _is_pair(word: str) -> bool:
 
 
 def _too_deep(what: str) -> PayloadNotJson:
-    return PayloadNotJson(f"The {what} is nested too deep. Pass flatter data, or a reference to it.")
+    return PayloadNotJson(f"Cannot enqueue: {what} is nested too deeply. Pass flatter data, or a reference to it.")
 
 
 def _json(text: str, what: str) -> Any:
@@ -91,5 +91,5 @@ def _json(text: str, what: str) -> Any:
         raise _too_deep(what) from error
     except msgspec.DecodeError as error:
         raise PayloadNotJson(
-            f'The {what} is not JSON: {error}. Write \'{{"name": "value"}}\' or name=value pairs.'
+            f'Cannot enqueue: {what} is not JSON: {error}. Write \'{{"name": "value"}}\' or name=value pairs.'
         ) from error

@@ -1,4 +1,4 @@
-"""`jobyard explain`: why a job waits."""
+"""`jobyard explain`: why a job is waiting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobyard.cli.session import Session, async_command
 @click.argument("job_id")
 @async_command
 async def explain(session: Session, job_id: str) -> None:
-    """Say why a job waits, as a sentence and as stable codes.
+    """Show why a job is waiting, as a sentence and as stable codes.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`jobyard groups`: see, pause and resume the groups of a queue."""
+"""`jobyard groups`: list, pause and resume the groups of a queue."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ def groups() -> None:
 
 @groups.command("list")
 @click.argument("queue")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
-@click.option("--after", metavar="NAME", help="Only groups that come after this name.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The maximum number of groups."
+)
+@click.option("--after", metavar="NAME", help="Only groups after this name.")
 @async_command
 async def list_groups(session: Session, queue: str, limit: int, after: str | None) -> None:
-    """List the groups that have jobs, a limit or a pause, by name.
+    """List the groups with jobs, a limit or a pause, by name.
 
     \b
     Example:
@@ -54,9 +56,9 @@ async def list_groups(session: Session, queue: str, limit: int, after: str | Non
     if session.as_json:
         session.print_json({"groups": found})
         return
-    print_table(session.console, HEADINGS, map(group_row, found), f"Queue {queue} has no group with jobs or a limit.")
+    print_table(session.console, HEADINGS, map(group_row, found), f"Queue {queue} has no groups with jobs or a limit.")
     if len(found) == limit and found[-1].name is not None:
-        session.echo_error(f"More: repeat with --after {found[-1].name}")
+        session.echo_error(f"More groups: pass --after {found[-1].name}")
 
 
 @groups.command()
@@ -64,7 +66,7 @@ async def list_groups(session: Session, queue: str, limit: int, after: str | Non
 @click.argument("group")
 @async_command
 async def pause(session: Session, queue: str, group: str) -> None:
-    """Start no more jobs of one group; running ones go on.
+    """Start no more jobs of one group; running jobs continue.
 
     \b
     Example:

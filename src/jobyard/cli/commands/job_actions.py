@@ -1,4 +1,4 @@
-"""Commands that change jobs: some by id, or all that match, counted first."""
+"""`jobyard jobs retry|cancel|delete|prioritise|run-now`: change jobs by id, or all that match a filter."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from jobyard.operations.commands import CHANGE_AT_ONCE, DEAD, RETRIED
 from jobyard.operations.protocol import Operations
 from jobyard.ports.admin_store import Action, Filter
 
-# The states an action fits, so that the count asked about is the count that changes.
-FITS: dict[Action, tuple[State, ...]] = {
+# The states in which an action is possible, so that the confirmation shows the number of jobs that will change.
+ALLOWED_STATES: dict[Action, tuple[State, ...]] = {
     Action.CANCEL: (State.PENDING, State.RUNNING),
     Action.RETRY: RETRIED,
     Action.DELETE: tuple(state for state in State if state is not State.RUNNING),
     Action.PRIORITISE: (State.PENDING,),
     Action.RUN_NOW: (State.PENDING,),
 }
-# What was cancelled on purpose is retried only when asked for by name.
-USUAL = FITS | {Action.RETRY: DEAD}
+# A job that was cancelled on purpose is retried only with --state CANCELLED.
+DEFAULT_STATES = ALLOWED_STATES | {Action.RETRY: DEAD}
 
 
 def narrowed(action: Action, where: Filter) -> Filter:
     if where.states is None:
-        return msgspec.structs.replace(where, states=USUAL[action])
-    unfit = [state for state in where.states if state not in FITS[action]]
-    if unfit:
-        fitting = ", ".join(FITS[action])
-        raise click.UsageError(f"{action} does not fit {unfit[0]} jobs; it fits {fitting}.")
+        return msgspec.structs.replace(where, states=DEFAULT_STATES[action])
+    invalid = [state for state in where.states if state not in ALLOWED_STATES[action]]
+    if invalid:
+        allowed = ", ".join(ALLOWED_STATES[action])
+        raise click.UsageError(f"Cannot {action} {invalid[0]} jobs; allowed states: {allowed}.")
     return where
 
 
@@ -77,13 +77,13 @@ async def change_matching(
     if session.as_json:
         session.print_json({"matched": total, "changed": changed, "unchanged": unchanged})
     else:
-        why = "state changed meanwhile" + (", or unique key held" if action is Action.RETRY else "")
-        left = f" {counted(unchanged)} could not be changed ({why})." if unchanged else ""
+        why = "their state has changed" + (", or their unique key is taken" if action is Action.RETRY else "")
+        left = f" Not changed: {counted(unchanged)} ({why})." if unchanged else ""
         session.echo(f"{done(action, changed, asked)}.{left}")
 
 
 async def asked_to_stop(operations: Operations, action: Action, ids: Sequence[str]) -> int:
-    """How many of the cancelled were running: they were only asked, and may yet end otherwise."""
+    """How many of the cancelled jobs are running: these were only asked to stop, and may still complete."""
     if action is not Action.CANCEL:
         return 0
     number = 0
@@ -106,7 +106,7 @@ def done(action: Action, changed: int, asked: int = 0) -> str:
 
 
 def progress_bar() -> Progress:
-    """On stderr, and only on a terminal."""
+    """A progress bar on stderr, shown only on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -138,9 +138,9 @@ def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.C
         **words: Any,
     ) -> None:
         if bool(job_ids) == all_matching:
-            raise click.UsageError("Give job ids, or filters with --all-matching.")
+            raise click.UsageError("Pass job ids, or filters with --all-matching.")
         if job_ids and where != Filter():
-            raise click.UsageError("Filters go with --all-matching, not with job ids.")
+            raise click.UsageError("Pass filters only with --all-matching, not with job ids.")
         async with session.operations() as operations:
             if all_matching:
                 await change_matching(session, operations, action, where, yes=yes, **words)
@@ -151,9 +151,9 @@ def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.C
     function = async_command(run)
     for option in options:
         function = option(function)
-    function = click.option("--all-matching", is_flag=True, help="All jobs that the filters match, counted first.")(
-        yes_option(function)
-    )
+    function = click.option(
+        "--all-matching", is_flag=True, help="Change all jobs that match the filters, after a confirmation."
+    )(yes_option(function))
     function = click.argument("job_ids", metavar="[JOB_ID]...", nargs=-1)(filter_options(function))
     return click.command(action.replace("_", "-"))(function)
 
@@ -163,25 +163,24 @@ EXAMPLE = "\n\n\b\nExample:\n  jobyard jobs "
 commands = (
     _changing(
         Action.RETRY,
-        "Run jobs again that ended badly.\n\nThey are due now with attempts from zero; their errors stay with them. "
-        "With --all-matching it means "
-        "FAILED and TIMEOUT; cancelled jobs only with --state CANCELLED."
+        "Retry failed jobs.\n\nThey are due now, with attempts from zero, and keep their errors. --all-matching means "
+        "FAILED and TIMEOUT; cancelled jobs are retried only with --state CANCELLED."
         f"{EXAMPLE}retry --queue mail --all-matching",
     ),
     _changing(
         Action.CANCEL,
-        "Cancel jobs that wait or run.\n\nWaiting ones end now; running ones are asked to stop, also when "
-        "their worker is down at the moment."
+        "Cancel waiting or running jobs.\n\nWaiting jobs end now; running jobs are asked to stop, "
+        "even if their worker is down at the moment."
         f"{EXAMPLE}cancel 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'sent by mistake'",
-        click.option("--reason", default="", metavar="TEXT", help="Kept with the job."),
+        click.option("--reason", default="", metavar="TEXT", help="Stored with the job."),
     ),
     _changing(
         Action.DELETE,
-        f"Delete jobs for good; running ones must be cancelled first.{EXAMPLE}delete --state COMPLETED --all-matching",
+        f"Delete jobs. Running jobs must be cancelled first.{EXAMPLE}delete --state COMPLETED --all-matching",
     ),
     _changing(
         Action.PRIORITISE,
-        "Give waiting jobs another priority.\n\nHigher goes first, within the job's group."
+        "Change the priority of waiting jobs.\n\nHigher runs first, within the group of the job."
         f"{EXAMPLE}prioritise --priority 10 --kind invoice --all-matching",
         click.option("--priority", type=int, required=True, help="The new priority."),
     ),

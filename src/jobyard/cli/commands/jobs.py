@@ -1,4 +1,4 @@
-"""`jobyard jobs`: look at jobs; the changing commands join from `change`."""
+"""`jobyard jobs`: list and show jobs; the commands that change them are in `job_actions`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def jobs() -> None:
 
 @jobs.command("list")
 @filter_options
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
-@click.option("--cursor", metavar="TEXT", help="Go on where the page before ended.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The maximum number of jobs."
+)
+@click.option("--cursor", metavar="TEXT", help="Continue after the previous page.")
 @async_command
 async def list_jobs(
     session: Session,
@@ -69,7 +71,7 @@ async def list_jobs(
     )
     print_table(session.console, ("job", "state", "~kind", "~queue", "~group", ">try", ">age"), rows, "No job matches.")
     if cursor is not None:
-        session.echo_error(f"More: repeat with --cursor {cursor}")
+        session.echo_error(f"More jobs: pass --cursor {cursor}")
 
 
 @jobs.command("show")
@@ -78,7 +80,7 @@ async def list_jobs(
 async def show(session: Session, job_id: str) -> None:
     """Show everything about one job.
 
-    Payload, result, progress, steps, the last 1,000 log lines, every attempt that did not end well, and its times.
+    Payload, result, progress, steps, the last 1,000 log lines, failed attempts and times.
 
     \b
     Example:

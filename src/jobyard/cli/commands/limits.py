@@ -1,4 +1,4 @@
-"""`jobyard limits`: how many jobs of a group may run at once, changed while everything runs."""
+"""`jobyard limits`: how many jobs of a group may run at the same time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jobyard.cli.session import Session, async_command
 def limits() -> None:
     """Set, show and remove the limits of groups.
 
-    A group without a limit of its own has its queue's max_per_group. A limit of 0 blocks the group, 1 makes it serial.
-    A change takes effect with the next claim and never stops what already runs.
+    A group without its own limit uses the max_per_group of its queue. A limit of 0 blocks the group, 1 makes it serial.
+    A change takes effect with the next claim and does not stop running jobs.
 
     \b
     Example:
@@ -29,7 +29,7 @@ def limits() -> None:
 @click.argument("limit", type=int, metavar="N")
 @async_command
 async def set_limit(session: Session, queue: str, group: str, limit: int) -> None:
-    """Give a group its own limit.
+    """Set the limit of a group.
 
     \b
     Example:
@@ -40,8 +40,8 @@ async def set_limit(session: Session, queue: str, group: str, limit: int) -> Non
         await operations.set_limit(queue, group, limit)
     if session.as_json:
         session.print_json({"queue": queue, "group": group, "limit": limit})
-    effect = " (blocked)" if limit == 0 else " (one after the other)" if limit == 1 else ""
-    session.echo(f"Group {group} of queue {queue} runs at most {limit} at a time{effect}.")
+    effect = " (blocked)" if limit == 0 else " (serial)" if limit == 1 else ""
+    session.echo(f"Group {group} of queue {queue} runs at most {limit} jobs at a time{effect}.")
 
 
 @limits.command()
@@ -51,7 +51,7 @@ async def set_limit(session: Session, queue: str, group: str, limit: int) -> Non
 async def show(session: Session, queue: str, group: str | None) -> None:
     """Show the limits of a queue, or of one group.
 
-    Of a queue: its own, and the groups that have one of their own.
+    For a queue: its own limits, and the groups that have their own limit.
 
     \b
     Example:
@@ -90,8 +90,8 @@ async def show(session: Session, queue: str, group: str | None) -> None:
         )
         for each in chosen
     )
-    nobody = f"Group {group} has no jobs and no limit of its own." if group else "No group has a limit of its own."
-    print_table(session.console, ("~group", ">own limit", "running"), rows, nobody)
+    empty = f"Group {group} has no jobs and no limit." if group else "No group has its own limit."
+    print_table(session.console, ("~group", ">own limit", "running"), rows, empty)
 
 
 @limits.command()
@@ -99,9 +99,9 @@ async def show(session: Session, queue: str, group: str | None) -> None:
 @click.argument("group")
 @async_command
 async def remove(session: Session, queue: str, group: str) -> None:
-    """Take a group's own limit away.
+    """Remove the limit of a group.
 
-    Its queue's max_per_group holds again.
+    The max_per_group of its queue applies again.
 
     \b
     Example:
@@ -112,8 +112,8 @@ async def remove(session: Session, queue: str, group: str) -> None:
         await operations.remove_limit(queue, group)
     if session.as_json:
         session.print_json({"queue": queue, "group": group, "limit": None, "effective_limit": settings.max_per_group})
-    session.echo(f"Group {group} of queue {queue} has the queue's limit again: {_limit(settings.max_per_group)}.")
+    session.echo(f"Group {group} of queue {queue} uses the limit of its queue: {_limit(settings.max_per_group)}.")
 
 
 def _limit(value: int | None) -> str:
-    return "any number" if value is None else str(value)
+    return "unlimited" if value is None else str(value)

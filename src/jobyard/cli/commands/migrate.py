@@ -1,4 +1,4 @@
-"""`jobyard migrate`: bring a store's schema up to date, or see first what that would do."""
+"""`jobyard migrate`: migrate the schema of a store, or show what would be done."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from jobyard.ports.store import Migration, Store
 
 
 @click.command()
-@click.option("--plan", "only_plan", is_flag=True, help="Only say what is there and what is missing.")
-@click.option("--sql", "only_print", is_flag=True, help="Only print the missing changes, to be applied by hand.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only list applied and missing migrations.")
+@click.option("--sql", "only_print", is_flag=True, help="Only print the missing migrations, to apply them by hand.")
 @async_command
 async def migrate(session: Session, only_plan: bool, only_print: bool) -> None:
     """Bring the schema of a store up to date.
 
-    Opening a store does the same, from several processes at once if need be: this is for those who want to see it
-    before, or whose workers may not change the schema. Nothing is lost by repeating it.
+    Opening a store does the same. Use this command to see the changes first, or if your workers may not change the
+    schema. It is safe to repeat, and to run in several processes at the same time.
 
     \b
     Example:
@@ -25,7 +25,7 @@ async def migrate(session: Session, only_plan: bool, only_print: bool) -> None:
       jobyard --store postgresql://jobs@db/shop migrate --sql > schema.sql
     """
     if only_plan and only_print:
-        raise click.UsageError("--plan and --sql are two answers to one question: give one of them.")
+        raise click.UsageError("Pass --plan or --sql, not both.")
     store = session.store()
     before = await store.migrations()
     missing = [migration for migration in before if not migration.applied]
@@ -45,7 +45,7 @@ def _print(session: Session, store: Store, missing: list[Migration]) -> None:
         for migration in missing:
             session.echo(f"-- {migration.number:04} {migration.name}\n{migration.text.strip()}\n")
     else:
-        session.echo_error(f"{store.url} has nothing to migrate.")
+        session.echo_error(f"{store.url} is up to date: nothing to migrate.")
 
 
 def _report(
@@ -64,11 +64,11 @@ def _report(
         session.print_json({"store": store.url, "migrations": listed})
         return
     if not before:
-        session.echo(f"{store.url} has no schema: there is nothing to migrate.")
+        session.echo(f"{store.url} has no schema: nothing to migrate.")
         return
     for migration in before:
-        word = "there" if migration.applied else "missing" if is_plan else "applied"
-        session.echo(f"{word:<8}{migration.number:04} {migration.name}")
+        status = "present" if migration.applied else "missing" if is_plan else "applied"
+        session.echo(f"{status:<8}{migration.number:04} {migration.name}")
     if not missing:
         session.echo(f"{store.url} is up to date.")
     elif is_plan:

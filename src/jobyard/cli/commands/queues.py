@@ -1,4 +1,4 @@
-"""`jobyard queues`: see, pause, resume and drain queues."""
+"""`jobyard queues`: list, pause, resume and drain queues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _list(session: Session) -> None:
         session.print_json({"queues": [structs.asdict(queue) | rate for queue, rate in zip(found, rates, strict=True)]})
     else:
         rows = [queue_row(queue, workers) for queue in found]
-        print_table(session.console, HEADINGS, rows, "There is no queue yet: nothing was enqueued.")
+        print_table(session.console, HEADINGS, rows, "No queues yet: nothing was enqueued.")
 
 
 @click.group(invoke_without_command=True)
@@ -51,8 +51,8 @@ async def _list(session: Session) -> None:
 def queues(context: click.Context) -> None:
     """List the queues; pause, resume or drain one.
 
-    Per minute: jobs that ended in the last one, as the live workers tell. Completed and failed count the jobs that
-    retention has kept (keep_completed, keep_failed), not all that ever ended.
+    Per minute: jobs that ended in the last minute, as reported by the live workers. Completed and failed count only the
+    jobs that retention keeps (keep_completed, keep_failed).
 
     \b
     Example:
@@ -70,7 +70,7 @@ queues.command("list", help="List the queues with their counts.\n\n\b\nExample:\
 @click.argument("queue")
 @async_command
 async def pause(session: Session, queue: str) -> None:
-    """Start no more jobs of a queue; running ones go on.
+    """Start no more jobs of a queue; running jobs continue.
 
     \b
     Example:
@@ -99,7 +99,7 @@ async def resume(session: Session, queue: str) -> None:
 async def drain(session: Session, queue: str, yes: bool) -> None:
     """Delete all waiting jobs of a queue.
 
-    Delayed ones too; running ones go on.
+    Also delayed jobs. Running jobs continue.
 
     \b
     Example:
@@ -117,4 +117,4 @@ async def set_paused(session: Session, queue: str, group: str | None, *, paused:
     if session.as_json:
         session.print_json({"queue": queue, "group": group, "paused": paused})
     what = f"Queue {queue}" if group is None else f"Group {group} of queue {queue}"
-    session.echo(f"{what} is {'paused' if paused else 'not paused any more'}.")
+    session.echo(f"{what} is {'paused' if paused else 'resumed'}.")

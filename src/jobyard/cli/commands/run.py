@@ -1,4 +1,4 @@
-"""`jobyard run`: a program from a file, run in the sandbox, here or by a server."""
+"""`jobyard run`: run a program from a file in the sandbox, locally or through a server."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ EXTENSIONS = {
     ".c": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp",
 }  # fmt: skip
 USUAL = Limits()
-# A daemon of one's own tries its languages before it takes a program.
+# A new daemon runs its self-test of languages before it accepts a program.
 START_SECONDS = 60.0
-# The program was not run; as others say of a command that cannot be.
+# As `docker run`: 125 if the program could not be run; 126 if it did not compile.
 NOT_RUN, NOT_COMPILED = 125, 126
 Write: TypeAlias = Callable[[int, bytes], None]
 
@@ -41,15 +41,21 @@ Write: TypeAlias = Callable[[int, bytes], None]
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-@click.option("--language", metavar="NAME", help="What it is written in.  [default: by the file's ending]")
-@click.option("--time", "time_seconds", type=float, default=USUAL.time_seconds, show_default=True, help="Seconds.")
-@click.option("--cpu", "cpu_seconds", type=float, help="Seconds of processor time.  [default: as the time allows]")
-@click.option("--memory", "memory_mb", type=int, default=USUAL.memory_mb, show_default=True, help="Megabytes.")
-@click.option("--processes", type=int, default=USUAL.processes, show_default=True, help="With threads.")
-@click.option("--output", "output_bytes", type=int, default=USUAL.output_bytes, show_default=True, help="Bytes kept.")
-@click.option("--disk", "disk_mb", type=int, default=USUAL.disk_mb, show_default=True, help="Megabytes of own files.")
-@click.option("--file", "files", multiple=True, metavar="PATH", help="Put this file into its folder; repeatable.")
-@click.option("--collect", multiple=True, metavar="NAME", help="Bring this file back, to the current folder.")
+@click.option("--language", metavar="NAME", help="The language.  [default: by file extension]")
+@click.option(
+    "--time", "time_seconds", type=float, default=USUAL.time_seconds, show_default=True, help="Time limit in seconds."
+)
+@click.option("--cpu", "cpu_seconds", type=float, help="CPU time limit in seconds.  [default: --time]")
+@click.option(
+    "--memory", "memory_mb", type=int, default=USUAL.memory_mb, show_default=True, help="Memory in megabytes."
+)
+@click.option("--processes", type=int, default=USUAL.processes, show_default=True, help="Processes and threads.")
+@click.option(
+    "--output", "output_bytes", type=int, default=USUAL.output_bytes, show_default=True, help="Output in bytes."
+)
+@click.option("--disk", "disk_mb", type=int, default=USUAL.disk_mb, show_default=True, help="Files in megabytes.")
+@click.option("--file", "files", multiple=True, metavar="PATH", help="Copy this file into its folder; repeatable.")
+@click.option("--collect", multiple=True, metavar="NAME", help="Copy this file back to the current folder.")
 @async_command
 async def run(
     session: Session,
@@ -63,9 +69,9 @@ async def run(
 ) -> None:
     """Run a program in the sandbox.
 
-    Here, or by the server that --server names. Its standard input is this command's; its output is shown as it comes.
-    What follows FILE is the program's. The exit code is the program's own, or 128 and the number of the signal that
-    ended it; 126 when it did not compile, 125 when it could not be run. How it went is told on standard error.
+    Locally, or on the server of --server. It reads the standard input of this command, and its output is shown as it
+    comes. Arguments after FILE are passed to the program. The exit code is that of the program, or 128 plus the number
+    of the signal that ended it; 126 if it did not compile, 125 if it could not run. A summary is printed to stderr.
 
     \b
     Example:
@@ -92,7 +98,7 @@ async def run(
         session.echo_error(f"jobyard: not run: {error}")
         raise click.exceptions.Exit(NOT_RUN) from error
     except asyncio.CancelledError:
-        session.echo_error("jobyard: interrupted; the program was ended")
+        session.echo_error("jobyard: interrupted; the program was stopped")
         raise click.exceptions.Exit(128 + signals[0] if signals else NOT_RUN) from None
     save_files(
         [
@@ -109,7 +115,7 @@ async def run(
 
 
 def cancel_on_signals() -> list[int]:
-    """Ctrl-C ends the program first, then us, as a shell expects it. Answers the signals that come."""
+    """On a signal, end the program first, then this command, as shells expect. Returns the signals received."""
     signals: list[int] = []
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -142,7 +148,7 @@ async def run_locally(section: SandboxSection, program: Program, show: Write) ->
 
 
 async def while_alive(running: asyncio.Future[RunFinished], daemon: DaemonProcess) -> RunFinished:
-    """Nobody waits for a daemon that cannot start, though another would be tried."""
+    """Fail as soon as the daemon dies, instead of waiting for its restart."""
     died = asyncio.ensure_future(daemon.died.wait())
     try:
         either: list[asyncio.Future[Any]] = [running, died]
@@ -172,19 +178,19 @@ async def run_remotely(session: Session, program: Program, show: Write) -> dict[
             if name in ("stdout", "stderr"):
                 show(1 if name == "stdout" else 2, data["text"].encode())
             elif name == "restart":
-                session.echo_error("jobyard: it is run again, from its beginning")
+                session.echo_error("jobyard: the program was restarted")
             elif name == "finished" and data["status"] == "COMPLETED":
                 found: dict[str, Any] = data["result"]
                 return found
             elif name == "finished":
                 raise JobFailed(data["reason"])
-    raise JobFailed(f"the server ended the stream of job {job_id}, which goes on")
+    raise JobFailed(f"the server closed the output stream of job {job_id}, which is still active")
 
 
 def language_of(file: Path) -> str:
     found = EXTENSIONS.get(file.suffix.lower())
     if found is None:
-        raise click.UsageError(f"What {file.name} is written in cannot be told from its name: give --language.")
+        raise click.UsageError(f"Cannot tell the language of {file.name} from its name: pass --language.")
     return found
 
 
@@ -192,16 +198,16 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{file} is not UTF-8 text.") from error
+        raise BadInput(f"Cannot run {file}: it is not UTF-8 text.") from error
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}.") from error
+        raise ConfigurationError(f"Cannot read {file}: {error.strerror}.") from error
 
 
 def file_of(name: str) -> File:
     try:
         return File(name=Path(name).name, data=Path(name).read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"{name} cannot be read: {error.strerror}.") from error
+        raise ConfigurationError(f"Cannot read {name}: {error.strerror}.") from error
 
 
 def standard_input() -> bytes:
@@ -209,7 +215,7 @@ def standard_input() -> bytes:
 
 
 def write(fd: int, data: bytes) -> None:
-    """As it is; but a stranger's program must not command somebody's terminal."""
+    """Unchanged, except on a terminal: control characters of the program are escaped."""
     stream = sys.stdout if fd == 1 else sys.stderr
     stream.buffer.write(for_terminal(data) if stream.isatty() else data)
     stream.buffer.flush()
@@ -239,17 +245,17 @@ def summary(result: dict[str, Any]) -> str:
     >>> cut = {"stdout": True, "stderr": False}
     >>> summary({"verdict": "OK", "exit_code": 0, "signal": None, "execution_time_ms": 12.3, "cpu_time_ms": None,
     ...     "memory_peak_bytes": 5 << 20, "tier": "A", "truncated": cut})
-    'OK, exit code 0, 12.3 ms, memory 5.0 MB, tier A; stdout was cut'
+    'OK, exit code 0, 12.3 ms, memory 5.0 MB, tier A; stdout was truncated'
     """
     ended = f"exit code {result['exit_code']}" if result["signal"] is None else f"signal {result['signal']}"
     parts = [result["verdict"], ended, f"{result['execution_time_ms']:.1f} ms"]
     if result["cpu_time_ms"] is not None:
-        parts.append(f"processor {result['cpu_time_ms']:.1f} ms")
+        parts.append(f"CPU {result['cpu_time_ms']:.1f} ms")
     if result["memory_peak_bytes"] is not None:
         parts.append(f"memory {result['memory_peak_bytes'] / (1 << 20):.1f} MB")
     parts.append(f"tier {result['tier']}")
     cut = [name for name, is_cut in result["truncated"].items() if is_cut]
-    notes = [f"{' and '.join(cut)} {'was' if len(cut) == 1 else 'were'} cut"] if cut else []
+    notes = [f"{' and '.join(cut)} {'was' if len(cut) == 1 else 'were'} truncated"] if cut else []
     if result["verdict"] == "COMPILE_ERROR":
         return f"COMPILE_ERROR\n{result['compile']['stderr'].rstrip()}"
     return "; ".join([", ".join(parts), *notes, *result.get("notes", ())])

@@ -1,4 +1,4 @@
-"""`jobyard running` and `jobyard workers`: what runs now, and where."""
+"""`jobyard running` and `jobyard workers`: running jobs, and the workers that run them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from jobyard.ports.admin_store import Filter
 
 @click.command()
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="The maximum number of jobs."
+)
 @async_command
 async def running(session: Session, queue: str | None, limit: int) -> None:
-    """List what runs now, longest first, with progress.
+    """List the running jobs, longest first, with progress.
 
     \b
     Example:
@@ -60,7 +62,7 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
         for job in found
     )
     headings = ("job", "~kind", "~queue", "~group", ">try", ">for", *where, "~progress")
-    print_table(session.console, headings, rows, "Nothing runs.")
+    print_table(session.console, headings, rows, "No running jobs.")
 
 
 @async_command
@@ -83,14 +85,14 @@ async def _list(session: Session) -> None:
         for worker in found
     )
     headings = ("~worker", "running", ">completed", ">up", ">seen", "~queues")
-    print_table(session.console, headings, rows, "No live worker. Start one: jobyard --app module:attribute worker")
+    print_table(session.console, headings, rows, "No live workers. Start one: jobyard --app module:attribute worker")
 
 
 @click.group(invoke_without_command=True)
 @json_option
 @click.pass_context
 def workers(context: click.Context) -> None:
-    """List the live workers; tell one to be quiet or to stop.
+    """List the live workers; make one quiet, or stop it.
 
     \b
     Example:
@@ -101,44 +103,44 @@ def workers(context: click.Context) -> None:
         _list()
 
 
-workers.command(
-    "list", help="List the live workers and what they take.\n\n\b\nExample:\n  jobyard workers list --json"
-)(_list)
+workers.command("list", help="List the live workers and their queues.\n\n\b\nExample:\n  jobyard workers list --json")(
+    _list
+)
 
 
 @workers.command()
 @click.argument("worker_id", metavar="WORKER")
 @async_command
 async def quiet(session: Session, worker_id: str) -> None:
-    """Have a worker take no more jobs.
+    """Make a worker claim no more jobs.
 
-    What runs goes on, and the worker stays; it hears it within about a second.
+    Running jobs continue, and the worker stays. Takes effect within about a second.
 
     \b
     Example:
       jobyard workers quiet host-4711-3f2a90
     """
-    await _tell(session, worker_id, "quiet")
+    await _control(session, worker_id, "quiet")
 
 
 @workers.command()
 @click.argument("worker_id", metavar="WORKER")
 @async_command
 async def stop(session: Session, worker_id: str) -> None:
-    """Have a worker stop, as SIGTERM does.
+    """Stop a worker, as SIGTERM does.
 
-    It takes no more jobs, lets what runs finish, and ends; `jobyard up` starts a new one in its place.
+    It claims no more jobs, lets running jobs finish, and exits; `jobyard up` then starts a new one.
 
     \b
     Example:
       jobyard workers stop host-4711-3f2a90
     """
-    await _tell(session, worker_id, "stop")
+    await _control(session, worker_id, "stop")
 
 
-async def _tell(session: Session, worker_id: str, what: str) -> None:
+async def _control(session: Session, worker_id: str, control: str) -> None:
     async with session.operations() as operations:
-        await operations.control_worker(worker_id, what)
+        await operations.control_worker(worker_id, control)
     if session.as_json:
-        session.print_json({"worker": worker_id, "told": what})
-    session.echo(f"Worker {worker_id} is told to {'be quiet' if what == 'quiet' else 'stop'}.")
+        session.print_json({"worker": worker_id, "told": control})
+    session.echo(f"Asked worker {worker_id} to {'be quiet' if control == 'quiet' else 'stop'}.")

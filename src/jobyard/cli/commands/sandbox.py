@@ -1,4 +1,4 @@
-"""`jobyard sandbox`: how well programs are held here, and the attacks that show it."""
+"""`jobyard sandbox`: the state of the sandbox, and its self-test by attacks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from jobyard.cli.session import Session, async_command
 from jobyard.sandbox.protocol import Tier
 
 socket_option = click.option(
-    "--socket", type=click.Path(path_type=Path), metavar="PATH", help="Of a daemon that runs (jobyard sandboxd)."
+    "--socket",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The socket of a running daemon (jobyard sandboxd).",
 )
 
 
 @click.group()
 def sandbox() -> None:
-    """Look at the sandbox; attack it.
+    """Show the state of the sandbox; run its self-test.
 
     \b
     Example:
@@ -27,30 +30,32 @@ def sandbox() -> None:
 
 @sandbox.command()
 @socket_option
-@click.option("--tier", type=click.Choice([str(tier) for tier in Tier]), help="Use this one.  [default: the best here]")
-@click.option("--only", default="", metavar="WORDS", help="Numbers, parts of names or languages: 1,9,fork,javascript.")
+@click.option(
+    "--tier", type=click.Choice([str(tier) for tier in Tier]), help="Use this tier.  [default: the best available]"
+)
+@click.option("--only", default="", metavar="WORDS", help="Numbers, parts of names, or languages: 1,9,fork,javascript.")
 @click.option(
     "--without",
     type=click.Choice(["seccomp", "namespaces"]),
-    help="Leave a layer out, to see that the others hold.",
+    help="Disable a layer, to test the others.",
 )
 @async_command
 async def selftest(session: Session, socket: Path | None, tier: str | None, only: str, without: str | None) -> None:
-    """Attack the sandbox and show what came of it.
+    """Attack the sandbox and show the results.
 
-    Fork bombs, memory bombs, reaching for files, processes, the network and the kernel: each must end as expected, and
-    leave no process, no control group, no mount and no file behind. Starts a daemon of its own, or attacks the one that
-    --socket names; the attacks that kill a daemon are then left out. Exit code 1 when anything was not held.
+    Fork bombs, memory bombs, access to files, processes, the network and the kernel: each must end as expected, and
+    leave no process, control group, mount or file behind. Starts its own daemon, or attacks the one at --socket,
+    without the attacks that kill a daemon. Exit code 1 if an attack was not contained.
 
     \b
     Example:
       jobyard sandbox selftest
       jobyard sandbox selftest --tier B --only fork,memory
     """
-    from jobyard.cli.sandbox_selftest import attack  # noqa: PLC0415  # other commands need none of it
+    from jobyard.cli.sandbox_selftest import attack  # noqa: PLC0415  # imported only here: it loads all attacks
 
     if socket is not None and (tier or without):
-        raise click.UsageError("--tier and --without are for a daemon of its own: leave out --socket.")
+        raise click.UsageError("Pass --tier and --without only without --socket.")
     await attack(session, socket, tier, without, [word.strip() for word in only.split(",") if word.strip()])
 
 
@@ -58,16 +63,16 @@ async def selftest(session: Session, socket: Path | None, tier: str | None, only
 @socket_option
 @async_command
 async def status(session: Session, socket: Path | None) -> None:
-    """Tell the tier in use and why, the languages and the pool.
+    """Show the tier and its reason, the languages and the pool.
 
-    Of the daemon that --socket or the configuration names; else one is started for a moment, to see what this machine
-    can offer. Exit code 1 when it refuses to run anything.
+    Of the daemon at --socket or in the configuration; otherwise a daemon is started for a moment, to see what this
+    machine supports. Exit code 1 if it cannot run programs.
 
     \b
     Example:
       jobyard sandbox status --socket /run/jobyard/sandbox.sock
     """
-    from jobyard.cli.sandbox_selftest import look  # noqa: PLC0415  # other commands need none of it
+    from jobyard.cli.sandbox_selftest import look  # noqa: PLC0415  # imported only here: it loads all attacks
 
     configured = session.configuration.sandbox.socket
     await look(session, socket or (Path(configured) if configured else None))

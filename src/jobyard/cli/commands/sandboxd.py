@@ -1,4 +1,4 @@
-"""`jobyard sandboxd`: the daemon that holds programs, as a service of its own."""
+"""`jobyard sandboxd`: the sandbox daemon as a separate service."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from jobyard.config.sandbox_settings import LANGUAGES, MIN_TIER, POOL, SLOTS, SO
 from jobyard.errors import ConfigurationError
 from jobyard.sandbox.protocol import Tier
 
-USUAL_SOCKET = "/run/jobyard/sandbox.sock"
+DEFAULT_SOCKET = "/run/jobyard/sandbox.sock"
 
 
 @click.command()
-@click.option("--socket", metavar="PATH", envvar=SOCKET.variable, help=f"Where it listens.  [default: {USUAL_SOCKET}]")
+@click.option("--socket", metavar="PATH", envvar=SOCKET.variable, help=f"The socket path.  [default: {DEFAULT_SOCKET}]")
 @click.option("--min-tier", type=click.Choice([*Tier]), envvar=MIN_TIER.variable, help=MIN_TIER.doc)
-@click.option("--slots", type=click.IntRange(1), envvar=SLOTS.variable, help="How many programs it runs at a time.")
+@click.option("--slots", type=click.IntRange(1), envvar=SLOTS.variable, help="How many programs run at the same time.")
 @click.option("--languages", metavar="FILE", envvar=LANGUAGES.variable, help=LANGUAGES.doc)
 @click.option("--pool", type=click.IntRange(0), envvar=POOL.variable, help=POOL.doc)
 @json_option
 @click.pass_obj
 def sandboxd(session: Session, /, **given: Any) -> None:
-    """Hold programs that workers of this machine are to run.
+    """Run the sandbox daemon for the workers of this machine.
 
-    Workers find it by `sandbox.socket`; without that, each worker starts one of its own. It knows no store and takes
-    nothing of this program's environment. SIGTERM ends it, and every program with it.
+    Workers find it by `sandbox.socket`; without that, each worker starts its own. The daemon has no access to the store
+    and inherits no environment variables. SIGTERM ends it and all its programs.
 
     \b
     Example:
       jobyard sandboxd --socket /run/jobyard/sandbox.sock --min-tier A --slots 4
     """
-    told = {name: value for name, value in given.items() if value is not None}
-    section = msgspec.structs.replace(session.configuration.sandbox, **told)
-    path = section.socket or USUAL_SOCKET
+    options = {name: value for name, value in given.items() if value is not None}
+    section = msgspec.structs.replace(session.configuration.sandbox, **options)
+    path = section.socket or DEFAULT_SOCKET
     command = daemon_command(section, path, os.cpu_count() or 1)
     for user in section.allow_users:
         command += ["--allow-uid", str(uid_of(user))]
@@ -47,7 +47,7 @@ def sandboxd(session: Session, /, **given: Any) -> None:
         session.print_json({"socket": path})
     sys.stdout.flush()
     environment = daemon_environment(os.environ)
-    # The same process goes on as the daemon, without anything that this one has loaded.
+    # Replaces this process, so that the daemon holds nothing that was loaded here.
     os.execve(command[0], command, environment | session.notify.inherited())  # noqa: S606
 
 
@@ -55,4 +55,4 @@ def uid_of(user: str) -> int:
     try:
         return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
     except KeyError:
-        raise ConfigurationError(f"sandbox.allow_users: there is no user {user} on this machine.") from None
+        raise ConfigurationError(f"sandbox.allow_users: user {user} does not exist on this machine.") from None

@@ -1,4 +1,4 @@
-"""`jobyard scheduler`: insert the jobs of schedules when they are due, until told to stop."""
+"""`jobyard scheduler`: fire schedules until stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jobyard.scheduler")
 
-# What a stop may take: one step of the store, and letting go of it; a store that stalls is not waited for.
+# What a stop may take: one call of the store, and closing it. A store that hangs does not delay the exit.
 LAST_SECONDS = 3.0
 END_SECONDS = 5.0
 
@@ -48,9 +48,9 @@ END_SECONDS = 5.0
 def scheduler(session: Session, health_host: str, health_port: int | None) -> None:
     """Fire schedules until stopped.
 
-    `jobyard up` has one; this is for servers and workers that run by themselves. Any number may run, on any machines:
-    each instant fires once. With an app, what its @yard.cron(…) declares is written to the store first. SIGTERM or
-    Ctrl-C: it ends at once, with exit code 0.
+    `jobyard up` includes one; this is for servers and workers that run separately. Any number may run, on several
+    machines: each instant fires once. With an app, the schedules of its @yard.cron(…) are written to the store first.
+    SIGTERM or Ctrl-C stops it at once, with exit code 0.
 
     \b
     Example:
@@ -69,7 +69,7 @@ async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> 
         scheduling = Scheduling(yard, yard.observer)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _end, scheduling)
+            loop.add_signal_handler(number, _stop, scheduling)
         if health is not None:
             await beside.enter_async_context(health.serving(None, scheduling.is_asked))
         await beside.enter_async_context(session.notify.pinging(scheduling.is_alive))
@@ -80,8 +80,8 @@ async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> 
         session.print_json({"scheduler": scheduling.scheduler.name})
 
 
-def _end(scheduling: Scheduling) -> None:
-    """At once, also while the store does not answer: whatever is on its way there happens as a whole, or not at all."""
+def _stop(scheduling: Scheduling) -> None:
+    """Exits at once, even if the store hangs: a call in flight takes effect completely, or not at all."""
     if not scheduling.is_asked():
         last = threading.Timer(LAST_SECONDS, os._exit, (0,))
         last.daemon = True

@@ -1,4 +1,4 @@
-"""`jobyard server` and `jobyard up`: the API, alone or with workers that are kept running."""
+"""`jobyard server` and `jobyard up`: the API, alone or with workers and a scheduler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_PORT = 65535
 
 def server_options(command: Command) -> Command:
     for option in (
-        click.option("--insecure", is_flag=True, help="Let everybody in, without tokens; on loopback only."),
+        click.option("--insecure", is_flag=True, help="Accept requests without a token; on loopback only."),
         click.option(
             "--port", type=click.IntRange(0, MAX_PORT), envvar=PORT.variable, default=PORT.default, help=PORT.doc,
             show_default=True,
@@ -40,9 +40,9 @@ def server_options(command: Command) -> Command:
 def server(session: Session, host: str, port: int, insecure: bool) -> None:
     """Serve the API, without workers.
 
-    With an app it takes the kinds that this declares and checks their payloads; without one, any kind. On loopback the
-    first start makes a token and prints it once. SIGTERM or Ctrl-C: no more connections, streams end, requests finish;
-    exit code 0. A second signal ends at once.
+    With an app, it accepts the kinds of the app and validates their payloads; without one, any kind. On loopback, the
+    first start creates a token and prints it once. SIGTERM or Ctrl-C: no new connections, streams end, requests finish;
+    exit code 0. A second signal stops at once.
 
     \b
     Example:
@@ -77,57 +77,60 @@ def up(
 ) -> None:
     """Serve the API, fire schedules and keep workers running.
 
-    The workers are processes of their own; one that dies is replaced. SIGTERM or Ctrl-C drains all of it and ends with
-    exit code 0; a second signal does so at once. With --sandbox the workers also run programs that people hand in at
-    POST /execute; then it needs no application.
+    Workers are separate processes; one that dies is replaced. SIGTERM or Ctrl-C drains everything and exits with code
+    0; a second signal stops at once. With --sandbox, the workers also run programs submitted to POST /execute; then no
+    application is needed.
 
     \b
     Example:
       jobyard --app shop.jobs:yard up --concurrency 8 --processes 2
     """
-    worker_app(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # refused before anything listens
+    worker_app(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # fails before the port is opened
     worker["queues"] = worker["queues"] or default_queues(session)
     last = processes - 1 + (worker["health_port"] or 0)
     if last > MAX_PORT:
-        raise BadOption(f"The last of {processes} workers would have the health port {last}; there are {MAX_PORT}.")
+        raise BadOption(
+            f"Cannot start {processes} workers: the last health port would be {last}, above {MAX_PORT}.",
+            option="health_port",
+        )
     supervisor = Supervisor(
         lambda number: child_command(worker, number),
         child_environment(session, os.environ),
         processes,
         shutdown_seconds=float(worker["shutdown_timeout"]),
     )
-    made = {word: worker[word] for word in ("concurrency", "queues", "shutdown_timeout")}
+    made = {name: worker[name] for name in ("concurrency", "queues", "shutdown_timeout")}
     made["lease"] = worker["lease_seconds"]
-    shown = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
-    shown += ", sandbox" if worker["sandbox"] else ""
+    summary = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
+    summary += ", sandbox" if worker["sandbox"] else ""
     start(
         session,
         host,
         port,
         insecure=insecure,
-        up=UpOptions(supervisor, made, shown, scheduler, worker["sandbox"]),
+        up=UpOptions(supervisor, made, summary, scheduler, worker["sandbox"]),
     )
 
 
 def child_command(worker: Mapping[str, Any], number: int) -> list[str]:
-    words = [sys.executable, "-m", "jobyard", "worker", "--until-input-ends"]
-    words.append("--sandbox" if worker["sandbox"] else "--no-sandbox")
-    for word in ("concurrency", "lease_seconds", "shutdown_timeout"):
-        words += [f"--{word.replace('_', '-')}", str(worker[word])]
+    command = [sys.executable, "-m", "jobyard", "worker", "--until-input-ends"]
+    command.append("--sandbox" if worker["sandbox"] else "--no-sandbox")
+    for name in ("concurrency", "lease_seconds", "shutdown_timeout"):
+        command += [f"--{name.replace('_', '-')}", str(worker[name])]
     for queue in worker["queues"]:
-        words += ["--queue", queue]
+        command += ["--queue", queue]
     if worker["health_port"] is not None:
-        words += ["--health-host", worker["health_host"], "--health-port", str(worker["health_port"] + number - 1)]
-    return words
+        command += ["--health-host", worker["health_host"], "--health-port", str(worker["health_port"] + number - 1)]
+    return command
 
 
 def child_environment(session: Session, environment: Mapping[str, str]) -> dict[str, str]:
-    """What was given as a flag goes on as a variable: a URL may hold a password, and everybody sees command lines."""
-    told = dict(environment)
+    """Flags are passed on as variables: a URL may hold a password, and command lines are visible to all users."""
+    variables = dict(environment)
     if session.found.file is not None:
-        told[CONFIG.variable] = str(session.found.file.resolve())
+        variables[CONFIG.variable] = str(session.found.file.resolve())
     for setting in SETTINGS:
         given = session.found.given.get(tuple(setting.key.split(".")))
         if given is not None and given.origin == setting.flag:
-            told[setting.variable] = str(given.value)
-    return told
+            variables[setting.variable] = str(given.value)
+    return variables

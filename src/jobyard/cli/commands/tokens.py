@@ -1,4 +1,4 @@
-"""`jobyard tokens`: who may use the API."""
+"""`jobyard tokens`: API tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobyard.cli.render.output import print_table
 from jobyard.cli.session import Session, async_command
 from jobyard.domain.access import Role
 from jobyard.domain.instant import rfc3339
-from jobyard.errors import BadOption
+from jobyard.errors import NotFound
 
 
 @click.group()
@@ -30,13 +30,11 @@ def tokens() -> None:
     type=click.Choice([str(role) for role in Role]),
     default=str(Role.VIEWER),
     show_default=True,
-    help="viewer sees; submitter hands in and sees its own jobs; operator changes jobs and queues; admin tokens too.",
+    help="viewer: read; submitter: submit, read its own jobs; operator: change jobs and queues; admin: also tokens.",
 )
 @click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Only this queue; repeatable.  [default: all]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; repeatable.  [default: all]")
-@click.option(
-    "--expire-seconds", type=float, metavar="SECONDS", help="It ends after so many seconds.  [default: never]"
-)
+@click.option("--expire-seconds", type=float, metavar="SECONDS", help="Expire after this time.  [default: never]")
 @async_command
 async def create(
     session: Session,
@@ -46,9 +44,9 @@ async def create(
     groups: tuple[str, ...],
     expire_seconds: float | None,
 ) -> None:
-    """Create a token and print it, this once.
+    """Create a token and print it.
 
-    NAME says whose it is. The store keeps only a hash: a lost token is replaced, not found again.
+    NAME says what it is for. The token is shown only once; the store keeps only a hash of it.
 
     \b
     Example:
@@ -62,13 +60,13 @@ async def create(
         session.print_json({"token": text, "info": info})
         return
     session.echo(text)
-    session.echo_error(f"This is the only time it is shown. Revoke it with: jobyard tokens revoke {info.id}")
+    session.echo_error(f"The token is not shown again. To revoke it: jobyard tokens revoke {info.id}")
 
 
 @tokens.command("list")
 @async_command
 async def list_tokens(session: Session) -> None:
-    """List the valid tokens; their secrets are known to nobody.
+    """List the valid tokens, without their secrets.
 
     \b
     Example:
@@ -92,15 +90,15 @@ async def list_tokens(session: Session) -> None:
         for each in found
     )
     headings = ("id", "~name", "role", "~queues", "~groups", "created", "expires")
-    print_table(session.console, headings, rows, "No token. Create one: jobyard tokens create NAME --role admin")
+    print_table(session.console, headings, rows, "No tokens. Create one: jobyard tokens create NAME --role admin")
 
 
 @tokens.command()
 @click.argument("token_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @async_command
 async def revoke(session: Session, token_id: str, yes: bool) -> None:
-    """Revoke a token; servers let it in no more within a second.
+    """Revoke a token; servers reject it within a second.
 
     \b
     Example:
@@ -109,8 +107,8 @@ async def revoke(session: Session, token_id: str, yes: bool) -> None:
     async with session.operations() as operations:
         known = {each.id: each for each in await operations.tokens()}
         if token_id not in known:
-            # Somebody may have pasted the whole token: it must not be repeated on a screen.
-            raise BadOption("There is no token with that id; `jobyard tokens list` shows the ids.")
+            # The argument may be the whole token by mistake, so it is not printed.
+            raise NotFound("Token not found. `jobyard tokens list` shows the ids.")
         session.confirm(f"Revoke the token {token_id} ({known[token_id].name}, {known[token_id].role})?", yes=yes)
         revoked = await operations.revoke_token(token_id)
     if session.as_json:

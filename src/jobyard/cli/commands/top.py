@@ -1,4 +1,4 @@
-"""`jobyard top`: the live view."""
+"""`jobyard top`: a live view of queues, groups, workers and running jobs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ PLAIN_SECONDS = 2.0
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one frame and exit.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.05, 3600),
     metavar="SECONDS",
-    help="How often to look.  [default: 0.25; 2 without a terminal]",
+    help="How often to refresh.  [default: 0.25; 2 without a terminal]",
 )
 @async_command
 async def top(session: Session, once: bool, interval: float | None) -> None:
     """Watch queues, groups, workers and running jobs live.
 
-    Completed and failed of a queue count the jobs that retention has kept; a worker's completed counts since its start.
-
-    q or Ctrl-C ends it. Without a terminal it prints plain lines; with --json one snapshot.
+    Completed and failed of a queue count only the jobs that retention keeps; completed of a worker counts since its
+    start. q or Ctrl-C quits. Without a terminal it prints plain lines; with --json, one snapshot.
 
     \b
     Example:
@@ -64,7 +63,7 @@ async def watch(
     interval: float | None = None,
     footer: Sequence[str] = (),
 ) -> None:
-    """Show what happens until told to stop."""
+    """Show snapshots until `stop` is set."""
     sampler = Sampler(operations)
     if not console.is_terminal:
         while not stop.is_set():
@@ -103,7 +102,7 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_on_key(key: str, stop: asyncio.Event) -> Iterator[None]:
-    """Keys arrive one by one, unechoed, while the view is up; the terminal is put back afterwards."""
+    """Read single keys without echo while the view is shown; restores the terminal afterwards."""
     if not sys.stdin.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""`jobyard worker`: run jobs until told to stop, and stop well."""
+"""`jobyard worker`: run jobs until stopped, and drain on a signal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jobyard.app.health_server import WorkerHealth
 
 EMPTY_FOR_SECONDS = 0.2
-# What a stop may take beyond the time for finishing: handlers that ignore their end, then the store's.
+# What a stop may take beyond the shutdown timeout: handlers that ignore cancellation, then closing the store.
 LONGEST_END_SECONDS = SLACK_SECONDS + 5.0
 
 Command = Callable[..., Any]
@@ -64,7 +64,7 @@ def worker_options(command: Command) -> Command:
             show_default=True,
         ),
         click.option(
-            "--queue", "queues", multiple=True, metavar="NAME", help="Take only this queue; repeatable.  [default: all]"
+            "--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; repeatable.  [default: all]"
         ),
         click.option(
             "--concurrency",
@@ -81,11 +81,11 @@ def worker_options(command: Command) -> Command:
 
 @click.command()
 @worker_options
-@click.option("--until-empty", is_flag=True, help="Exit once nothing runs and nothing is ready to start.")
+@click.option("--until-empty", is_flag=True, help="Exit when no job is running or ready to run.")
 @click.option(
     "--until-input-ends",
     is_flag=True,
-    help="Stop, as by SIGTERM, when standard input ends: so a supervisor's end is its workers' too.",
+    help="Stop, as by SIGTERM, when standard input ends, so that workers end with their supervisor.",
 )
 @json_option
 @click.pass_obj
@@ -103,9 +103,9 @@ def worker(
 ) -> None:
     """Run jobs of your application until stopped.
 
-    SIGTERM or Ctrl-C: takes no more jobs, lets the running ones finish for --shutdown-timeout seconds, then hands them
-    back; exit code 0. A second signal hands back at once. With --json it ends by printing what it did. With --sandbox
-    it also runs programs that people hand in (queue code); then it needs no application.
+    SIGTERM or Ctrl-C: claims no more jobs, lets running jobs finish for --shutdown-timeout seconds, then returns them
+    to the queue; exit code 0. A second signal returns them at once. With --json, it prints a summary at the end. With
+    --sandbox, it also runs submitted programs (queue code); then no application is needed.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def worker(
 
 
 def worker_app(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
-    """The yard that a worker works for."""
+    """The application that a worker runs; with a sandbox, it may be one without handlers."""
     if not sandbox:
         return session.app()
     yard = session.yard()
@@ -133,7 +133,7 @@ def worker_app(session: Session, *, sandbox: bool, concurrency: int) -> Jobyard:
 
 
 def default_queues(session: Session) -> tuple[str, ...]:
-    """Without an application there are only programs to run; jobs of other kinds are for other workers."""
+    """Without an application, only programs can run: other queues are left to other workers."""
     return () if session.app_name is not None else (QUEUE,)
 
 
@@ -176,20 +176,20 @@ async def _run(
 
 
 class WorkerStop:
-    """First signal: drain. Second: hand back at once. Later ones change nothing, up to the loop's end."""
+    """First signal: drain. Second: return running jobs at once. Later ones are ignored."""
 
-    def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:
+    def __init__(self, worker: Worker, on_stop: Callable[[], None]) -> None:
         self._worker = worker
-        self._tell = tell
+        self._on_stop = on_stop
         self._asked = asyncio.Event()
-        self._hurry: asyncio.Task[None] | None = None
+        self._immediate: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.ask)
 
     def ask(self) -> None:
-        if self._asked.is_set() and self._hurry is None:
-            self._hurry = self._loop.create_task(self._worker.stop(0))
+        if self._asked.is_set() and self._immediate is None:
+            self._immediate = self._loop.create_task(self._worker.stop(0))
         self._asked.set()
 
     def is_asked(self) -> bool:
@@ -200,22 +200,22 @@ class WorkerStop:
             self.ask()
 
     async def finished(self) -> None:
-        """Asked by a signal, or told from elsewhere (`jobyard.operations.worker_control`)."""
+        """Wait for a signal, or for a stop through `operations.worker_control`, then for the end of the worker."""
         asked, over = self._loop.create_task(self._asked.wait()), self._loop.create_task(self._worker.stopped())
         await asyncio.wait([asked, over], return_when=asyncio.FIRST_COMPLETED)
         for waiting in (asked, over):
             waiting.cancel()
-        self._tell()
+        self._on_stop()
         await self._worker.stop()
-        if self._hurry is not None:
-            await self._hurry
+        if self._immediate is not None:
+            await self._immediate
 
 
 def stop_when_input_ends(stop: Callable[[], None], seconds: float) -> None:
-    """Whoever started us is gone. A process whose loop is stuck by then ends too: nobody is left who would kill it."""
+    """Stop when the supervisor is gone; exit even if the loop is blocked, as no other process would end this one."""
     loop = asyncio.get_running_loop()
     pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # what handlers start must not hold our pipe
+    os.dup2(nothing, 0)  # child processes of handlers must not inherit the pipe
     os.close(nothing)
 
     def watch() -> None:
@@ -235,7 +235,7 @@ async def _stop_when_empty(yard: Jobyard, queues: Sequence[str], stop: WorkerSto
         busy = sum(queue.running for queue in await yard.queues() if not queues or queue.name in queues)
         if not busy and not could_start:
             break
-        # Work that waits is the worker's to take; asking again at once would only take its time.
+        # The worker claims what is waiting; polling without a pause would only slow it down.
         await asyncio.sleep(EMPTY_FOR_SECONDS)
     stop.ask()
 
@@ -254,7 +254,7 @@ def require_packages(what: str) -> None:
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """On uvloop where it is installed."""
+    """Run the event loop, on uvloop if it is installed."""
     try:
         import uvloop  # noqa: PLC0415  # an extra
     except ImportError:

@@ -1,4 +1,4 @@
-"""What a check found: ok, warn or fail, with cause and cure."""
+"""Output of findings, and the exit code that follows from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 def report(session: Session, findings: Sequence[Finding], more: dict[str, Any] | None = None) -> None:
-    """Print the findings; exit code 1 when one of them is a failure."""
+    """Print the findings; exit code 1 if one of them is a failure."""
     worst = max((finding.level for finding in findings), key=list(Level).index, default=Level.OK)
     if session.as_json:
         session.print_json({"level": worst, "findings": findings} | (more or {}))

@@ -1,4 +1,4 @@
-"""What `jobyard check` and `jobyard doctor` find out about schedules."""
+"""Findings about schedules: declared ones for `jobyard check`, stored ones for `jobyard doctor`."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from jobyard.operations.schedule_views import every_armed
 from jobyard.operations.schedules import AHEAD, Schedules
 from jobyard.ports.store import Finding, Level, Store
 
-WHAT = "schedule"
-# A scheduler that is at work decides an instant within moments.
+CHECK = "schedule"
+# A running scheduler decides an instant within moments.
 OVERDUE = 60_000
-# Of one kind of trouble so many are named.
+# How many schedules with the same problem are named.
 NAMED = 5
 
 
 async def declared_findings(session: Session, yard: Jobyard) -> AsyncIterator[Finding]:
-    """Would what is declared be written, and could it run?"""
+    """Whether each declared schedule is valid, and its name is free."""
     shortest = session.configuration.scheduler.shortest_interval_seconds
     schedules, now = Schedules(yard.store, shortest), await yard.store.now()
     in_code = [(origin_of(yard.name), each) for each in declarations_of(yard).schedules.values()]
     in_file = [(FILE, each) for each in of_file(session.configuration.schedules, declarations_of(yard).job_factory)]
     for origin, schedule in (*in_code, *in_file):
-        trouble = await _trouble(schedules, yard, origin, schedule, shortest, knows_kinds=session.app_name is not None)
+        problem = await _problem(schedules, yard, origin, schedule, shortest, knows_kinds=session.app_name is not None)
         if origin == FILE and schedule.name in declarations_of(yard).schedules:
-            trouble = "it is declared in code, too", "rename or remove one of the two"
-        said = f"{schedule.name}, declared {where(origin)}"
-        if trouble is not None:
-            yield Finding(Level.FAIL, WHAT, f"{said}: {trouble[0]}", trouble[1])
+            problem = "it is also declared in code", "rename or remove one of the two"
+        name = f"{schedule.name}, declared {where(origin)}"
+        if problem is not None:
+            yield Finding(Level.FAIL, CHECK, f"{name}: {problem[0]}", problem[1])
             continue
         coming = next_instant(schedule, now)
         then = "never again" if coming is None else f"next {rfc3339(coming)[:19]}Z"
-        yield Finding(Level.OK, WHAT, f"{said}: {schedule.expression} ({schedule.timezone}), {then}")
+        yield Finding(Level.OK, CHECK, f"{name}: {schedule.expression} ({schedule.timezone}), {then}")
 
 
-async def _trouble(
+async def _problem(
     schedules: Schedules, yard: Jobyard, origin: str, schedule: Schedule, shortest: float, *, knows_kinds: bool
 ) -> tuple[str, str] | None:
     try:
@@ -55,20 +55,20 @@ async def _trouble(
         if knows_kinds:
             declarations_of(yard).handlers.get(schedule.kind).encode(msgspec.json.decode(schedule.payload))
     except BadOption as error:
-        return str(error), "correct it where it is declared"
+        return str(error), "fix it where it is declared"
     except BadInput as error:
-        return str(error), "correct its kind or payload, or declare the handler"
+        return str(error), "fix its kind or payload, or declare the handler"
     try:
         present = await schedules.get(schedule.name)
     except NotFound:
         return None
     if present.origin == origin:
         return None
-    return f"there is one of that name already, {where(present.origin)}", "rename or remove one of the two"
+    return f"a schedule with this name exists, {where(present.origin)}", "rename or remove one of the two"
 
 
 async def stored_findings(store: Store) -> AsyncIterator[Finding]:
-    """Do they fire, and are they still wanted?"""
+    """Whether the stored schedules fire, and are still declared."""
     found = await Schedules(store).all()
     if not found:
         return
@@ -79,23 +79,24 @@ async def stored_findings(store: Store) -> AsyncIterator[Finding]:
     silent = [each for each in awake if decided.get(each.name, 0) > now + AHEAD]
     late = [each for each in awake if each not in silent and _is_overdue(each, decided.get(each.name), now)]
     for each in gone[:NAMED]:
-        says = f"{each.name} is no longer declared {where(each.origin)}, and goes on firing{_more(gone)}"
-        yield Finding(Level.WARN, WHAT, says, f"jobyard cron remove {each.name}; or declare it again")
+        message = f"{each.name} is no longer declared {where(each.origin)} but still fires{_more(gone)}"
+        yield Finding(Level.WARN, CHECK, message, f"jobyard cron remove {each.name}, or declare it again")
     for each in silent[:NAMED]:
-        says = f"{each.name} is silent until {rfc3339(decided[each.name])}: the store's clock was ahead{_more(silent)}"
-        yield Finding(Level.WARN, WHAT, says, f"jobyard cron resume {each.name} lets it go on from now")
+        until = rfc3339(decided[each.name])
+        message = f"{each.name} does not fire until {until}: the clock of the store was ahead{_more(silent)}"
+        yield Finding(Level.WARN, CHECK, message, f"jobyard cron resume {each.name} makes it continue from now")
     if late:
         since = min(next_instant(each, decided.get(each.name, 0)) or now for each in late)
         names = ", ".join(each.name for each in late[:NAMED]) + (", …" if len(late) > NAMED else "")
-        says = f"{len(late)} overdue, for {duration((now - since) / 1000)}: {names}"
-        cure = "start `jobyard scheduler` (or `jobyard up`); if one runs, its log says why: a full queue holds them up"
-        yield Finding(Level.WARN, WHAT, says, cure)
+        message = f"{len(late)} overdue, for {duration((now - since) / 1000)}: {names}"
+        advice = "start `jobyard scheduler` or `jobyard up`; if one runs, see its log: a full queue delays schedules"
+        yield Finding(Level.WARN, CHECK, message, advice)
     elif not gone and not silent:
-        yield Finding(Level.OK, WHAT, f"{len(found)} in all, {len(found) - len(awake)} paused; none is overdue")
+        yield Finding(Level.OK, CHECK, f"{len(found)} in all, {len(found) - len(awake)} paused, none overdue")
 
 
 def _is_overdue(schedule: Schedule, decided_until: Instant | None, now: Instant) -> bool:
-    """One whose tick waits for the end of an earlier job is not."""
+    """False for a schedule whose tick waits for an earlier job (overlap: queue)."""
     if decided_until is None or schedule.overlap is Overlap.QUEUE:
         return False
     due = next_instant(schedule, decided_until)

@@ -1,4 +1,4 @@
-"""One job as a page for people."""
+"""One job as a page of text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def show_job(console: Console, job: Job, now: Instant) -> None:
 def _facts(job: Job) -> Iterator[str]:
     yield f"[bold]{visible(escape(job.kind))}[/] {escape(job.id)}  {state(job.state)}"
     if job.reason:
-        yield _fact("because", escape(job.reason))
+        yield _fact("reason", escape(job.reason))
     if job.cancel_requested is not None:
         yield _fact("asked to stop", escape(job.cancel_requested or "yes"))
     yield _fact("queue", f"{escape(job.queue)}   group {name(job.group)}   priority {job.priority}")
     tries = f"{job.attempt} of {job.max_attempts}"
     tries += f"   worker deaths {job.deaths}" if job.deaths else ""
-    yield _fact("attempt", tries + (f"   time-out {job.timeout_seconds:g} s" if job.timeout_seconds else ""))
+    yield _fact("attempt", tries + (f"   timeout {job.timeout_seconds:g} s" if job.timeout_seconds else ""))
     if job.worker:
         yield _fact("worker", escape(job.worker))
     if job.external_id:
@@ -71,7 +71,7 @@ def _log(job: Job) -> Iterator[str]:
 
 def _errors(job: Job) -> Iterator[str]:
     if job.errors:
-        yield "\n[bold]Attempts that did not end well[/]"
+        yield "\n[bold]Failed attempts[/]"
     for error in job.errors:
         kind = f"{escape(error.type)}: " if error.type else ""
         yield f"  [red]{error.attempt}[/] {error.ending}  {kind}{escape(error.message)}"

@@ -1,4 +1,4 @@
-"""Values as JSON documents: times as UTC text, payloads as they were handed in."""
+"""Values as JSON: times as UTC text, payloads unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobyard.domain.job import Job
 from jobyard.domain.options import HIDDEN
 from jobyard.domain.retry import Delays, Exponential, Fixed
 
-# JSON may hold them as they are, and a terminal may obey them.
+# Valid in JSON strings, but they control a terminal.
 UNESCAPED = re.compile(rf"(?!\n)[{HIDDEN}]")
 
 
@@ -25,7 +25,7 @@ def as_json(value: Any, indent: int = 2) -> str:
     '{"a": "\\\\u001b\\\\u009b\\\\u202e"}'
     """
     data = msgspec.json.encode(document(value))
-    with contextlib.suppress(RecursionError):  # nested too deep to be indented; it is JSON all the same
+    with contextlib.suppress(RecursionError):  # nested too deeply to indent; still valid JSON
         data = msgspec.json.format(data, indent=indent)
     return UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode())
 
@@ -38,7 +38,7 @@ def document(value: Any) -> Any:
     """
     match value:
         case msgspec.Raw():
-            return value  # goes in as it is: decoding could fail on what is nested deep
+            return value  # not decoded: that could fail on deep nesting
         case Fixed() | Exponential() | Delays():
             return msgspec.to_builtins(value)
         case Job():
@@ -59,6 +59,6 @@ def _fields(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _field(name: str, value: Any) -> Any:
-    if (name == "at" or name.endswith("_at")) and not isinstance(value, str):  # what came from a server is text
+    if (name == "at" or name.endswith("_at")) and not isinstance(value, str):  # from a server it is text already
         return None if value in (None, 0, FOREVER) else rfc3339(value)
     return document(value)

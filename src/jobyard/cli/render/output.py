@@ -1,4 +1,4 @@
-"""How things look: tables and bars on a terminal, tab-separated lines elsewhere. All text goes out through here."""
+"""Output: tables and bars on a terminal, tab-separated lines elsewhere. All text is printed through this module."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ STATE_COLOURS = {
 }
 FULL, EMPTY = "█", "░"
 NO_BARS = {ord(FULL): None, ord(EMPTY): None}
-# How a heading starts says how its column behaves: numbers stand right; only what may be shortened is.
+# The first character of a heading sets the format of its column: aligned right, or may be shortened.
 NUMBER, MAY_SHRINK = ">", "~"
 MARKS = NUMBER + MAY_SHRINK
 LEAST_WIDTH = 5
-# What a terminal may obey instead of show (C0, DEL, C1, turns of direction), and what it cannot (a lone surrogate).
+# Characters that control a terminal (C0, DEL, C1, bidirectional marks), and lone surrogates, which it cannot show.
 CONTROL = re.compile(rf"[{HIDDEN}\ud800-\udfff]")
 CONTROL_IN_LINES = re.compile(rf"(?![\t\n])[{HIDDEN}\ud800-\udfff]")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """Control characters as something to read; with `lines`, newlines and tabs stay.
+    """Escape control characters; with `lines`, newlines and tabs stay.
 
     >>> print(visible("\\x1b[2J \\x9b a\\nb"))
     \\x1b[2J \\x9b a\\nb
@@ -45,17 +45,17 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def echo(text: str, *, err: bool = False, file: Any = None) -> None:
-    """Plain text, of one line or more."""
+    """Print plain text, of one line or more."""
     click.echo(visible(text, lines=True), err=err, file=file)
 
 
 def print_markup(console: Console, markup: str) -> None:
-    """Rich markup, of one line or more; what comes from users must be escaped."""
+    """Print rich markup, of one line or more; text from users must be escaped."""
     console.print(visible(markup, lines=True))
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
-    """Cells are rich markup; what comes from users must be escaped."""
+    """Cells are rich markup; text from users must be escaped."""
     rows = list(rows)
     if not console.is_terminal:
         echo("\t".join(heading.lstrip(MARKS) for heading in headings))
@@ -82,7 +82,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], width: int) ->
 
 
 def fit(natural: Sequence[int], may_shrink: Sequence[bool], width: int) -> list[int]:
-    """Widths of columns: the widest of those that may shrink give way first.
+    """Widths of columns: of those that may shrink, the widest shrink first.
 
     >>> fit([36, 20, 12, 5], [False, True, True, False], 60)
     [36, 9, 10, 5]
@@ -97,7 +97,7 @@ def fit(natural: Sequence[int], may_shrink: Sequence[bool], width: int) -> list[
 
 
 def plain(markup: str) -> str:
-    """Without colour and bars: for pipes and logs.
+    """Markup without colour and bars, for pipes and logs.
 
     >>> plain("[red]FAILED[/red]"), plain(usage(3, 10))
     ('FAILED', '3/10')
@@ -126,14 +126,14 @@ def bar(part: float, whole: float, width: int = 10) -> str:
     """
     share = 0.0 if whole <= 0 else min(1.0, part / whole)
     filled = round(share * width)
-    # Something that runs must be seen, and something that has room must not look full.
+    # Any running job is visible, and a bar with free room does not look full.
     filled = max(filled, 1) if share > 0 else 0
     filled = min(filled, width - 1) if share < 1 else width
     return FULL * filled + EMPTY * (width - filled)
 
 
 def usage(running: int, limit: int | None, width: int = 10) -> str:
-    """Running of limit with a bar; without a limit there is nothing to fill."""
+    """Running of limit, with a bar; only the number if there is no limit."""
     if limit is None:
         return f"{running:,}"
     colour = "red" if running >= limit else "green"
@@ -166,7 +166,7 @@ def when(instant: Instant | None, now: Instant) -> str:
     if instant is None:
         return "-"
     if instant >= FOREVER:
-        return "never by itself"
+        return "never"
     distance = (now - instant) / 1000
     return (
         f"{rfc3339(instant)} ({duration(distance)} ago)"

@@ -1,4 +1,4 @@
-"""Jobs carry marks of ours; people need not see those that only a server or a tracer reads."""
+"""Hides internal tags and keys of a job, which only the server and tracing read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from jobyard.domain.tags import TRACE
 
 
 def without_internals(job: Job) -> Job:
-    """Without its trace and the key of the request that made it; whose token handed it in stays."""
-    is_ours = job.unique_key is not None and job.unique_key.startswith(IDEMPOTENCY)
+    """The job without its trace tag and the key of its Idempotency-Key."""
+    is_internal = job.unique_key is not None and job.unique_key.startswith(IDEMPOTENCY)
     tags = tuple(tag for tag in job.tags if not tag.startswith(TRACE))
-    if not is_ours and len(tags) == len(job.tags):
+    if not is_internal and len(tags) == len(job.tags):
         return job
-    return msgspec.structs.replace(job, unique_key=None if is_ours else job.unique_key, tags=tags)
+    return msgspec.structs.replace(job, unique_key=None if is_internal else job.unique_key, tags=tags)

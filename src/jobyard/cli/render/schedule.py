@@ -1,4 +1,4 @@
-"""Schedules for people: a row of a list, a page, an instant in its own time zone."""
+"""Schedules as text: a row of a list, a page, an instant in its time zone."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def row(schedule: ScheduleView, now: Instant) -> tuple[str, ...]:
         escape(schedule.timezone),
         escape(schedule.kind),
         "-" if schedule.next_at is None else distance(instant(schedule.next_at), now),
-        standing(schedule),
+        status(schedule),
     )
 
 
-def standing(schedule: ScheduleView) -> str:
-    """What sets it apart: paused, declared somewhere, or declared no longer."""
+def status(schedule: ScheduleView) -> str:
+    """Paused, declared in code or a file, or no longer declared."""
     found = [] if schedule.enabled else ["[yellow]paused[/]"]
     if schedule.silent_until is not None:
         found.append("[red]silent[/]")
@@ -92,13 +92,13 @@ def show_schedule(
 
 
 def _facts(schedule: ScheduleView) -> Iterator[str]:
-    yield f"[bold]{visible(escape(schedule.name))}[/]  {standing(schedule) or 'managed'}"
+    yield f"[bold]{visible(escape(schedule.name))}[/]  {status(schedule) or 'managed'}"
     yield _fact("fires", f"{escape(schedule.expression)}   {escape(schedule.in_words)} ({escape(schedule.timezone)})")
     yield _fact("kind", escape(schedule.kind))
     yield _fact("payload", escape(msgspec.json.encode(schedule.payload).decode()))
     yield _fact("queue", f"{escape(schedule.queue)}   group {name(schedule.group)}   priority {schedule.priority}")
     timeout = "none" if schedule.timeout_seconds is None else f"{schedule.timeout_seconds:g} s"
-    yield _fact("retries", f"{schedule.max_retry}   time-out {timeout}")
+    yield _fact("retries", f"{schedule.max_retry}   timeout {timeout}")
     limit = f" up to {schedule.missed_limit}" if schedule.missed is Missed.ALL else ""
     yield _fact("overlap", f"{schedule.overlap}   missed {schedule.missed}{limit}")
     if schedule.jitter_seconds:
@@ -110,11 +110,11 @@ def _facts(schedule: ScheduleView) -> Iterator[str]:
         yield _fact("declared", escape(schedule.origin) + ("" if schedule.is_declared else ", no longer"))
     if schedule.silent_until is not None:
         yield (
-            f"  → decided until {schedule.silent_until}: the store's clock was ahead. Let it go on from now with: "
+            f"  → does not fire until {schedule.silent_until}: the clock of the store was ahead. To continue from now: "
             f"jobyard cron resume {visible(escape(schedule.name))}"
         )
     if not schedule.is_declared:
-        yield f"  → it goes on firing; end it with: jobyard cron remove {visible(escape(schedule.name))}"
+        yield f"  → it still fires; to end it: jobyard cron remove {visible(escape(schedule.name))}"
 
 
 def _coming(schedule: ScheduleView, coming: NextTicksResponse, now: Instant) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _past(past: Sequence[TickView]) -> Iterator[str]:
     for each in past:
         yield "  " + "  ".join(history_row(each))
     if not past:
-        yield "  [dim]it was not due yet[/]"
+        yield "  [dim]not due yet[/]"
 
 
 def _fact(what: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""A snapshot as a frame that fits the terminal, or as plain lines."""
+"""A snapshot of `jobyard top`, as a frame that fits the terminal or as plain lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import Job
 
 SPARKS = "▁▂▃▄▅▆▇█"
-# Rows of a section's own: its heading and the empty line above.
+# Rows of a section beside its items: its heading and the empty line above.
 SECTION_ROWS = 2
 
 
@@ -38,7 +38,7 @@ def frame(
                 usage(group.running, group.effective_limit),
                 "[yellow]paused[/]" if group.paused else "[red]blocked[/]" if group.effective_limit == 0 else "",
             )
-            # The busiest, in an order that stays while they change.
+            # The busiest groups, in a stable order.
             for group in sorted(snapshot.groups[:groups], key=lambda group: (group.queue, group.name or ""))
         )
         parts += [
@@ -57,7 +57,7 @@ def frame(
         )
         parts += [Text(), table(("~worker", "running", ">completed", ">up"), rows_of_workers, console.width)]
     elif not snapshot.workers:
-        parts += [Text(), Text("No live worker.", style="red")]
+        parts += [Text(), Text("No live workers.", style="red")]
     if running:
         jobs = [_job_row(job, snapshot) for job in snapshot.running[:running]]
         parts += [Text(), table(("job", "~kind", ">for", "progress", "~"), jobs, console.width)]
@@ -67,7 +67,7 @@ def frame(
 
 
 def _cut(wanted: int, left: int, share: float) -> tuple[int, int]:
-    """How many rows a section shows, and how many are left below it."""
+    """How many rows a section gets, and how many remain."""
     rows = min(wanted, max(0, int(left * share) - SECTION_ROWS))
     return rows, left - (rows + SECTION_ROWS if rows else 0)
 
@@ -110,7 +110,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def lines(snapshot: TopSnapshot) -> Iterator[str]:
-    """One line for the whole, one for each queue: for logs and pipes."""
+    """One summary line, and one per queue: for logs and pipes."""
     at = rfc3339(snapshot.at)[:19] + "Z"
     busy = f"{len(snapshot.running)} running" if len(snapshot.running) < 100 else "100 or more running"
     yield f"{at} workers={len(snapshot.workers)} jobs_per_second={snapshot.jobs_per_second:.1f} {busy}"

@@ -1,4 +1,4 @@
-"""A job handed in by a program that traces belongs to its trace."""
+"""Trace context of the client in submitted jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support import python
 from jobyard.client import Client
 
 
-async def test_the_trace_travels_with_the_request() -> None:
+async def test_the_trace_context_is_sent() -> None:
     seen: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -30,7 +30,7 @@ async def test_the_trace_travels_with_the_request() -> None:
     assert seen[1].split("-")[1] == trace_id
 
 
-def test_who_does_not_trace_loads_nothing(tmp_path: Any) -> None:
+def test_opentelemetry_is_not_imported_without_tracing(tmp_path: Any) -> None:
     code = (
         "import sys; from jobyard.client.tracing import trace_headers; "
         "print(trace_headers(), any(name.startswith('opentelemetry') for name in sys.modules))"

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cli.support import Shop, shop
+from tests.cli.support import Shop, error_code, shop
 
 from jobyard import Jobyard
 from jobyard.errors import NotPossible
@@ -48,7 +48,7 @@ def test_pause_and_resume_a_queue(shop: Shop) -> None:
     assert shop.json("jobs", "show", job)["state"] == "COMPLETED"
 
 
-def test_drain_deletes_what_waits(shop: Shop) -> None:
+def test_drain_deletes_waiting_jobs(shop: Shop) -> None:
     shop.enqueue("send", {"to": "a"})
     shop.enqueue("send", {"to": "b"}, delay=60)
     other = shop.enqueue("hang")
@@ -69,9 +69,8 @@ def test_groups_and_their_limits(shop: Shop) -> None:
     assert (shown["max_running"], shown["max_per_group"]) == (10, 2)
     assert [group["group"] for group in shown["groups"]] == ["team-b"]
     assert [group["effective_limit"] for group in shop.json("limits", "show", "mail", "team-a")["groups"]] == [2]
-    assert "queue's limit again: 2" in shop.run("limits", "remove", "mail", "team-b").stdout
+    assert shop.json("limits", "remove", "mail", "team-b")["effective_limit"] == 2
     assert shop.json("limits", "show", "mail")["groups"] == []
-    assert "at most 10 running, 2 per group" in shop.run("limits", "show", "mail").stdout
     page = shop.run("groups", "list", "mail", "--limit", "2")
     assert page.stdout.splitlines()[2].split("\t") == ["team-a", "1", "0", "0/2", "queue's", ""]
     assert "--after team-a" in page.stderr
@@ -107,25 +106,26 @@ def test_a_mistyped_queue_is_not_created(shop: Shop, words: tuple[str, ...]) -> 
     shop.enqueue("send", {"to": "a"})
     result = shop.run(*words)
     assert result.exit_code == 1
-    assert result.stderr == 'error: There is no queue mial. Did you mean "mail"?\n'
+    assert error_code(result) == "bad_option"
+    assert 'Did you mean "mail"?' in result.stderr
     assert [queue["name"] for queue in shop.json("queues")["queues"]] == ["mail"]
 
 
 @pytest.mark.parametrize(("limit", "code"), [("-1", 1), ("99999999999", 1), ("many", 2)])
-def test_absurd_limits_are_refused(shop: Shop, limit: str, code: int) -> None:
+def test_invalid_limits_are_rejected(shop: Shop, limit: str, code: int) -> None:
     shop.enqueue("send", {"to": "a"})
     result = shop.run("limits", "set", "--", "mail", "a", limit)
     assert result.exit_code == code
     assert limit in result.stderr
 
 
-def test_explain_says_a_sentence(shop: Shop) -> None:
+def test_explain_prints_a_sentence_and_codes(shop: Shop) -> None:
     job = shop.enqueue("send", {"to": "a"}, delay=3600)
     text = shop.run("explain", job).stdout
     assert text.startswith("PENDING  Not due until ")
     assert "not_due" in text
     assert shop.json("explain", job)["sentence"] in text
-    assert shop.run("explain", "nothing").stderr.startswith("error: There is no job nothing")
+    assert error_code(shop.run("explain", "nothing")) == "job_not_found"
 
 
 def test_dead_letters_are_listed_and_redriven(shop: Shop) -> None:
@@ -142,30 +142,28 @@ def test_dead_letters_are_listed_and_redriven(shop: Shop) -> None:
     assert len(shop.json("jobs", "show", two)["errors"]) == 1
 
 
-def test_a_redrive_names_the_unique_key_that_another_holds(shop: Shop) -> None:
+def test_a_redrive_names_the_holder_of_the_unique_key(shop: Shop) -> None:
     dead = shop.enqueue("fail", unique="invoice-7")
     shop.work_off()
     holder = shop.enqueue("fail", unique="invoice-7")
     for words in (("dead", "redrive", dead), ("jobs", "retry", dead)):
         result = shop.run(*words)
         assert result.exit_code == 1
-        assert f"its unique key invoice-7 is held by another active job ({holder})" in result.stderr
-    result = shop.run("jobs", "retry", "--all-matching", "--yes")
-    assert result.stdout == (
-        "Retried: 0 jobs. 1 job could not be changed (state changed meanwhile, or unique key held).\n"
-    )
+        assert "invoice-7" in result.stderr
+        assert holder in result.stderr
+    assert shop.json("jobs", "retry", "--all-matching", "--yes") == {"matched": 1, "changed": 0, "unchanged": 1}
 
     async def one(yard: Jobyard) -> str:
         with pytest.raises(NotPossible) as caught:
             await Commands(yard.store).change_one(Action.RETRY, dead)
         return str(caught.value)
 
-    assert "its unique key invoice-7 is held by another active job" in shop.do(one)
+    assert "invoice-7" in shop.do(one)
     shop.run("jobs", "delete", holder)
     assert shop.json("dead", "redrive", dead)["changed"] == [dead]
 
 
-def test_cancel_tells_the_cancelled_from_those_asked_to_stop(shop: Shop) -> None:
+def test_cancel_distinguishes_waiting_and_running_jobs(shop: Shop) -> None:
     def jobs() -> list[str]:
         waiting, running = shop.enqueue("send", {"to": "a"}), shop.enqueue("hang")
 
@@ -188,7 +186,7 @@ def test_cancel_tells_the_cancelled_from_those_asked_to_stop(shop: Shop) -> None
 @pytest.mark.parametrize(
     "words", [("jobs", "list"), ("queues",), ("top", "--once"), ("doctor",), ("bench", "--this-store")], ids=" ".join
 )
-def test_a_database_of_another_program_is_left_as_it_is(shop: Shop, words: tuple[str, ...], mode: str) -> None:
+def test_the_database_of_another_program_is_not_changed(shop: Shop, words: tuple[str, ...], mode: str) -> None:
     with closing(sqlite3.connect("django.db")) as connection:
         connection.execute(f"PRAGMA journal_mode = {mode}")
         connection.execute("CREATE TABLE users (a)")
@@ -196,21 +194,21 @@ def test_a_database_of_another_program_is_left_as_it_is(shop: Shop, words: tuple
     before, files = Path("django.db").read_bytes(), sorted(Path().iterdir())
     result = shop.run("--store", "sqlite:///django.db", *words)
     assert result.exit_code == 1
-    assert "django.db holds no jobyard tables; `jobyard enqueue` or a worker" in result.output
+    assert "django.db has no jobyard tables" in result.output
     assert Path("django.db").read_bytes() == before
     assert sorted(Path().iterdir()) == files
     assert shop.run("--store", "sqlite:///django.db", "enqueue", "send", "to=a").exit_code == 0
     assert shop.run("--store", "sqlite:///django.db", "jobs", "list").exit_code == 0
 
 
-def test_a_foreign_database_that_is_being_written_is_left_alone_too(shop: Shop) -> None:
+def test_the_open_database_of_another_program_is_not_changed(shop: Shop) -> None:
     with closing(sqlite3.connect("django.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE users (a)")
         connection.commit()
         result = shop.run("--store", "sqlite:///django.db", "jobs", "list")
-        assert "holds no jobyard tables" in result.stderr
+        assert error_code(result) == "configuration"
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("users",)]
     Path("empty.db").touch()
-    assert "holds no jobyard tables" in shop.run("--store", "sqlite:///empty.db", "jobs", "list").stderr
+    assert error_code(shop.run("--store", "sqlite:///empty.db", "jobs", "list")) == "configuration"
     assert Path("empty.db").read_bytes() == b""

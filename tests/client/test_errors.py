@@ -1,4 +1,4 @@
-"""What a server refuses is raised as the class that its code names; the token is never shown."""
+"""Error responses are raised as the class of their code; the token is never shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.support import ApiServer, serving
 
 from jobyard import errors
 from jobyard.client import Client, job_request
-from jobyard.client.errors import CLASSES, refusal
+from jobyard.client.errors import CLASSES, error_of
 from jobyard.client.transport import pause
 from jobyard.errors import (
     ConfigurationError,
@@ -36,24 +36,24 @@ EVERY = [value for value in vars(errors).values() if isinstance(value, type) and
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.code)
-def test_every_error_comes_back_as_itself(kind: type[JobyardError]) -> None:
+def test_every_error_is_raised_as_its_own_class(kind: type[JobyardError]) -> None:
     answer = from_error(kind("what happened, why, what to do"))
-    found = refusal(answer.status_code, bytes(answer.body), "http://here")
+    found = error_of(answer.status_code, bytes(answer.body), "http://here")
     assert type(found) is kind
     assert str(found) == "what happened, why, what to do"
 
 
-def test_codes_are_told_apart() -> None:
+def test_codes_are_unique() -> None:
     assert len({kind.code for kind in EVERY}) == len(EVERY)
     assert set(CLASSES) >= {kind.code for kind in EVERY}
 
 
-async def test_nobody_and_somebody_who_may_not(here: Site) -> None:
-    async with Client(here.url) as nobody:
-        with pytest.raises(Unauthorized, match=r"nobody in without a token\. Set JOBYARD_TOKEN"):
-            await nobody.me()
+async def test_unauthorized_and_forbidden(here: Site) -> None:
+    async with Client(here.url) as anonymous:
+        with pytest.raises(Unauthorized, match="JOBYARD_TOKEN"):
+            await anonymous.me()
     async with Client(here.url, "jy_000000000000_wrongwrongwrongwrongwrong") as wrong:
-        with pytest.raises(Unauthorized, match=r"does not know this token: it is wrong, revoked or expired"):
+        with pytest.raises(Unauthorized, match="JOBYARD_TOKEN"):
             await wrong.me()
     async with here.client("viewer") as viewer:
         with pytest.raises(Forbidden, match="viewer"):
@@ -63,7 +63,7 @@ async def test_nobody_and_somebody_who_may_not(here: Site) -> None:
             await confined.enqueue("send", queue="other")
 
 
-async def test_what_does_not_fit(here: Site, client: Client) -> None:
+async def test_invalid_input(here: Site, client: Client) -> None:
     await client.configure("small", max_waiting=1)
     await client.enqueue("send", queue="small")
     async with asyncio.timeout(5):  # at once, as in this process: not after the client's patience
@@ -78,7 +78,7 @@ async def test_what_does_not_fit(here: Site, client: Client) -> None:
             await lost.me()
 
 
-async def test_asked_too_often_it_waits_and_goes_on(tmp_path: Path) -> None:
+async def test_rate_limited_requests_are_retried(tmp_path: Path) -> None:
     async with make_yard(tmp_path) as yard:
         api = ApiServer(yard.store, ALL_ROUTES, ServerSettings(requests_per_second=20, request_burst=2))
         async with serving(api.app) as url:
@@ -94,7 +94,7 @@ async def test_asked_too_often_it_waits_and_goes_on(tmp_path: Path) -> None:
 
 
 class Scripted:
-    """A server that answers with these statuses, one after the other, and wants a second between them."""
+    """A server that responds with these statuses in turn, with Retry-After of one second."""
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
@@ -110,7 +110,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_it_waits_as_long_as_it_is_told(status: int) -> None:
+async def test_retry_after_is_respected(status: int) -> None:
     server = Scripted(status, 200)
     async with serving(server) as url, Client(url, patience=10) as client:
         assert await client.queues() == ()
@@ -118,7 +118,7 @@ async def test_it_waits_as_long_as_it_is_told(status: int) -> None:
     assert second - first >= 1
 
 
-async def test_it_does_not_wait_longer_than_it_has_patience() -> None:
+async def test_retries_end_after_patience() -> None:
     server = Scripted(503, 200)
     async with serving(server) as url, Client(url, patience=0.5) as client:
         with pytest.raises(StoreUnavailable):
@@ -126,7 +126,7 @@ async def test_it_does_not_wait_longer_than_it_has_patience() -> None:
     assert len(server.asked_at) == 1
 
 
-def test_pauses_grow_and_are_spread() -> None:
+def test_backoff_grows_with_jitter() -> None:
     for tries, longest in ((1, 0.1), (2, 0.2), (4, 0.8), (100, 5.0)):
         found = {pause(tries) for _ in range(100)}
         assert len(found) > 1
@@ -160,13 +160,13 @@ async def test_the_token_from_a_file(here: Site, tmp_path: Path, monkeypatch: py
     "url",
     ["localhost:8080", "ftp://x", "http://", "http://user:hush@here", "http://here:99999", "http://here/?token=x"],
 )
-def test_urls_that_cannot_be_used(url: str) -> None:
+def test_invalid_urls(url: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         Client(url)
     assert "hush" not in str(raised.value)
 
 
-def test_tokens_that_cannot_be_sent() -> None:
+def test_invalid_tokens() -> None:
     with pytest.raises(ConfigurationError) as raised:
         Client("http://here", "hush\nX: y")
     assert "hush" not in str(raised.value)
@@ -178,5 +178,5 @@ async def test_another_kind_of_server() -> None:
         await send({"type": "http.response.body", "body": b"<html>"})
 
     async with serving(app) as url, Client(url) as client:
-        with pytest.raises(ServerUnavailable, match="jobyard server"):
+        with pytest.raises(ServerUnavailable):
             await client.me()
