@@ -8,8 +8,8 @@ import pytest
 from tests.cli.support import Shop, shop
 
 from jobyard import Jobyard
-from jobyard.domain.access import Principal, Role
-from jobyard.operations.audit import Audit, AuditEntry
+from jobyard.domain.access import AuditEntry, Principal, Role
+from jobyard.operations.audit import Audit
 from jobyard.operations.tokens import Tokens
 
 __all__ = ["shop"]

@@ -10,12 +10,11 @@ from msgspec import UNSET, Raw, UnsetType
 from jobyard.api.schemas.access import AuditView, TokenView
 from jobyard.api.schemas.jobs import ExplanationView, JobSummary, JobView
 from jobyard.api.schemas.queues import GroupView, QueueView, WorkerView
+from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Cause, Explanation
 from jobyard.domain.instant import FOREVER, Instant, instant, rfc3339
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, QueueSettings, State, Step
 from jobyard.domain.tags import SUBMITTED_BY
-from jobyard.operations.audit import AuditEntry
-from jobyard.operations.tokens import TokenInfo
 from jobyard.ports.admin_store import Filter, GroupInfo, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 

@@ -25,15 +25,14 @@ from jobyard.client.convert import (
     worker_of,
 )
 from jobyard.client.transport import as_query
+from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Explanation
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, QueueSettings
 from jobyard.errors import JobNotFound, NotFound, ResultNotReady, UnknownKind, did_you_mean
-from jobyard.operations.audit import AuditEntry
 from jobyard.operations.commands import Commands
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
-from jobyard.operations.tokens import TokenInfo
 from jobyard.operations.worker_control import Control, checked_control
 from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
+
+from jobyard.domain.instant import Instant
+
+# Queues, and again groups, that a token can be restricted to.
+MAX_SCOPES = 1000
 
 
 class Role(StrEnum):
@@ -53,3 +59,32 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 # Whoever starts a server on loopback with --insecure, and the command line on the store itself.
 OWNER = Principal(id="owner", name="owner", role=Role.ADMIN)
+
+
+class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A token without its secret."""
+
+    id: str
+    name: str
+    role: Role
+    queues: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    created_at: Instant = 0
+    expires_at: Instant | None = None
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(id=self.id, name=self.name, role=self.role, queues=self.queues, groups=self.groups)
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One change in the audit log."""
+
+    number: int
+    at: Instant  # the store's clock
+    principal: str  # the id of the principal
+    name: str
+    role: Role
+    action: str
+    target: str = ""
+    details: dict[str, Any] = {}

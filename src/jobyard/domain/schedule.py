@@ -8,7 +8,7 @@ from hashlib import blake2b
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import NewJob, Unique
+from jobyard.domain.job import NewJob, State, Unique
 from jobyard.domain.job_options import CheckedOptions
 from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
 
@@ -112,3 +112,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
             return 0
         roll = blake2b(f"{at} {self.name}".encode(), digest_size=8).digest()
         return int.from_bytes(roll) % (most + 1)
+
+
+class PastTick(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the history of a schedule."""
+
+    at: Instant
+    verdict: Verdict
+    job_id: str | None
+    state: State | None  # of the job; None if there is none, or it was removed
+    is_pruned: bool = False  # the job was removed by retention
+    first: Instant  # of `count` instants in a row that were missed
+    count: int
+    decided_at: Instant

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.domain.access import Principal, Role
-from jobyard.domain.instant import Instant
+from jobyard.domain.access import AuditEntry, Principal, Role
 from jobyard.errors import StoreError
 from jobyard.ports.store import Store
 
@@ -19,17 +18,6 @@ MAX_DETAILS_BYTES = 4096
 # How many entries are kept, and after how many new ones the oldest are trimmed.
 KEEP = 100_000
 TRIM_EVERY = 100
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-    at: Instant  # the store's clock
-    principal: str  # the id of the principal
-    name: str
-    role: Role
-    action: str
-    target: str = ""
-    details: dict[str, Any] = {}
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):

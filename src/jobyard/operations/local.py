@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView, next_ticks_response, tick_view
-from jobyard.domain.access import OWNER, Principal
+from jobyard.domain.access import OWNER, AuditEntry, Principal, TokenInfo
 from jobyard.domain.explain import Explanation, explain
 from jobyard.domain.schedule import Schedule
-from jobyard.operations.audit import Audit, AuditEntry
+from jobyard.operations.audit import Audit
 from jobyard.operations.commands import Commands
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_views import view_of, views_of
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
-from jobyard.operations.tokens import TokenInfo, Tokens
+from jobyard.operations.tokens import Tokens
 from jobyard.operations.worker_control import control_worker
 from jobyard.ports.admin_store import GroupInfo
 from jobyard.ports.store import Store

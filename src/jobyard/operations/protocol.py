@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView
+from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Explanation
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, QueueSettings
-from jobyard.operations.audit import AuditEntry
-from jobyard.operations.tokens import TokenInfo
 from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 

@@ -11,8 +11,7 @@ import uuid_utils
 
 from jobyard.domain.due import instants, next_instant
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import State
-from jobyard.domain.schedule import Schedule, Verdict
+from jobyard.domain.schedule import PastTick, Schedule
 from jobyard.errors import BadOption, NotFound, NotPossible
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.queries import Queries
@@ -27,7 +26,6 @@ __all__ = [
     "LOG_KEPT",
     "SHORTEST_INTERVAL_SECONDS",
     "Declared",
-    "Past",
     "Schedules",
     "decode",
 ]
@@ -47,19 +45,6 @@ DECLARED = (*(BY_FIELD.keys() - {"name", "enabled"}), "backoff", "tags", "is_dec
 decode = msgspec.json.Decoder(Schedule).decode
 _encode = msgspec.json.Encoder().encode
 _replace = msgspec.structs.replace
-
-
-class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a schedule's history."""
-
-    at: Instant
-    verdict: Verdict
-    job_id: str | None
-    state: State | None  # its job's; None when there is none, or it is gone
-    is_pruned: bool = False  # its job was removed meanwhile
-    first: Instant  # of `count` instants in a row that were missed
-    count: int
-    decided_at: Instant
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,14 +90,14 @@ class Schedules:
         upcoming = instants(schedule, await self._store.now())
         return [at for _, at in zip(range(count), upcoming, strict=False)]
 
-    async def history(self, name: str, limit: int = 50, before: Instant | None = None) -> list[Past]:
+    async def history(self, name: str, limit: int = 50, before: Instant | None = None) -> list[PastTick]:
         """What became of its instants, newest first."""
         await self._fetch(name)
         ticks = await self._store.ticks(name, limit, before)
         ids = tuple({tick.job_id for tick in ticks if tick.job_id is not None})
         states = {job.id: job.state async for job in Queries(self._store).walk(Filter(ids=ids))} if ids else {}
         return [
-            Past(
+            PastTick(
                 at=tick.at,
                 verdict=tick.verdict,
                 job_id=tick.job_id,

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from jobyard.domain import options
-from jobyard.domain.access import Principal, Role
-from jobyard.domain.instant import Instant
+from jobyard.domain.access import MAX_SCOPES, Principal, Role, TokenInfo
 from jobyard.errors import BadOption, did_you_mean
 from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
@@ -24,27 +23,10 @@ COLLECTION = "jobyard.tokens"
 # How long a token is cached: one that another server revoked is accepted for at most this long.
 CACHE_SECONDS = 1.0
 MAX_CACHED = 10_000
-MAX_SCOPES = 1000
 PAGE = 500
 # 32 random bytes cannot be guessed from their hash, so no slow hash is needed.
 SECRET_BYTES = 32
 _TEXT = re.compile(r"jy_([0-9a-f]{12})_([A-Za-z0-9_-]{20,100})")
-
-
-class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A token without its secret."""
-
-    id: str
-    name: str
-    role: Role
-    queues: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    created_at: Instant = 0
-    expires_at: Instant | None = None
-
-    @property
-    def principal(self) -> Principal:
-        return Principal(id=self.id, name=self.name, role=self.role, queues=self.queues, groups=self.groups)
 
 
 class TokenRecord(msgspec.Struct, frozen=True):

@@ -8,11 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from jobyard.api.schemas.jobs import Name, RequestSchema, Timestamp
-from jobyard.domain.access import Permission, Principal, Role
+from jobyard.domain.access import MAX_SCOPES, AuditEntry, Permission, Principal, Role, TokenInfo
 from jobyard.domain.instant import rfc3339
 from jobyard.domain.options import MAX_SECONDS
-from jobyard.operations.audit import AuditEntry
-from jobyard.operations.tokens import MAX_SCOPES, TokenInfo
 
 
 class TokenRequest(RequestSchema, frozen=True):

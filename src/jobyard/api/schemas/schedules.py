@@ -14,8 +14,7 @@ from jobyard.domain.due import next_instant
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import State
 from jobyard.domain.options import MAX_ATTEMPTS, MAX_SECONDS
-from jobyard.domain.schedule import Missed, Overlap, Schedule, Verdict
-from jobyard.operations.schedules import Past
+from jobyard.domain.schedule import Missed, Overlap, PastTick, Schedule, Verdict
 
 MAX_EXPRESSION = 200
 MAX_NEXT = 100  # counting them takes time
@@ -165,7 +164,7 @@ def schedule_view(schedule: Schedule, now: Instant, silent_until: Instant | None
     )
 
 
-def tick_view(past: Past) -> TickView:
+def tick_view(past: PastTick) -> TickView:
     return TickView(
         at=rfc3339(past.at),
         verdict=past.verdict,
