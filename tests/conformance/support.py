@@ -100,12 +100,12 @@ async def complete(store: Store, leases: Sequence[Lease]) -> None:
     assert answer.refused == ()
 
 
-async def let_due_join(store: Store) -> Exchange:
+async def promote_due_jobs(store: Store) -> Exchange:
     """Exchange without settling or claiming: due jobs join the line."""
     return await store.exchange(WORKER, [], ("default",), 0, LEASE_SECONDS)
 
 
-async def seen(store: Store, job_id: str) -> Job:
+async def get_job(store: Store, job_id: str) -> Job:
     job = await store.get(job_id)
     assert job is not None
     return job

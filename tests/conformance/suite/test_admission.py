@@ -13,8 +13,8 @@ from tests.conformance.support import (
     configure,
     insert,
     insert_one,
-    let_due_join,
     new,
+    promote_due_jobs,
     settle,
     settlement,
 )
@@ -302,13 +302,13 @@ async def test_a_delay_that_rounds_to_zero_is_due_at_once(store: Store) -> None:
 
 
 async def test_an_exchange_returns_when_the_next_job_is_due(store: Store, clock: ManualClock) -> None:
-    assert (await let_due_join(store)).next_due_at is None
+    assert (await promote_due_jobs(store)).next_due_at is None
     await insert(store, new(delay_seconds=9), new(queue="other", delay_seconds=4))
-    answer = await let_due_join(store)
+    answer = await promote_due_jobs(store)
     assert answer.next_due_at == clock.now() + 4000
     assert answer.now == clock.now() == await store.now()
     clock.advance(4)
-    assert (await let_due_join(store)).next_due_at == clock.now() + 5000
+    assert (await promote_due_jobs(store)).next_due_at == clock.now() + 5000
 
 
 async def test_revisions_ascend_with_changes_of_the_line(store: Store) -> None:
@@ -318,7 +318,7 @@ async def test_revisions_ascend_with_changes_of_the_line(store: Store) -> None:
         answer = await store.exchange(WORKER, [], ["default"], 1, LEASE_SECONDS)
         revisions.append(answer.revision)
     assert revisions == sorted(set(revisions))
-    assert (await let_due_join(store)).revision >= revisions[-1]
+    assert (await promote_due_jobs(store)).revision >= revisions[-1]
 
 
 async def test_a_claim_of_all_queues_finds_a_job_that_just_became_due(store: Store, clock: ManualClock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conformance.support import claim, configure, group_info, insert_one, new, queue_info, seen, settle
+from tests.conformance.support import claim, configure, get_job, group_info, insert_one, new, queue_info, settle
 
 from jobyard.domain.job import State, Unique
 from jobyard.domain.outcome import Done
@@ -16,13 +16,13 @@ async def test_an_adopted_job_runs_and_is_handed_off(store: Store, clock: Manual
     job = new(group="acme", payload=b"[1]")
     lease = await store.adopt(job, "manager", "pod-1")
     assert (lease.job_id, lease.attempt, lease.group, lease.payload) == (job.id, 1, "acme", b"[1]")
-    kept = await seen(store, job.id)
+    kept = await get_job(store, job.id)
     assert (kept.state, kept.attempt, kept.worker, kept.external_id) == (State.RUNNING, 1, "manager", "pod-1")
     assert (kept.started_at, kept.sequence) == (clock.now(), lease.sequence)
     clock.advance(1e6)
     assert await store.reclaim() == []
     assert (await settle(store, lease, Done())).refused == ()
-    assert (await seen(store, job.id)).state is State.COMPLETED
+    assert (await get_job(store, job.id)).state is State.COMPLETED
 
 
 async def test_adoption_exceeds_limits_and_is_counted(store: Store) -> None:
@@ -47,7 +47,7 @@ async def test_adopting_a_duplicate_id_is_rejected(store: Store) -> None:
     job_id = await insert_one(store)
     with pytest.raises(BadInput):
         await store.adopt(new(id=job_id), "manager", "pod-1")
-    assert (await seen(store, job_id)).state is State.PENDING
+    assert (await get_job(store, job_id)).state is State.PENDING
 
 
 async def test_an_adopted_job_holds_its_unique_key(store: Store) -> None:
@@ -60,6 +60,6 @@ async def test_a_held_unique_key_does_not_prevent_adoption(store: Store) -> None
     holder = await insert_one(store, unique=Unique("key"))
     job = new(unique=Unique("key"))
     lease = await store.adopt(job, "manager", "pod-1")
-    assert (await seen(store, job.id)).state is State.RUNNING
+    assert (await get_job(store, job.id)).state is State.RUNNING
     await settle(store, lease, Done())
     assert await insert_one(store, unique=Unique("key")) == holder

@@ -8,12 +8,12 @@ from tests.conformance.support import (
     claim,
     claim_ids,
     claim_one,
+    get_job,
     insert,
     insert_one,
     new,
     queue_info,
     running,
-    seen,
     settle,
 )
 
@@ -47,7 +47,7 @@ async def test_ids_are_returned_in_the_given_order(store: Store) -> None:
 async def test_cancelling_a_waiting_job_ends_it_now(store: Store, clock: ManualClock) -> None:
     job_id = await insert_one(store)
     assert await store.change(Action.CANCEL, [job_id], reason="enough") == Changed((job_id,), ())
-    job = await seen(store, job_id)
+    job = await get_job(store, job_id)
     assert (job.state, job.reason, job.attempt, job.errors) == (State.CANCELLED, "enough", 0, ())
     assert (job.finished_at, job.started_at, job.worker) == (clock.now(), None, None)
     assert await claim(store) == ()
@@ -56,23 +56,23 @@ async def test_cancelling_a_waiting_job_ends_it_now(store: Store, clock: ManualC
 async def test_cancelling_needs_no_reason(store: Store) -> None:
     job_id = await insert_one(store, delay_seconds=60)
     await store.change(Action.CANCEL, [job_id])
-    assert (await seen(store, job_id)).reason == "cancelled"
+    assert (await get_job(store, job_id)).reason == "cancelled"
 
 
 async def test_cancelling_a_running_job_requests_its_stop(store: Store) -> None:
     lease = await running(store)
     for _ in range(2):
         assert await store.change(Action.CANCEL, [lease.job_id]) == Changed((lease.job_id,), ())
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.cancel_requested) == (State.RUNNING, "cancelled")
 
 
 @pytest.mark.parametrize("outcome", [Done(), *BAD_ENDS])
 async def test_cancelling_an_ended_job_changes_nothing(store: Store, outcome: Outcome) -> None:
     job_id = await ended(store, outcome)
-    before = await seen(store, job_id)
+    before = await get_job(store, job_id)
     assert await store.change(Action.CANCEL, [job_id]) == Changed((), (job_id,))
-    assert await seen(store, job_id) == before
+    assert await get_job(store, job_id) == before
 
 
 @pytest.mark.parametrize("outcome", BAD_ENDS)
@@ -80,10 +80,10 @@ async def test_a_retry_resets_attempts_and_keeps_errors_and_position(
     store: Store, clock: ManualClock, outcome: Outcome
 ) -> None:
     job_id = await ended(store, outcome)
-    before = await seen(store, job_id)
+    before = await get_job(store, job_id)
     clock.advance(5)
     assert await store.change(Action.RETRY, [job_id]) == Changed((job_id,), ())
-    job = await seen(store, job_id)
+    job = await get_job(store, job_id)
     assert (job.state, job.attempt, job.deaths, job.run_at) == (State.PENDING, 0, 0, clock.now())
     assert (job.result, job.reason, job.finished_at, job.cancel_requested) == (None,) * 4
     assert (job.started_at, job.worker) == (None, None)
@@ -99,7 +99,7 @@ async def test_a_retry_resets_deaths_and_cancel_request(store: Store, clock: Man
     await store.change(Action.RETRY, [lease.job_id])
     again = await claim_one(store)
     assert again.deaths == 0
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.deaths, job.cancel_requested) == (0, None)
 
 
@@ -150,8 +150,8 @@ async def test_only_waiting_jobs_can_be_reprioritised(store: Store, clock: Manua
     first, second, delayed = await insert(store, new(), new(), new(delay_seconds=1))
     answer = await store.change(Action.PRIORITISE, [done, active, second, delayed], priority=5)
     assert answer == Changed((second, delayed), (done, active))
-    assert (await seen(store, second)).priority == 5
-    assert (await seen(store, delayed)).priority == 5
+    assert (await get_job(store, second)).priority == 5
+    assert (await get_job(store, delayed)).priority == 5
     clock.advance(1)
     assert await claim_ids(store, 3) == [second, delayed, first]
 
@@ -160,7 +160,7 @@ async def test_run_now_makes_a_delayed_job_due(store: Store, clock: ManualClock)
     soon, never = await insert(store, new(group="a", delay_seconds=60), new(group="b", run_at=FOREVER))
     await insert_one(store, group="c")
     assert await store.change(Action.RUN_NOW, [never, soon]) == Changed((never, soon), ())
-    assert (await seen(store, soon)).run_at == clock.now()
+    assert (await get_job(store, soon)).run_at == clock.now()
     assert [lease.group for lease in await claim(store, 5)] == ["c", "b", "a"]
 
 
@@ -172,7 +172,7 @@ async def test_run_now_is_for_delayed_jobs_only(store: Store) -> None:
     due = await insert_one(store)
     ids = [done, parked.job_id, active, due]
     assert await store.change(Action.RUN_NOW, ids) == Changed((), tuple(ids))
-    assert (await seen(store, parked.job_id)).waiting_for == "go"
+    assert (await get_job(store, parked.job_id)).waiting_for == "go"
 
 
 async def test_a_job_cancelled_while_no_worker_is_up_never_starts(store: Store, clock: ManualClock) -> None:

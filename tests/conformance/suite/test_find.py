@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conformance.support import claim_one, insert, insert_one, new, seen, settle
+from tests.conformance.support import claim_one, get_job, insert, insert_one, new, settle
 
 from jobyard.domain.job import Job, State, Unique
 from jobyard.domain.outcome import Done
@@ -120,7 +120,7 @@ async def test_find_by_state(store: Store) -> None:
 async def test_find_returns_the_same_job_as_get(store: Store) -> None:
     job_id = await insert_one(store, tags=("a",), payload=b'{"a": [1]}', unique=Unique("key"))
     [job] = await find_all(store, Filter())
-    assert job == await seen(store, job_id)
+    assert job == await get_job(store, job_id)
 
 
 async def test_find_by_text_in_the_payload(store: Store) -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.conformance.support import claim, claim_one, insert, insert_one, let_due_join, new, queue_info, seen, settle
+from tests.conformance.support import (
+    claim,
+    claim_one,
+    get_job,
+    insert,
+    insert_one,
+    new,
+    promote_due_jobs,
+    queue_info,
+    settle,
+)
 
 from jobyard.domain.instant import FOREVER
 from jobyard.domain.job import QueueSettings, State, Unique
@@ -43,7 +53,7 @@ async def test_all_fields_are_stored(store: Store, clock: ManualClock) -> None:
         tags=("a", "b"),
     )
     [inserted] = await store.insert([job])
-    kept = await seen(store, job.id)
+    kept = await get_job(store, job.id)
     assert (kept.kind, kept.queue, kept.group, kept.priority) == ("mail", "letters", "acme", 7)
     assert kept.payload_value() == {"to": "you"}
     assert (kept.max_attempts, kept.timeout_seconds, kept.backoff) == (9, 2.5, Delays((1.0, 2.0)))
@@ -68,7 +78,7 @@ async def test_the_lease_carries_what_the_run_needs(store: Store) -> None:
 
 async def test_the_private_payload_is_never_shown(store: Store) -> None:
     job_id = await insert_one(store, private_payload=b'"secret"')
-    assert b"secret" not in msgspec.json.encode(await seen(store, job_id))
+    assert b"secret" not in msgspec.json.encode(await get_job(store, job_id))
     assert b"secret" not in msgspec.json.encode(await store.find(Filter()))
 
 
@@ -109,7 +119,7 @@ async def test_a_finished_job_keeps_its_id(store: Store) -> None:
 
 async def test_a_delay_counts_from_the_stores_now(store: Store, clock: ManualClock) -> None:
     job_id = await insert_one(store, delay_seconds=2.5)
-    assert (await seen(store, job_id)).run_at == clock.now() + 2500
+    assert (await get_job(store, job_id)).run_at == clock.now() + 2500
     assert await claim(store) == ()
     clock.advance(2.499)
     assert await claim(store) == ()
@@ -119,7 +129,7 @@ async def test_a_delay_counts_from_the_stores_now(store: Store, clock: ManualClo
 
 async def test_run_at_is_absolute(store: Store, clock: ManualClock) -> None:
     later, earlier = await insert(store, new(run_at=clock.now() + 1), new(run_at=clock.now() - 5))
-    assert (await seen(store, later)).run_at == clock.now() + 1
+    assert (await get_job(store, later)).run_at == clock.now() + 1
     assert (await claim_one(store)).job_id == earlier
     assert await claim(store) == ()
     clock.advance(0.001)
@@ -129,5 +139,5 @@ async def test_run_at_is_absolute(store: Store, clock: ManualClock) -> None:
 async def test_a_job_delayed_forever_stays_delayed(store: Store, clock: ManualClock) -> None:
     await insert_one(store, run_at=FOREVER)
     clock.advance(1e9)
-    assert (await let_due_join(store)).next_due_at is None
+    assert (await promote_due_jobs(store)).next_due_at is None
     assert await claim(store) == ()

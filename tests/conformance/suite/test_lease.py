@@ -8,13 +8,13 @@ from tests.conformance.support import (
     claim,
     claim_one,
     configure,
+    get_job,
     insert,
     insert_one,
-    let_due_join,
     new,
+    promote_due_jobs,
     queue_info,
     running,
-    seen,
     settle,
     stale,
 )
@@ -43,7 +43,7 @@ async def test_a_lost_job_is_due_at_once_with_a_death_but_no_attempt(store: Stor
     lease = await running(store, max_attempts=1)
     clock.advance(LEASE_SECONDS)
     [ended] = await store.reclaim()
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.deaths, job.run_at) == (State.PENDING, 0, 1, clock.now())
     assert (job.worker, job.started_at) == (None, None)
     assert job.errors == (ended.error,)
@@ -59,7 +59,7 @@ async def test_a_worker_that_lost_its_lease_is_refused(store: Store, clock: Manu
     await claim_one(store)
     assert (await settle(store, ghost, Done())).refused == (ghost.key,)
     assert (await store.extend(WORKER, [ghost.key], LEASE_SECONDS)).lost == (ghost.key,)
-    assert (await seen(store, ghost.job_id)).state is State.RUNNING
+    assert (await get_job(store, ghost.job_id)).state is State.RUNNING
 
 
 async def test_a_late_settlement_is_applied_until_the_lease_is_reclaimed(store: Store, clock: ManualClock) -> None:
@@ -100,12 +100,12 @@ async def test_an_exchange_returns_cancel_requests_of_its_worker(store: Store) -
     [first, second] = await claim(store, 2)
     other = await claim_one(store, worker="another")
     await store.change(Action.CANCEL, ids)
-    answer = await let_due_join(store)
+    answer = await promote_due_jobs(store)
     assert answer.cancelled == ((first.key, "cancelled"), (second.key, "cancelled"))
     answer = await store.exchange("another", [], ["default"], 0, LEASE_SECONDS)
     assert answer.cancelled == ((other.key, "cancelled"),)
     await settle(store, first, Release())
-    assert (await let_due_join(store)).cancelled == ((second.key, "cancelled"),)
+    assert (await promote_due_jobs(store)).cancelled == ((second.key, "cancelled"),)
 
 
 async def test_leases_are_reclaimed_by_expiry_then_sequence(store: Store, clock: ManualClock) -> None:
@@ -133,7 +133,7 @@ async def test_a_job_that_kills_its_workers_is_quarantined(store: Store, clock: 
         await claim_one(store)
         clock.advance(LEASE_SECONDS)
         [ended] = await store.reclaim()
-    job = await seen(store, job_id)
+    job = await get_job(store, job_id)
     assert (job.state, job.attempt, job.deaths) == (State.FAILED, 0, MAX_DEATHS)
     assert job.reason is not None
     assert job.reason.startswith("quarantined")
@@ -148,7 +148,7 @@ async def test_a_lost_job_with_a_cancel_request_is_cancelled(store: Store, clock
     await store.change(Action.CANCEL, [lease.job_id], reason="enough")
     clock.advance(LEASE_SECONDS)
     [ended] = await store.reclaim()
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.reason, job.deaths, ended.error.ending) == (State.CANCELLED, "enough", 1, Ending.LOST)
     assert await claim(store) == ()
 

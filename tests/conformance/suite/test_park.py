@@ -8,12 +8,12 @@ from tests.conformance.support import (
     WORKER,
     claim,
     claim_one,
+    get_job,
     insert_one,
-    let_due_join,
     new,
+    promote_due_jobs,
     queue_info,
     running,
-    seen,
     settle,
     settlement,
 )
@@ -36,7 +36,7 @@ async def parked(store: Store, name: str = "go", seconds: float | None = None) -
 
 async def test_a_parked_job_frees_its_slot(store: Store, clock: ManualClock) -> None:
     lease = await parked(store)
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.waiting_for, job.run_at, job.attempt) == (State.PENDING, "go", FOREVER, 0)
     info = await queue_info(store)
     assert (info.running, info.waiting, info.delayed) == (0, 0, 1)
@@ -48,7 +48,7 @@ async def test_a_signal_wakes_a_parked_job_with_data(store: Store, clock: Manual
     lease = await parked(store)
     clock.advance(1)
     assert await store.signal(lease.job_id, "go", b'{"a": 1}') is True
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.waiting_for, job.run_at) == (State.PENDING, None, clock.now())
     again = await claim_one(store)
     assert (again.job_id, again.signal, again.attempt) == (lease.job_id, b'{"a": 1}', 1)
@@ -63,7 +63,7 @@ async def test_a_signal_without_data_is_null(store: Store) -> None:
 async def test_another_signal_does_not_wake_it(store: Store) -> None:
     lease = await parked(store)
     assert await store.signal(lease.job_id, "stay") is False
-    assert (await seen(store, lease.job_id)).waiting_for == "go"
+    assert (await get_job(store, lease.job_id)).waiting_for == "go"
     assert await claim(store) == ()
 
 
@@ -74,7 +74,7 @@ async def test_a_signal_before_the_park_is_remembered(store: Store, clock: Manua
     answer = await store.exchange(WORKER, [settlement(lease, Park("go"))], ["default"], 1, LEASE_SECONDS)
     [again] = answer.leases
     assert (again.job_id, again.signal) == (lease.job_id, b"1")
-    assert (await seen(store, lease.job_id)).run_at == clock.now()
+    assert (await get_job(store, lease.job_id)).run_at == clock.now()
 
 
 async def test_a_signal_to_a_job_that_has_not_started_is_remembered(store: Store) -> None:
@@ -103,7 +103,7 @@ async def test_a_remembered_signal_is_used_once(store: Store) -> None:
     await store.signal(lease.job_id, "go")
     await settle(store, lease, Park("go"))
     await settle(store, await claim_one(store), Park("go"))
-    assert (await seen(store, lease.job_id)).waiting_for == "go"
+    assert (await get_job(store, lease.job_id)).waiting_for == "go"
 
 
 async def test_delivered_data_stays_until_the_next_park(store: Store, clock: ManualClock) -> None:
@@ -131,11 +131,11 @@ async def test_delivered_data_is_removed_at_the_end(store: Store) -> None:
 
 async def test_the_deadline_wakes_it_without_data(store: Store, clock: ManualClock) -> None:
     lease = await parked(store, seconds=60)
-    assert (await seen(store, lease.job_id)).run_at == clock.now() + 60_000
-    assert (await let_due_join(store)).next_due_at == clock.now() + 60_000
+    assert (await get_job(store, lease.job_id)).run_at == clock.now() + 60_000
+    assert (await promote_due_jobs(store)).next_due_at == clock.now() + 60_000
     clock.advance(60)
-    await let_due_join(store)
-    assert (await seen(store, lease.job_id)).waiting_for is None
+    await promote_due_jobs(store)
+    assert (await get_job(store, lease.job_id)).waiting_for is None
     assert (await claim_one(store)).signal is None
 
 
@@ -151,7 +151,7 @@ async def test_a_signal_after_the_deadline_is_remembered(store: Store, clock: Ma
 
 async def test_a_park_of_zero_seconds_is_due_at_once(store: Store) -> None:
     lease = await parked(store, seconds=0)
-    assert (await seen(store, lease.job_id)).waiting_for is None
+    assert (await get_job(store, lease.job_id)).waiting_for is None
     assert (await claim_one(store)).job_id == lease.job_id
 
 
@@ -174,5 +174,5 @@ async def test_a_finished_job_cannot_be_signalled(store: Store) -> None:
 async def test_a_parked_job_can_be_cancelled(store: Store) -> None:
     lease = await parked(store)
     await store.change(Action.CANCEL, [lease.job_id])
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.waiting_for) == (State.CANCELLED, None)

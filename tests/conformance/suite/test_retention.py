@@ -8,11 +8,11 @@ from tests.conformance.support import (
     claim_one,
     complete,
     configure,
+    get_job,
     insert,
     new,
     queue_info,
     running,
-    seen,
     settle,
 )
 
@@ -91,7 +91,7 @@ async def test_a_retried_job_is_not_pruned(store: Store) -> None:
     await store.change(Action.RETRY, [lease.job_id])
     await configure(store, keep_failed=0)
     await prune(store)
-    assert (await seen(store, lease.job_id)).state is State.PENDING
+    assert (await get_job(store, lease.job_id)).state is State.PENDING
     assert await claim_ids(store) == [lease.job_id]
 
 

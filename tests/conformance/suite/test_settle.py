@@ -8,11 +8,11 @@ from tests.conformance.support import (
     WORKER,
     claim,
     claim_one,
+    get_job,
     insert_one,
     new,
     queue_info,
     running,
-    seen,
     settle,
     settlement,
     stale,
@@ -42,7 +42,7 @@ EVERY_OUTCOME: list[Outcome] = [
 
 async def test_a_claimed_job_runs(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.worker, job.started_at) == (State.RUNNING, 1, WORKER, clock.now())
     assert (job.finished_at, job.errors) == (None, ())
 
@@ -52,7 +52,7 @@ async def test_done(store: Store, clock: ManualClock) -> None:
     started = clock.now()
     clock.advance(3)
     await settle(store, lease, Done(b'{"answer": 42}'))
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.reason, job.errors) == (State.COMPLETED, 1, None, ())
     assert job.result is not None
     assert bytes(job.result) == b'{"answer": 42}'
@@ -63,7 +63,7 @@ async def test_a_failure_with_attempts_left_is_retried_after_its_backoff(store: 
     lease = await running(store)
     clock.advance(1)
     await settle(store, lease, Failed(message="no", type="ValueError", traceback="line 1"))
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.run_at) == (State.PENDING, 1, clock.now() + 10_000)
     assert (job.started_at, job.worker, job.finished_at, job.result, job.reason) == (None,) * 5
     [error] = job.errors
@@ -79,7 +79,7 @@ async def test_a_failure_of_the_last_attempt_is_final(store: Store, clock: Manua
     for _ in range(2):
         await settle(store, await claim_one(store), Failed(message="no"))
         clock.advance(10)
-    job = await seen(store, job_id)
+    job = await get_job(store, job_id)
     assert (job.state, job.attempt, job.reason, job.worker) == (State.FAILED, 2, "no", WORKER)
     assert [error.attempt for error in job.errors] == [1, 2]
     assert job.finished_at == clock.now() - 10_000
@@ -89,16 +89,16 @@ async def test_a_failure_of_the_last_attempt_is_final(store: Store, clock: Manua
 async def test_a_failure_may_be_final(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Failed(message="no", retry=False))
-    assert (await seen(store, lease.job_id)).state is State.FAILED
+    assert (await get_job(store, lease.job_id)).state is State.FAILED
 
 
 async def test_a_timeout_is_retried_until_the_attempts_are_used(store: Store, clock: ManualClock) -> None:
     job_id = await insert_one(store, max_attempts=2)
     await settle(store, await claim_one(store), TimedOut("late"))
-    assert (await seen(store, job_id)).state is State.PENDING
+    assert (await get_job(store, job_id)).state is State.PENDING
     clock.advance(10)
     await settle(store, await claim_one(store), TimedOut("late"))
-    job = await seen(store, job_id)
+    job = await get_job(store, job_id)
     assert (job.state, job.attempt, job.reason) == (State.TIMEOUT, 2, "late")
     assert [error.ending for error in job.errors] == [Ending.TIMEOUT, Ending.TIMEOUT]
 
@@ -106,7 +106,7 @@ async def test_a_timeout_is_retried_until_the_attempts_are_used(store: Store, cl
 async def test_a_snooze_is_not_counted(store: Store, clock: ManualClock) -> None:
     lease = await running(store, max_attempts=1)
     await settle(store, lease, Snooze(5))
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.run_at, job.errors) == (State.PENDING, 0, clock.now() + 5000, ())
     clock.advance(5)
     assert (await claim_one(store)).attempt == 1
@@ -116,7 +116,7 @@ async def test_a_release_is_due_at_once_and_not_counted(store: Store, clock: Man
     lease = await running(store)
     clock.advance(1)
     await settle(store, lease, Release())
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.run_at, job.started_at) == (State.PENDING, 0, clock.now(), None)
     assert (await claim_one(store)).attempt == 1
 
@@ -124,7 +124,7 @@ async def test_a_release_is_due_at_once_and_not_counted(store: Store, clock: Man
 async def test_an_attempt_may_cancel_its_job(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Cancel("not needed"))
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.reason) == (State.CANCELLED, 1, "not needed")
     assert [error.ending for error in job.errors] == [Ending.CANCELLED]
 
@@ -132,11 +132,11 @@ async def test_an_attempt_may_cancel_its_job(store: Store) -> None:
 @pytest.mark.parametrize("outcome", EVERY_OUTCOME, ids=lambda outcome: type(outcome).__name__)
 async def test_a_stale_token_changes_nothing(store: Store, outcome: Outcome) -> None:
     lease = await running(store)
-    before = await seen(store, lease.job_id)
+    before = await get_job(store, lease.job_id)
     key = stale(lease.key)
     answer = await store.exchange(WORKER, [Settlement(key, judge(lease, outcome))], ["default"], 0, LEASE_SECONDS)
     assert answer.refused == (key,)
-    assert await seen(store, lease.job_id) == before
+    assert await get_job(store, lease.job_id) == before
 
 
 @pytest.mark.parametrize("outcome", [Done(), Failed(message="no"), Cancel("no"), Park("go"), Release()])
@@ -145,9 +145,9 @@ async def test_a_token_settles_once(store: Store, outcome: Outcome) -> None:
     twice = [settlement(lease, outcome), settlement(lease, Done(b"2"))]
     answer = await store.exchange(WORKER, twice, ["default"], 0, LEASE_SECONDS)
     assert answer.refused == (lease.key,)
-    before = await seen(store, lease.job_id)
+    before = await get_job(store, lease.job_id)
     assert (await settle(store, lease, Done(b"3"))).refused == (lease.key,)
-    assert await seen(store, lease.job_id) == before
+    assert await get_job(store, lease.job_id) == before
 
 
 async def test_an_earlier_attempt_cannot_settle_a_later_one(store: Store) -> None:
@@ -177,8 +177,8 @@ async def test_refused_settlements_do_not_affect_others(store: Store) -> None:
     ]
     answer = await store.exchange(WORKER, mixed, ["default"], 0, LEASE_SECONDS)
     assert answer.refused == (stale(first.key), stale(second.key))
-    assert (await seen(store, first.job_id)).state is State.RUNNING
-    assert (await seen(store, second.job_id)).state is State.COMPLETED
+    assert (await get_job(store, first.job_id)).state is State.RUNNING
+    assert (await get_job(store, second.job_id)).state is State.COMPLETED
 
 
 async def test_any_worker_with_the_token_may_settle(store: Store) -> None:
@@ -199,13 +199,13 @@ async def test_one_claim_has_one_token_and_each_claim_its_own(store: Store) -> N
 async def test_a_handed_off_job_keeps_its_slot_and_its_token(store: Store, clock: ManualClock) -> None:
     lease = await running(store, max_attempts=2)
     await settle(store, lease, Handoff("pod-1"))
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.external_id, job.worker) == (State.RUNNING, 1, "pod-1", WORKER)
     assert (await queue_info(store)).running == 1
     clock.advance(1e6)
     assert await store.reclaim() == []
     assert (await settle(store, lease, Done())).refused == ()
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt) == (State.COMPLETED, 1)
 
 
@@ -213,12 +213,12 @@ async def test_a_handed_off_job_may_be_requeued(store: Store, clock: ManualClock
     lease = await running(store)
     await settle(store, lease, Handoff("pod-1"))
     await settle(store, lease, Failed(message="evicted"))
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.attempt, job.external_id) == (State.PENDING, 1, None)
     clock.advance(10)
     again = await claim_one(store)
     assert again.attempt == 2
-    assert (await seen(store, lease.job_id)).external_id is None
+    assert (await get_job(store, lease.job_id)).external_id is None
 
 
 async def test_renewing_a_handed_off_job_sets_no_expiry(store: Store, clock: ManualClock) -> None:
@@ -236,7 +236,7 @@ async def test_a_job_with_a_cancel_request_is_not_requeued(store: Store, outcome
     lease = await running(store)
     await store.change(Action.CANCEL, [lease.job_id], reason="enough")
     await settle(store, lease, outcome)
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.reason, job.waiting_for) == (State.CANCELLED, "enough", None)
 
 
@@ -244,11 +244,11 @@ async def test_a_job_with_a_cancel_request_may_still_complete(store: Store) -> N
     lease = await running(store)
     await store.change(Action.CANCEL, [lease.job_id], reason="enough")
     await settle(store, lease, Done())
-    job = await seen(store, lease.job_id)
+    job = await get_job(store, lease.job_id)
     assert (job.state, job.reason, job.cancel_requested) == (State.COMPLETED, None, None)
 
 
 async def test_a_delay_beyond_the_time_range_is_forever(store: Store) -> None:
     lease = await running(store)
     await settle(store, lease, Snooze(1e30))
-    assert (await seen(store, lease.job_id)).run_at == FOREVER
+    assert (await get_job(store, lease.job_id)).run_at == FOREVER

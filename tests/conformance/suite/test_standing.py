@@ -6,11 +6,11 @@ import pytest
 from tests.conformance.support import (
     claim,
     configure,
+    get_job,
     insert,
     insert_one,
     new,
     running,
-    seen,
 )
 
 from jobyard.domain.explain import explain
@@ -32,7 +32,7 @@ async def test_standing_counts_jobs_and_groups_ahead(store: Store, clock: Manual
         new(group="d"),
     )
     facts = await store.standing(ids[5])
-    assert facts.job == await seen(store, ids[5])
+    assert facts.job == await get_job(store, ids[5])
     assert facts.now == clock.now()
     assert (facts.ahead_in_group, facts.groups_ahead, facts.counts_capped) == (2, 2, False)
     assert (facts.queue.name, facts.queue.groups) == ("default", {})

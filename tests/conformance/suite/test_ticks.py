@@ -10,11 +10,11 @@ from tests.conformance.support import (
     configure,
     decide_one,
     fired,
+    get_job,
     group_info,
     insert_one,
     new,
     queue_info,
-    seen,
     settle,
     tick,
 )
@@ -105,7 +105,7 @@ async def test_the_job_of_a_tick_is_an_ordinary_job(nightly: Store, clock: Manua
     clock.advance(1)
     job = new(group="b", queue="default", priority=3, tags=("schedule:nightly", "x"), payload=b'{"a":1}')
     assert await decide_one(nightly, clock.now(), job) == fired(job.id)
-    found = await seen(nightly, job.id)
+    found = await get_job(nightly, job.id)
     assert (found.group, found.priority, found.tags, bytes(found.payload)) == ("b", 3, job.tags, b'{"a":1}')
     assert (await group_info(nightly, "b")).waiting == 1
     assert await claim_ids(nightly, 2) == [earlier, job.id]
@@ -127,7 +127,7 @@ async def test_jobs_of_one_call_are_in_the_order_of_their_ticks(nightly: Store) 
     answers = await nightly.decide(ticks)
     ids = [each.job.id for each in ticks if each.job]
     assert answers == [fired(job_id) for job_id in ids]
-    sequences = [(await seen(nightly, job_id)).sequence for job_id in ids]
+    sequences = [(await get_job(nightly, job_id)).sequence for job_id in ids]
     assert sequences == sorted(set(sequences))
     assert await claim_ids(nightly, 9) == ids
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.conformance.support import claim_one, configure, insert_one, new, queue_info, running, seen, settle
+from tests.conformance.support import claim_one, configure, get_job, insert_one, new, queue_info, running, settle
 
 from jobyard.domain.job import QueueSettings, State, Unique, UniqueScope
 from jobyard.domain.outcome import Cancel, Done, Failed
@@ -85,7 +85,7 @@ async def test_a_period_starts_at_insertion(store: Store, clock: ManualClock) ->
     clock.advance(60)
     second = await insert_unique(store, PERIOD)
     assert second.created
-    assert (await seen(store, first.id)).state is State.PENDING
+    assert (await get_job(store, first.id)).state is State.PENDING
     await store.change(Action.CANCEL, [first.id])
     assert await insert_unique(store, PERIOD) == Inserted(second.id, False, 0)
 
@@ -119,7 +119,7 @@ async def test_a_retry_is_rejected_while_another_job_holds_the_key(store: Store)
     holder = await insert_unique(store, ACTIVE)
     answer = await store.change(Action.RETRY, [lease.job_id])
     assert (answer.changed, answer.unchanged) == ((), (lease.job_id,))
-    assert (await seen(store, lease.job_id)).state is State.FAILED
+    assert (await get_job(store, lease.job_id)).state is State.FAILED
     await store.change(Action.CANCEL, [holder.id])
     assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)
 

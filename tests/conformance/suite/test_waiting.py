@@ -12,10 +12,10 @@ from tests.conformance.support import (
     claim_one,
     configure,
     decide_one,
+    get_job,
     insert_one,
     new,
     running,
-    seen,
     settle,
 )
 
@@ -171,8 +171,8 @@ async def test_wait_for_end_returns_the_final_job(store: Store) -> None:
     waiting = asyncio.create_task(store.wait_for_end(lease.job_id, LONG_SECONDS))
     await asyncio.sleep(0)
     await settle(store, lease, Done(b"42"))
-    assert await waiting == await seen(store, lease.job_id)
-    assert await store.wait_for_end(lease.job_id, 0) == await seen(store, lease.job_id)
+    assert await waiting == await get_job(store, lease.job_id)
+    assert await store.wait_for_end(lease.job_id, 0) == await get_job(store, lease.job_id)
 
 
 async def test_wait_for_end_returns_a_cancelled_job(store: Store) -> None:

@@ -12,10 +12,10 @@ from tests.conformance.support import (
     claim,
     claim_one,
     configure,
+    get_job,
     insert_one,
     new,
     running,
-    seen,
     settle,
 )
 
@@ -59,7 +59,7 @@ async def test_a_new_job_is_claimed(store: Store) -> None:
     job_id = await insert_one(store)
     [lease] = (await claimer.answer()).leases
     assert lease.job_id == job_id
-    assert (await seen(store, job_id)).state is State.RUNNING
+    assert (await get_job(store, job_id)).state is State.RUNNING
     await settle(store, lease, Done())
 
 
