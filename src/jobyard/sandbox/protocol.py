@@ -133,16 +133,16 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     id: int
     verdict: RunVerdict
     exit_code: int  # 128 + signal when a signal ended the program
-    signal: int | None
-    stdout: bytes
-    stderr: bytes
-    stdout_truncated: bool
-    stderr_truncated: bool
-    execution_time_ms: float  # from sending the code to the program's end, monotonic
-    cpu_time_ms: float | None
-    memory_peak_bytes: int | None
-    memory_source: str  # "cgroup", "rusage" or "none"
-    setup_ms: float  # until a box could take the code
+    signal: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    execution_time_ms: float = 0.0  # from sending the code to the program's end, monotonic
+    cpu_time_ms: float | None = None
+    memory_peak_bytes: int | None = None
+    memory_source: str = "none"  # or "cgroup", "rusage"
+    setup_ms: float = 0.0  # until a box could take the code
     tier: Tier
     compiled: CompileResult | None = None
     files: tuple[File, ...] = ()

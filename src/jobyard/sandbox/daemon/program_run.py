@@ -113,12 +113,8 @@ class ProgramRun:
             await self._wait()
             box.drain()
             self._measure()
-            if (
-                code_writer is not None
-                and code_writer.is_broken
-                and not self.completed.oom_kills
-                and not self.completed.killed_for
-            ):
+            was_killed = self.completed.oom_kills or self.completed.killed_for
+            if code_writer is not None and code_writer.is_broken and not was_killed:
                 raise BoxDied("the box died before it received its code")
             if collect_names:
                 found = collect(folder, collect_names, max_bytes)
@@ -172,9 +168,6 @@ class ProgramRun:
         self._finish()
 
     # Limits
-
-    def cancel(self) -> None:
-        self._finish()
 
     def _start_timers(self) -> None:
         limits = self._limits

@@ -127,23 +127,8 @@ class RunSupervisor:
         return completed
 
     def _not_compiled(self, request: RunRequest, result: CompileResult) -> RunFinished:
-        return RunFinished(
-            id=request.id,
-            verdict=RunVerdict.COMPILE_ERROR,
-            exit_code=result.exit_code,
-            signal=None,
-            stdout=b"",
-            stderr=b"",
-            stdout_truncated=False,
-            stderr_truncated=False,
-            execution_time_ms=0.0,
-            cpu_time_ms=None,
-            memory_peak_bytes=None,
-            memory_source="none",
-            setup_ms=0.0,
-            tier=self.runtime.tier,
-            compiled=result,
-        )
+        verdict, tier = RunVerdict.COMPILE_ERROR, self.runtime.tier
+        return RunFinished(id=request.id, verdict=verdict, exit_code=result.exit_code, tier=tier, compiled=result)
 
     def _finished(
         self, request: RunRequest, completed: CompletedRun, setup_ms: float, compiled: CompileResult | None

@@ -9,6 +9,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from jobyard.sandbox.daemon.languages import CompileStep, LanguageDefinition
 from jobyard.sandbox.daemon.program_run import CompletedRun
 from jobyard.sandbox.protocol import CompileResult, Limits, RunRequest, RunVerdict
@@ -115,13 +117,7 @@ def _build_result(ended: CompletedRun, time_ms: float) -> BuildResult:
 
 
 def _as_cached(built: BuildResult) -> BuildResult:
-    result = built.result
-    return BuildResult(
-        built.program,
-        CompileResult(
-            exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr, time_ms=result.time_ms, cached=True
-        ),
-    )
+    return BuildResult(built.program, msgspec.structs.replace(built.result, cached=True))
 
 
 def _size(built: BuildResult) -> int:

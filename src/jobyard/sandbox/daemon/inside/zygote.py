@@ -70,9 +70,7 @@ def _set_up(config: dict[str, Any], control: socket.socket) -> socket.socket | N
     if not config["has_groups"]:
         kernel.no_huge_pages()
         kernel.one_malloc_arena()
-        threading.stack_size(
-            _STACK_BYTES
-        )  # each thread's stack counts against the address space, which is the memory limit here
+        threading.stack_size(_STACK_BYTES)  # stacks count against the address space, which limits memory here
     _limit()
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
