@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobyard.config.store_factory import make_store
-from jobyard.config.store_url import Address
+from jobyard.config.store_url import StoreUrl
 from jobyard.errors import ConfigurationError, UnknownStore
 from jobyard.operations.secrets import secret
 
@@ -18,32 +18,33 @@ SECRET = "hunter2"
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "named"),
     [
-        ("redi://host", 'unknown scheme. Did you mean "redis"'),
-        ("postgresq://host", 'unknown scheme. Did you mean "postgresql"'),
-        ("redis://:hunter2@host:6379/0?conections=3", 'there is no option conections. Did you mean "connections"?'),
-        ("redis://:hunter2@host?connections=0", "redis://host: connections is 1 to 1000, not '0'"),
-        ("redis://:hunter2@host?connections=many", "connections is 1 to 1000, not 'many'"),
-        ("redis://:hunter2@host?prefix={a}", "prefix is letters, digits and _ . : -"),
-        ("redis://:hunter2@host?prefix=a&prefix=b", "the option prefix is given twice"),
-        ("redis://:hunter2@host?ssl_ca_certs=ca.crt", "there is no option ssl_ca_certs"),
-        ("redis://:hunter2@host/jobs", "after the host comes the number of a database"),
-        ("redis://:hunter2@host:port/0", "its host or port cannot be read"),
-        ("redis://:hunter2", "its host or port cannot be read"),
-        ("redis://:hunter2#@host", "write @, :, / and # in a password as %40"),
-        ("redis://hunter2#:x@host", "write # in a password as %23"),
-        ("postgresql://me:hunter2@host/db?pooled=maybe", "pooled is true or false, not 'maybe'"),
-        ("postgresql://me:hunter2@host/db?pool=true", 'there is no option pool. Did you mean "pooled"?'),
-        ("postgresql://me:hunter2@host/db?schema=a-b", "schema is a-z, 0-9 and _"),
-        ("postgresql://me:hunter2@host/db?sslmode=always", "sslmode is one of disable, allow, prefer, require"),
-        ("postgres://me@host/db?password=hunter2", "there is no option password"),
+        ("redi://host", ("redi://host", 'Did you mean "redis"')),
+        ("postgresq://host", ("postgresq://host", 'Did you mean "postgresql"')),
+        ("redis://:hunter2@host:6379/0?conections=3", ("conections", 'Did you mean "connections"?')),
+        ("redis://:hunter2@host?connections=0", ("redis://host", "connections", "1 to 1000", "'0'")),
+        ("redis://:hunter2@host?connections=many", ("connections", "1 to 1000", "'many'")),
+        ("redis://:hunter2@host?prefix={a}", ("prefix", "'{a}'")),
+        ("redis://:hunter2@host?prefix=a&prefix=b", ("prefix", "twice")),
+        ("redis://:hunter2@host?ssl_ca_certs=ca.crt", ("ssl_ca_certs",)),
+        ("redis://:hunter2@host/jobs", ("redis://host:6379/0",)),
+        ("redis://:hunter2@host:port/0", ("host or port",)),
+        ("redis://:hunter2", ("host or port",)),
+        ("redis://:hunter2#@host", ("%40", "%23")),
+        ("redis://hunter2#:x@host", ("%23",)),
+        ("postgresql://me:hunter2@host/db?pooled=maybe", ("pooled", "true or false", "'maybe'")),
+        ("postgresql://me:hunter2@host/db?pool=true", ("pool", 'Did you mean "pooled"?')),
+        ("postgresql://me:hunter2@host/db?schema=a-b", ("schema", "'a-b'")),
+        ("postgresql://me:hunter2@host/db?sslmode=always", ("sslmode", "disable, allow, prefer, require")),
+        ("postgres://me@host/db?password=hunter2", ("password",)),
     ],
 )
-def test_a_wrong_url_is_explained_and_shows_no_password(url: str, says: str) -> None:
+def test_a_wrong_url_is_explained_and_shows_no_password(url: str, named: tuple[str, ...]) -> None:
     with pytest.raises(UnknownStore) as caught:
         make_store(url)
-    assert says in str(caught.value)
+    for each in named:
+        assert each in str(caught.value)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value.__cause__)
 
@@ -64,16 +65,16 @@ def test_a_password_comes_from_the_url_the_variable_or_the_file(
     ):
         monkeypatch.setenv("REDIS_PASSWORD", variable)
         monkeypatch.setenv("REDIS_PASSWORD_FILE", path)
-        assert Address(url, (), ()).url("REDIS_PASSWORD") == expected
+        assert StoreUrl(url, (), ()).url("REDIS_PASSWORD") == expected
 
 
 def test_a_password_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="PGPASSWORD_FILE names /no/such/file, which cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"/no/such/file.*PGPASSWORD_FILE"):
         secret("PGPASSWORD", {"PGPASSWORD_FILE": "/no/such/file"})
 
 
 def test_what_is_not_ours_goes_to_the_client_library() -> None:
-    address = Address(
+    address = StoreUrl(
         "postgresql://h/db?sslmode=verify-full&schema=a&sslrootcert=%2Fca", ("schema",), ("sslmode", "sslrootcert")
     )
     assert address.take("schema", "", str, "") == "a"
@@ -96,7 +97,5 @@ def test_a_missing_client_library_is_named_with_the_extra(
     for name in [name for name in sys.modules if name.startswith((package, f"jobyard.stores.{extra}"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(
-        ConfigurationError, match=rf"needs the Python package {package}.*pip install 'jobyard\[{extra}\]'"
-    ):
+    with pytest.raises(ConfigurationError, match=rf"Python package {package}.*pip install 'jobyard\[{extra}\]'"):
         make_store(url)

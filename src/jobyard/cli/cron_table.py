@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from jobyard.config.server_stores import extra
 from jobyard.config.settings import POSTGRES_PASSWORD
+from jobyard.config.store_factory import requires_extra
 from jobyard.config.store_url import shown, split
 from jobyard.domain.schedule import Missed, Overlap
 from jobyard.errors import BadOption, ConfigurationError
@@ -92,7 +92,7 @@ def _from_sqlite(url: str, table: str) -> tuple[list[str], list[Row]]:
 
 
 async def _from_postgres(url: str, table: str) -> tuple[list[str], list[Row]]:
-    with extra("postgres", shown(url)):
+    with requires_extra("postgres", shown(url)):
         import asyncpg  # noqa: PLC0415  # an extra
     password = secret(POSTGRES_PASSWORD.variable, os.environ) or None
     given = {} if urlsplit(url).password is not None or password is None else {"password": password}

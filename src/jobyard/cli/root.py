@@ -15,7 +15,7 @@ from jobyard.cli.commands import COMMANDS, SUBCOMMANDS
 from jobyard.cli.render.output import echo
 from jobyard.cli.session import Session
 from jobyard.cli.target import chosen_server
-from jobyard.config import Configuration, Found, load
+from jobyard.config import Configuration, LoadedConfig, load
 from jobyard.config.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, SERVER, STORE, unknown_variables
 from jobyard.errors import ConfigurationError, JobyardError
 
@@ -93,7 +93,7 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
     except ConfigurationError as error:
         if context.invoked_subcommand != "check":
             raise
-        session = Session(Found(Configuration(), {}, None), str(error).splitlines())
+        session = Session(LoadedConfig(Configuration(), {}, None), str(error).splitlines())
     context.obj = session
     # The file and the JOBYARD_SECTION__KEY variables are defaults below the flags of a command and their variables.
     context.default_map = session.defaults()

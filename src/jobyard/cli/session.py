@@ -24,7 +24,7 @@ from jobyard.cli.render.output import echo, print_markup, visible
 from jobyard.cli.require_store import require_database
 from jobyard.cli.systemd import SystemdNotifier
 from jobyard.cli.target import ServerTarget
-from jobyard.config import Found
+from jobyard.config import LoadedConfig
 from jobyard.config.settings import LOG_LEVEL
 from jobyard.config.store_factory import make_sharded_store, make_store
 from jobyard.errors import ConfigurationError
@@ -45,14 +45,16 @@ T = TypeVar("T")
 
 
 class Session:
-    def __init__(self, found: Found, config_errors: Sequence[str] = (), server: ServerTarget | None = None) -> None:
+    def __init__(
+        self, found: LoadedConfig, config_errors: Sequence[str] = (), server: ServerTarget | None = None
+    ) -> None:
         self.found = found
         self.config_errors = config_errors  # only `jobyard check` runs with any
         self.server = server  # commands go through it, if one was named
         self.configuration = found.configuration
         self.store_url = self.configuration.store.url
         self.app_name = self.configuration.worker.app
-        self.store_is_given = found.says("store", "url")
+        self.store_is_given = found.has("store", "url")
         self.as_json = False
         self.notify = SystemdNotifier()  # created first, so that no child process inherits the variables
         # rich decides on colour and width (NO_COLOR, COLUMNS); off a terminal it prints plain text.

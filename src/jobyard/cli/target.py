@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 from click.core import ParameterSource
 
-from jobyard.config import Found
+from jobyard.config import LoadedConfig
 from jobyard.config.settings import API_URL, SERVER
 from jobyard.errors import ConfigurationError
 
@@ -25,14 +25,14 @@ class ServerTarget(NamedTuple):
         )
 
 
-def chosen_server(context: click.Context, found: Found, environment: Mapping[str, str]) -> ServerTarget | None:
+def chosen_server(context: click.Context, found: LoadedConfig, environment: Mapping[str, str]) -> ServerTarget | None:
     """A flag wins over variables; --server and --store together are an error."""
     url = context.params.get("server") or ""
     by_flag = context.get_parameter_source("server") is ParameterSource.COMMANDLINE
     store_by_flag = context.get_parameter_source("store") is ParameterSource.COMMANDLINE
     if by_flag and store_by_flag:
         raise click.UsageError("Pass --server or --store, not both.")
-    is_alone = by_flag or not (found.says("store", "url") or found.configuration.worker.app is not None)
+    is_alone = by_flag or not (found.has("store", "url") or found.configuration.worker.app is not None)
     if url and not store_by_flag:
         return ServerTarget(url, str(SERVER.flag) if by_flag else SERVER.variable, is_alone)
     # API_URL is a common name, which may be meant for another program: it counts only if nothing names a store.

@@ -1,6 +1,6 @@
-"""What the program is told before it starts: jobyard.yaml, below the environment, below flags."""
+"""Configuration: jobyard.yaml, overridden by environment variables, overridden by flags."""
 
-from jobyard.config.load import Found, load
+from jobyard.config.load import LoadedConfig, load
 from jobyard.config.sections import Configuration
 
-__all__ = ["Configuration", "Found", "load"]
+__all__ = ["Configuration", "LoadedConfig", "load"]

@@ -1,4 +1,4 @@
-"""The environment as single values: short names, JOBYARD_SECTION__KEY, and files that hold secrets."""
+"""Configuration values from environment variables: short names, JOBYARD_SECTION__KEY, and files with secrets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
-from jobyard.config.file import Given, Trouble
+from jobyard.config.file import ConfigProblem, SourcedValue
 from jobyard.config.keys import NAMED, SECTIONS, TOP, Key, Path, document, find
 from jobyard.config.settings import BETWEEN, COMPLETION, OURS, REDIS_DB, REDIS_HOST, REDIS_PORT, SETTINGS
 from jobyard.errors import BadOption, ConfigurationError
@@ -22,32 +22,34 @@ SHORT: Mapping[str, Path] = {
 
 def read_environment(
     environment: Mapping[str, str], names: Mapping[str, Iterable[str]] | None = None
-) -> tuple[list[Given], list[Trouble]]:
-    """What variables say; later values win. `names` of queues and schedules are as they are written elsewhere."""
-    given: list[Given] = []
-    trouble: list[Trouble] = []
+) -> tuple[list[SourcedValue], list[ConfigProblem]]:
+    """The values of all variables; later ones win. `names` are queues and schedules, spelt as in the file."""
+    given: list[SourcedValue] = []
+    problems: list[ConfigProblem] = []
     spelt = {section: {_plain(name): name for name in known} for section, known in (names or {}).items()}
     for name in sorted(environment):
         if name.startswith(OURS) and BETWEEN in name and not name.endswith(COMPLETION) and environment[name]:
             try:
                 given += _sectioned(name, environment, spelt)
             except (BadOption, ConfigurationError) as error:
-                trouble.append(Trouble(name, str(error)))
+                problems.append(ConfigProblem(name, str(error)))
     for name, path in SHORT.items():
         key = find(path)
         assert isinstance(key, Key)
         try:
             text = secret(name, environment) if key.secret else environment.get(name, "")
         except ConfigurationError as error:
-            trouble.append(Trouble(f"{name}{FILE}", str(error)))
+            problems.append(ConfigProblem(f"{name}{FILE}", str(error)))
             continue
         if text:
             origin = name if environment.get(name) else name + FILE
-            given.append(Given(path, key.from_text(text), origin))
-    return given, trouble
+            given.append(SourcedValue(path, key.from_text(text), origin))
+    return given, problems
 
 
-def _sectioned(name: str, environment: Mapping[str, str], spelt: Mapping[str, Mapping[str, str]]) -> Iterator[Given]:
+def _sectioned(
+    name: str, environment: Mapping[str, str], spelt: Mapping[str, Mapping[str, str]]
+) -> Iterator[SourcedValue]:
     """JOBYARD_WORKER__CONCURRENCY, JOBYARD_QUEUES__MAIL__MAX_RUNNING, JOBYARD_STORE__URL_FILE."""
     parts = name.removeprefix(OURS).lower().split(BETWEEN)
     is_file = parts[-1].endswith(FILE.lower())
@@ -61,35 +63,35 @@ def _sectioned(name: str, environment: Mapping[str, str], spelt: Mapping[str, Ma
     path = tuple(parts)
     key = find(path)
     if is_file and not (isinstance(key, Key) and key.secret):
-        raise BadOption(f"{'.'.join(path)} is no secret: set {name.removesuffix(FILE)} itself.")
+        raise BadOption(f"{'.'.join(path)} is not a secret. Set {name.removesuffix(FILE)} instead.")
     text = secret(name.removesuffix(FILE), environment) if is_file else environment[name]
     if isinstance(key, Key):
-        yield Given(path, key.from_text(text), name)
+        yield SourcedValue(path, key.from_text(text), name)
     elif path in (("store", "queues"), ("queues",)):
         yield from _map(path, text, name)
     else:
         example = next(iter(SECTIONS.get(path[0], {"…": None}))) if path[0] in TOP else "…"
-        raise BadOption(f"This names a section; name a key of it too, as in {name}{BETWEEN}{example.upper()}.")
+        raise BadOption(f"This is a section. Name one of its keys, as in {name}{BETWEEN}{example.upper()}.")
 
 
-def _map(path: Path, text: str, name: str) -> Iterator[Given]:
+def _map(path: Path, text: str, name: str) -> Iterator[SourcedValue]:
     value = document(text)
     if not isinstance(value, dict):
         raise BadOption(f'{".".join(path)} must be a JSON object with names of queues, such as {{"mail": …}}.')
     for each, below in value.items():
         key = find((*path, each))
         if isinstance(key, Key):
-            yield Given((*path, each), below, name)
+            yield SourcedValue((*path, each), below, name)
         elif isinstance(below, dict):
-            for word, told in below.items():
+            for word, setting in below.items():
                 find((*path, each, word))
-                yield Given((*path, each, word), told, name)
+                yield SourcedValue((*path, each, word), setting, name)
         else:
             raise BadOption(f"{'.'.join(path)}.{each} must be a JSON object with settings.")
 
 
-def redis_address(environment: Mapping[str, str]) -> Given | None:
-    """The store's URL from REDIS_HOST, REDIS_PORT and REDIS_DB; the password is found when the store is made."""
+def redis_address(environment: Mapping[str, str]) -> SourcedValue | None:
+    """The store URL from REDIS_HOST, REDIS_PORT and REDIS_DB; the password is read when the store is made."""
     host = environment.get(REDIS_HOST.variable)
     if not host:
         return None
@@ -98,14 +100,14 @@ def redis_address(environment: Mapping[str, str]) -> Given | None:
         text = environment.get(setting.variable) or setting.default
         if not text.isdecimal() or int(text) > most:
             raise ConfigurationError(
-                f"{setting.variable} is a number up to {most}, not {text!r}. "
-                f"Set it, or name the store by JOBYARD_STORE, or unset {REDIS_HOST.variable}."
+                f"{setting.variable} must be a number up to {most}, not {text!r}. "
+                f"Correct it, or set JOBYARD_STORE, or unset {REDIS_HOST.variable}."
             )
         numbers.append(int(text))
     port, database = numbers
     shown = f"[{host}]" if ":" in host and not host.startswith("[") else quote(host, safe="[]:.-_")
     origin = ", ".join(each.variable for each in (REDIS_HOST, REDIS_PORT, REDIS_DB) if environment.get(each.variable))
-    return Given(("store", "url"), f"redis://{shown}:{port}/{database}", origin)
+    return SourcedValue(("store", "url"), f"redis://{shown}:{port}/{database}", origin)
 
 
 def _plain(name: str) -> str:

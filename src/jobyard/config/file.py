@@ -1,4 +1,4 @@
-"""jobyard.yaml as single values, each with its line."""
+"""Configuration values from jobyard.yaml, each with its line."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from jobyard.config.keys import Key, Path, find
 from jobyard.errors import BadOption, ConfigurationError
 
 
-class Given(NamedTuple):
-    """A value, and where it was found: for errors, and for `jobyard config show --origin`."""
+class SourcedValue(NamedTuple):
+    """One value and its origin, for errors and `jobyard config show --origin`."""
 
     path: Path
     value: Any
     origin: str
 
 
-class Trouble(NamedTuple):
+class ConfigProblem(NamedTuple):
+    """A value that cannot be used, and why."""
+
     origin: str
-    says: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.origin}: {self.says}"
+        return f"{self.origin}: {self.message}"
 
 
-def read_file(file: File) -> tuple[list[Given], list[Trouble]]:
-    """Everything that the file says, and everything in it that cannot be used."""
+def read_file(file: File) -> tuple[list[SourcedValue], list[ConfigProblem]]:
+    """All values of the file, and all problems in it. Raises ConfigurationError if it cannot be parsed."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise ConfigurationError(f"The configuration {file} cannot be read: {why}.") from error
+        raise ConfigurationError(f"Cannot read the configuration {file}: {why}.") from error
     try:
         import yaml  # noqa: PLC0415  # an extra: needed only where there is a file
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"Reading {file} needs the Python package yaml, which is not installed. "
-            "Install it with: pip install 'jobyard[server]', or set variables instead of the file."
+            f"Cannot read {file}: the Python package yaml is not installed. "
+            "Run: pip install 'jobyard[server]', or set environment variables instead."
         ) from error
     loader = yaml.SafeLoader(text)
     try:
@@ -49,49 +51,53 @@ def read_file(file: File) -> tuple[list[Given], list[Trouble]]:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "nested too deep"
+        problem = getattr(error, "problem", None) or "nested too deeply"
         raise ConfigurationError(f"{file}{line} is not YAML: {problem}.{_quoted(error)}") from error
     finally:
         loader.dispose()
-    return reader.given, reader.trouble
+    return reader.given, reader.problems
 
 
 def _quoted(error: Exception) -> str:
-    """Cron expressions often begin with what YAML gives a meaning of its own."""
+    """A hint for cron expressions: YAML gives a leading * or @ a meaning of its own."""
     is_star = getattr(error, "context", None) == "while scanning an alias"
     is_at = "'@'" in (getattr(error, "problem", None) or "")
-    return " Text that begins with * or @ stands in quotation marks." if is_star or is_at else ""
+    return " Put text that begins with * or @ in quotation marks." if is_star or is_at else ""
 
 
 class _Reader:
     def __init__(self, loader: Any, file: File) -> None:
         self._loader = loader
         self._file = file
-        self.given: list[Given] = []
-        self.trouble: list[Trouble] = []
+        self.given: list[SourcedValue] = []
+        self.problems: list[ConfigProblem] = []
 
     def read(self, path: Path, node: Any) -> None:
         origin = f"{self._file}:{node.start_mark.line + 1}"
         try:
             known = find(path)
         except BadOption as error:
-            self.trouble.append(Trouble(origin, str(error)))
+            self.problems.append(ConfigProblem(origin, str(error)))
             return
         if isinstance(known, Key):
             self._add(path, node, origin)
         elif len(path) == 2 and path[0] == "schedules" and not (node.id == "mapping" and node.value):
-            self.trouble.append(Trouble(origin, f"{'.'.join(path)} must say an expression and a kind."))
+            self.problems.append(ConfigProblem(origin, f"{'.'.join(path)} needs an expression and a kind."))
         elif node.id == "mapping":
             for word, below in self._below(path, node):
                 self.read((*path, word), below)
         elif not (node.id == "scalar" and node.value in ("", "null", "~")):
-            self.trouble.append(Trouble(origin, f"{'.'.join(path) or 'The file'} must hold keys and values."))
+            self.problems.append(
+                ConfigProblem(origin, f"{'.'.join(path) or 'The file'} must be a mapping of keys to values.")
+            )
 
     def _add(self, path: Path, node: Any, origin: str) -> None:
         try:
-            self.given.append(Given(path, self._loader.construct_object(node, deep=True), origin))
+            self.given.append(SourcedValue(path, self._loader.construct_object(node, deep=True), origin))
         except (ValueError, TypeError, OverflowError):  # such as a date that does not exist
-            self.trouble.append(Trouble(origin, f"{'.'.join(path)} cannot be read; write it in quotation marks."))
+            self.problems.append(
+                ConfigProblem(origin, f"{'.'.join(path)} is not a valid value. Put it in quotation marks.")
+            )
 
     def _below(self, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
         self._loader.flatten_mapping(node)
@@ -100,7 +106,7 @@ class _Reader:
             word = str(key.value)
             if word in seen:
                 origin = f"{self._file}:{key.start_mark.line + 1}"
-                self.trouble.append(Trouble(origin, f"{'.'.join((*path, word))} is given twice."))
+                self.problems.append(ConfigProblem(origin, f"{'.'.join((*path, word))} is given twice."))
             else:
                 seen.add(word)
                 value.start_mark = key.start_mark  # a value may begin a line below its key

@@ -1,4 +1,4 @@
-"""Every key of the configuration: what its value may be, and how it is read from a variable's text."""
+"""The keys of the configuration: the check of each value, and how it is read from the text of a variable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_PROCESSES = 1000
 MAX_BYTES = 1 << 30
 
 Path: TypeAlias = tuple[str, ...]
-# Given the name to complain about and a value: the value to use, or BadOption.
+# Takes the full name of the key and a value; returns the value to use or raises BadOption.
 Check: TypeAlias = Callable[[str, Any], Any]
 
 
@@ -32,6 +32,8 @@ def _same(text: str) -> Any:
 
 
 class Key(NamedTuple):
+    """One key: its check, its reader for variables, and whether its value is a secret."""
+
     check: Check
     from_text: Callable[[str], Any] = _same
     secret: bool = False
@@ -72,7 +74,7 @@ def names(text: str) -> Any:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def whole(least: int, most: int) -> Key:
+def integer(least: int, most: int) -> Key:
     return Key(lambda name, value: options.check_integer(name, value, least, most), number)
 
 
@@ -121,7 +123,7 @@ def _level(name: str, value: Any) -> str:
 def _one_of(*words: str) -> Check:
     def check(name: str, value: Any) -> str:
         if value not in words:
-            raise BadOption(f"{name} is {' or '.join(words)}, not {value!r}.{did_you_mean(str(value), words)}")
+            raise BadOption(f"{name} must be {' or '.join(words)}, not {value!r}.{did_you_mean(str(value), words)}")
         return str(value)
 
     return check
@@ -147,7 +149,7 @@ def _limit(name: str, value: Any) -> int | None:
 
 
 def _kept(name: str, value: Any) -> int:
-    """A number; or, as others say it, true (remove all) and false (remove none)."""
+    """A number; or, as BullMQ has it, true (remove all) and false (remove none)."""
     if isinstance(value, bool):
         return 0 if value else options.MAX_LIMIT
     return options.check_integer(name, value, 0, options.MAX_LIMIT)
@@ -163,7 +165,7 @@ def _kept_text(text: str) -> Any:
 
 
 def _moment(name: str, value: Any) -> str:
-    """As RFC 3339 text; YAML may have read it as a date or a time already."""
+    """RFC 3339 text; YAML may already have parsed it as a date or a time."""
     text = value.isoformat() if isinstance(value, date | datetime) else value
     try:
         return rfc3339(instant(text))
@@ -179,22 +181,22 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
     "store": {"url": Key(_url, secret=True)},
     "worker": {
         "app": Key(_text),
-        "concurrency": whole(1, MAX_CONCURRENCY),
+        "concurrency": integer(1, MAX_CONCURRENCY),
         "queues": Key(_names, names),
         "lease_seconds": Key(_positive, number),
         "shutdown_timeout": Key(_seconds, number),
-        "processes": whole(1, MAX_PROCESSES),
+        "processes": integer(1, MAX_PROCESSES),
         "health_host": Key(_text),
-        "health_port": whole(1, 65535),
+        "health_port": integer(1, 65535),
     },
     "server": {
         "host": Key(_text),
-        "port": whole(0, 65535),
-        "max_body_bytes": whole(1, MAX_BYTES),
+        "port": integer(0, 65535),
+        "max_body_bytes": integer(1, MAX_BYTES),
         "requests_per_second": Key(_amount, number),
-        "request_burst": whole(1, options.MAX_LIMIT),
+        "request_burst": integer(1, options.MAX_LIMIT),
         "header_seconds": Key(_positive, number),
-        "audit_keep": whole(1, options.MAX_LIMIT),
+        "audit_keep": integer(1, options.MAX_LIMIT),
         "lame_duck_seconds": Key(_seconds, number),
         "shutdown_timeout": Key(_seconds, number),
     },
@@ -202,23 +204,23 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "enabled": Key(_boolean, yes),
         "shortest_interval_seconds": Key(_positive, number),
         "health_host": Key(_text),
-        "health_port": whole(1, 65535),
+        "health_port": integer(1, 65535),
     },
     "sandbox": {
         "enabled": Key(_boolean, yes),
         "socket": Key(_text),
         "min_tier": Key(_one_of(*Tier)),
-        "slots": whole(1, MAX_CONCURRENCY),
+        "slots": integer(1, MAX_CONCURRENCY),
         "languages": Key(_text),
-        "pool": whole(0, MAX_CONCURRENCY),
+        "pool": integer(0, MAX_CONCURRENCY),
         "allow_users": Key(_users, names),
         "max_time_seconds": Key(_run_seconds, number),
-        **{name: whole(1, most) for name, most in MAXIMUMS.items() if name != "max_time_seconds"},
+        **{name: integer(1, most) for name, most in MAXIMUMS.items() if name != "max_time_seconds"},
     },
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
     "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},
 }
-# What each name under `store.queues` and under `queues` may be followed by.
+# The value of each name under `store.queues`, and the keys under each name of `queues`.
 STORE_OF_A_QUEUE = Key(_url, secret=True)
 QUEUE: Mapping[str, Key] = {
     "max_running": Key(_limit, number),
@@ -228,7 +230,7 @@ QUEUE: Mapping[str, Key] = {
     "keep_completed": Key(_kept, _kept_text),
     "keep_failed": Key(_kept, _kept_text),
     "keep_seconds": Key(_seconds, number),
-    "max_attempts": whole(1, options.MAX_ATTEMPTS),
+    "max_attempts": integer(1, options.MAX_ATTEMPTS),
 }
 
 
@@ -249,13 +251,13 @@ def _schedule_key(option: Option) -> Key:
 
 # Keys under each name of `schedules`.
 SCHEDULE: Mapping[str, Key] = {field: _schedule_key(option) for field, option in BY_FIELD.items() if field != "name"}
-# Sections that hold names, each with words of its own.
+# Sections of named entries, each with keys of its own.
 NAMED: Mapping[str, tuple[str, Mapping[str, Key]]] = {"queues": ("queue", QUEUE), "schedules": ("schedule", SCHEDULE)}
 TOP = (*SECTIONS, *NAMED)
 
 
 def find(path: Path) -> Key | Mapping[str, Any]:
-    """The key at a path, or what may stand below it; refuses what is not there, with the nearest word."""
+    """The key at a path, or the keys below it. Raises BadOption for an unknown one, with a suggestion."""
     match path:
         case ():
             return dict.fromkeys(TOP)
@@ -273,14 +275,14 @@ def find(path: Path) -> Key | Mapping[str, Any]:
             return _in(words, word, f"a {what}")
         case (section,):
             if section not in SECTIONS:
-                raise BadOption(f"There is no section {section}.{did_you_mean(section, TOP)}")
+                raise BadOption(f"Unknown section {section}.{did_you_mean(section, TOP)}")
             return dict(SECTIONS[section]) | ({"queues": None} if section == "store" else {})
         case (section, word):
             return _in(SECTIONS.get(section, {}), word, section)
-    raise BadOption(f"There is no key {'.'.join(path)}.")
+    raise BadOption(f"Unknown key {'.'.join(path)}.")
 
 
 def _in(keys: Mapping[str, Key], word: str, where: str) -> Key:
     if word not in keys:
-        raise BadOption(f"There is no key {word} in {where}.{did_you_mean(word, keys)}")
+        raise BadOption(f"Unknown key {word} in {where}.{did_you_mean(word, keys)}")
     return keys[word]

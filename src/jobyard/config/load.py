@@ -1,4 +1,4 @@
-"""The configuration from all its sources: checked as a whole, and every value with where it came from."""
+"""Loads the configuration from all sources, checks it as a whole, and keeps the origin of every value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobyard.config.environment import read_environment, redis_address
-from jobyard.config.file import Given, Trouble, read_file
+from jobyard.config.file import ConfigProblem, SourcedValue, read_file
 from jobyard.config.keys import NAMED, Key, Path, find
 from jobyard.config.sections import Configuration
 from jobyard.errors import BadOption, ConfigurationError
@@ -19,45 +19,47 @@ USUAL_FILE = "jobyard.yaml"
 STORE_URL: Path = ("store", "url")
 
 
-class Found(NamedTuple):
+class LoadedConfig(NamedTuple):
+    """The configuration, and the origin of every value that is not a default."""
+
     configuration: Configuration
-    given: Mapping[Path, Given]  # what is not here has its default
+    given: Mapping[Path, SourcedValue]
     file: File | None
 
-    def says(self, *path: str) -> bool:
+    def has(self, *path: str) -> bool:
         return path in self.given
 
 
 def load(
     environment: Mapping[str, str], file: str | None = None, flags: Mapping[str, tuple[str, Any]] | None = None
-) -> Found:
-    """Flags are by key ("store.url"), each with its name and value. One ConfigurationError says all that is wrong."""
+) -> LoadedConfig:
+    """`flags` are by key ("store.url"): name and value. Raises one ConfigurationError that lists all problems."""
     chosen = _file(file)
-    given, trouble = ([], []) if chosen is None else read_file(chosen)
-    later: list[Given] = []
+    given, problems = ([], []) if chosen is None else read_file(chosen)
+    later: list[SourcedValue] = []
     for more, wrong in (read_environment(environment, _names(given)), _flags(flags or {})):
         later += more
-        trouble += wrong
+        problems += wrong
     if not any(each.path == STORE_URL for each in later):
-        # It belongs to the environment, so it wins over the file; a whole URL, there or as a flag, says more.
+        # From the environment, so it overrides the file; a whole URL in a variable or flag overrides it.
         address = redis_address(environment)
         given += [] if address is None else [address]
     given += later
-    found: dict[Path, Given] = {}
+    found: dict[Path, SourcedValue] = {}
     for each in given:
-        # One that is overridden must be right as well: it is a mistake that waits.
+        # Check overridden values too: such a mistake shows when the override is removed.
         try:
             found[each.path] = each._replace(value=_checked(each))
         except (BadOption, ConfigurationError) as error:
-            trouble.append(Trouble(each.origin, str(error)))
-    trouble += [] if trouble else _schedules(found)
-    if trouble:
-        raise ConfigurationError("\n".join(map(str, trouble)))
-    return Found(build(found), found, chosen)
+            problems.append(ConfigProblem(each.origin, str(error)))
+    problems += [] if problems else _schedules(found)
+    if problems:
+        raise ConfigurationError("\n".join(map(str, problems)))
+    return LoadedConfig(build(found), found, chosen)
 
 
-def _names(given: Iterable[Given]) -> dict[str, list[str]]:
-    """Of queues and schedules, as they are written."""
+def _names(given: Iterable[SourcedValue]) -> dict[str, list[str]]:
+    """The names of queues and schedules, as spelt in the file."""
     found: dict[str, list[str]] = {section: [] for section in NAMED}
     for each in given:
         if each.path[0] in NAMED:
@@ -70,33 +72,33 @@ def _names(given: Iterable[Given]) -> dict[str, list[str]]:
 def _file(name: str | None) -> File | None:
     if name:
         if not File(name).is_file():
-            raise ConfigurationError(f"There is no configuration file {name}.")
+            raise ConfigurationError(f"Configuration file {name} not found.")
         return File(name)
     usual = File(USUAL_FILE)
     return usual if usual.is_file() else None
 
 
-def _flags(flags: Mapping[str, tuple[str, Any]]) -> tuple[list[Given], list[Trouble]]:
-    return [Given(tuple(key.split(".")), value, name) for key, (name, value) in flags.items()], []
+def _flags(flags: Mapping[str, tuple[str, Any]]) -> tuple[list[SourcedValue], list[ConfigProblem]]:
+    return [SourcedValue(tuple(key.split(".")), value, name) for key, (name, value) in flags.items()], []
 
 
-def _checked(given: Given) -> Any:
+def _checked(given: SourcedValue) -> Any:
     key = find(given.path)
     assert isinstance(key, Key)
     return key.check(".".join(given.path), given.value)
 
 
-def _schedules(found: Mapping[Path, Given]) -> Iterator[Trouble]:
-    """What is wrong with a schedule as a whole, at the first line that speaks of it."""
-    for name, words in build(found).schedules.items():
+def _schedules(found: Mapping[Path, SourcedValue]) -> Iterator[ConfigProblem]:
+    """Problems of a schedule as a whole, at the first line that mentions it."""
+    for name, fields in build(found).schedules.items():
         try:
-            make_schedule({"name": name, **words})
+            make_schedule({"name": name, **fields})
         except BadOption as error:
             where = next(given.origin for path, given in found.items() if path[:2] == ("schedules", name))
-            yield Trouble(where, f"schedules.{name}: {error}")
+            yield ConfigProblem(where, f"schedules.{name}: {error}")
 
 
-def build(found: Mapping[Path, Given]) -> Configuration:
+def build(found: Mapping[Path, SourcedValue]) -> Configuration:
     sections: dict[str, dict[str, Any]] = {}
     for path, given in found.items():
         below = sections
@@ -105,6 +107,6 @@ def build(found: Mapping[Path, Given]) -> Configuration:
         below[path[-1]] = given.value
     made: dict[str, Any] = {}
     for field in msgspec.structs.fields(Configuration):
-        told = sections.get(field.name, {})
-        made[field.name] = told if field.name in NAMED else type(field.default)(**told)
+        values = sections.get(field.name, {})
+        made[field.name] = values if field.name in NAMED else type(field.default)(**values)
     return Configuration(**made)

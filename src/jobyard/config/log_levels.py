@@ -1,4 +1,4 @@
-"""Log levels as people write them: one for all, and one for each component."""
+"""Log levels: one for all of jobyard, or one per component."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COMPONENTS = ("app", "main", "server", "store", "worker")
 
 
 def parse_levels(text: str, usual: str) -> dict[str, str]:
-    """Levels by logger name.
+    """Levels by logger name; `usual` applies where the text sets none.
 
     >>> parse_levels("store=debug", "info")
     {'jobyard': 'info', 'jobyard.store': 'debug'}
@@ -21,11 +21,11 @@ def parse_levels(text: str, usual: str) -> dict[str, str]:
         level = ALIASES.get(level.lower(), level.lower())
         if level not in LEVELS:
             raise ConfigurationError(
-                f"A log level is one of {', '.join(LEVELS)}, not {level}.{did_you_mean(level, LEVELS)}"
+                f"A log level must be one of {', '.join(LEVELS)}, not {level}.{did_you_mean(level, LEVELS)}"
             )
         if equals and component not in COMPONENTS:
             raise ConfigurationError(
-                f"There is no component {component} (known: {', '.join(COMPONENTS)})."
+                f"Unknown log component {component} (known: {', '.join(COMPONENTS)})."
                 f"{did_you_mean(component, COMPONENTS)}"
             )
         levels[f"jobyard.{component}" if equals else "jobyard"] = level

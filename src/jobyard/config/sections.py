@@ -1,4 +1,4 @@
-"""The configuration as values: one Struct per section, with the defaults."""
+"""The configuration as structs: one per section, with the defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_QUEUE = "*"  # settings for queues that have none of their own
 
 class StoreSection(msgspec.Struct, frozen=True, kw_only=True):
     url: str = "sqlite:///jobs.db"
-    queues: dict[str, str] = {}  # queues on stores of their own: name to URL
+    queues: dict[str, str] = {}  # queues in other stores: name to URL
 
 
 class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout: float = 30.0
     processes: int = 1
     health_host: str = "127.0.0.1"
-    health_port: int | None = None  # None: it serves no health
+    health_port: int | None = None  # None: no health server
 
 
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,17 +46,17 @@ class SchedulerSection(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True  # in `jobyard up`
     shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS
     health_host: str = "127.0.0.1"
-    health_port: int | None = None  # None: it serves no health
+    health_port: int | None = None  # None: no health server
 
 
 class SandboxSection(Bounds, frozen=True, kw_only=True):
     enabled: bool = False
-    socket: str | None = None  # None: a worker starts a daemon of its own
+    socket: str | None = None  # None: each worker starts its own daemon
     min_tier: str = "B"
-    slots: int | None = None  # None: as many as the worker has
-    languages: str | None = None  # None: those that come with the package
-    pool: int | None = None  # None: as the languages say
-    allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, beside root and its own
+    slots: int | None = None  # None: the concurrency of the worker
+    languages: str | None = None  # None: the languages.yaml of the package
+    pool: int | None = None  # None: as in languages.yaml
+    allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, besides root and its own user
 
     @property
     def bounds(self) -> Bounds:
@@ -64,7 +64,7 @@ class SandboxSection(Bounds, frozen=True, kw_only=True):
 
 
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):
-    level: str | None = None  # None: as suits the command
+    level: str | None = None  # None: the default of the command
     format: str = "text"
 
 
@@ -75,7 +75,7 @@ class TracingSection(msgspec.Struct, frozen=True, kw_only=True):
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreSection = StoreSection()
-    queues: dict[str, dict[str, Any]] = {}  # by name: the words of `yard.queue`, and max_attempts
+    queues: dict[str, dict[str, Any]] = {}  # by name: queue settings, and max_attempts
     schedules: dict[str, dict[str, Any]] = {}  # by name: fields of a schedule
     worker: WorkerSection = WorkerSection()
     server: ServerSection = ServerSection()

@@ -1,4 +1,4 @@
-"""One setting of the program."""
+"""One setting: variable, key, flag, default and description."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One environment variable, its key in jobyard.yaml and the flag that overrides both, its default, what it does."""
+    """One environment variable, its key in jobyard.yaml, and the flag that overrides both."""
 
     variable: str
     key: str = ""
     flag: str | None = None
     default: str = ""
-    secret: bool = False  # may also be read from a file that the variable with _FILE names; never shown
+    secret: bool = False  # never shown; the variable with _FILE may name a file that holds it
     doc: str

@@ -1,4 +1,4 @@
-"""The URL of a store on a server: taken apart, its options checked, its password found and never shown."""
+"""Store URLs: parsing, option checks, and a form without secrets for logs and errors."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from jobyard.operations.secrets import secret
 T = TypeVar("T")
 
 
-class Address:
-    """`take` removes an option that is ours; what is left goes to the client library."""
+class StoreUrl:
+    """The URL of a store on a server. `take` removes an option of jobyard; the rest goes to the client library."""
 
-    def __init__(self, url: str, ours: Iterable[str], theirs: Iterable[str]) -> None:
+    def __init__(self, url: str, own: Iterable[str], client: Iterable[str]) -> None:
         self.shown = shown(url)
         self.parts = split(url)
         self.options: dict[str, str] = {}
         if self.parts.fragment:
-            raise UnknownStore(f"{self.shown} has a # in it; write # in a password as %23.")
-        known = [*ours, *theirs]
+            raise UnknownStore(f"{self.shown} contains a #. Write # in a password as %23.")
+        known = [*own, *client]
         for key, value in parse_qsl(self.parts.query, keep_blank_values=True):
             if key not in known:
                 raise UnknownStore(
-                    f"{self.shown}: there is no option {key}.{did_you_mean(key, known)} Known: {', '.join(known)}."
+                    f"{self.shown}: unknown option {key}.{did_you_mean(key, known)} Known: {', '.join(known)}."
                 )
             if key in self.options:
-                raise UnknownStore(f"{self.shown}: the option {key} is given twice.")
+                raise UnknownStore(f"{self.shown}: option {key} is given twice.")
             self.options[key] = value
 
     def take(self, key: str, default: T, read: Callable[[str], T], allowed: str) -> T:
@@ -39,10 +39,10 @@ class Address:
         try:
             return read(value)
         except ValueError:
-            raise UnknownStore(f"{self.shown}: {key} is {allowed}, not {value!r}.") from None
+            raise UnknownStore(f"{self.shown}: {key} must be {allowed}, not {value!r}.") from None
 
     def url(self, password_variable: str, scheme: str = "") -> str:
-        """For the client library: with the password from the environment when the URL itself has none."""
+        """The URL for the client library, with the password from the environment if the URL has none."""
         netloc = self.parts.netloc
         if self.parts.password is None:
             password = secret(password_variable, os.environ)
@@ -58,16 +58,16 @@ def split(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        # The library's own words may quote what is a password.
+        # The message of urllib may quote a password.
         raise UnknownStore(
-            f"{shown(url)} is not a URL: its host or port cannot be read. A port is a number up to 65535; "
+            f"{shown(url)} is not a URL: cannot read its host or port. A port is a number up to 65535; "
             "write @, :, / and # in a password as %40, %3A, %2F and %23."
         ) from None
     return parts
 
 
 def shown(url: str) -> str:
-    """Without user, password and options: nothing of these may reach a log.
+    """The URL without user, password and options, which must not reach a log.
 
     >>> shown("redis://:a@b#/c@host:6379/0?prefix=x")
     'redis://host:6379/0'
@@ -82,14 +82,14 @@ def shown(url: str) -> str:
     try:
         _ = urlsplit(f"{scheme}://{rest}").port
     except ValueError:
-        # Perhaps a password whose @ was forgotten.
+        # It may be a password with a missing @.
         return f"{scheme}://…{'@…' if has_user else ''}"
     return f"{scheme}://{rest.partition('?')[0]}"
 
 
-def whole_number(least: int, most: int) -> Callable[[str], int]:
+def integer(least: int, most: int) -> Callable[[str], int]:
     """
-    >>> whole_number(1, 1000)("16")
+    >>> integer(1, 1000)("16")
     16
     """
 

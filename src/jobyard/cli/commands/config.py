@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from jobyard.cli.render.output import print_table
 from jobyard.cli.session import Session, async_command
-from jobyard.config import Found
+from jobyard.config import LoadedConfig
 from jobyard.config.keys import Key, Path, find, number
 from jobyard.config.settings import LOG_LEVEL, SETTINGS
 from jobyard.config.store_url import shown
@@ -66,7 +66,7 @@ class ConfigValue(NamedTuple):
     origin: str
 
 
-def every_value(found: Found) -> Iterator[ConfigValue]:
+def every_value(found: LoadedConfig) -> Iterator[ConfigValue]:
     """All values in the order of the settings, then those of queues, by name."""
     values = msgspec.to_builtins(found.configuration)
     for setting in SETTINGS:
@@ -83,7 +83,7 @@ def every_value(found: Found) -> Iterator[ConfigValue]:
             yield _given(found, path)
 
 
-def _given(found: Found, path: Path) -> ConfigValue:
+def _given(found: LoadedConfig, path: Path) -> ConfigValue:
     given = found.given[path]
     return ConfigValue(".".join(path), masked(path, given.value), given.origin)
 
