@@ -1,16 +1,16 @@
-"""Pictures for the documents, taken from a real browser: `python -m tests.browser.screenshots`."""
+"""Screenshots for the docs, taken in a real browser: `python -m tests.browser.screenshots`."""
 
 from __future__ import annotations
 
 import asyncio
 
 from playwright.async_api import expect
-from tests.browser.support import window
+from tests.browser.support import browser_page
 from tests.house.repository import DOCS
 
 
 async def main() -> None:
-    async with window(viewport={"width": 1100, "height": 760}) as shown:
+    async with browser_page(viewport={"width": 1100, "height": 760}) as shown:
         page = shown.page
         await shown.go("/docs")
         _, token = await shown.api.tokens.create("ann", "operator")

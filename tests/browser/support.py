@@ -1,4 +1,4 @@
-"""A server of its own and a browser that looks at it; whatever the browser complains about is remembered."""
+"""A browser page on a private server, which records console errors and requests to other hosts."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from tests.server.support import ApiServer, api_server, serving
 from tests.servers.absent import Absent, need
 from tests.servers.fixtures import absent
 
-# The tests may run as root in a container, where the browser's own sandbox does not start.
-WORDS = ("--no-sandbox", "--disable-dev-shm-usage")
-COMPLAINTS = ("error", "warning")
+# As root in a container the sandbox of the browser does not start.
+ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage")
+ERRORS = ("error", "warning")
 
 
-class Window:
-    """A page, the server that it shows, and what went wrong in it."""
+class BrowserPage:
+    """A page, its server, and what went wrong in it."""
 
     def __init__(self, page: Page, api: ApiServer, url: str) -> None:
         self.page = page
         self.api = api
         self.url = url
-        self.complaints: list[str] = []
-        self.strangers: list[str] = []
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", self._see)
+        self.errors: list[str] = []
+        self.foreign_requests: list[str] = []
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", self._on_request)
 
     async def go(self, path: str) -> None:
         await self.page.goto(self.url + path)
 
-    def _hear(self, message: ConsoleMessage) -> None:
-        if message.type in COMPLAINTS:
-            self.complaints.append(message.text)
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ERRORS:
+            self.errors.append(message.text)
 
-    def _see(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if not request.url.startswith((f"{self.url}/", "data:")):
-            self.strangers.append(request.url)
+            self.foreign_requests.append(request.url)
 
 
 @asynccontextmanager
-async def window(**options: Any) -> AsyncIterator[Window]:
+async def browser_page(**options: Any) -> AsyncIterator[BrowserPage]:
     try:
         program = need("chromium")
     except Absent as error:
         absent(error)
     async with api_server() as api, serving(api.app) as url, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=WORDS)
+        browser = await playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         try:
-            yield Window(await browser.new_page(**options), api, url)
+            yield BrowserPage(await browser.new_page(**options), api, url)
         finally:
             api.dependencies.draining.set()
             await browser.close()

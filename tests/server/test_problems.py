@@ -115,7 +115,7 @@ async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], 
     async def run_suite(ctx: Context, suite: str) -> None: ...
 
     async with api_server() as api, api.client("admin") as client:
-        api.dependencies.submit = job_factory(yard, has_app=True)
+        api.dependencies.job_factory = job_factory(yard, has_app=True)
         refused(await client.post("/v1/jobs", json=body), 422, code, pointer)
         assert await ids(client) == []
 

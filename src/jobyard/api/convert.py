@@ -1,4 +1,4 @@
-"""From what the services answer to what travels over HTTP."""
+"""Conversion of domain objects to the schemas of the API."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from jobyard.domain.tags import SUBMITTED_BY, is_reserved
 from jobyard.ports.admin_store import GroupInfo, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
-# Unique keys that begin like this are the server's own: nobody else can set them, and nobody can_see them.
+# Unique keys with this prefix are reserved: callers can neither set nor see them.
 IDEMPOTENCY = "idempotency:"
 
 
 def owner_tag(principal: Principal) -> str:
-    """What marks the jobs that somebody handed in."""
+    """The reserved tag of the jobs that this principal submitted."""
     return SUBMITTED_BY + principal.id
 
 
@@ -88,14 +88,14 @@ _SAME = tuple(name for name in JobSummary.__struct_fields__ if name in Job.__str
 
 
 def _progress(job: Job) -> ProgressView | None:
-    told = job.progress
-    if told is None:
+    progress = job.progress
+    if progress is None:
         return None
-    return ProgressView(percent=told.percent, message=told.message, data=told.data, at=rfc3339(told.at))
+    return ProgressView(percent=progress.percent, message=progress.message, data=progress.data, at=rfc3339(progress.at))
 
 
 def timeline(job: Job) -> tuple[TimelineEntry, ...]:
-    """What is known of the job's story, oldest first; of earlier attempts only how they ended is kept."""
+    """The history of a job, oldest first. Of earlier attempts only the end is stored."""
     found: list[tuple[Instant, TimelineEntry]] = []
 
     def add(at: Instant | None, what: Any, detail: str = "") -> None:
@@ -109,7 +109,7 @@ def timeline(job: Job) -> tuple[TimelineEntry, ...]:
         add(job.run_at, "due")
     add(job.started_at, "started", f"attempt {job.attempt}" + (f" on {job.worker}" if job.worker else ""))
     add(job.finished_at, "finished", str(job.state) + (f": {job.reason}" if job.reason else ""))
-    return tuple(happening for _, happening in sorted(found, key=lambda each: each[0]))
+    return tuple(entry for _, entry in sorted(found, key=lambda each: each[0]))
 
 
 def explanation_view(explanation: Explanation) -> ExplanationView:
@@ -122,7 +122,7 @@ def settings_view(settings: QueueSettings) -> SettingsView:
 
 
 def queue_view(info: QueueInfo, workers: Iterable[WorkerInfo] | None = None) -> QueueView:
-    """With workers, how many of its jobs they ended in the last minute."""
+    """With workers, includes the jobs that they finished in the last minute."""
     rate = None if workers is None else finished_per_minute(info.name, workers)
     return QueueView(**(_fields(info) | {"settings": settings_view(info.settings), "finished_per_minute": rate}))
 
@@ -135,15 +135,15 @@ def group_view(info: GroupInfo) -> GroupView:
     return GroupView(**_fields(info))
 
 
-def worker_view(info: WorkerInfo, confined_to: Collection[str] = ()) -> WorkerView:
-    """Whoever is confined to some queues is told of what it does for these."""
+def worker_view(info: WorkerInfo, queues: Collection[str] = ()) -> WorkerView:
+    """With `queues`, includes the rates of these queues only."""
     facts = {name: getattr(info, name) for name in WorkerView.__struct_fields__}
     rates = info.finished_per_minute.items()
-    facts["finished_per_minute"] = {name: rate for name, rate in rates if not confined_to or name in confined_to}
+    facts["finished_per_minute"] = {name: rate for name, rate in rates if not queues or name in queues}
     facts |= {"started_at": rfc3339(info.started_at), "seen_at": rfc3339(info.seen_at)}
     return WorkerView(**facts)
 
 
 def _fields(value: msgspec.Struct) -> dict[str, Any]:
-    """Its fields by name, the values as they are."""
+    """Fields by name, without converting nested structs."""
     return {name: getattr(value, name) for name in value.__struct_fields__}

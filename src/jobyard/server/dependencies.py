@@ -62,14 +62,18 @@ class OpenAccess:
 
 class Dependencies:
     def __init__(
-        self, store: Store, submit: JobFactory, authenticator: Authenticator, settings: ServerSettings | None = None
+        self,
+        store: Store,
+        job_factory: JobFactory,
+        authenticator: Authenticator,
+        settings: ServerSettings | None = None,
     ) -> None:
         self.store = store
-        self.submit = submit
+        self.job_factory = job_factory
         self.authenticator = authenticator
         self.settings = settings or ServerSettings()
-        self.read = Queries(store)
-        self.operate = Commands(store)
+        self.queries = Queries(store)
+        self.commands = Commands(store)
         self.audit = Audit(store, self.settings.audit_keep)
         self.schedules = Schedules(store)
         self.sandboxes = Sandboxes(store)

@@ -65,13 +65,13 @@ class Server:
     def __init__(
         self,
         store: Store,
-        make: JobFactory,
+        job_factory: JobFactory,
         access: Access,
         section: ServerSection,
         middleware: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
         settings = settings_of(section)
-        self.dependencies = Dependencies(store, make, access.authenticator, settings)
+        self.dependencies = Dependencies(store, job_factory, access.authenticator, settings)
         inner = create_app(self.dependencies, ALL_ROUTES, self.dependencies.lifespan)
         app = SecurityMiddleware(
             inner if middleware is None else middleware(inner), LOOPBACK_NAMES if access.is_open else None

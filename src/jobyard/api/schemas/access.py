@@ -1,4 +1,4 @@
-"""The shapes of tokens, the audit log and who one is, as they travel over HTTP."""
+"""Schemas of tokens, the audit log and the current principal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobyard.domain.options import MAX_SECONDS
 
 
 class TokenRequest(RequestSchema, frozen=True):
-    """A token to be made. Without queues or groups it reaches all of them."""
+    """A token to create. Without queues or groups it is not restricted to any."""
 
     name: Name
     role: Role
@@ -34,7 +34,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenCreated(TokenView, frozen=True, kw_only=True):
-    token: str  # shown here and never again
+    token: str  # shown only in this response
 
 
 class TokenList(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class PrincipalView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     permissions: tuple[Permission, ...]
     queues: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    csrf_token: str | None = None  # a browser session sends it as X-CSRF-Token with every change
+    csrf_token: str | None = None  # browser sessions send it as X-CSRF-Token with every change
 
 
 def token_view(info: TokenInfo) -> TokenView:
@@ -89,7 +89,7 @@ def audit_view(entry: AuditEntry) -> AuditView:
     return AuditView(**{**msgspec.structs.asdict(entry), "at": rfc3339(entry.at)})
 
 
-def me(principal: Principal, csrf_token: str | None = None) -> PrincipalView:
+def principal_view(principal: Principal, csrf_token: str | None = None) -> PrincipalView:
     return PrincipalView(
         id=principal.id,
         name=principal.name,

@@ -1,4 +1,4 @@
-"""The shapes of live events and of health, as they travel over HTTP."""
+"""Schemas of live events and health."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESYNC = "io.jobyard.resync.v1"
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event. `data` is as its type has it: a EventsSnapshot, JobEventData or a QueueView; a resync has none."""
+    """One event. `data` depends on the type: EventsSnapshot, JobSnapshot, JobEventData, QueueView, or nothing."""
 
     specversion: str
     id: str
@@ -28,7 +28,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobEventData(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event tells of a job; the job itself tells more."""
+    """The job of an event; GET /v1/jobs/{id} returns all of it."""
 
     job_id: str
     kind: str
@@ -71,7 +71,7 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class HealthView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str  # "ok" or "unavailable"
-    reason: str = ""  # why not, in a line
+    reason: str = ""  # why it is unavailable
     version: str = ""
     uptime_seconds: float = 0.0
     checks: tuple[CheckView, ...] = ()

@@ -1,4 +1,4 @@
-"""Programs that are handed in to be run, and how they went: the shapes that travel over HTTP."""
+"""Schemas of programs and their runs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from msgspec import UNSET, Meta, UnsetType
 from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
-USUAL = Limits()
+DEFAULTS = Limits()
 
 
 class LimitsRequest(RequestSchema, frozen=True, kw_only=True):
-    """What the program may use; the operator's bounds may be lower than what somebody asks for."""
+    """Limits of a run. A request beyond the bounds of the server is rejected."""
 
-    time_seconds: Annotated[float, Meta(gt=0)] = USUAL.time_seconds
-    cpu_seconds: Annotated[float, Meta(gt=0)] | None = None  # not given: as much as the time allows
-    memory_mb: Annotated[int, Meta(ge=1)] = USUAL.memory_mb
-    processes: Annotated[int, Meta(ge=1)] = USUAL.processes
-    files_open: Annotated[int, Meta(ge=1)] = USUAL.files_open
-    output_bytes: Annotated[int, Meta(ge=1)] = USUAL.output_bytes  # of stdout, and again of stderr
-    disk_mb: Annotated[int, Meta(ge=1)] = USUAL.disk_mb
-    disk_files: Annotated[int, Meta(ge=1)] = USUAL.disk_files
+    time_seconds: Annotated[float, Meta(gt=0)] = DEFAULTS.time_seconds
+    cpu_seconds: Annotated[float, Meta(gt=0)] | None = None  # default: as long as time_seconds
+    memory_mb: Annotated[int, Meta(ge=1)] = DEFAULTS.memory_mb
+    processes: Annotated[int, Meta(ge=1)] = DEFAULTS.processes
+    files_open: Annotated[int, Meta(ge=1)] = DEFAULTS.files_open
+    output_bytes: Annotated[int, Meta(ge=1)] = DEFAULTS.output_bytes  # of stdout and stderr each
+    disk_mb: Annotated[int, Meta(ge=1)] = DEFAULTS.disk_mb
+    disk_files: Annotated[int, Meta(ge=1)] = DEFAULTS.disk_files
 
 
 class FileRequest(RequestSchema, frozen=True, kw_only=True):
-    """A file in the program's folder, as text or as bytes."""
+    """A file in the working folder of the program, as text or as base64."""
 
     name: Annotated[str, Meta(min_length=1)]  # relative
     content: str = ""
@@ -35,23 +35,23 @@ class FileRequest(RequestSchema, frozen=True, kw_only=True):
 
 
 class ProgramRequest(RequestSchema, frozen=True, kw_only=True):
-    """A program, and what it may use."""
+    """A program and its limits."""
 
     language: Name
     source_code: Annotated[str, Meta(min_length=1)]
     args: tuple[str, ...] = ()
     files: tuple[FileRequest, ...] = ()
-    collect: tuple[str, ...] = ()  # names of files that the program makes, to be brought back
+    collect: tuple[str, ...] = ()  # names of files that the program writes, to be returned
     limits: LimitsRequest = LimitsRequest()
 
 
 class ExecuteRequest(ProgramRequest, frozen=True, kw_only=True):
-    input: str = ""  # what the program reads from its standard input
-    input_base64: bytes | None = None  # the same as bytes
+    input: str = ""  # standard input
+    input_base64: bytes | None = None  # standard input as bytes
 
 
 class ExecuteBatchRequest(ProgramRequest, frozen=True, kw_only=True):
-    """One program, run with each input, one after the other."""
+    """One program, run once per input, one after the other."""
 
     inputs: Annotated[tuple[str, ...], Meta(min_length=1)]
 
@@ -69,7 +69,7 @@ class CompileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileView(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was brought back; `content_base64` where it is no text."""
+    """A collected file; `content_base64` if it is not UTF-8 text."""
 
     name: str
     size: int
@@ -78,11 +78,11 @@ class FileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """How the program went. `stdout_base64` and `stderr_base64` hold what was no text, exactly."""
+    """One run of a program. `stdout_base64` and `stderr_base64` hold the exact bytes of output that is not UTF-8."""
 
     stdout: str
     stderr: str
-    exit_code: int  # 128 and the signal, when one ended it
+    exit_code: int  # 128 + signal, if a signal ended it
     execution_time_ms: float
     signal: int | None
     verdict: RunVerdict
@@ -97,7 +97,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     compile: CompileView | UnsetType = UNSET
     files: tuple[FileView, ...] | UnsetType = UNSET
     notes: tuple[str, ...] | UnsetType = UNSET
-    index: int | UnsetType = UNSET  # of the input, in a batch
+    index: int | UnsetType = UNSET  # of the input in a batch
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -105,11 +105,11 @@ class BatchView(msgspec.Struct, frozen=True):
 
 
 class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
-    """COMPLETED: the program was run, whatever came of it. FAILED: it was not, and `reason` says why."""
+    """COMPLETED: the program ran, with any exit code or verdict. FAILED: it did not run, and `reason` says why."""
 
     job_id: str
     status: Literal["PENDING", "RUNNING", "COMPLETED", "FAILED"]
-    # Of a single run it has the fields of RunView, of a batch those of BatchView.
+    # The fields of RunView for a single run, of BatchView for a batch.
     result: dict[str, Any] | UnsetType = UNSET
     reason: str | UnsetType = UNSET
 
@@ -118,11 +118,11 @@ class LanguageView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     compiled: bool
-    tier: Tier  # the best that a live worker has for it
+    tier: Tier  # the strongest isolation that a live worker offers for it
 
 
 class LanguageList(msgspec.Struct, frozen=True, kw_only=True):
-    """What passed its self-test on some live worker; `reason` says why there is nothing."""
+    """Languages that passed their self-test on a live worker; `reason` says why there are none."""
 
     items: tuple[LanguageView, ...]
     reason: str | UnsetType = UNSET

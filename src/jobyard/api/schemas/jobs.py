@@ -1,7 +1,7 @@
-"""The shapes that travel over HTTP, for the server and its client alike.
+"""Schemas of jobs, and types that all schemas share.
 
-Times are RFC 3339 UTC text with milliseconds; durations carry their unit in the name. What comes in may hold no unknown
-field; whoever reads what goes out should ignore fields that it does not know.
+Times are RFC 3339 in UTC with milliseconds; durations carry their unit in the name. Requests with unknown fields are
+rejected; clients ignore unknown fields of responses, so that servers can add some.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ Ids: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=MAX_IDS)]
 
 
 class RequestSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a caller sends."""
+    """Base of bodies and queries that a caller sends."""
 
 
-# Jobs, on their way in
+# Submission
 
 
 class FixedBackoff(RequestSchema, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
-    """The same wait each time."""
+    """The same delay after each failure."""
 
     seconds: Seconds
 
 
 class ExponentialBackoff(RequestSchema, frozen=True, kw_only=True, tag="exponential", tag_field="type"):
-    """Growing waits, capped, spread by ±jitter so that failures do not return in step."""
+    """Growing delays up to a maximum, with ±jitter so that many failed jobs do not retry at the same time."""
 
     base_seconds: Seconds = 2.0
     factor: Annotated[float, Meta(ge=0, le=1000)] = 2.0
@@ -66,13 +66,13 @@ class ExponentialBackoff(RequestSchema, frozen=True, kw_only=True, tag="exponent
 
 
 class DelaysBackoff(RequestSchema, frozen=True, kw_only=True, tag="delays", tag_field="type"):
-    """A wait for each failure; the last one repeats."""
+    """A delay for each failure; the last one repeats."""
 
     seconds: Annotated[tuple[Seconds, ...], Meta(min_length=1, max_length=100)]
 
 
 class UniqueRequest(RequestSchema, frozen=True, kw_only=True):
-    """At most one job with this key in its queue, within the scope."""
+    """At most one job with this key in the queue, within the scope."""
 
     key: Name
     scope: UniqueScope = UniqueScope.ACTIVE
@@ -80,11 +80,11 @@ class UniqueRequest(RequestSchema, frozen=True, kw_only=True):
 
 
 class JobRequest(RequestSchema, frozen=True, kw_only=True):
-    """A job to be done. What is not given is as the handler declares it, or the default."""
+    """A job to submit. Fields that are not given are as the handler declares them, or the default."""
 
     kind: Name
     payload: dict[str, Any] = {}
-    private_payload: Any = None  # for the handler only: never shown, erased when the job ends well
+    private_payload: Any = None  # for the handler only: never shown, erased when the job completes
     queue: Name | None = None
     group: Name | None = None
     priority: Priority | None = None
@@ -102,7 +102,7 @@ class BatchRequest(RequestSchema, frozen=True, kw_only=True):
 
 
 class JobAccepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The job is stored. `created` is false when a unique key was held: `id` is then the holder's."""
+    """The job is stored. `created` is false if another job holds the unique key; `id` is then its id."""
 
     id: str
     kind: str
@@ -111,7 +111,7 @@ class JobAccepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one job of a batch: its id, or why it was refused."""
+    """The result of one job of a batch: its id, or why it was rejected."""
 
     status: int
     id: str | None = None
@@ -127,7 +127,7 @@ class BatchResponse(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[BatchItem, ...]  # in the order of the request
 
 
-# Jobs, as they are seen
+# Jobs
 
 
 class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a job's story."""
+    """One entry of the history of a job."""
 
     at: Timestamp
     what: Literal["created", "due", "started", "attempt_ended", "finished"]
@@ -180,17 +180,17 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     state: State
     payload: Any
-    attempt: int  # the running or last attempt; 0 before the first
+    attempt: int  # the current or last attempt; 0 before the first
     max_attempts: int
-    deaths: int  # workers that died with it
+    deaths: int  # workers that died while running it
     timeout_seconds: float | None
     backoff: Backoff
     sequence: int
     unique_key: str | None
     tags: tuple[str, ...]
-    submitted_by: str | None  # the id of the token that handed it in over HTTP
+    submitted_by: str | None  # the id of the token that submitted it over HTTP
     created_at: Timestamp
-    run_at: Timestamp | None  # null: not by itself
+    run_at: Timestamp | None  # null: only after a signal
     started_at: Timestamp | None
     finished_at: Timestamp | None
     worker: str | None
@@ -204,7 +204,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobView(JobSummary, frozen=True, kw_only=True):
-    """Everything a person may see of a job."""
+    """A job with its log, steps and timeline."""
 
     log: tuple[LogLineView, ...] = ()
     steps: tuple[StepView, ...] = ()
@@ -212,7 +212,7 @@ class JobView(JobSummary, frozen=True, kw_only=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page may be short, even empty, and still have a token: go on until there is none."""
+    """A page may be short or even empty and still have a token: continue until there is none."""
 
     items: tuple[JobSummary, ...]
     next_page_token: str | UnsetType = UNSET
@@ -234,7 +234,7 @@ class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
     counts_capped: bool
 
 
-# Changes to jobs
+# Actions
 
 
 class ReasonRequest(RequestSchema, frozen=True, kw_only=True):
@@ -251,11 +251,11 @@ class SignalRequest(RequestSchema, frozen=True, kw_only=True):
 
 
 class SignalResponse(msgspec.Struct, frozen=True):
-    woke: bool  # false: the job was not parked on it; it is remembered for when it is
+    woke: bool  # false: the job is not parked on it; the signal is stored until it is
 
 
 class JobFilter(RequestSchema, frozen=True, kw_only=True):
-    """All conditions must hold; what is not given does not matter."""
+    """Jobs that meet all given conditions."""
 
     queue: Name | None = None
     group: Name | None = None
@@ -263,13 +263,13 @@ class JobFilter(RequestSchema, frozen=True, kw_only=True):
     state: tuple[State, ...] = ()
     tag: Name | None = None
     unique_key: Name | None = None
-    text: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)] | None = None  # in the payload, case ignored
+    text: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)] | None = None  # in the payload, case-insensitive
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
 
 
 class BulkRequest(RequestSchema, frozen=True, kw_only=True):
-    """Give `ids` or `filter`. One call changes at most `limit` jobs; go on with `next_page_token` for the rest."""
+    """Give either `ids` or `filter`. One call changes at most `limit` jobs; continue with `next_page_token`."""
 
     action: Action
     ids: Ids | None = None
@@ -281,7 +281,7 @@ class BulkRequest(RequestSchema, frozen=True, kw_only=True):
 
 
 class RedriveRequest(RequestSchema, frozen=True, kw_only=True):
-    """Dead letters to be tried again: give `ids` or `filter`."""
+    """Dead letters to retry: give either `ids` or `filter`."""
 
     ids: Ids | None = None
     filter: JobFilter | None = None
@@ -291,8 +291,8 @@ class RedriveRequest(RequestSchema, frozen=True, kw_only=True):
 
 class BulkResponse(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
-    unchanged: int  # found, but in a state that does not allow it
-    not_found: int | UnsetType = UNSET  # this and the next three for a request by ids
+    unchanged: int  # in a state that does not allow the action
+    not_found: int | UnsetType = UNSET  # this and the next three only for a request by ids
     changed_ids: tuple[str, ...] | UnsetType = UNSET
     unchanged_ids: tuple[str, ...] | UnsetType = UNSET
     not_found_ids: tuple[str, ...] | UnsetType = UNSET
@@ -303,7 +303,7 @@ class BulkResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindView(msgspec.Struct, frozen=True, kw_only=True):
-    """A handler that the server's app declares, with the defaults of its jobs."""
+    """A kind that the app of the server declares, with the defaults of its jobs."""
 
     name: str
     queue: str
@@ -314,4 +314,4 @@ class KindView(msgspec.Struct, frozen=True, kw_only=True):
 
 class KindList(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[KindView, ...]
-    any_kind: bool  # no app is loaded: every kind is taken as it comes
+    any_kind: bool  # no app is loaded, so every kind is accepted

@@ -1,4 +1,4 @@
-"""Queues, groups and workers as they travel over HTTP."""
+"""Schemas of queues, groups and workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobyard.api.schemas.jobs import Limit, RequestSchema, Seconds, Timestamp
 
 
 class SettingsRequest(RequestSchema, frozen=True, kw_only=True):
-    """What a queue allows and keeps. What is not given stays as it is; a limit of null is none."""
+    """Limits and retention of a queue. Fields that are not given stay as they are; null removes a limit."""
 
     max_running: Limit | UnsetType | None = UNSET
     max_per_group: Limit | UnsetType | None = UNSET
@@ -40,7 +40,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     cancelled: int
-    finished_per_minute: int | None = None  # jobs that ended in the last minute; an event does not tell
+    finished_per_minute: int | None = None  # jobs that ended in the last minute; null in events
 
 
 class QueueList(msgspec.Struct, frozen=True):
@@ -53,8 +53,8 @@ class DrainResponse(msgspec.Struct, frozen=True):
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
-    name: str | None  # null: the jobs without a group
-    limit: int | None  # its own, if set
+    name: str | None  # null: jobs without a group
+    limit: int | None  # its own limit, if set
     effective_limit: int | None
     paused: bool
     waiting: int
@@ -79,10 +79,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     running: int
     completed: int
-    quiet: bool  # it was told to take no more jobs
+    quiet: bool  # it claims no more jobs
     started_at: Timestamp
     seen_at: Timestamp
-    finished_per_minute: dict[str, int] = {}  # jobs that it ended in the last minute, by queue
+    finished_per_minute: dict[str, int] = {}  # jobs that ended in the last minute, by queue
 
 
 class WorkerList(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Schedules as they travel over HTTP, for the server and its client alike; the command line shows the same."""
+"""Schemas of schedules and their ticks; the command line prints the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobyard.domain.options import MAX_ATTEMPTS, MAX_SECONDS
 from jobyard.domain.schedule import Missed, Overlap, PastTick, Schedule, Verdict
 
 MAX_EXPRESSION = 200
-MAX_NEXT = 100  # counting them takes time
+MAX_NEXT = 100  # a rare expression takes long to compute
 
 Expression: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_EXPRESSION)]
 Zone: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -27,7 +27,7 @@ CatchUpLimit: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class ScheduleRequest(RequestSchema, frozen=True, kw_only=True):
-    """A job to be inserted at each instant of a cron expression: five fields, or six with the seconds first."""
+    """A job to insert at each tick of a cron expression, which has five fields, or six with seconds first."""
 
     name: Name
     expression: Expression
@@ -57,7 +57,7 @@ class ScheduleRequest(RequestSchema, frozen=True, kw_only=True):
 
 
 class ScheduleChange(RequestSchema, frozen=True, kw_only=True):
-    """What is not given stays as it is."""
+    """Fields that are not given stay as they are."""
 
     expression: Expression | UnsetType = UNSET
     kind: Name | UnsetType = UNSET
@@ -100,16 +100,16 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     start_at: Timestamp | None
     end_at: Timestamp | None
     origin: str  # "managed", or where it is declared: "file", "code:<app>"
-    is_declared: bool  # false: its declaration has disappeared; it goes on firing until it is removed
+    is_declared: bool  # false: it is no longer declared; it fires until it is removed
     revision: int
     created_at: Timestamp
     changed_at: Timestamp
-    next_at: Timestamp | None  # null: paused, or none any more
-    silent_until: Timestamp | None  # the store's clock was once that far ahead; resuming it lets it go on from now
+    next_at: Timestamp | None  # null: paused, or no more ticks
+    silent_until: Timestamp | None  # set if the clock of the store was ahead; resume it to fire from now on
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page may be short, even empty, and still have a token: go on until there is none."""
+    """A page may be short or even empty and still have a token: continue until there is none."""
 
     items: tuple[ScheduleView, ...]
     next_page_token: str | UnsetType = UNSET
@@ -127,12 +127,12 @@ class NextTicksResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TickView(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one instant, or of `count` missed ones in a row that end with it."""
+    """The verdict on one tick, or on `count` consecutive missed ticks that end with it."""
 
     at: Timestamp
     verdict: Verdict
-    job_id: str | None  # of a skipped one: the job that was not over
-    state: State | None  # that job's; null when there is none, or it is gone
+    job_id: str | None  # of a skipped tick: the job that was still active
+    state: State | None  # of that job; null if there is none, or it was removed
     is_pruned: bool
     first_at: Timestamp
     count: int

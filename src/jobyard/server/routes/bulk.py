@@ -85,7 +85,7 @@ async def apply(context: RequestContext, request: BulkRequest, ids: Sequence[str
     if not ids:
         return Changed((), ())
     priority = request.priority or 0
-    return await context.dependencies.operate.change(request.action, ids, reason=request.reason, priority=priority)
+    return await context.dependencies.commands.change(request.action, ids, reason=request.reason, priority=priority)
 
 
 async def by_filter(

@@ -67,7 +67,7 @@ async def own_groups(context: RequestContext, queue: str, size: int, after: str 
 )
 async def set_group_limit(context: RequestContext) -> None:
     queue, group = await visible_group(context)
-    await context.dependencies.operate.set_limit(queue, group, context.body.limit)
+    await context.dependencies.commands.set_limit(queue, group, context.body.limit)
     await context.audit("group.limit", f"{queue}/{group}", limit=context.body.limit)
 
 
@@ -80,13 +80,13 @@ async def set_group_limit(context: RequestContext) -> None:
 )
 async def remove_group_limit(context: RequestContext) -> None:
     queue, group = await visible_group(context)
-    await context.dependencies.operate.remove_limit(queue, group)
+    await context.dependencies.commands.remove_limit(queue, group)
     await context.audit("group.unlimit", f"{queue}/{group}")
 
 
 async def pause(context: RequestContext, *, paused: bool) -> None:
     queue, group = await visible_group(context)
-    await context.dependencies.operate.pause(queue, group, paused=paused)
+    await context.dependencies.commands.pause(queue, group, paused=paused)
     await context.audit("group.pause" if paused else "group.resume", f"{queue}/{group}")
 
 

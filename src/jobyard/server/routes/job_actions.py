@@ -24,9 +24,9 @@ PUBLISHED = (Action.CANCEL, Action.RETRY)
 async def change(context: RequestContext, action: Action, *, reason: str = "", priority: int = 0) -> JobView:
     """Apply the action and return the job after it."""
     job_id = await require_job(context)
-    await context.dependencies.operate.change_one(action, job_id, reason=reason, priority=priority)
+    await context.dependencies.commands.change_one(action, job_id, reason=reason, priority=priority)
     await context.audit(f"job.{action}", job_id, reason=reason, priority=priority or None)
-    job = await context.dependencies.read.job(job_id)
+    job = await context.dependencies.queries.job(job_id)
     if action in PUBLISHED:
         context.dependencies.changed(job)
     return job_view(job)
@@ -85,5 +85,5 @@ async def signal_job(context: RequestContext) -> SignalResponse:
 @ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, "Delete a job that is not running", status=204)
 async def delete_job(context: RequestContext) -> None:
     job_id = await require_job(context)
-    await context.dependencies.operate.change_one(Action.DELETE, job_id)
+    await context.dependencies.commands.change_one(Action.DELETE, job_id)
     await context.audit("job.delete", job_id)

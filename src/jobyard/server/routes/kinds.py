@@ -11,5 +11,5 @@ ROUTES = Routes("kinds")
 
 @ROUTES.add("GET", "/v1/kinds", Permission.READ, "List the kinds of jobs that can be submitted", response=KindList)
 async def list_kinds(context: RequestContext) -> KindList:
-    known = context.dependencies.submit.kinds()
+    known = context.dependencies.job_factory.kinds()
     return KindList(items=known or (), any_kind=known is None)

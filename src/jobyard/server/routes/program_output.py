@@ -170,7 +170,7 @@ class OutputStream(Response):
             self._dependencies.open_requests.release(self._principal_id)
             with contextlib.suppress(JobyardError):
                 if has_left and self._cancels:
-                    await self._dependencies.operate.change_one(Action.CANCEL, self._job_id, reason=DISCONNECTED)
+                    await self._dependencies.commands.change_one(Action.CANCEL, self._job_id, reason=DISCONNECTED)
 
     async def _follow(self, send: Send, disconnected: asyncio.Future[None]) -> bool:
         """Send until the program ends or the server stops. Returns False if the client disconnected before."""

@@ -54,7 +54,7 @@ async def change_queue(context: RequestContext) -> QueueView:
         raise HttpError(
             403, "not_allowed", f"The role {context.principal.role} cannot change the retention of a queue."
         )
-    await context.dependencies.operate.configure(name, settings)
+    await context.dependencies.commands.configure(name, settings)
     await context.audit("queue.configure", name, **msgspec.to_builtins(settings))
     return queue_view(await visible_queue(context))
 
@@ -71,7 +71,7 @@ def retention(settings: QueueSettings) -> tuple[float, ...]:
 
 async def pause(context: RequestContext, *, paused: bool) -> QueueView:
     name = (await visible_queue(context, whole=True)).name
-    await context.dependencies.operate.pause(name, paused=paused)
+    await context.dependencies.commands.pause(name, paused=paused)
     await context.audit("queue.pause" if paused else "queue.resume", name)
     return queue_view(await visible_queue(context))
 
@@ -101,6 +101,6 @@ async def resume_queue(context: RequestContext) -> QueueView:
 )
 async def drain_queue(context: RequestContext) -> DrainResponse:
     name = (await visible_queue(context, whole=True)).name
-    removed = await context.dependencies.operate.drain(name)
+    removed = await context.dependencies.commands.drain(name)
     await context.audit("queue.drain", name, removed=removed)
     return DrainResponse(removed)

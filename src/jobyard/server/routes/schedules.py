@@ -228,7 +228,7 @@ async def first_instants(after: Iterator[Instant], count: int) -> list[Instant]:
 async def add_schedule(context: RequestContext) -> Response:
     request: ScheduleRequest = context.body
     try:
-        wanted = context.dependencies.submit.new_schedule(request.given())
+        wanted = context.dependencies.job_factory.new_schedule(request.given())
         require_scope(context, wanted)
         made = await context.dependencies.schedules.add(wanted)
     except BadInput as error:
@@ -253,7 +253,7 @@ async def edit_schedule(context: RequestContext) -> ScheduleView:
     elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
     require_scope(context, msgspec.structs.replace(found, **elsewhere))
     try:
-        made = await context.dependencies.schedules.edit(found.name, changes, context.dependencies.submit)
+        made = await context.dependencies.schedules.edit(found.name, changes, context.dependencies.job_factory)
     except BadInput as error:
         raise with_pointers(error) from error
     if changes:

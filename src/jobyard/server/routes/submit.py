@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 async def submit_job(context: RequestContext) -> Response:
     key = idempotency_key(context)
     try:
-        prepared = prepare(context.dependencies.submit, context.principal, context.body, key)
+        prepared = prepare(context.dependencies.job_factory, context.principal, context.body, key)
     except BadInput as error:
         raise with_pointers(error) from None
     require_scope(context.principal, prepared)
@@ -72,7 +72,7 @@ async def submit_batch(context: RequestContext) -> Response:
             own_key = (
                 None if key is None else f"{key}\n{number}"
             )  # a header cannot contain a line break, so no key of a single job collides
-            prepared = prepare(context.dependencies.submit, context.principal, request, own_key)
+            prepared = prepare(context.dependencies.job_factory, context.principal, request, own_key)
             require_scope(context.principal, prepared)
             ready[number] = prepared
         except BadInput as error:

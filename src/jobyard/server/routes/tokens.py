@@ -9,7 +9,7 @@ from jobyard.api.schemas.access import (
     TokenCreated,
     TokenList,
     TokenRequest,
-    me,
+    principal_view,
     token_created,
     token_view,
 )
@@ -29,7 +29,7 @@ ROUTES = Routes("access")
 async def who_am_i(context: RequestContext) -> PrincipalView:
     by_cookie = "authorization" not in context.request.headers
     session = session_cookie(context.request) if by_cookie else None
-    return me(context.principal, None if session is None else csrf_token(session))
+    return principal_view(context.principal, None if session is None else csrf_token(session))
 
 
 @ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, "List tokens, without their secrets", response=TokenList)

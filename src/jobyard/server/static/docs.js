@@ -1,4 +1,4 @@
-// The API as a page: made of /openapi.json, and every route can be tried with a token that stays in this page.
+// API documentation page, built from /openapi.json. Requests use a token that stays in this page.
 
 const byId = (id) => document.getElementById(id);
 
@@ -10,9 +10,9 @@ function element(name, options = {}, ...children) {
 
 let description = {};
 
-// Text in which `words` between backticks are code.
+// Text whose parts between backticks are code.
 function withCode(text) {
-  return text.split("`").map((part, place) => (place % 2 ? element("code", { textContent: part }) : part));
+  return text.split("`").map((part, index) => (index % 2 ? element("code", { textContent: part }) : part));
 }
 
 function resolve(schema) {
@@ -20,7 +20,7 @@ function resolve(schema) {
   return description.components.schemas[schema.$ref.split("/").pop()];
 }
 
-// A body to begin with: what is required, in its simplest form.
+// An example body: the required fields, each in its simplest form.
 function example(schema, depth = 0) {
   const known = resolve(schema);
   if (known.default !== undefined && known.default !== null) return known.default;
@@ -58,48 +58,48 @@ async function headers(method, hasBody) {
   const token = byId("token").value.trim();
   if (token) found.Authorization = `Bearer ${token}`;
   else if (method !== "GET") {
-    // Logged in by cookie: a change needs the session's own word.
+    // Logged in by cookie: changes need the CSRF token of the session.
     const me = await fetch("/v1/me");
     if (me.ok) found["X-CSRF-Token"] = (await me.json()).csrf_token || "";
   }
   return found;
 }
 
-function address(path, inputs) {
+function url(path, inputs) {
   const query = new URLSearchParams();
-  let url = path;
+  let found = path;
   for (const { of, input } of inputs) {
     const value = input.value;
-    if (of.in === "path") url = url.replace(`{${of.name}}`, encodeURIComponent(value));
+    if (of.in === "path") found = found.replace(`{${of.name}}`, encodeURIComponent(value));
     else if (of.in === "query" && value !== "") {
       const many = of.schema.type === "array" ? value.split(",").map((each) => each.trim()) : [value];
       for (const each of many) query.append(of.name, each);
     }
   }
-  return query.size ? `${url}?${query}` : url;
+  return query.size ? `${found}?${query}` : found;
 }
 
 async function send(method, path, inputs, body, output) {
-  const asked = { method, headers: await headers(method, body !== null) };
-  for (const { of, input } of inputs) if (of.in === "header" && input.value) asked.headers[of.name] = input.value;
-  if (body !== null) asked.body = body;
+  const options = { method, headers: await headers(method, body !== null) };
+  for (const { of, input } of inputs) if (of.in === "header" && input.value) options.headers[of.name] = input.value;
+  if (body !== null) options.body = body;
   const start = performance.now();
   try {
-    const answer = await fetch(address(path, inputs), asked);
-    const text = await answer.text();
+    const response = await fetch(url(path, inputs), options);
+    const text = await response.text();
     let shown = text;
-    // Only laid out anew, never parsed and written again: large numbers stay as they are.
-    try { shown = text.length < 200000 && text ? layOut(text) : text; } catch { /* not JSON: as it is */ }
+    // Indented as text, not parsed and re-encoded, which would change large numbers.
+    try { shown = text.length < 200000 && text ? indent(text) : text; } catch { /* not JSON: shown unchanged */ }
     const took = `${Math.round(performance.now() - start)} ms`;
     output.replaceChildren(
-      element("p", { className: answer.ok ? "good" : "bad", textContent: `${answer.status} ${answer.statusText} · ${took}` }),
+      element("p", { className: response.ok ? "good" : "bad", textContent: `${response.status} ${response.statusText} · ${took}` }),
       element("pre", { textContent: shown }));
   } catch (error) {
     output.replaceChildren(element("p", { className: "bad", textContent: String(error) }));
   }
 }
 
-function layOut(text) {
+function indent(text) {
   JSON.parse(text);
   let depth = 0;
   return text.replace(/"(?:[^"\\]|\\.)*"|[{}\[\],:]/g, (part) => {
@@ -122,17 +122,17 @@ function route(method, path, operation) {
   const output = element("div", {});
   output.setAttribute("aria-live", "polite");
   const streams = Boolean(operation.responses["200"]?.content?.["text/event-stream"]);
-  const byHand = streams ? "A stream: open it with curl -N." : operation.requestBody && !wanted ? "A form of the login page." : "";
+  const note = streams ? "A stream: open it with curl -N." : operation.requestBody && !wanted ? "A form: send it from the login page." : "";
   const button = element("button", { textContent: "Send", type: "submit" });
   const form = element("form", {},
     ...inputs.map(({ of, input }) => element("div", { className: "field" }, element("code", { textContent: of.name }), input)),
     ...(body ? [fields(wanted), body] : []),
-    byHand ? element("p", { textContent: byHand }) : button, output);
+    note ? element("p", { textContent: note }) : button, output);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send(method, path, inputs, body ? body.value : null, output);
   });
-  const permission = operation["x-permission"] ? `needs ${operation["x-permission"]}` : "open";
+  const permission = operation["x-permission"] ? `permission: ${operation["x-permission"]}` : "no token needed";
   const whole = element("details", { id: operation.operationId },
     element("summary", {},
       element("span", { className: `method ${method}`, textContent: method }),
@@ -168,15 +168,15 @@ byId("search").addEventListener("input", (event) => {
 });
 
 byId("token").addEventListener("change", async () => {
-  const answer = await fetch("/v1/me", { headers: await headers("GET", false) });
-  const me = answer.ok ? await answer.json() : null;
-  byId("who").textContent = me ? `You are ${me.name}, ${me.role}.` : "This token is not known here.";
+  const response = await fetch("/v1/me", { headers: await headers("GET", false) });
+  const me = response.ok ? await response.json() : null;
+  byId("who").textContent = me ? `Token ${me.name}, role ${me.role}.` : "The token is wrong, revoked or expired.";
   byId("who").className = me ? "good" : "bad";
 });
 
 try {
-  const answer = await fetch("/openapi.json");
-  description = await answer.json();
+  const response = await fetch("/openapi.json");
+  description = await response.json();
   show();
 } catch (error) {
   byId("routes").replaceChildren(element("p", { className: "bad", textContent: `Cannot read /openapi.json: ${error}` }));
