@@ -1,4 +1,4 @@
-"""Who may do what: roles, what each allows, and the queues and groups somebody is confined to."""
+"""Access control: roles, their permissions, and the queues and groups that a principal is limited to."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_SCOPES = 1000
 
 class Role(StrEnum):
     VIEWER = "viewer"  # sees everything, changes nothing
-    SUBMITTER = "submitter"  # hands in jobs; sees and cancels its own only
-    OPERATOR = "operator"  # sees, hands in and changes all jobs, queues, groups and workers
-    ADMIN = "admin"  # also tokens, the audit log and what is kept
+    SUBMITTER = "submitter"  # submits jobs; sees and cancels only its own
+    OPERATOR = "operator"  # sees, submits and changes all jobs, queues, groups and workers
+    ADMIN = "admin"  # also tokens, the audit log and retention
 
 
 class Permission(StrEnum):
     READ = "read"
-    WATCH = "watch"  # what belongs to nobody alone: queues, groups, workers
+    WATCH = "watch"  # shared resources: queues, groups, workers
     SUBMIT = "submit"
     OPERATE = "operate"
     ADMINISTER = "administer"
@@ -37,7 +37,7 @@ ALLOWED: dict[Role, frozenset[Permission]] = {
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who was let in."""
+    """An authenticated caller."""
 
     id: str
     name: str
@@ -53,11 +53,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return self.role is Role.SUBMITTER
 
     def reaches(self, queue: str, group: str | None) -> bool:
-        """Whether this queue and group are among those that it is confined to."""
+        """Whether the principal may access this queue and group."""
         return (not self.queues or queue in self.queues) and (not self.groups or group in self.groups)
 
 
-# Whoever starts a server on loopback with --insecure, and the command line on the store itself.
+# For a server on loopback with --insecure, and for the command line directly on the store.
 OWNER = Principal(id="owner", name="owner", role=Role.ADMIN)
 
 

@@ -9,8 +9,8 @@
 3. Within the group: highest priority, then lowest sequence.
 4. Claiming n jobs equals claiming one n times.
 
-`next_in_turn` says it for one job, and the memory store asks it n times. `share` says it for n at once: the same
-answer without n walks along the line; the SQL and Lua stores do what it does.
+`next_in_turn` states it for one job, and the memory store calls it n times. `share` states it for n at once: the same
+result without walking the line n times; the SQL and Lua stores implement that.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def is_eligible(queue: Queue, group: Group) -> bool:
 
 
 def next_in_turn(queues: Iterable[Queue]) -> tuple[Queue, Group] | None:
-    """Who goes next: the eligible group nearest the front, of the queue nearest the front that has one."""
+    """The next group: the eligible one nearest the front, of the queue nearest the front that has one."""
     for queue in sorted(queues, key=lambda queue: queue.turn):
         eligible = [group for group in queue.groups.values() if is_eligible(queue, group)]
         if eligible:
@@ -89,10 +89,10 @@ def next_in_turn(queues: Iterable[Queue]) -> tuple[Queue, Group] | None:
 
 
 def share(rooms: Sequence[int], wanted: int) -> list[int]:
-    """Who is given each of `wanted` places, in order, when those in line have so much room each.
+    """Distribute `wanted` places over the groups in line, given the room of each; returns indexes, in order.
 
-    One round gives one place to everybody with room left, in line order; rounds repeat until the places or the room
-    are used up. The position of somebody's last place in the answer is its new place in line.
+    One round gives one place to every group with room left, in line order; rounds repeat until the places or the room
+    are used up. The position of a group's last place in the result is its new place in line.
 
     >>> share([1, 3, 2], 5)
     [0, 1, 2, 1, 2]

@@ -1,4 +1,4 @@
-"""Cron expressions: what they mean, in instants and in words. Debian's cron is the model, cronsim does the counting."""
+"""Cron expressions, evaluated by cronsim with the semantics of Debian's cron."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ALIASES = {
 }
 MAX_EXPRESSION = 200
 DAY_SECONDS = 86_400
-# Different expressions whose parsed form is kept; others are parsed again when they are needed.
-REMEMBERED = 4096
-# The fields: what each may hold, and how many values it has.
+# Parsed expressions that are cached.
+CACHED = 4096
+# (name, allowed values, number of values)
 FIELDS = (
     ("second", "0-59", 60),
     ("minute", "0-59", 60),
@@ -41,7 +41,7 @@ _WALL_EPOCH = EPOCH.replace(tzinfo=None)
 
 
 class Cron:
-    """A checked expression in a time zone. Raises BadOption for what is no expression, or no zone.
+    """A valid expression in a time zone. Raises BadOption for an invalid expression or an unknown zone.
 
     >>> from jobyard.domain.instant import instant, rfc3339
     >>> rfc3339(Cron("0 9 * * 1-5", "Asia/Seoul").next(instant("2026-11-14")))
@@ -51,13 +51,13 @@ class Cron:
     def __init__(self, expression: str, timezone: str = "UTC") -> None:
         self._counter = _parsed(expression)
         self._zone = zone(timezone)
-        # Fixed times come once a day there, whatever is done to the clock on the wall.
+        # Fixed times fire once a day, also when the clocks change.
         minute, hour = self._counter.parts[1:3]
-        self._is_by_the_wall = self._zone is not UTC and not minute.startswith("*") and not hour.startswith("*")
+        self._is_wall_time = self._zone is not UTC and not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, instant: Instant) -> Iterator[Instant]:
-        """Its instants later than that one, in order; ends where there is none for fifty years."""
-        found = self._at_fixed_times(instant) if self._is_by_the_wall else self._at_any_time(instant)
+        """The instants later than that one, in order; ends when there is none for fifty years."""
+        found = self._at_fixed_times(instant) if self._is_wall_time else self._at_any_time(instant)
         while True:
             try:
                 at = next(found, FOREVER + 1)
@@ -65,28 +65,28 @@ class Cron:
                 return
             if at > FOREVER:
                 return
-            # In a doubled hour the wall shows times that are over.
+            # In a repeated hour the wall clock shows times that have passed.
             if at > instant:
                 yield at
                 instant = at
 
     def _at_fixed_times(self, instant: Instant) -> Iterator[Instant]:
-        """In a skipped hour: the end of it, for all that fell into it. In a doubled one: the first time."""
+        """Times in a skipped hour fire once, at its end; times in a repeated hour fire the first time."""
         counter = self._counting_from(instant, self._offset(instant))
-        while _counts_on(counter):
+        while _advance(counter):
             late, early = (
                 (counter.dt.replace(tzinfo=self._zone, fold=fold) - EPOCH) // _MILLISECOND for fold in (0, 1)
             )
-            if early < late:  # no clock ever shows it: the change lies between
+            if early < late:  # this wall time does not exist: the change lies between
                 late = self._change(early, late, self._offset(early)) or late
                 counter = self._counting_from(late, self._offset(late))
             yield late
 
     def _at_any_time(self, instant: Instant) -> Iterator[Instant]:
-        """Counts as if the clock on the wall were never changed, and begins anew where it is."""
+        """Count as if the clocks never changed, and start over at each change."""
         offset = self._offset(instant)
         counter = self._counting_from(instant, offset)
-        while _counts_on(counter):
+        while _advance(counter):
             at = (counter.dt - _WALL_EPOCH) // _MILLISECOND - offset
             change = self._change(instant, at, offset)
             if change is None:
@@ -102,16 +102,16 @@ class Cron:
         return counter
 
     def _offset(self, instant: Instant) -> int:
-        """How far the clock on the wall is before that of UTC, in milliseconds."""
+        """The UTC offset of the zone, in milliseconds."""
         if self._zone is UTC:
             return 0
         before = (EPOCH + timedelta(milliseconds=instant)).astimezone(self._zone).utcoffset()
         return (before or timedelta()) // _MILLISECOND
 
     def _change(self, since: Instant, until: Instant, offset: int) -> Instant | None:
-        """When the clock on the wall was changed in that time; `offset` holds at its beginning.
+        """When the UTC offset changed in that time; `offset` applies at its start.
 
-        What a change back repeats is no more than a day old, so the first and the last day are looked at by themselves.
+        A change is undone within a day at the earliest, so the first and the last day are checked separately.
         """
         if self._zone is UTC:
             return None
@@ -132,7 +132,7 @@ class Cron:
         return next(self.after(instant), None)
 
     def shortest_seconds(self) -> int:
-        """The shortest time between two of its instants, on days that follow each other.
+        """The shortest time between two instants on consecutive days.
 
         >>> Cron("*/15 * * * * *").shortest_seconds(), Cron("0,58 * * * *").shortest_seconds()
         (15, 120)
@@ -148,7 +148,7 @@ class Cron:
         return min(shortest, DAY_SECONDS - span)
 
     def every_seconds(self) -> int | None:
-        """The time between any two of its instants, where that is always the same.
+        """The time between two instants, if it is always the same.
 
         >>> [Cron(each).every_seconds() for each in ("*/5 * * * *", "*/7 * * * *", "* 9-17 * * *")]
         [300, None, None]
@@ -157,11 +157,11 @@ class Cron:
         if len(counter.hours) < 24 or counter.parts[3:] != ["*", "*", "*"]:
             return None
         number = len(counter.seconds) * len(counter.minutes) * len(counter.hours)
-        # None is shorter than the shortest, and so many of them fill the day.
+        # If that many of the shortest intervals fill the day, all are equal.
         return self.shortest_seconds() if self.shortest_seconds() * number == DAY_SECONDS else None
 
     def in_words(self) -> str:
-        """For a person.
+        """A description in English.
 
         >>> Cron("0 9 * * 1-5").in_words(), Cron("*/20 * * * * *").in_words()
         ('At 09:00 on Monday through Friday', 'Every 20th second of every minute')
@@ -169,88 +169,94 @@ class Cron:
         return self._counter.explain()
 
 
-def _counts_on(counter: CronSim) -> bool:
-    """To its next time, if there is one; the calendar ends with the year 9999."""
+def _advance(counter: CronSim) -> bool:
+    """Advance to the next time, if there is one; the calendar ends with the year 9999."""
     try:
         return next(counter, None) is not None
     except (OverflowError, ValueError):
         return False
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHED)
 def cron(expression: str, timezone: str) -> Cron:
     return Cron(expression, timezone)
 
 
 def zone(name: str) -> tzinfo:
-    """
+    """The time zone of that name.
+
     >>> zone("Asia/Soul")
     Traceback (most recent call last):
       ...
-    jobyard.errors.BadOption: There is no time zone Asia/Soul. Did you mean "Asia/Seoul"?
+    jobyard.errors.BadOption: Unknown time zone Asia/Soul. Did you mean "Asia/Seoul"?
     """
     if name in ("UTC", "Etc/UTC"):
         return UTC
     if name not in _zones():
         shown = str(name)[:50]
-        raise BadOption(f"There is no time zone {shown}.{did_you_mean(shown, _zones())}")
+        raise BadOption(f"Unknown time zone {shown}.{did_you_mean(shown, _zones())}", option="timezone")
     return ZoneInfo(name)
 
 
 @lru_cache(1)
 def _zones() -> frozenset[str]:
-    """Without those that mean something else on each machine, or nothing."""
+    """Time zone names, without those whose meaning depends on the machine."""
     return frozenset(available_timezones()) - {"localtime", "posixrules", "Factory"}
 
 
-@lru_cache(REMEMBERED)
+def bad_expression(message: str) -> BadOption:
+    return BadOption(message, option="expression")
+
+
+@lru_cache(CACHED)
 def _parsed(expression: str) -> CronSim:
     if len(expression) > MAX_EXPRESSION:
-        raise BadOption(f"A cron expression has at most {MAX_EXPRESSION} characters, not {len(expression)}.")
+        raise bad_expression(f"A cron expression has at most {MAX_EXPRESSION} characters, not {len(expression)}.")
     text = expression.strip()
     if text.startswith("@"):
         if text.lower() not in ALIASES:
-            raise BadOption(f"There is no {text}.{did_you_mean(text.lower(), ALIASES)} Known: {', '.join(ALIASES)}.")
+            known = ", ".join(ALIASES)
+            raise bad_expression(f"Unknown alias {text}.{did_you_mean(text.lower(), ALIASES)} Use one of {known}.")
         text = ALIASES[text.lower()]
     fields = text.split()
     if len(fields) not in (5, 6):
-        raise BadOption(
-            f'"{text}" is no cron expression: it has {len(fields)} fields, not 5 '
+        raise bad_expression(
+            f'Invalid cron expression "{text}": it has {len(fields)} fields, not 5 '
             "(minute, hour, day-of-month, month, day-of-week) or 6 with seconds in front."
         )
     _check_steps(text, fields)
     try:
-        return CronSim(text, datetime(2000, 1, 1))  # set anew for each count
+        return CronSim(text, datetime(2000, 1, 1))  # `dt` is set for each iteration
     except (CronSimError, AssertionError, ValueError, TypeError) as error:
-        raise BadOption(f'"{text}" is no cron expression: {_why(fields, str(error))}') from None
+        raise bad_expression(f'Invalid cron expression "{text}": {_why(fields, str(error))}') from None
 
 
 def _check_steps(text: str, fields: list[str]) -> None:
-    """cron would take a step that leads out of its field, and do something else than what was meant."""
+    """Reject a step beyond its field, which cron would accept with an unexpected meaning."""
     for (name, _, size), field in zip(FIELDS[-len(fields) :], fields, strict=True):
         for term in field.split(","):
             span, slash, step = term.partition("/")
             if slash and "L" in span.upper() and name == "day-of-month":
-                raise BadOption(f'"{text}" is no cron expression: the last day ({span}) has no steps.')
+                raise bad_expression(f'Invalid cron expression "{text}": the last day ({span}) cannot have steps.')
             if step.isdecimal() and (len(step) > 3 or int(step) > size):
-                raise BadOption(
-                    f'"{text}" cannot mean what it says: the {name} field begins anew after {size}, so a step of '
-                    f"{step[:10]} never comes to its second value."
+                raise bad_expression(
+                    f'Invalid cron expression "{text}": the {name} field has {size} values, so a step of {step[:10]} '
+                    "would never reach a second one."
                 )
 
 
-def _why(fields: list[str], said: str) -> str:
-    name = said.removeprefix("Bad ")
+def _why(fields: list[str], message: str) -> str:
+    name = message.removeprefix("Bad ")
     known = {field: (allowed, index) for index, (field, allowed, _) in enumerate(FIELDS[-len(fields) :])}
     if name not in known:
-        return "it holds what no field can hold."
+        return "it has characters that no field allows."
     allowed, index = known[name]
-    if name == "day-of-month" and _is_fine_in_other_months(fields):
-        return "it never fires, as none of its months has such a day."
-    return f'"{fields[index]}" is no {name} ({allowed}, with lists, ranges and steps).'
+    if name == "day-of-month" and _is_valid_in_other_months(fields):
+        return "it never fires, because none of its months has that day."
+    return f'"{fields[index]}" is not a valid {name} ({allowed}, with lists, ranges and steps).'
 
 
-def _is_fine_in_other_months(fields: list[str]) -> bool:
+def _is_valid_in_other_months(fields: list[str]) -> bool:
     try:
         CronSim(" ".join([*fields[:-2], "*", fields[-1]]), datetime(2000, 1, 1))
     except CronSimError:

@@ -1,4 +1,4 @@
-"""Which instants of a schedule are due, and what should become of each: pure, so that every scheduler agrees."""
+"""The due instants of a schedule and the verdict on each; pure, so that all schedulers agree."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import GRACE_SECONDS, Missed, Schedule, Verdict
 
 GRACE = round(GRACE_SECONDS * 1000)
-# After a long absence no more instants than this are counted one by one; unless they are evenly spread, a count then
-# means "at least".
-MOST_COUNTED = 500
+# After a long outage at most this many instants are counted one by one; beyond it, the count of an irregular schedule
+# is a lower bound.
+MAX_COUNTED = 500
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What should become of the instant `at`; when missed, of `count` instants since `first`."""
+    """The verdict on the instant `at`; when MISSED, on `count` instants from `first` on."""
 
     at: Instant
     verdict: Verdict
@@ -28,7 +28,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def instants(schedule: Schedule, after: Instant) -> Iterator[Instant]:
-    """Those later than `after`, within its start and end, and since its timing was last changed."""
+    """The instants later than `after`, within the schedule's start and end, and since its timing was last changed."""
     start = after if schedule.start_at is None else schedule.start_at - 1
     for at in cron(schedule.expression, schedule.timezone).after(max(after, start, schedule.since)):
         if schedule.end_at is not None and at > schedule.end_at:
@@ -43,13 +43,13 @@ def next_instant(schedule: Schedule, after: Instant) -> Instant | None:
 def due(schedule: Schedule, decided_until: Instant, now: Instant, held: Instant | None = None) -> list[Plan]:
     """Plans for all instants after `decided_until` up to now, in order; none is left out.
 
-    Up to `held` the store said that an earlier job is not over: the newest of these waits for that, however long it
-    takes, and the others are skipped.
+    Up to `held` the store reported that an earlier job has not ended: the newest of these instants waits for it,
+    however long it takes, and the others are skipped.
     """
     waiting = [] if held is None else list(_between(schedule, decided_until, min(held, now)))
     known = waiting[-1] if waiting else decided_until
     in_time = list(_between(schedule, max(known, now - GRACE - 1), now))
-    plans = _made_up_for(schedule, known, now - GRACE - 1, is_followed=bool(in_time))
+    plans = _catch_up(schedule, known, now - GRACE - 1, is_followed=bool(in_time))
     plans += [Plan(at, Verdict.FIRED, at) for at in in_time]
     if waiting and not plans:
         newest = waiting.pop()
@@ -61,16 +61,16 @@ def _between(schedule: Schedule, after: Instant, until: Instant) -> Iterator[Ins
     return takewhile(lambda at: at <= until, instants(schedule, after) if after < until else ())
 
 
-def _made_up_for(schedule: Schedule, after: Instant, until: Instant, *, is_followed: bool) -> list[Plan]:
-    """Nobody was there in time for the instants between: some are made up for, the rest is one row."""
+def _catch_up(schedule: Schedule, after: Instant, until: Instant, *, is_followed: bool) -> list[Plan]:
+    """Plans for overdue instants: some are fired late, the rest is one MISSED plan."""
     wanted = _wanted(schedule, is_followed)
-    first, count, newest = _absence(schedule, after, until, wanted + 1)
-    made_up = newest[-wanted:] if wanted else []
+    first, count, newest = _overdue(schedule, after, until, wanted + 1)
+    late = newest[-wanted:] if wanted else []
     plans: list[Plan] = []
-    if count > len(made_up):
-        last = newest[-1 - len(made_up)]
-        plans.append(Plan(last, Verdict.MISSED, first, count - len(made_up)))
-    return plans + [Plan(at, Verdict.LATE, at) for at in made_up]
+    if count > len(late):
+        last = newest[-1 - len(late)]
+        plans.append(Plan(last, Verdict.MISSED, first, count - len(late)))
+    return plans + [Plan(at, Verdict.LATE, at) for at in late]
 
 
 def _wanted(schedule: Schedule, is_followed: bool) -> int:
@@ -83,7 +83,7 @@ def _wanted(schedule: Schedule, is_followed: bool) -> int:
             return schedule.missed_limit
 
 
-def _absence(schedule: Schedule, after: Instant, until: Instant, wanted: int) -> tuple[Instant, int, Sequence[Instant]]:
+def _overdue(schedule: Schedule, after: Instant, until: Instant, wanted: int) -> tuple[Instant, int, Sequence[Instant]]:
     """The first instant between, how many there are, and the newest of them."""
     first, count = 0, 0
     newest: deque[Instant] = deque(maxlen=wanted)
@@ -91,7 +91,7 @@ def _absence(schedule: Schedule, after: Instant, until: Instant, wanted: int) ->
         first = first or at
         count += 1
         newest.append(at)
-        if count == MOST_COUNTED:
+        if count == MAX_COUNTED:
             late = _newest(schedule, at, until, wanted, (at - first) // count)
             every = cron(schedule.expression, schedule.timezone).every_seconds()
             if every is not None and late:
@@ -101,7 +101,7 @@ def _absence(schedule: Schedule, after: Instant, until: Instant, wanted: int) ->
 
 
 def _newest(schedule: Schedule, after: Instant, until: Instant, wanted: int, distance: int) -> list[Instant]:
-    """The last ones before `until`, looked for from ever further back; about `distance` lies between two."""
+    """The last instants before `until`, searched from ever further back; they are about `distance` apart."""
     span = wanted * max(distance, 1000)
     while True:
         begin = max(after, until - span)

@@ -1,4 +1,4 @@
-"""What happened, as values; one place turns them into logs, metrics and alerts."""
+"""Events of workers and schedulers; observers turn them into logs, metrics and alerts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class JobStarted(msgspec.Struct, frozen=True):
 
 
 class JobReported(msgspec.Struct, frozen=True):
-    """A running attempt told how far it is, and the store took it."""
+    """The store recorded the progress of a running attempt."""
 
     lease: Lease
     progress: Progress
 
 
 class JobSettled(msgspec.Struct, frozen=True):
-    """An attempt ended and the store took it; `to` PENDING means that the job will run again."""
+    """The store settled an attempt; with `to` PENDING the job will run again."""
 
     lease: Lease
     to: State
@@ -34,7 +34,7 @@ class JobSettled(msgspec.Struct, frozen=True):
 
 
 class SettlementRefused(msgspec.Struct, frozen=True):
-    """An attempt ended after its lease was gone; its outcome was not taken."""
+    """An attempt ended after its lease was lost, so the store refused its outcome."""
 
     lease: Lease
     to: State
@@ -45,7 +45,7 @@ class JobLeaseLost(msgspec.Struct, frozen=True):
 
 
 class LeasesExpired(msgspec.Struct, frozen=True):
-    """A worker stopped renewing its leases and this one cleared them away."""
+    """A worker stopped renewing its leases and this one reclaimed them."""
 
     worker: str
     leases: tuple[ExpiredLease, ...]
@@ -62,7 +62,7 @@ class StoreRecovered(msgspec.Struct, frozen=True):
 
 
 class EventLoopBlocked(msgspec.Struct, frozen=True):
-    """Handlers keep the event loop from turning; leases are still renewed."""
+    """A handler blocks the event loop; leases are still renewed."""
 
     seconds: float
 
@@ -74,7 +74,7 @@ class WorkerStarted(msgspec.Struct, frozen=True):
 
 
 class WorkerQuiet(msgspec.Struct, frozen=True):
-    """It was told to take no more jobs; what runs goes on."""
+    """The worker was told to claim no more jobs; running ones continue."""
 
     worker: str
     running: int
@@ -101,7 +101,7 @@ class SchedulerStopped(msgspec.Struct, frozen=True):
 
 
 class TickDecided(msgspec.Struct, frozen=True):
-    """This scheduler had the store decide a due instant; when missed, `count` in a row that end with it."""
+    """The store decided a tick for this scheduler; when missed, `count` ticks in a row that end with it."""
 
     schedule: str
     at: Instant
@@ -112,7 +112,7 @@ class TickDecided(msgspec.Struct, frozen=True):
 
 
 class TickDelayed(msgspec.Struct, frozen=True):
-    """A due instant waits because the queue, or the group, of its job is full."""
+    """A tick is delayed because the queue or the group of its job is full."""
 
     schedule: str
     at: Instant

@@ -1,4 +1,4 @@
-"""Why a job waits: codes for programs, data for pages, a sentence for people."""
+"""Explanation of why a job waits: codes and data for programs, a sentence for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobyard.domain.job import Job, State
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One thing that holds the job back; when every cause is gone the job is claimed in its turn."""
+    """One reason that holds the job back; without any, the job is claimed in its turn."""
 
     code: str
     sentence: str
@@ -24,13 +24,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     causes: tuple[Cause, ...]
     ahead_in_group: int  # due jobs of its group that go before it
-    groups_ahead: int  # groups that stand before its group in line
-    counts_capped: bool = False  # the two numbers are at least that much
+    groups_ahead: int  # groups before its group in line
+    counts_capped: bool = False  # the two numbers are lower bounds
     sentence: str
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that a store gathers about one job, all from one snapshot."""
+    """The facts about one job's position, from one snapshot of the store."""
 
     job: Job
     now: Instant
@@ -39,8 +39,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     ahead_in_group: int
     groups_ahead: int
     counts_capped: bool
-    running_ids: tuple[str, ...]  # some jobs of its group that run now; of the queue if the queue is full
-    workers: int  # live workers that take its queue
+    running_ids: tuple[str, ...]  # some running jobs of its group; of the queue if the queue is full
+    workers: int  # live workers that serve its queue
 
 
 CODES = {

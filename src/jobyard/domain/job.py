@@ -1,4 +1,4 @@
-"""A job, as it is handed in and as it is seen."""
+"""Jobs: as they are submitted, and as they are shown."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class State(StrEnum):
 
 
 class Ending(StrEnum):
-    """How one attempt ended, when it did not end well."""
+    """How an attempt ended without success."""
 
     ERROR = "error"  # the handler raised
-    TIMEOUT = "timeout"  # it ran out of time
+    TIMEOUT = "timeout"  # it exceeded its timeout
     LOST = "lost"  # its worker died or lost the lease
-    QUARANTINED = "quarantined"  # its worker died once too often
+    QUARANTINED = "quarantined"  # its workers died too often
     CANCELLED = "cancelled"
 
 
 class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One attempt that did not end well."""
+    """An attempt that ended without success."""
 
     attempt: int
     ending: Ending
@@ -61,7 +61,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A named step of a run, as test runs have test steps; the last word about a name wins."""
+    """A named step of an attempt; the last report of a name wins."""
 
     name: str
     status: str  # "running", "passed" or "failed"
@@ -73,7 +73,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class UniqueScope(StrEnum):
     ACTIVE = "active"  # until the job ends
-    PERIOD = "period"  # for so many seconds after insertion
+    PERIOD = "period"  # for `period_seconds` after insertion
     FOREVER = "forever"
 
 
@@ -86,7 +86,7 @@ class Unique(msgspec.Struct, frozen=True):
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is inserted. `delay_seconds` counts from the store's now; `run_at` is absolute; at most one of them."""
+    """A job to insert. At most one of `delay_seconds` (from the store's present time) and `run_at` is set."""
 
     id: str
     kind: str
@@ -94,7 +94,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: str | None = None
     priority: int = 0
     payload: bytes = b"{}"  # a JSON document
-    private_payload: bytes | None = None  # never shown; erased when the job ends well or is pruned
+    private_payload: bytes | None = None  # never shown; erased when the job completes or is pruned
     max_attempts: int = 3
     timeout_seconds: float | None = None
     backoff: Backoff = DEFAULT_BACKOFF
@@ -105,7 +105,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a person may see of a job."""
+    """Everything that may be shown of a job."""
 
     id: str
     kind: str
@@ -116,7 +116,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     attempt: int  # the running or last attempt; 0 before the first
     max_attempts: int
-    deaths: int  # workers that died with it
+    deaths: int  # worker deaths while it ran
     timeout_seconds: float | None
     backoff: Backoff
     run_at: Instant
@@ -127,9 +127,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant | None = None
     finished_at: Instant | None = None
     worker: str | None = None
-    external_id: str | None = None  # handed off: an executor's reconciler judges it
+    external_id: str | None = None  # handed off: a reconciler decides its outcome
     waiting_for: str | None = None  # parked: the signal it waits for
-    cancel_requested: str | None = None  # RUNNING, and asked to stop for this reason
+    cancel_requested: str | None = None  # RUNNING, with a request to stop for this reason
     progress: Progress | None = None
     result: msgspec.Raw | None = None
     reason: str | None = None  # why it was cancelled or failed, in one line
@@ -143,7 +143,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue allows and keeps; None means no limit."""
+    """Limits and retention of a queue; None means no limit."""
 
     max_running: int | None = None
     max_per_group: int | None = None

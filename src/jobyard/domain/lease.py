@@ -1,4 +1,4 @@
-"""A claim with a token and an end; whoever holds the token may speak for the attempt."""
+"""Leases: a claim on a job with a token and an expiry. The token's holder may report and settle the attempt."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import AttemptError, NewJob
 from jobyard.domain.retry import Backoff
 
-# A killed worker's jobs run elsewhere within 15 s: this, a second until somebody looks, and some air.
+# The jobs of a killed worker run elsewhere within 15 s: this, one second until a worker reclaims, and a margin.
 DEFAULT_LEASE_SECONDS = 12.0
-# A job whose worker died this often is quarantined: the job may be what kills them.
+# A job with this many worker deaths is quarantined, because it may be what kills them.
 MAX_DEATHS = 3
-# An answer that gave leases is at most so long on its way; after that it is taken for lost, and its leases may run out.
+# A response that granted leases counts as lost after this long, and its leases may expire.
 UNACKNOWLEDGED_SECONDS = 30.0
-# Renewing three times per lease leaves two chances for a hiccup.
+# With three renewals per lease, two in a row may fail.
 RENEWALS_PER_LEASE = 3
 
 
@@ -43,7 +43,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaseKey(msgspec.Struct, frozen=True, gc=False):
-    """What proves that an attempt may still speak."""
+    """The proof that an attempt holds its lease."""
 
     job_id: str
     sequence: int
@@ -51,7 +51,7 @@ class LeaseKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease that the store ended because it ran out."""
+    """A lease that the store ended because it expired."""
 
     job_id: str
     queue: str
@@ -62,7 +62,7 @@ class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def adopted(job: NewJob, sequence: int, token: str) -> Lease:
-    """Of a job that was found running outside: its first attempt."""
+    """The lease of a job that was found running outside: its first attempt."""
     return Lease(
         job_id=job.id,
         sequence=sequence,
@@ -82,7 +82,7 @@ def adopted(job: NewJob, sequence: int, token: str) -> Lease:
 
 
 def is_expired(expires_at: Instant, now: Instant) -> bool:
-    """A lease holds up to, not including, its end.
+    """Whether a lease has expired; it holds until just before `expires_at`.
 
     >>> is_expired(10, 9), is_expired(10, 10), is_expired(FOREVER, 10**15)
     (False, True, False)

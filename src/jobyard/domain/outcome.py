@@ -1,4 +1,4 @@
-"""What a run may say. Outcomes are values; exceptions are for faults."""
+"""Outcomes of an attempt. Outcomes are values; exceptions are for faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     traceback: str | None = None
     retry: bool = True
-    retry_after_seconds: float | None = None  # overrides the back-off
+    retry_after_seconds: float | None = None  # overrides the backoff
 
 
 class TimedOut(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class TimedOut(msgspec.Struct, frozen=True):
 
 
 class Snooze(msgspec.Struct, frozen=True):
-    """Again later; the attempt is not counted."""
+    """Run again later; the attempt is not counted."""
 
     seconds: float
 
@@ -42,20 +42,20 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class Handoff(msgspec.Struct, frozen=True):
-    """The work goes on outside: the job stays RUNNING and keeps its slot; a reconciler judges it from now on."""
+    """The work continues outside: the job stays RUNNING and keeps its slot, and a reconciler decides its outcome."""
 
     external_id: str
 
 
 class Park(msgspec.Struct, frozen=True):
-    """Give the slot back and wait for a signal, or for so many seconds at the most; the attempt is not counted."""
+    """Free the slot and wait for a signal, at most `seconds`; the attempt is not counted."""
 
     signal: str
     seconds: float | None = None
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The worker stops and hands the job back untouched: due at once, the attempt is not counted."""
+    """The worker stops and hands the job back: due at once, and the attempt is not counted."""
 
 
 Outcome: TypeAlias = Done | Failed | TimedOut | Snooze | Cancel | Handoff | Park | Release

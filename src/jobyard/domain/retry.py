@@ -1,4 +1,4 @@
-"""How long a failed job waits before its next attempt."""
+"""Backoff: how long a failed job waits before its next attempt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Exponential(msgspec.Struct, frozen=True, tag="exponential", tag_field="typ
 
 
 class Delays(msgspec.Struct, frozen=True, tag="delays", tag_field="type"):
-    """A wait of your own for each failure; the last one repeats."""
+    """A list of waits, one per failure; the last one repeats."""
 
     seconds: tuple[float, ...]
 
@@ -39,7 +39,7 @@ OUTAGE_MAX_SECONDS = 5.0
 
 
 def wait_seconds(backoff: Backoff, failures: int, roll: float) -> float:
-    """The wait after so many failures (1 or more); `roll` in [0, 1) decides the jitter.
+    """The wait after that many failures (1 or more); `roll` in [0, 1) decides the jitter.
 
     >>> wait_seconds(Fixed(5), 3, 0.0)
     5
@@ -71,7 +71,7 @@ def outage_delay(outage_seconds: float, roll: float) -> float:
 
 
 def as_backoff(value: Backoff | float | Sequence[float]) -> Backoff:
-    """What a person may write: a number, a list of numbers, or one of the classes.
+    """A backoff from a number, a list of numbers, or one of the classes.
 
     >>> as_backoff(3)
     Fixed(seconds=3.0)

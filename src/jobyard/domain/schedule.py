@@ -1,4 +1,4 @@
-"""A schedule: what is inserted, when, and what happens to instants that nobody was there for."""
+"""Schedules: which job is inserted when, and what happens to missed and overlapping ticks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobyard.domain.job import NewJob, State, Unique
 from jobyard.domain.job_options import CheckedOptions
 from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
 
-# A tick that is decided within this time after its instant is in time.
+# A tick that is decided within this time is on time.
 GRACE_SECONDS = 30.0
 DEFAULT_TIMEOUT_SECONDS = 300.0
 MANAGED = "managed"
@@ -20,12 +20,12 @@ TAG = "schedule:"
 
 
 class Verdict(StrEnum):
-    """What became of one due instant of a schedule."""
+    """The verdict on one tick of a schedule."""
 
     FIRED = "fired"  # its job was inserted in time
-    LATE = "late"  # its job was inserted, made up for after its grace time
-    MISSED = "missed"  # nobody was there in time and the policy does not make up for it
-    SKIPPED = "skipped"  # the job of an earlier tick was not over
+    LATE = "late"  # its job was inserted after the grace time
+    MISSED = "missed"  # no scheduler ran in time, and the policy skips it
+    SKIPPED = "skipped"  # the job of an earlier tick had not ended
 
     @property
     def has_job(self) -> bool:
@@ -33,23 +33,23 @@ class Verdict(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens when a tick comes and the job of an earlier one is not over."""
+    """What happens to a tick while the job of an earlier one has not ended."""
 
     ALLOW = "allow"  # they run side by side
     SKIP = "skip"  # the tick is skipped
-    QUEUE = "queue"  # the newest such tick waits for the end of that job
+    QUEUE = "queue"  # the newest such tick waits until that job ends
 
 
 class Missed(StrEnum):
-    """What happens to instants that nobody decided within the grace time."""
+    """What happens to ticks that no scheduler decided within the grace time."""
 
-    SKIP = "skip"  # none is made up for
-    ONCE = "once"  # the newest is, unless a later instant is in time
-    ALL = "all"  # the newest `missed_limit` are, in order
+    SKIP = "skip"  # none is fired
+    ONCE = "once"  # the newest is fired, unless a later one is on time
+    ALL = "all"  # the newest `missed_limit` are fired, in order
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The definition, as it is stored. `revision` grows with every change that schedulers must know of."""
+    """A schedule definition as it is stored. `revision` grows with every change that schedulers must see."""
 
     name: str
     expression: str
@@ -69,11 +69,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     missed_limit: int = 10  # of Missed.ALL
     jitter_seconds: float = 0.0
     start_at: Instant | None = None  # no instant before it
-    end_at: Instant | None = None  # nor after it
+    end_at: Instant | None = None  # no instant after it
     origin: str = MANAGED  # or where it is declared: "file", "code:<app>"
     is_declared: bool = True  # False: its declaration has disappeared
-    declared_enabled: bool = True  # what the declaration said; an operator may have paused or resumed it since
-    since: Instant = 0  # instants up to this one are not due: it did not exist, was paused, or had other times
+    declared_enabled: bool = True  # as declared; an operator may have paused or resumed it since
+    since: Instant = (
+        0  # instants up to this one are not due: the schedule did not exist, was paused, or had other times
+    )
     revision: int = 0
     created_at: Instant = 0
     changed_at: Instant = 0
@@ -99,7 +101,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return options.new_job(job_id, self.kind, bytes(self.payload))
 
     def jitter(self, at: Instant) -> int:
-        """How many milliseconds after its tick a job is due: the same for whoever asks.
+        """Milliseconds from the tick until its job is due; deterministic.
 
         >>> Schedule(name="a", expression="@daily", kind="k").jitter(1_000)
         0

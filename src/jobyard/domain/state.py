@@ -1,4 +1,4 @@
-"""The state machine: an outcome becomes the one legal transition; nobody sets a state by hand."""
+"""The state machine: an outcome becomes the one legal transition. States change in no other way."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def require_legal(old: State, new: State) -> None:
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What becomes of a RUNNING job. Made by `judge` and `judge_expired`; a store applies it as it is."""
+    """The next state of a RUNNING job. Made by `judge` and `judge_expired`; a store applies it unchanged."""
 
     to: State
     counted: bool = True  # the attempt counts towards max_attempts
     died: bool = False  # one more death of a worker
-    delay_seconds: float = 0.0  # to PENDING: due so much later
-    signal: str | None = None  # to PENDING: parked until this signal; due then, or after the delay if there is one
+    delay_seconds: float = 0.0  # to PENDING: due after this delay
+    signal: str | None = None  # to PENDING: parked until this signal; due then, or after park_seconds if set
     park_seconds: float | None = None
     external_id: str | None = None  # to RUNNING: handed off
     result: bytes | None = None
@@ -53,7 +53,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """A transition and the proof of the right to make it."""
+    """A transition and the proof that the attempt holds its lease."""
 
     key: LeaseKey
     transition: Transition
@@ -64,7 +64,7 @@ _RELEASED = Transition(to=State.PENDING, counted=False)
 
 
 def judge(lease: Lease, outcome: Outcome, roll: float = 0.5, worker: str | None = None) -> Transition:
-    """The transition that an attempt's outcome means; `roll` in [0, 1) is the dice for the back-off's jitter."""
+    """The transition of an attempt's outcome; `roll` in [0, 1) decides the backoff's jitter."""
     match outcome:
         case Done(result):
             return _DONE_NULL if result == b"null" else Transition(to=State.COMPLETED, result=result)
@@ -97,7 +97,7 @@ def judge(lease: Lease, outcome: Outcome, roll: float = 0.5, worker: str | None 
 
 
 def _again_or(final: State, lease: Lease, error: AttemptError, after: float | None, roll: float) -> Transition:
-    """Another attempt while some are left; else the job is a dead letter."""
+    """Another attempt while some are left; otherwise the final state."""
     if lease.attempt >= lease.max_attempts:
         return Transition(to=final, error=error, reason=error.message)
     delay = wait_seconds(lease.backoff, lease.attempt, roll) if after is None else after
@@ -105,7 +105,7 @@ def _again_or(final: State, lease: Lease, error: AttemptError, after: float | No
 
 
 def judge_expired(*, attempt: int, deaths: int, worker: str, cancel_requested: str | None) -> Transition:
-    """The transition of a job whose lease ran out; `deaths` counts those before this one."""
+    """The transition of a job whose lease expired; `deaths` counts those before this one."""
     lost = AttemptError(
         attempt=attempt,
         ending=Ending.LOST,
@@ -122,7 +122,7 @@ def judge_expired(*, attempt: int, deaths: int, worker: str, cancel_requested: s
 
 
 def apply_cancel_request(transition: Transition, cancel_requested: str | None) -> Transition:
-    """A job that was asked to stop does not go back to waiting."""
+    """The transition, but a job with a cancel request becomes CANCELLED instead of PENDING."""
     if cancel_requested is None or transition.to is not State.PENDING:
         return transition
     return msgspec.structs.replace(

@@ -1,8 +1,8 @@
-"""Tags that are our own: nobody else can set them, and nobody sees them."""
+"""Reserved tags: callers can neither set nor see them."""
 
 from __future__ import annotations
 
-SUBMITTED_BY = "by:"  # the token that handed it in
+SUBMITTED_BY = "by:"  # the token that submitted the job
 TRACE = "trace:"  # the trace that the job belongs to
 _RESERVED = (SUBMITTED_BY, TRACE)
 

@@ -1,1 +1,1 @@
-"""What a store, an executor, an observer and a clock must do; the contracts are the docstrings."""
+"""Contracts of stores, executors, observers and clocks, written in their docstrings."""

@@ -1,4 +1,4 @@
-"""The part of the store port that operators use: look, change, limit, prune, audit."""
+"""The admin port of a store, for operators: find, change, configure, prune, audit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, QueueSettings, State
 
-# Jobs are created in the order of their sequences, but for a clock that was set back by no more than this.
+# Creation times ascend with the sequences, except for a clock that was set back by at most this, in milliseconds.
 CLOCK_SET_BACK = 3_600_000
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """All conditions must hold; None means any. Newest first.
+    """Conditions on jobs: all must hold, and None matches any. Results are newest first.
 
-    `text` is a part of the payload's JSON text as it is stored, where ASCII letters match in either case.
+    `text` is a substring of the payload's stored JSON; ASCII letters match in either case.
     """
 
     ids: tuple[str, ...] | None = None
@@ -30,11 +30,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
     unique_key: str | None = None
     text: str | None = None
-    created_after: Instant | None = None  # that very millisecond included
-    created_before: Instant | None = None  # that very millisecond not included
+    created_after: Instant | None = None  # inclusive
+    created_before: Instant | None = None  # exclusive
 
     def text_bytes(self) -> bytes:
-        """The text as it is looked for; what UTF-8 cannot hold is in no payload.
+        """`text` as bytes in lower case, for the search; text that UTF-8 cannot hold matches no payload.
 
         >>> Filter(text="Zoë").text_bytes().decode()
         'zoë'
@@ -42,11 +42,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return (self.text or "").encode("utf-8", "surrogatepass").lower()
 
     def ends_at(self, created_at: Instant) -> bool:
-        """Whether whatever was inserted before a job of that time is too old, too."""
+        """Whether all jobs before one of that creation time are too old, so that a search may end there."""
         return self.created_after is not None and created_at < self.created_after - CLOCK_SET_BACK
 
     def matches(self, created_at: Instant, payload: bytes) -> bool:
-        """The conditions that no index answers."""
+        """Whether a job meets the conditions that no index answers."""
         return (
             (self.created_after is None or created_at >= self.created_after)
             and (self.created_before is None or created_at < self.created_before)
@@ -55,15 +55,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page may be short, even empty, and still have a cursor: the store looked at enough rows for one call."""
+    """A page of jobs. It may be short, even empty, and still have a cursor: the rows read per call are bounded."""
 
     jobs: tuple[Job, ...]
     cursor: str | None
 
 
 class Action(StrEnum):
-    CANCEL = "cancel"  # PENDING ends now; RUNNING is asked to stop, durably
-    RETRY = "retry"  # FAILED, TIMEOUT, CANCELLED: due now, attempts and deaths from zero, errors kept, place kept
+    CANCEL = "cancel"  # PENDING ends now; RUNNING gets a durable request to stop
+    RETRY = "retry"  # FAILED, TIMEOUT, CANCELLED: due now, attempts and deaths from zero; errors and sequence stay
     DELETE = "delete"  # anything but RUNNING
     PRIORITISE = "prioritise"  # PENDING
     RUN_NOW = "run_now"  # PENDING and not due: due now
@@ -99,11 +99,11 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueueAges(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
-    waiting_since: Instant | None = None  # when the job that waits longest came, or became due; None: none waits
-    running_since: Instant | None = None  # when the job that runs longest was started
+    waiting_since: Instant | None = None  # when the oldest waiting job was inserted or became due; None: none waits
+    running_since: Instant | None = None  # when the longest running job was started
 
 
-# A look at the ages of a queue's jobs goes along so many places where the next job may stand.
+# Reading the ages scans at most this many heads of a queue's lines.
 MAX_HEADS_SCANNED = 1000
 
 
@@ -115,7 +115,7 @@ class AdminStore(Protocol):
         ...
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
-        """Apply the action to each job; those it does not fit stay as they are and are answered as unchanged.
+        """Apply the action to each job; jobs whose state does not allow it are returned as unchanged.
 
         Ids that do not exist are in neither list.
         """
@@ -130,23 +130,23 @@ class AdminStore(Protocol):
         ...
 
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
-        """Give a group its own limit, or take it away (None). Never stops what already runs."""
+        """Set a group's own limit, or remove it (None). Running jobs are never stopped."""
         ...
 
     async def queues(self) -> list[QueueInfo]:
-        """All queues by name, with counts that cost the same however many jobs there are."""
+        """All queues by name; the cost of the counts does not grow with the number of jobs."""
         ...
 
     async def ages(self) -> list[QueueAges]:
-        """All queues by name, and since when the oldest of their due and of their running jobs are there.
+        """All queues by name, with the times of their oldest due and oldest running jobs.
 
-        Looks at the first job of each priority in each group, at MAX_HEADS_SCANNED of them; its cost does not grow with
-        the jobs behind those.
+        Reads the first job of each priority in each group, at most MAX_HEADS_SCANNED; the cost does not grow with the
+        jobs behind those.
         """
         ...
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
-        """Groups of a queue that have jobs, a limit or a pause, by name; the jobs without a group first."""
+        """Groups of a queue that have jobs, a limit or a pause, by name; jobs without a group come first."""
         ...
 
     async def standing(self, job_id: str) -> Standing:
@@ -154,9 +154,9 @@ class AdminStore(Protocol):
         ...
 
     async def prune(self, limit: int = 1000) -> int:
-        """Remove at most `limit` finished jobs beyond each queue's retention, oldest first; answers how many."""
+        """Remove at most `limit` finished jobs beyond each queue's retention, oldest first, and return how many."""
         ...
 
     async def audit(self) -> list[str]:
-        """Count everything again and answer each disagreement as a sentence; an empty list is proof."""
+        """Recount everything and describe each inconsistency; an empty list proves consistency."""
         ...

@@ -1,4 +1,4 @@
-"""Where time comes from: the machine, or a test that turns it."""
+"""The clock port: the machine's clock, or one that a test controls."""
 
 from __future__ import annotations
 

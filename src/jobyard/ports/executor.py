@@ -1,4 +1,4 @@
-"""What carries out an attempt."""
+"""The executor port: how an attempt is run."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ class Attempt(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """The attempt was asked to end: cancelled, out of time, lease lost, or the worker stops."""
+        """Whether the attempt should end: cancelled, timed out, lease lost, or the worker is stopping."""
         ...
 
     async def report(
         self, *, progress: Progress | None = None, lines: tuple[LogLine, ...] = (), step: Step | None = None
     ) -> None:
-        """Tell the store; raises LeaseLost when the attempt may no longer speak."""
+        """Record in the store. Raises LeaseLost when the attempt no longer holds its lease."""
         ...
 
     async def complete(self, result: bytes, transaction: Any) -> None:
-        """Complete the job inside the caller's own transaction: both count when, and only if, that commits.
+        """Complete the job inside the caller's own transaction: both take effect if and only if it commits.
 
-        Raises LeaseLost when the attempt may no longer speak, NotPossible where the store has no transactions.
+        Raises LeaseLost when the attempt no longer holds its lease, NotPossible when the store has no transactions.
         """
         ...
 
 
 class Executor(Protocol):
     async def perform(self, attempt: Attempt) -> Outcome:
-        """Carry the attempt out and say how it went. A handler's error is an outcome, not an exception.
+        """Run the attempt and return its outcome. A handler's error is an outcome, not an exception.
 
-        When cancelled it must stop the work as well as it can, then let CancelledError out.
+        When cancelled, it must stop the work as far as possible, then let CancelledError propagate.
         """
         ...

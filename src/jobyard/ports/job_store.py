@@ -1,4 +1,4 @@
-"""The hot path of the store port: insert, claim, settle, renew, wait."""
+"""The job port of a store (the hot path): insert, claim, settle, renew, wait."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Inserted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one exchange. Revisions number the exchanges and other changes of the line in commit order."""
+    """The response to one exchange. Revisions number the changes of the queues in commit order."""
 
     refused: tuple[LeaseKey, ...] = ()  # settlements whose token no longer held
     leases: tuple[Lease, ...] = ()
-    cancelled: tuple[tuple[LeaseKey, str], ...] = ()  # held by this worker, asked to stop, with the reason
-    next_due_at: Instant | None = None  # when the next waiting job becomes due by itself
+    cancelled: tuple[tuple[LeaseKey, str], ...] = ()  # held by this worker and requested to stop, with the reason
+    next_due_at: Instant | None = None  # when the next delayed job becomes due
     revision: int = 0
     now: Instant = 0
 
@@ -39,7 +39,7 @@ class Extended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running attempt tells: any of the three."""
+    """A report of a running attempt: any of progress, log lines and a step."""
 
     key: LeaseKey
     progress: Progress | None = None
@@ -51,11 +51,11 @@ class JobStore(Protocol):
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         """Store all jobs, or none.
 
-        Must assign ascending sequences in the given order. A held unique key is no error: that job is not inserted
-        and the holder's id is answered. Raises QueueFull, with nothing inserted, when a queue or group would hold
-        more PENDING jobs than its settings allow. Creates unknown queues with default settings. With `transaction`
-        (the caller's own database transaction) the jobs appear when the caller commits; a store that has no such
-        thing raises NotPossible.
+        Must assign ascending sequences in the given order. A held unique key is not an error: that job is not
+        inserted and the holder's id is returned. Raises QueueFull, with nothing inserted, when a queue or group would
+        hold more PENDING jobs than its settings allow. Creates unknown queues with default settings. With `transaction`
+        (the caller's own database transaction) the jobs appear when the caller commits; a store without such
+        transactions raises NotPossible.
         """
         ...
 
@@ -70,20 +70,20 @@ class JobStore(Protocol):
     ) -> Exchange:
         """Settle what finished, then claim up to `wanted` jobs of `queues` under the admission rule, in one trip.
 
-        A settlement is applied only if its token still holds the lease; others are answered as refused and change
-        nothing. Slots freed by the settlements are free for the claim. Leases are answered in the order in which
-        single claims would have given them. Running counts move in the same atomic step.
+        A settlement is applied only if its token still holds the lease; others are returned as refused and change
+        nothing. Slots freed by the settlements are free for the claim. Leases are returned in the order in which
+        single claims would have granted them. Running counts move in the same atomic step.
 
-        With `until`, an exchange that settles nothing and finds nothing waits: it answers once it has claimed
-        something, soon after `until` is done, and otherwise as `wait_for_work` would; it may answer with nothing too
-        early. Once `until` is done it claims nothing more than what is already on its way.
+        With `until`, an exchange that settles nothing and finds no job waits: it returns once it has claimed a job,
+        soon after `until` is done, and otherwise as `wait_for_work` would; it may return early without a job. Once
+        `until` is done, it claims no more jobs than those already in flight.
         """
         ...
 
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
-        """Settle one job inside the caller's own database transaction: it counts when, and only if, that commits.
+        """Settle one job inside the caller's own database transaction: it takes effect if and only if that commits.
 
-        Raises LeaseLost when the token no longer holds: the caller should roll back. A store that has no such
+        Raises LeaseLost when the token no longer holds the lease: the caller should roll back. A store without such
         transactions raises NotPossible.
         """
         ...
@@ -91,7 +91,7 @@ class JobStore(Protocol):
     async def extend(
         self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
-        """Renew leases from the store's now; must answer which are lost, and which jobs were asked to stop.
+        """Renew leases from the store's present time; must return which are lost, and which jobs should stop.
 
         With `unacknowledged`, the worker's other leases are renewed too, if they began within
         UNACKNOWLEDGED_SECONDS: the response that granted them may still be in flight. Older ones belong to a
@@ -100,31 +100,31 @@ class JobStore(Protocol):
         ...
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
-        """Record progress, log lines and steps of running attempts; answers the keys that no longer hold (refused)."""
+        """Record progress, log lines and steps of running attempts; returns the keys that were refused (lease lost)."""
         ...
 
     async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
-        """End leases that have run out, by `domain.state.judge_expired`; a handed-off job has no lease to run out."""
+        """End expired leases, by `domain.state.judge_expired`. The lease of a handed-off job does not expire."""
         ...
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
-        """Return True as soon as a job of `queues` may be claimable or a cancel was asked, False after the time.
+        """Return True as soon as a job of `queues` may be claimable or a cancel was requested, False after the timeout.
 
-        May return True too often, must never sleep through work that another process inserted.
+        May return True without work, but must never miss work that another process inserted.
         """
         ...
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
-        """The job once it is final; None after the time. Raises JobNotFound if it is, or goes, missing."""
+        """The job once it is final; None after the timeout. Raises JobNotFound if it does not exist or is removed."""
         ...
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
-        """Enter a job that was found running outside: RUNNING and handed off, also beyond any limit."""
+        """Insert a job that was found running outside: RUNNING and handed off, even beyond the limits."""
         ...
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        """Wake the job if it is parked on `name`; else remember the signal for its next Park on that name.
+        """Wake the job if it is parked on `name`; otherwise keep the signal for its next Park on that name.
 
-        Answers whether it woke. Raises JobNotFound, or NotPossible when the job is final.
+        Returns whether it woke. Raises JobNotFound, or NotPossible when the job is final.
         """
         ...

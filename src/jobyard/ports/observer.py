@@ -1,4 +1,4 @@
-"""Who is told what happened."""
+"""The observer port: receives the events of workers and schedulers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jobyard.domain.events import Event
 class Observer(Protocol):
     @property
     def wants_each_job(self) -> bool:
-        """Whether it wants to be told of every start and every good end; else only of what went wrong."""
+        """Whether it wants an event for every start and every good end, or only for failures."""
         ...
 
     def observe(self, event: Event) -> None:
-        """Must be quick and must not raise; called from any thread."""
+        """Must be fast and must not raise. Called from any thread."""
         ...
 
 
@@ -24,5 +24,5 @@ class Companion(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None:
-        """Must not take long, nor raise; safe twice."""
+        """Must be fast and must not raise; safe twice."""
         ...

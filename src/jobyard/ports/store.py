@@ -1,11 +1,11 @@
-"""The store port: small enough to keep in the head, cut at lifecycle verbs.
+"""The store port: the job, admin, schedule and record ports together.
 
-Common to all verbs:
-- a verb is atomic: it happens wholly or, when it raises, not at all;
+Rules for all methods:
+- a method is atomic: it takes effect completely or, when it raises, not at all;
 - the store's clock decides what is due and what has expired, never the caller's;
-- before a verb looks at the line it lets the jobs whose time has come join it, ordered by (run_at, sequence);
-- verbs may be called from any thread that runs an event loop, on the handle given by `for_event_loop()` there;
-- cancelling the caller never undoes half a verb: it may still take effect.
+- before a method reads the line of a queue, delayed jobs that are due join it, ordered by (run_at, sequence);
+- methods may be called from any thread that runs an event loop, on the handle that `for_event_loop()` returned there;
+- cancelling the caller never leaves a method half done: it may still take effect.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ class Finding(msgspec.Struct, frozen=True, rename={"check": "what", "message": "
 class Migration(msgspec.Struct, frozen=True):
     number: int
     name: str
-    text: str  # what is executed, as a person may do by hand
+    text: str  # the statements, for an operator who runs them by hand
     applied: bool
 
 
 class Store(JobStore, AdminStore, ScheduleStore, RecordStore, Protocol):
-    url: str  # as given, without secrets
-    has_transactions: bool  # whether insert and settle can join the caller's own
-    is_remote: bool  # it works in another process: it pays to have the next exchange there before this one is answered
+    url: str  # as configured, without secrets
+    has_transactions: bool  # whether insert and settle can join the caller's own transaction
+    is_remote: bool  # another process does the work: a second exchange in flight keeps it busy
 
     async def open(self) -> None:
         """Connect and bring the schema up to date; safe from several processes at once, and twice."""
         ...
 
     async def close(self) -> None:
-        """Finish what was handed in, then let go; safe twice."""
+        """Finish pending calls, then disconnect; safe twice."""
         ...
 
     async def diagnose(self) -> list[Finding]:
-        """What an operator should know about the engine below: reachable, writable, safe, with room to go on.
+        """Check the engine: reachable, writable, durable, with enough space.
 
-        Raises StoreError only when the engine cannot be asked at all.
+        Raises StoreError only when the engine is not reachable at all.
         """
         ...
 
     async def migrations(self) -> list[Migration]:
-        """Every numbered change of the schema, in order, and whether it is there; changes nothing, needs no `open`."""
+        """Every schema migration, in order, and whether it is applied. Changes nothing and needs no `open`."""
         ...
 
     def for_event_loop(self) -> Store:
-        """A handle for another thread's event loop; `self` where the store does not mind."""
+        """A handle for the event loop of the current thread; `self` if the store works from any loop."""
         ...
