@@ -17,7 +17,7 @@ from jobyard.ports.job_store import Exchange
 from jobyard.stores.postgres import PostgresStore
 from jobyard.stores.postgres.codec import ClaimRequest, PlainJob
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.postgres.waiting_claims import WaitingClaim, WaitingClaims
+from jobyard.stores.postgres.waiting_claims import PostgresWaitingClaim, PostgresWaitingClaims
 
 __all__ = ["connection", "schema", "store"]
 
@@ -43,8 +43,8 @@ async def waiting_claim(store: PostgresStore) -> Waiting:
 
 async def test_a_withdrawn_claim_is_not_taken() -> None:
     """Its caller has not run yet, and would never see another answer."""
-    claims = WaitingClaims()
-    withdrawn, waits = (WaitingClaim("w", (), 1, LEASE_SECONDS) for _ in range(2))
+    claims = PostgresWaitingClaims()
+    withdrawn, waits = (PostgresWaitingClaim("w", (), 1, LEASE_SECONDS) for _ in range(2))
     claims.add(withdrawn)
     claims.add(waits)
     withdrawn.withdraw()

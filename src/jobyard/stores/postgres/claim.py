@@ -25,7 +25,7 @@ from jobyard.stores.postgres.notifier import PollInterval, PostgresNotifier
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.settle import SettlementBatch, exchange_from_rows
 from jobyard.stores.postgres.unacknowledged import UnacknowledgedTokens
-from jobyard.stores.postgres.waiting_claims import WaitingClaim, WaitingClaims
+from jobyard.stores.postgres.waiting_claims import PostgresWaitingClaim, PostgresWaitingClaims
 
 # Retries for about a second; then a job that a caller's open transaction is settling is refused.
 LOCKED_ATTEMPTS = 12
@@ -62,7 +62,7 @@ class ClaimedQueues:
 
 class PostgresClaim:
     def __init__(self, connection: PostgresConnection, notifier: PostgresNotifier) -> None:
-        self.waiting = WaitingClaims()
+        self.waiting = PostgresWaitingClaims()
         self.unacknowledged = UnacknowledgedTokens()
         self._connection = connection
         self._notifier = notifier
@@ -91,7 +91,7 @@ class PostgresClaim:
                 if answer.leases or answer.cancelled or until.done() or remaining <= 0:
                     return answer
                 sleep = min(remaining, interval.next(), self._seconds_until_due(answer))
-                claim = WaitingClaim(worker, queues, wanted, lease_seconds)
+                claim = PostgresWaitingClaim(worker, queues, wanted, lease_seconds)
                 given = await self._wait(claim, changed, until, sleep)
                 if given is not None or until.done():
                     return given or answer
@@ -99,7 +99,7 @@ class PostgresClaim:
                 self._waiters.work.discard(changed)
 
     async def _wait(
-        self, claim: WaitingClaim, changed: asyncio.Future[None], until: asyncio.Future[None], seconds: float
+        self, claim: PostgresWaitingClaim, changed: asyncio.Future[None], until: asyncio.Future[None], seconds: float
     ) -> Exchange | None:
         """Wait until an insert of this process serves the claim, or one of the other events withdraws it."""
         self.waiting.add(claim)

@@ -6,8 +6,8 @@ from typing import Any
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
-from jobyard.errors import BadInput
 from jobyard.ports.admin_store import Filter, Page
+from jobyard.stores._shared.cursor import decode_cursor
 from jobyard.stores.postgres.job_rows import load_jobs
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.statements import Statements
@@ -41,7 +41,7 @@ ALL = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE j.sequence < $1"
 async def find(
     connection: Connection, statements: Statements, now: Instant | None, where: Filter, limit: int, cursor: str | None
 ) -> Page:
-    before = position(cursor)
+    before = 1 << 62 if cursor is None else decode_cursor(cursor)
     source, narrow = await choose_source(connection, statements, where)
     conditions, parameters = conditions_of(where, narrow)
     scan, is_limited = scan_of(source, where)
@@ -76,14 +76,6 @@ def scan_of(source: str, where: Filter) -> tuple[str, str]:
         FROM ({scan}) w JOIN {{schema}}.jobyard_job p ON p.sequence = w.s"""  # noqa: S608
     within = f"SELECT s, searched FROM ({sized}) sized WHERE searched - size < {MAX_SEARCHED_BYTES}"  # noqa: S608
     return within, f"count(*) >= {limit} OR max(searched) >= {MAX_SEARCHED_BYTES}"
-
-
-def position(cursor: str | None) -> int:
-    if cursor is None:
-        return 1 << 62
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
-        raise BadInput(f"Invalid cursor {cursor!r}. Use the cursor of the previous page, or omit it to start over.")
-    return int(cursor)
 
 
 async def choose_source(connection: Connection, statements: Statements, where: Filter) -> tuple[str, list[Any]]:

@@ -28,7 +28,7 @@ from jobyard.stores.postgres.notifier import PostgresNotifier
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
 from jobyard.stores.postgres.settle import SettlementBatch
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.postgres.waiting_claims import WaitingClaim
+from jobyard.stores.postgres.waiting_claims import PostgresWaitingClaim
 
 NO_SETTLEMENTS = SettlementBatch()
 
@@ -77,7 +77,7 @@ class PostgresInsert:
             self._notifier.announce_work()
         return answers
 
-    async def _insert_for(self, claim: WaitingClaim, jobs: Sequence[NewJob]) -> list[Inserted] | None:
+    async def _insert_for(self, claim: PostgresWaitingClaim, jobs: Sequence[NewJob]) -> list[Inserted] | None:
         """Insert the jobs and serve the claim in one transaction. None when a lock is held by another one."""
         token = new_token()
         now = self._connection.now()
@@ -105,7 +105,7 @@ class PostgresInsert:
         return answers
 
     async def _insert_one_for(
-        self, claim: WaitingClaim, job: NewJob, now: Instant | None, request: ClaimRequest
+        self, claim: PostgresWaitingClaim, job: NewJob, now: Instant | None, request: ClaimRequest
     ) -> list[Inserted] | None:
         """The most common case in one trip. None when the queue is unknown or limited."""
         arguments = (now, *plain_job(job), *request)

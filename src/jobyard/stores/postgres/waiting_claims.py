@@ -12,7 +12,7 @@ from jobyard.ports.job_store import Exchange
 MAX_JOBS = 50
 
 
-class WaitingClaim:
+class PostgresWaitingClaim:
     """A claim that found no job. An insert that takes it must give it an answer."""
 
     def __init__(self, worker: str, queues: Sequence[str], wanted: int, lease_seconds: float) -> None:
@@ -34,24 +34,24 @@ class WaitingClaim:
             self.answer.set_result(answer)
 
 
-class WaitingClaims:
+class PostgresWaitingClaims:
     def __init__(self) -> None:
-        self._claims: list[WaitingClaim] = []
+        self._claims: list[PostgresWaitingClaim] = []
 
     def __len__(self) -> int:
         return len(self._claims)
 
-    def __contains__(self, claim: WaitingClaim) -> bool:
+    def __contains__(self, claim: PostgresWaitingClaim) -> bool:
         return claim in self._claims
 
-    def add(self, claim: WaitingClaim) -> None:
+    def add(self, claim: PostgresWaitingClaim) -> None:
         self._claims.append(claim)
 
-    def discard(self, claim: WaitingClaim) -> None:
+    def discard(self, claim: PostgresWaitingClaim) -> None:
         if claim in self._claims:
             self._claims.remove(claim)
 
-    def take(self, jobs: Sequence[NewJob]) -> WaitingClaim | None:
+    def take(self, jobs: Sequence[NewJob]) -> PostgresWaitingClaim | None:
         """Take the first claim that these jobs can serve. Jobs with a unique key or a delay serve none."""
         if not self._claims or len(jobs) > MAX_JOBS:
             return None
