@@ -62,7 +62,8 @@ async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyn
 
 async def until_blocking(connection: Any) -> None:
     """Return once another session waits for a lock of this one."""
-    blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    # Not pg_stat_activity: its list of sessions does not change within a transaction.
+    blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
     await eventually(lambda: connection.fetchval(blocked))
 
 

@@ -206,8 +206,8 @@ class PostgresConnection:
 
         return await resources.pool.run(inside, pooled_seconds=COMMAND_SECONDS)
 
-    async def run_unopened(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
-        """Run `work` whether or not the store is open; if not, on a connection of its own."""
+    async def inspect(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+        """Run `work` also when the store is not open, on a connection of its own."""
 
         async def inside(connection: Connection) -> T:
             return await work(connection, Statements(await find_schema(connection, self._schema)))

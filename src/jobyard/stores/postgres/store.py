@@ -105,10 +105,10 @@ class PostgresStore:
         await self._connection.close()
 
     async def diagnose(self) -> list[Finding]:
-        return await self._connection.run_unopened(findings)
+        return await self._connection.inspect(findings)
 
     async def migrations(self) -> list[Migration]:
-        return await self._connection.run_unopened(known_migrations)
+        return await self._connection.inspect(known_migrations)
 
     async def audit(self) -> list[str]:
         return await self._connection.run_snapshot(audit)

@@ -58,8 +58,11 @@ BEGIN
     IF sequence > 0 THEN
       RETURN NEXT;
       RETURN QUERY SELECT * FROM {schema}.jobyard_exchange(
-        p_now, p_worker, p_token, v_queues, p_wanted, p_lease, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
-        '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, NULL);
+        p_now, p_worker, p_token, v_queues, p_wanted, p_lease,
+        c_sequence => '{}', c_token => '{}', c_result => '{}', p_keep => '{}',
+        o_sequence => '{}', o_token => '{}', o_to => '{}', o_counted => '{}', o_died => '{}', o_delay => '{}',
+        o_signal => '{}', o_park => '{}', o_external => '{}', o_result => '{}', o_reason => '{}', o_error => '{}',
+        p_expired_before => NULL, p_impatient => false, p_from => NULL);
     END IF;
     RETURN;
   END IF;
