@@ -101,8 +101,8 @@ class Jobyard:
     ) -> None:
         """Declare the settings of a queue; they are written to the store when the yard opens.
 
-        By default there is no limit, and the last 100 completed and 50 failed jobs are kept; `keep` also removes
-        final jobs after this time.
+        By default there is no limit, and the last 100 completed and 50 failed jobs are kept; `keep` also keeps all
+        final jobs that are younger than this.
         """
         given = {word: value for word, value in locals().items() if word not in ("self", "name", "keep")}
         given["keep_seconds"] = None if keep is None else options.check_seconds("keep", keep)
