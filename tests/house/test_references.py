@@ -161,5 +161,5 @@ def test_targets_in_documents_exist() -> None:
 
 
 def test_every_cause_of_waiting_has_a_cure() -> None:
-    told = rows(section((DOCS / "howto/limits-and-fairness.md").read_text("utf-8"), "Why does it wait?"))
-    assert {word for row in told for word in re.findall(r"`(\w+)`", row[0])} == set(CODES)
+    causes = rows(section((DOCS / "howto/limits-and-fairness.md").read_text("utf-8"), "Why is my job waiting?"))
+    assert {word for row in causes for word in re.findall(r"`(\w+)`", row[0])} == set(CODES)
