@@ -43,7 +43,7 @@ def test_live_on_a_terminal_until_q(shop: Shop) -> None:
     shop.enqueue("send", {"to": "a"}, group="team-a")
     with shop.on_terminal("top") as terminal:
         terminal.expect("mail/team-a")
-        terminal.expect("No live worker.")
+        terminal.expect("No live workers.")
         terminal.type("q")
         assert terminal.end() == 0
 
