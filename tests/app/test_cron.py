@@ -171,18 +171,18 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
         ("mine", "file"), ("other", "managed"), ("report", "code:shop"),
     ]  # fmt: skip
     assert (await schedules.get("other")).expression == "@daily"
-    assert "schedule other, declared in jobyard.yaml, was not touched: there is a schedule of that name" in caplog.text
+    assert "schedule other of jobyard.yaml was not written" in caplog.text
     await schedules.pause("mine")
     caplog.clear()
     await declare_all(yard, "shop", {"mine": {**told["mine"], "timezone": "Asia/Seoul"}}, 10)
     mine = await schedules.get("mine")
     assert (mine.timezone, mine.enabled) == ("Asia/Seoul", False), "an operator's pause survives"
-    assert caplog.messages == ["schedules changed, as jobyard.yaml declares them: mine"]
+    assert caplog.messages == ["schedules of jobyard.yaml changed: mine"]
     await declare_all(yard, "shop", None, 10)
     assert (await schedules.get("mine")).is_declared, "a process without a file says nothing of it"
     await declare_all(yard, "shop", {}, 10)
     assert not (await schedules.get("mine")).is_declared
-    assert "no longer declared in jobyard.yaml, and still firing: mine" in caplog.text
+    assert "no longer declared in jobyard.yaml, but still firing: mine" in caplog.text
     with pytest.raises(NotPossible):
         await schedules.remove("report")
     await schedules.remove("mine")

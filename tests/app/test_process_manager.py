@@ -75,7 +75,7 @@ async def test_one_that_is_killed_is_replaced_and_that_is_said(
         with caplog.at_level(logging.WARNING, "jobyard.app"):
             os.kill(victim, signal.SIGKILL)
             await eventually(lambda: len(started(tmp_path)) == 3)
-        assert f"worker process 1 (pid {victim}) was ended by SIGKILL; another starts in 0.5 s" in caplog.text
+        assert f"worker process 1 (pid {victim}) was killed by SIGKILL; restarting in 0.5 s" in caplog.text
         assert victim not in supervisor.pids()
         supervisor.stop()
         await asyncio.wait_for(running, 10)
@@ -85,15 +85,15 @@ async def test_one_that_is_killed_is_replaced_and_that_is_said(
 async def test_one_that_always_fails_is_started_less_and_less_often(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervise, "wait_seconds", lambda deaths: 0.01 * deaths)
+    monkeypatch.setattr(supervise, "backoff_seconds", lambda deaths: 0.01 * deaths)
     with caplog.at_level(logging.WARNING, "jobyard.app"):
         async with supervised(tmp_path, "fails"):
-            await eventually(lambda: "another starts in 0.03 s" in caplog.text)
-    assert "ended with exit code 3; another starts in 0.01 s" in caplog.text
+            await eventually(lambda: "restarting in 0.03 s" in caplog.text)
+    assert "exited with code 3; restarting in 0.01 s" in caplog.text
 
 
 async def test_stopping_does_not_wait_for_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "wait_seconds", lambda deaths: 600.0)
+    monkeypatch.setattr(supervise, "backoff_seconds", lambda deaths: 600.0)
     async with supervised(tmp_path, "fails") as (supervisor, running):
         await eventually(lambda: len(started(tmp_path)) == 1)
         await eventually(lambda: not is_alive(started(tmp_path)[0]))

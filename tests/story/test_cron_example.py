@@ -41,6 +41,6 @@ def test_the_example_does_what_its_readme_says(tmp_path: Path) -> None:
         "ok   schedule: 3 in all, 0 paused; none is overdue",
     ):
         assert expected in said, said
-    assert "heartbeat is declared in the code of app:yard, and would come back" in answer.stderr
+    assert "heartbeat: it is declared in the code of app:yard" in answer.stderr
     assert "stopped" in log.splitlines()[-1]
     assert "Traceback" not in log + answer.stderr

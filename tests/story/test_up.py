@@ -31,7 +31,7 @@ def test_a_killed_worker_is_replaced_and_its_job_goes_on(tmp_path: Path, engine:
         until("it is completed", lambda: up.job(job)["state"] == "COMPLETED")
         assert up.job(job)["result"] != first
         assert up.job(job)["deaths"] == 1
-        assert f"(pid {first}) was ended by SIGKILL; another starts in" in up.said()
+        assert f"(pid {first}) was killed by SIGKILL; restarting in" in up.said()
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
 

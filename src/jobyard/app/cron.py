@@ -1,4 +1,4 @@
-"""`@yard.cron(…)`: handlers that the clock calls, and how what is declared reaches the store."""
+"""`@yard.cron(…)`, and how declared schedules reach the store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def origin_of(app: str) -> str:
 
 
 class CronDecorator:
-    """The decorator that `yard.cron(…)` answers."""
+    """The decorator that `yard.cron(…)` returns."""
 
     def __init__(self, yard: Jobyard, given: dict[str, Any]) -> None:
         self._yard = yard
@@ -63,26 +63,26 @@ class CronDecorator:
         return task
 
 
-def of_file(told: Mapping[str, Mapping[str, Any]], factory: JobFactory) -> list[Schedule]:
+def of_file(declared: Mapping[str, Mapping[str, Any]], factory: JobFactory) -> list[Schedule]:
     """The schedules of jobyard.yaml. Their kinds may belong to another app; then the handler's options are unknown."""
     return [
         make_schedule({"name": name, **given}, factory.schedule_fields(str(given.get("kind"))))
-        for name, given in told.items()
+        for name, given in declared.items()
     ]
 
 
 async def declare(schedules: Schedules, origin: str, declared: Sequence[Schedule]) -> Declared:
-    """Written where it is new or changed; told to whoever reads the log."""
+    """Write new and changed schedules to the store, and log the result."""
     found = await schedules.declare(origin, declared)
     where = "jobyard.yaml" if origin == FILE else origin.removeprefix("code:")
-    for words, names in (("added", found.added), ("changed", found.changed)):
+    for change, names in (("added", found.added), ("changed", found.changed)):
         if names:
-            log.info("schedules %s, as %s declares them: %s", words, where, ", ".join(names))
+            log.info("schedules of %s %s: %s", where, change, ", ".join(names))
     for name, why in found.refused.items():
-        log.error("schedule %s, declared in %s, was not touched: %s", name, where, why)
+        log.error("schedule %s of %s was not written: %s", name, where, why)
     if found.gone:
         log.warning(
-            "no longer declared in %s, and still firing: %s; end one with `jobyard cron remove NAME`",
+            "schedules no longer declared in %s, but still firing: %s; remove one with `jobyard cron remove NAME`",
             where,
             ", ".join(found.gone),
         )

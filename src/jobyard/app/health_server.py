@@ -1,4 +1,4 @@
-"""Health and metrics of a worker or a scheduler, for whoever watches it: no tokens, so a port that only they reach."""
+"""Health and metrics endpoints of a worker or scheduler. They need no token: keep the port private."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobyard.worker.worker import Worker
 
 
 class WorkerHealth:
-    """Made before the worker (or the scheduler), whose events it counts; serves once there is one."""
+    """The health server of a worker or scheduler. Make it first, so that it observes all events."""
 
     def __init__(self, yard: Jobyard, host: str, port: int) -> None:
         self._yard = yard
@@ -41,7 +41,7 @@ class WorkerHealth:
                 await stack.enter_async_context(serving_health(health, scrape, self._host, self._port))
             except OSError as error:
                 raise ConfigurationError(
-                    f"Health cannot be served on {self._host}, port {self._port}: {error.strerror}. "
-                    "Choose another with --health-port."
+                    f"Cannot serve health on {self._host}, port {self._port}: {error.strerror}. "
+                    "Choose another port with --health-port."
                 ) from error
             yield

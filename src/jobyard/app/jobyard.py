@@ -1,4 +1,4 @@
-"""The Python API: declare queues and jobs, enqueue, run workers, operate."""
+"""The Python API: declare queues and handlers, enqueue jobs, run workers, query and control."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 class Jobyard:
-    """One application's queue. `async with yard:` opens the store and applies the declared queues."""
+    """The jobs of one application. `async with yard:` opens the store and applies the declared queues."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Jobyard:
         store: Store | None = None,
         name: str = "",
     ) -> None:
-        """`name` is the application's, by which its schedules are told apart from those of others."""
+        """`name` is the name of the application; it marks the schedules that the application declares."""
         self.name = name
-        self.clock = clock  # the store's, if one was given
-        self.sandbox: SandboxFactory | None = None  # workers also run programs that people hand in
+        self.clock = clock  # of the store; None: the system clock
+        self.sandbox: SandboxFactory | None = None  # set: workers also run submitted programs
         self._tracing: Tracing | None = None
         self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
@@ -78,9 +78,9 @@ class Jobyard:
         self.store = store if self._tracing is None else self._tracing.store(store)
 
     def trace(self, provider: Any = None, *, as_link: bool = False) -> None:
-        """Spans from enqueue to handler by OpenTelemetry, as the process has set it up, or by this provider.
+        """Record OpenTelemetry spans from enqueue to handler, with the global provider or this one.
 
-        With `as_link` a handler's span begins a trace of its own that points to the enqueue.
+        With `as_link` the span of a handler starts a new trace with a link to the enqueue.
         """
         self._tracing = make_tracing(provider, as_link=as_link)
         self._use(self.store)
@@ -148,7 +148,7 @@ class Jobyard:
     # Open and close
 
     async def open(self) -> None:
-        """Safe from several tasks at once: the first opens, the others wait for it; the last to leave closes."""
+        """Open the store. Several tasks may do so at once; the store stays open until the last one closes it."""
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open_store())
         self._depth += 1
@@ -180,7 +180,7 @@ class Jobyard:
 
     @asynccontextmanager
     async def using(self, store: Store, clock: Clock | None = None) -> AsyncIterator[None]:
-        """Another store for a while, opened and with the declared queues: what `jobyard.testing` stands on."""
+        """Use another store inside the block, opened and with the declared queues; for `jobyard.testing`."""
         before = self.store, self.clock, self._depth, self._opening
         self._use(store)
         self.clock, self._depth, self._opening = clock, 0, None
@@ -192,7 +192,7 @@ class Jobyard:
             self.clock, self._depth, self._opening = before[1:]
 
     def blocking(self) -> Blocking:
-        """For synchronous programs: see `Blocking`."""
+        """Run the yard from a synchronous program: see `Blocking`."""
         return Blocking(self)
 
     # Enqueue
@@ -230,7 +230,7 @@ class Jobyard:
         shutdown_timeout: Seconds = 30.0,
         name: str | None = None,
     ) -> Worker:
-        """A worker in this process: `async with yard.worker(concurrency=8): …`. No queues named means all."""
+        """A worker in this process: `async with yard.worker(concurrency=8): …`. Without queues it serves all."""
         if isinstance(queues, str):
             raise BadOption(f'queues must be a list of names: write queues=["{queues}"].', option="queues")
         self._require_transactions()
@@ -257,7 +257,7 @@ class Jobyard:
 
     @asynccontextmanager
     async def scheduler(self, *, shortest_interval: Seconds = SHORTEST_INTERVAL_SECONDS) -> AsyncIterator[Scheduler]:
-        """A scheduler in this process: `async with yard.scheduler():`. Any number may run; each instant fires once."""
+        """A scheduler in this process: `async with yard.scheduler():`. Several may run; each tick fires once."""
         schedules = Schedules(self.store, options.check_positive_seconds("shortest_interval", shortest_interval))
         await declare(schedules, origin_of(self.name), list(self._declarations.schedules.values()))
         scheduler = Scheduler(self.store, self.observer)
@@ -268,25 +268,25 @@ class Jobyard:
             await scheduler.stop()
 
     def _require_transactions(self) -> None:
-        """Better refused at the start than by the first job."""
+        """Raise NotPossible at the start instead of failing the first job."""
         names = self._declarations.handlers.transactional()
         if names and not self.store.has_transactions:
             raise NotPossible(
-                f"{', '.join(names)}: a transactional handler needs a store with transactions that it can join "
-                f"(PostgreSQL, SQLite); {self.store.url} has none. Choose another store, or return the result instead."
+                f"Cannot run {', '.join(names)}: a transactional handler needs a store with transactions (PostgreSQL, "
+                f"SQLite), and {self.store.url} has none. Choose another store, or return the result instead."
             )
 
-    # Operate and read
+    # Query and control
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
-        """Give a group its own limit: 0 blocks it, 1 makes it serial."""
+        """Set the limit of one group: 0 blocks it, 1 runs its jobs one by one."""
         await Commands(self.store).set_limit(queue, group, limit)
 
     async def remove_limit(self, queue: str, group: str) -> None:
         await Commands(self.store).remove_limit(queue, group)
 
     async def pause(self, queue: str, group: str | None = None) -> None:
-        """Start no more jobs of the queue, or of one group; running ones go on."""
+        """Stop starting jobs of the queue, or of one group; running jobs continue."""
         await Commands(self.store).pause(queue, group)
 
     async def resume(self, queue: str, group: str | None = None) -> None:
@@ -297,7 +297,7 @@ class Jobyard:
         return await self.store.signal(job_id, name, to_json(data, "signal data", self.max_payload_bytes))
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why the job waits."""
+        """Why the job is waiting."""
         return explain(await self.store.standing(job_id))
 
     async def get(self, job_id: str) -> Job:

@@ -1,4 +1,4 @@
-"""Worker processes that are kept running: one that dies is replaced, all are stopped together, none is left behind."""
+"""Keeps worker processes running: restarts those that die, and stops all of them together."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from collections.abc import Callable, Mapping, Sequence
 
 log = logging.getLogger("jobyard.app")
 
-# A process that lived so long died of something new: the next one starts at once.
+# A process that ran this long did not fail at its start: the next one starts at once.
 STEADY_SECONDS = 30.0
-LONGEST_WAIT_SECONDS = 30.0
-# What a process may take beyond its own time for finishing before it is killed.
+MAX_BACKOFF_SECONDS = 30.0
+# Added to the shutdown timeout of a process before it is killed.
 SLACK_SECONDS = 10.0
 HURRY_SECONDS = 5.0
 
 
-def wait_seconds(deaths: int) -> float:
-    """How long to wait after so many early deaths in a row.
+def backoff_seconds(early_exits: int) -> float:
+    """How long to wait after this many early exits in a row.
 
-    >>> [wait_seconds(deaths) for deaths in (0, 1, 2, 3, 10)]
+    >>> [backoff_seconds(exits) for exits in (0, 1, 2, 3, 10)]
     [0.0, 0.5, 1.0, 2.0, 30.0]
     """
-    return 0.0 if deaths == 0 else min(LONGEST_WAIT_SECONDS, 0.25 * 2.0**deaths)
+    return 0.0 if early_exits == 0 else min(MAX_BACKOFF_SECONDS, 0.25 * 2.0**early_exits)
 
 
 class Supervisor:
-    """Each process has its own session, so that Ctrl-C reaches them only through us, and a pipe from us as its standard
-    input: when we are gone, however we went, that ends, and so do they (`jobyard worker --until-input-ends`)."""
+    """Supervises worker processes.
+
+    Each process has its own session, so that Ctrl-C reaches it only through the supervisor. Its standard input is a
+    pipe from the supervisor: when the supervisor dies, the pipe closes and the process stops (`--until-input-ends`).
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class Supervisor:
         *,
         shutdown_seconds: float,
     ) -> None:
-        """`command` is told the number of the process, from 1."""
+        """`command` makes the command line of a process from its number, starting at 1."""
         self._command = command
         self._environment = dict(environment)
         self._count = count
@@ -52,46 +55,46 @@ class Supervisor:
         return [process.pid for _, process in sorted(self._processes.items())]
 
     async def run(self) -> None:
-        """Until `stop`, and until every process has ended."""
-        keepers = [asyncio.ensure_future(self._keep(number)) for number in range(1, self._count + 1)]
+        """Run until `stop`, and until every process has exited."""
+        supervised = [asyncio.ensure_future(self._keep(number)) for number in range(1, self._count + 1)]
         try:
-            await asyncio.gather(*keepers)
+            await asyncio.gather(*supervised)
         finally:
-            # One that could not even be started ends all: nobody would look after the others.
+            # If one process cannot be started, stop all: the others would run without a supervisor.
             self.stop()
-            await asyncio.wait(keepers)
+            await asyncio.wait(supervised)
 
     def stop(self) -> None:
-        """They take no more jobs and finish what they can."""
+        """Stop all processes gracefully: they claim no more jobs and finish those in flight."""
         if not self._stopping.is_set():
             self._stopping.set()
-            self._tell(signal.SIGTERM)
+            self._signal(signal.SIGTERM)
 
     def hurry(self) -> None:
-        """They hand back at once what they have."""
+        """Stop all processes now: they return their jobs to the queue."""
         self.stop()
         if not self._hurrying.is_set():
             self._hurrying.set()
-            self._tell(signal.SIGTERM)
+            self._signal(signal.SIGTERM)
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> None:
         for process in self._processes.values():
             if process.returncode is None:
                 process.send_signal(number)
 
     async def _keep(self, number: int) -> None:
         loop = asyncio.get_running_loop()
-        early_deaths = 0
+        early_exits = 0
         while not self._stopping.is_set():
             began = loop.time()
             process = await self._start(number)
             code = await self._end_of(process)
             if self._stopping.is_set():
                 break
-            early_deaths = 0 if loop.time() - began >= STEADY_SECONDS else early_deaths + 1
-            seconds = wait_seconds(early_deaths)
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            log.warning("worker process %d (pid %d) %s; another starts in %g s", number, process.pid, how, seconds)
+            early_exits = 0 if loop.time() - began >= STEADY_SECONDS else early_exits + 1
+            seconds = backoff_seconds(early_exits)
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+            log.warning("worker process %d (pid %d) %s; restarting in %g s", number, process.pid, how, seconds)
             await happens_within(self._stopping, seconds)
 
     async def _start(self, number: int) -> Process:
@@ -105,17 +108,17 @@ class Supervisor:
         return process
 
     async def _end_of(self, process: Process) -> int:
-        """Its exit code; one that outlives its time is killed."""
+        """The exit code; a process that does not stop in time is killed."""
         ended = asyncio.ensure_future(process.wait())
-        told = asyncio.ensure_future(self._time_is_up())
-        await asyncio.wait([ended, told], return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        timeout = asyncio.ensure_future(self._stop_timeout())
+        await asyncio.wait([ended, timeout], return_when=asyncio.FIRST_COMPLETED)
+        timeout.cancel()
         if not ended.done():
-            log.error("worker process with pid %d does not end and is killed; its jobs run again", process.pid)
+            log.error("killing worker process with pid %d: it did not stop in time; its jobs run again", process.pid)
             process.kill()
         return await ended
 
-    async def _time_is_up(self) -> None:
+    async def _stop_timeout(self) -> None:
         await self._stopping.wait()
         await happens_within(self._hurrying, self._shutdown_seconds + SLACK_SECONDS)
         if self._hurrying.is_set():

@@ -18,7 +18,7 @@ from pathlib import Path
 from jobyard.api.schemas.events import CheckView
 from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
-from jobyard.app.process_manager import STEADY_SECONDS, wait_seconds
+from jobyard.app.process_manager import STEADY_SECONDS, backoff_seconds
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError, JobyardError
 from jobyard.executors.by_kind import ExecutorByKind
@@ -100,7 +100,7 @@ class DaemonProcess:
             began = loop.time()
             code = await self._run_once()
             early_deaths = 0 if loop.time() - began >= STEADY_SECONDS else early_deaths + 1
-            seconds = wait_seconds(early_deaths)
+            seconds = backoff_seconds(early_deaths)
             self.died.set()
             reason = f" ({self.last_log_line})" if self.last_log_line else ""
             log.warning("the sandbox daemon exited with code %d%s; restarting in %g s", code, reason, seconds)

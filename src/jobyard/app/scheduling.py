@@ -1,4 +1,4 @@
-"""A scheduler from its start to its end: what is declared is written, then instants fire until it is told to stop."""
+"""A scheduler process: declare the schedules, then fire their ticks until stopped."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jobyard.scheduler.scheduler import Scheduler
 
 
 class Scheduling:
-    """`run` until `stop`, which is obeyed at once: each instant is decided in one step of the store."""
+    """A scheduler that runs until `stop`, which takes effect at once: the store decides each tick in one step."""
 
     def __init__(self, yard: Jobyard, observer: Observer) -> None:
         self.scheduler = Scheduler(yard.store, observer)
         self._asked = asyncio.Event()
 
     async def run(self) -> None:
-        """Raises what broke it: whoever started it starts another."""
+        """Run until stopped. Raises the error that broke the scheduler; its supervisor starts another."""
         await self.scheduler.start()
         asked: asyncio.Task[Any] = asyncio.create_task(self._asked.wait())
         ended = asyncio.create_task(self.scheduler.ended())
@@ -48,11 +48,11 @@ class Scheduling:
 
 
 async def declare_all(
-    yard: Jobyard, app: str | None, told: Mapping[str, Mapping[str, Any]] | None, shortest: float
+    yard: Jobyard, app: str | None, in_file: Mapping[str, Mapping[str, Any]] | None, shortest: float
 ) -> None:
-    """What the program and its configuration say of schedules; None: there is no configuration that could."""
+    """Declare the schedules of the program and of jobyard.yaml; `in_file` is None if there is no file."""
     schedules = Schedules(yard.store, shortest)
     if app is not None:
         await declare(schedules, origin_of(yard.name or app), list(declarations_of(yard).schedules.values()))
-    if told is not None:
-        await declare(schedules, FILE, of_file(told, declarations_of(yard).job_factory))
+    if in_file is not None:
+        await declare(schedules, FILE, of_file(in_file, declarations_of(yard).job_factory))

@@ -1,4 +1,4 @@
-"""For synchronous programs: a thread with an event loop, and one function that waits for any verb."""
+"""The API for synchronous programs: a thread with an event loop, and a function that waits for a coroutine."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Blocking:
             raise
         return self
 
-    def __call__(self, verb: Coroutine[Any, Any, T]) -> T:
-        """Wait for the verb's answer; Ctrl-C stops waiting and cancels it."""
-        return self._thread.wait(verb)
+    def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for the result of the coroutine; Ctrl-C cancels it."""
+        return self._thread.wait(coroutine)
 
     def __exit__(self, *_: object) -> None:
         try:

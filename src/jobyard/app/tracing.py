@@ -1,4 +1,4 @@
-"""OpenTelemetry, where it is installed and wanted: spans for a yard, and an SDK for our own commands."""
+"""OpenTelemetry tracing of a yard, and the setup of its SDK for the jobyard commands."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def make_tracing(provider: Any = None, *, as_link: bool = False) -> Tracing:
         from jobyard.observability.tracing import Tracing  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "Tracing needs OpenTelemetry, which is not installed: pip install 'jobyard[tracing]'."
+            "Cannot trace: OpenTelemetry is not installed. Run: pip install 'jobyard[tracing]'."
         ) from error
     return Tracing(provider, as_link=as_link)
 
 
 def set_up_sdk(service: str) -> Callable[[], None]:
-    """For our own commands: spans go where OTEL_TRACES_EXPORTER says (otlp, console or none); answers how to end it.
+    """Set up the SDK to export as OTEL_TRACES_EXPORTER says (otlp, console or none); returns its shutdown function.
 
-    A process that was set up already, such as by `opentelemetry-instrument`, is left as it is.
+    A process that is set up already, for example by `opentelemetry-instrument`, is left as it is.
     """
     try:
         from opentelemetry import trace  # noqa: PLC0415
@@ -38,8 +38,8 @@ def set_up_sdk(service: str) -> Callable[[], None]:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "Tracing is enabled, but OpenTelemetry's SDK is not installed: "
-            "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http."
+            "Cannot trace: the SDK of OpenTelemetry is not installed. "
+            "Run: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http."
         ) from error
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return lambda: None
@@ -57,11 +57,11 @@ def make_exporter(name: str) -> Any:
     if name == "console":
         return importlib.import_module(CONSOLE).ConsoleSpanExporter()
     if name != "otlp":
-        raise ConfigurationError(f"OTEL_TRACES_EXPORTER is otlp, console or none, not {name}.")
+        raise ConfigurationError(f"OTEL_TRACES_EXPORTER must be otlp, console or none, not {name}.")
     try:
         return importlib.import_module(OTLP).OTLPSpanExporter()
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "Tracing is enabled, but there is no exporter: pip install opentelemetry-exporter-otlp-proto-http, "
+            "Cannot trace: the exporter is not installed. Run: pip install opentelemetry-exporter-otlp-proto-http, "
             "or set OTEL_TRACES_EXPORTER to console or none."
         ) from error

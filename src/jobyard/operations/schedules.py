@@ -1,4 +1,4 @@
-"""Definitions of schedules: written, armed, told to the schedulers; declared ones are told apart from managed ones."""
+"""Schedules in the store: queries, changes, declarations, and the log that schedulers follow."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 COLLECTION = "jobyard.schedules"
-LOG = "jobyard.schedules"  # names of schedules that were changed; schedulers read what is new
+LOG = "jobyard.schedules"  # names of changed schedules; schedulers follow it
 LOG_KEPT = 10_000
 TRIM_EVERY = 100
 PAGE = 1000
 SHORTEST_INTERVAL_SECONDS = 10.0
-# Decided further ahead of the store's clock than this: the clock was wrong.
+# Decided further ahead of the store's clock than this (ms): the clock was wrong.
 AHEAD = 60_000
 TIMING = ("expression", "timezone", "start_at", "end_at")
-# What a declaration says; the rest belongs to the store.
+# The fields that a declaration sets; the store owns the rest.
 DECLARED = (*(BY_FIELD.keys() - {"name", "enabled"}), "backoff", "tags", "is_declared", "declared_enabled")
 
 decode = msgspec.json.Decoder(Schedule).decode
@@ -48,13 +48,13 @@ _replace = msgspec.structs.replace
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of declaring schedules."""
+    """The result of declaring schedules."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()  # declared here before and no longer: they stay and go on firing
-    refused: Mapping[str, str] = {}  # by name: why it was not touched
+    gone: tuple[str, ...] = ()  # no longer declared here; they stay and keep firing
+    refused: Mapping[str, str] = {}  # by name: why it was not written
 
 
 class Schedules:
@@ -62,7 +62,7 @@ class Schedules:
         self._store = store
         self._shortest = shortest_interval_seconds
 
-    # Look
+    # Query
 
     async def page(self, limit: int = 50, after: str | None = None) -> list[Schedule]:
         """By name."""
@@ -83,7 +83,7 @@ class Schedules:
         return decode((await self._fetch(name)).data)
 
     async def next(self, name: str, count: int = 5) -> list[Instant]:
-        """Its next instants by the store's clock; none while it is paused or after its end."""
+        """Its next ticks by the store's clock; none while it is paused or after its end."""
         schedule = await self.get(name)
         if not schedule.enabled:
             return []
@@ -91,7 +91,7 @@ class Schedules:
         return [at for _, at in zip(range(count), upcoming, strict=False)]
 
     async def history(self, name: str, limit: int = 50, before: Instant | None = None) -> list[PastTick]:
-        """What became of its instants, newest first."""
+        """Its past ticks, newest first."""
         await self._fetch(name)
         ticks = await self._store.ticks(name, limit, before)
         ids = tuple({tick.job_id for tick in ticks if tick.job_id is not None})
@@ -111,7 +111,7 @@ class Schedules:
         ]
 
     async def ahead(self, schedule: Schedule, now: Instant) -> Instant | None:
-        """Until when it is silent because the store's clock was once ahead; `resume` makes it go on from now."""
+        """Until when it does not fire because the store's clock was once ahead; `resume` restarts it from now."""
         newest = await self._store.ticks(schedule.name, 1)
         decided_until = max([schedule.since, *(tick.at for tick in newest)])
         return decided_until if decided_until > now + AHEAD else None
@@ -119,7 +119,7 @@ class Schedules:
     # Change
 
     async def add(self, schedule: Schedule) -> Schedule:
-        """As it is stored now. Raises BadOption for what cannot be, NotPossible when the name is taken."""
+        """Add a schedule. Raises BadOption if it is invalid, NotPossible if the name is taken."""
         check_policies(schedule)
         check_timing(schedule, self._shortest)
         now = await self._store.now()
@@ -127,7 +127,9 @@ class Schedules:
             raise BadOption(f"Schedule {schedule.name} would never fire: its end_at is in the past.", option="end_at")
         stored = await self._insert(schedule, now)
         if stored is None:
-            raise NotPossible(f"There is a schedule {schedule.name} already. Edit it, or choose another name.")
+            raise NotPossible(
+                f"Cannot add schedule {schedule.name}: it exists already. Edit it, or choose another name."
+            )
         return stored
 
     async def edit(self, name: str, changes: Mapping[str, Any], factory: JobFactory | None = None) -> Schedule:
@@ -141,7 +143,9 @@ class Schedules:
 
         def edited(schedule: Schedule, now: Instant) -> Schedule:
             if not schedule.is_managed:
-                raise NotPossible(f"{name} is declared in {_place(schedule.origin)}: edit it there.")
+                raise NotPossible(
+                    f"Cannot edit schedule {name}: it is declared in {_place(schedule.origin)}. Edit it there."
+                )
             new = _replace(schedule, **fields)
             check_policies(new)
             if factory is not None and fields.keys() & {"kind", "payload"}:
@@ -161,33 +165,33 @@ class Schedules:
         return await self._change(name, lambda schedule, _: _replace(schedule, enabled=False))
 
     async def resume(self, name: str) -> Schedule:
-        """Instants of the time when it was paused were not due."""
+        """Ticks of the time when it was paused are not made up for."""
         now = await self._store.now()
         if await self.ahead(await self.get(name), now) is not None:
-            # The store never forgets what it has decided, unless it is told to forget everything.
+            # The store keeps its decisions until the schedule is disarmed.
             paused = await self._change(name, lambda schedule, _: _replace(schedule, enabled=False))
             await self._store.disarm(name, paused.revision)
             return await self._change(name, lambda schedule, now: _replace(schedule, enabled=True, since=now))
         return await self._change(name, lambda schedule, _: _replace(schedule, enabled=True))
 
     async def remove(self, name: str) -> Schedule:
-        """What it was. Raises NotPossible while it is declared elsewhere."""
+        """Remove and return it. Raises NotPossible while it is declared elsewhere."""
         while True:
             record = await self._fetch(name)
             schedule = decode(record.data)
             if not schedule.is_managed and schedule.is_declared:
                 raise NotPossible(
-                    f"{name} is declared in {_place(schedule.origin)}, and would come back: remove it there first, "
-                    "or pause it."
+                    f"Cannot remove schedule {name}: it is declared in {_place(schedule.origin)} and would come back. "
+                    "Remove it there first, or pause it."
                 )
             if await self._store.remove(COLLECTION, name, expect=record.version):
-                # By its revision: if this comes late, there may be a new one of that name.
+                # By revision: a new schedule of that name may exist by now.
                 await self._store.disarm(name, schedule.revision)
-                await self._tell(name)
+                await self._announce(name)
                 return schedule
 
     async def run(self, name: str) -> str:
-        """Insert its job now, beside the clock; answers the job's id."""
+        """Insert its job now, independent of its ticks; returns the id of the job."""
         schedule = await self.get(name)
         [inserted] = await self._store.insert([schedule.job(str(uuid_utils.uuid7()))])
         return inserted.id
@@ -195,7 +199,7 @@ class Schedules:
     # Declare
 
     async def declare(self, origin: str, schedules: Sequence[Schedule]) -> Declared:
-        """These, and no others, are declared at `origin` ("file" or "code:<app>"). A pause by an operator survives."""
+        """Declare these schedules, and no others, at `origin` ("file" or "code:<app>"). An operator's pause stays."""
         before = {schedule.name: schedule for schedule in await self.all()}
         outcome: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         refused: dict[str, str] = {}
@@ -228,16 +232,20 @@ class Schedules:
             nonlocal revision
             revision = schedule.revision
             if schedule.origin != declared.origin:
-                by = "managed by API and command line" if schedule.is_managed else f"from {_place(schedule.origin)}"
-                raise NotPossible(f"there is a schedule of that name already, {by}. Rename or remove one of the two.")
-            told = {word: getattr(declared, word) for word in DECLARED}
+                by = (
+                    "managed by the API and the command line"
+                    if schedule.is_managed
+                    else f"of {_place(schedule.origin)}"
+                )
+                raise NotPossible(f"a schedule of that name exists, {by}. Rename or remove one of the two.")
+            fields = {field: getattr(declared, field) for field in DECLARED}
             if schedule.declared_enabled != declared.declared_enabled:
-                told["enabled"] = declared.declared_enabled
-            return _replace(schedule, **told)
+                fields["enabled"] = declared.declared_enabled
+            return _replace(schedule, **fields)
 
         try:
             after = await self._change(declared.name, redeclared)
-        except NotFound:  # removed meanwhile
+        except NotFound:  # removed since
             return await self._declare(declared, None)
         return "unchanged" if after.revision == revision else "changed"
 
@@ -247,7 +255,7 @@ class Schedules:
         new = _replace(schedule, since=now, revision=now, created_at=now, changed_at=now)
         if await self._store.put(COLLECTION, new.name, _encode(new), expect=0) is None:
             return None
-        # One of that name may have been removed by somebody who died before this.
+        # A process that removed a schedule of that name may have died before this step.
         await self._store.disarm(new.name, new.revision - 1)
         await self._take_effect(new)
         return new
@@ -269,17 +277,17 @@ class Schedules:
                 return new
 
     async def _take_effect(self, schedule: Schedule) -> None:
-        """From here on no tick of an earlier revision is taken; schedulers hear of it within a second."""
+        """Arm the new revision: the store rejects ticks of earlier ones, and schedulers notice within a second."""
         name = schedule.name
         if not await self._store.arm(name, schedule.revision, schedule.since):
             record = await self._store.fetch(COLLECTION, name)
             if record is not None and decode(record.data).revision == schedule.revision:
-                # Nobody changed it since: what is armed is left of a removed one, under a clock that was ahead.
+                # Unchanged since: what is armed belongs to a removed schedule, from when the clock was ahead.
                 await self._store.disarm(name)
                 await self._store.arm(name, schedule.revision, schedule.since)
-        await self._tell(name)
+        await self._announce(name)
 
-    async def _tell(self, name: str) -> None:
+    async def _announce(self, name: str) -> None:
         number = await self._store.append(LOG, name.encode())
         if number % TRIM_EVERY == 0:
             await self._store.trim(LOG, number - LOG_KEPT)
@@ -287,7 +295,7 @@ class Schedules:
     async def _fetch(self, name: str) -> Record:
         record = await self._store.fetch(COLLECTION, name)
         if record is None:
-            raise NotFound(f"There is no schedule {name}.")
+            raise NotFound(f"Schedule {name} not found.")
         return record
 
 

@@ -1,4 +1,4 @@
-"""From what was handed in over a wire to a stored job, once per Idempotency-Key."""
+"""Submit jobs over HTTP: from a request to a stored job, once per Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobyard.operations.job_factory import JobFactory
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
 
-# How long a key is remembered.
+# How long an Idempotency-Key is kept.
 KEY_SECONDS = 86_400.0
 COLLECTION = "jobyard.keys"
 MAX_KEY = 255
@@ -34,18 +34,18 @@ _BACKOFFS: dict[type[msgspec.Struct], Callable[..., Backoff]] = {
 
 
 class Prepared(NamedTuple):
-    """A job that is ready to be stored."""
+    """A submission that is ready to be stored."""
 
     job: NewJob
-    is_guarded: bool  # its id comes from an Idempotency-Key
-    holds_key: bool  # and its unique key does too
-    owner: str = ""  # whose key it is, where the job has a unique key of its own
-    said: str = ""  # what was asked for with it
+    is_guarded: bool  # its id is derived from an Idempotency-Key
+    holds_key: bool  # its unique key is derived from it too
+    owner: str = ""  # digest of token and key, if the job has a unique key of its own
+    said: str = ""  # digest of the request
 
 
 class Stored(NamedTuple):
     inserted: Inserted
-    is_replay: bool  # the same request came before: this is the job that it made
+    is_replay: bool  # an earlier request with the same key made this job
 
 
 def prepare(factory: JobFactory, principal: Principal, request: JobRequest, key: str | None = None) -> Prepared:
@@ -63,7 +63,7 @@ def prepare(factory: JobFactory, principal: Principal, request: JobRequest, key:
 
 
 def _marked(job: NewJob, principal: Principal) -> NewJob:
-    """A job knows whose token handed it in; so there is no need to write each one into the audit log."""
+    """Tag the job with the token that submitted it, which replaces an entry in the audit log."""
     if principal.id == OWNER.id:
         return job
     return msgspec.structs.replace(job, tags=(*job.tags, owner_tag(principal)))
@@ -90,7 +90,7 @@ def given_options(request: JobRequest) -> dict[str, Any]:
 
 
 async def store_one(store: Store, prepared: Prepared) -> Stored:
-    """The key is honoured in the transaction of the insert itself: however often it comes, there is one job."""
+    """Insert one job; the insert itself enforces the key, so that repeated requests make one job."""
     job = prepared.job
     if prepared.owner:
         holder = await remembered(store, prepared)
@@ -99,7 +99,7 @@ async def store_one(store: Store, prepared: Prepared) -> Stored:
     try:
         [inserted] = await store.insert([job])
     except BadInput:
-        # The id is known already, or a full queue has no room for what is in it: then this is a repetition.
+        # The id exists, or the queue is full: if the job is stored, this request is a repetition.
         if prepared.is_guarded and await store.get(job.id) is not None:
             return Stored(Inserted(job.id, False, 0), True)
         raise
@@ -109,10 +109,10 @@ async def store_one(store: Store, prepared: Prepared) -> Stored:
         return Stored(inserted, True)
     if prepared.holds_key:
         raise IdempotencyKeyReused(
-            f"This Idempotency-Key came with another request before, which made job {inserted.id}. "
+            f"This Idempotency-Key was used with a different request, which made job {inserted.id}. "
             "Use a new key for a new request."
         )
-    # It was answered with another job, which may be gone when the request comes again.
+    # The response named another job, which may be gone when the request is repeated: keep its id.
     kept = msgspec.json.encode(_Kept(prepared.said, inserted.id))
     await store.put(COLLECTION, prepared.owner, kept, expire_seconds=KEY_SECONDS)
     return Stored(inserted, False)
@@ -120,13 +120,13 @@ async def store_one(store: Store, prepared: Prepared) -> Stored:
 
 class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     said: str
-    holder: str | None = None  # of the unique key, when it was held
+    holder: str | None = None  # the job that held the unique key
 
 
 async def remembered(store: Store, prepared: Prepared) -> str | None:
-    """The job that this request was answered with before, if it was another; refuses a key that came with other words.
+    """The id of another job that an earlier response named, if any. Raises IdempotencyKeyReused.
 
-    Written down before the job is: whoever repeats the request after a crash finds the same words.
+    The record is written before the job, so that a request repeated after a crash finds it.
     """
     kept = msgspec.json.encode(_Kept(prepared.said))
     if await store.put(COLLECTION, prepared.owner, kept, expect=0, expire_seconds=KEY_SECONDS) is not None:
@@ -135,13 +135,13 @@ async def remembered(store: Store, prepared: Prepared) -> str | None:
     known = None if record is None else msgspec.json.decode(record.data, type=_Kept)
     if known is not None and known.said != prepared.said:
         raise IdempotencyKeyReused(
-            "This Idempotency-Key came with another request before. Use a new key for a new request."
+            "This Idempotency-Key was used with a different request. Use a new key for a new request."
         )
     return None if known is None else known.holder
 
 
 async def store_many(store: Store, prepared: Sequence[Prepared]) -> list[Stored | JobyardError]:
-    """In one step where all can be taken; else one by one, so that a refusal concerns its own job only."""
+    """Insert all in one step if possible, else one by one, so that an error affects only its own job."""
     if not any(each.is_guarded for each in prepared):
         try:
             answers = await store.insert([each.job for each in prepared])
@@ -159,7 +159,7 @@ async def store_many(store: Store, prepared: Sequence[Prepared]) -> list[Stored 
 
 
 def digest(*parts: bytes) -> bytes:
-    """Each part with its length, so that no two lists of parts look alike."""
+    """A digest of the parts, each with its length, so that different lists of parts differ."""
     hashed = blake2b(digest_size=16)
     for part in parts:
         hashed.update(len(part).to_bytes(8))
@@ -168,7 +168,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 def _uuid(digest: bytes) -> str:
-    """A UUID of version 8: made of what the sender chose.
+    """A UUID of version 8, from a digest.
 
     >>> _uuid(bytes(16))
     '00000000-0000-8000-8000-000000000000'
