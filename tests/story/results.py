@@ -12,7 +12,12 @@ import msgspec
 
 from jobyard.domain.job import Ending
 from jobyard.testing.history import History, Summary
-from jobyard.testing.history.events import AskExchange, AskReclaim, Exchanged, Reclaimed
+from jobyard.testing.history.events import (
+    ExchangeReturned,
+    ReclaimReturned,
+    RecordedExchange,
+    RecordedReclaim,
+)
 
 # Where each story appends its result as one line of JSON, if anywhere.
 RESULTS_VARIABLE = "STORY_RESULTS"
@@ -44,11 +49,13 @@ def record(result: Result) -> None:
 def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
     killed_at = {kill.worker: kill.at for kill in kills}
     claimed: dict[str, list[int]] = defaultdict(list)
-    for operation, _, answer in history.select(AskExchange, Exchanged):
+    for operation, _, answer in history.select(RecordedExchange, ExchangeReturned):
         for lease in answer.leases if answer else ():
             claimed[lease.job_id].append(operation.end)
     lost: dict[str, list[int]] = defaultdict(list)
-    reclaims = [(operation.begin, told.ended) for operation, _, told in history.select(AskReclaim, Reclaimed) if told]
+    reclaims = [
+        (operation.begin, told.ended) for operation, _, told in history.select(RecordedReclaim, ReclaimReturned) if told
+    ]
     for begin, some in reclaims:
         for ended in some:
             lost[ended.job_id].append(begin)
@@ -69,7 +76,9 @@ def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
 def resumptions(history: History, returns: Sequence[int]) -> list[float]:
     """How long after each return of the store the next claim came; not those that nothing came after."""
     claimed = sorted(
-        operation.end for operation, _, answer in history.select(AskExchange, Exchanged) if answer and answer.leases
+        operation.end
+        for operation, _, answer in history.select(RecordedExchange, ExchangeReturned)
+        if answer and answer.leases
     )
     places = [(returned, bisect_right(claimed, returned)) for returned in returns]
     return sorted((claimed[place] - returned) / 1e9 for returned, place in places if place < len(claimed))

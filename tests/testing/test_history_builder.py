@@ -15,34 +15,34 @@ from jobyard.ports.job_store import Inserted
 from jobyard.ports.schedule_store import Decided, Decision
 from jobyard.testing.history import History, check
 from jobyard.testing.history.events import (
-    Accepted,
-    Adopted,
-    Altered,
+    AdoptReturned,
     Answer,
-    AskAdopt,
-    AskChange,
-    AskConfigure,
-    AskDecide,
-    AskDisarm,
-    AskExchange,
-    AskInsert,
-    AskLimit,
-    AskPause,
-    AskReclaim,
-    AskReport,
-    Disarmed,
-    Due,
-    Exchanged,
-    Handed,
-    Heard,
-    Judged,
+    ChangeReturned,
+    DecideReturned,
+    DisarmReturned,
+    ExchangeReturned,
+    InsertReturned,
+    LeasesReturned,
+    NothingReturned,
     Question,
-    Reclaimed,
-    Sent,
-    Stored,
-    Taken,
+    ReclaimReturned,
+    RecordedAdopt,
+    RecordedChange,
+    RecordedConfigure,
+    RecordedDecide,
+    RecordedDisarm,
+    RecordedExchange,
+    RecordedInsert,
+    RecordedJob,
+    RecordedLease,
+    RecordedLimit,
+    RecordedPause,
+    RecordedReclaim,
+    RecordedReport,
+    RecordedSettlement,
+    RecordedTick,
 )
-from jobyard.testing.history.reader import Operation
+from jobyard.testing.history.reader import RecordedOperation
 
 LEASE_SECONDS = 15.0
 
@@ -55,7 +55,7 @@ class Story:
         self.tick = 0
         self.revision = 0
         self.now = 1_000_000
-        self.jobs: dict[str, tuple[Handed, int]] = {}
+        self.jobs: dict[str, tuple[RecordedJob, int]] = {}
         self.tokens: dict[str, str] = {}
         self.deaths: dict[str, int] = {}
         self.attempts: dict[str, int] = {}
@@ -64,9 +64,9 @@ class Story:
         self.tick += 10
         self.now += 1
         if answer is None:
-            self.history.operations.append(Operation(question, self.tick))
+            self.history.operations.append(RecordedOperation(question, self.tick))
         else:
-            self.history.operations.append(Operation(question, self.tick, answer, self.tick + 5))
+            self.history.operations.append(RecordedOperation(question, self.tick, answer, self.tick + 5))
 
     def insert(
         self,
@@ -80,18 +80,18 @@ class Story:
     ) -> None:
         rows = []
         for job_id in ids:
-            handed = Handed(
+            handed = RecordedJob(
                 id=job_id, queue=queue, group=group, priority=priority, delay_seconds=delay_seconds, run_at=run_at
             )
             self.jobs[job_id] = (handed, len(self.jobs) + 1)
             rows.append(Inserted(job_id, True, len(self.jobs)))
-        question = AskInsert(tuple(self.jobs[job_id][0] for job_id in ids))
-        self.add(question, Stored(tuple(rows)) if answered else None)
+        question = RecordedInsert(tuple(self.jobs[job_id][0] for job_id in ids))
+        self.add(question, InsertReturned(tuple(rows)) if answered else None)
 
     def decide(self, *instants: int, decision: Decision = Decision.MADE, job_id: str | None = None) -> None:
         """Ticks of one schedule; with an id the last one brings that job."""
-        job = None if job_id is None else Handed(id=job_id, queue="q", group="acme")
-        ticks = [Due("nightly", at, job if at == instants[-1] else None) for at in instants]
+        job = None if job_id is None else RecordedJob(id=job_id, queue="q", group="acme")
+        ticks = [RecordedTick("nightly", at, job if at == instants[-1] else None) for at in instants]
         answers = [Decided(decision)] * len(ticks)
         if job is not None:
             self.jobs[job.id] = (job, len(self.jobs) + 1)
@@ -99,16 +99,16 @@ class Story:
             answers = [Decided(decision, Verdict.MISSED)] * len(ticks)
             if job is not None:
                 answers[-1] = Decided(decision, Verdict.FIRED, job.id)
-        self.add(AskDecide(tuple(ticks)), Judged(tuple(answers)))
+        self.add(RecordedDecide(tuple(ticks)), DecideReturned(tuple(answers)))
 
     def disarm(self, *, was_armed: bool = True) -> None:
-        self.add(AskDisarm("nightly"), Disarmed(was_armed))
+        self.add(RecordedDisarm("nightly"), DisarmReturned(was_armed))
 
-    def lease(self, job_id: str) -> Taken:
+    def lease(self, job_id: str) -> RecordedLease:
         handed, sequence = self.jobs[job_id]
         token = f"{job_id}-{self.revision}"
         self.tokens[job_id] = token
-        return Taken(
+        return RecordedLease(
             job_id=job_id,
             token=token,
             queue=handed.queue,
@@ -120,17 +120,21 @@ class Story:
         )
 
     def exchange(
-        self, *claimed: str, settled: Sequence[Sent] = (), refused: Sequence[Sent] = (), answered: bool = True
+        self,
+        *claimed: str,
+        settled: Sequence[RecordedSettlement] = (),
+        refused: Sequence[RecordedSettlement] = (),
+        answered: bool = True,
     ) -> None:
         self.revision += 1
-        question = AskExchange(
+        question = RecordedExchange(
             worker="w",
             settlements=(*settled, *refused),
             queues=("q",),
             wanted=max(1, len(claimed)),
             lease_seconds=LEASE_SECONDS,
         )
-        answer = Exchanged(
+        answer = ExchangeReturned(
             revision=self.revision,
             now=self.now,
             refused=tuple(LeaseKey(sent.job_id, 0, sent.token) for sent in refused),
@@ -148,10 +152,10 @@ class Story:
         token: str | None = None,
         counted: bool = True,
         delay_seconds: float = 0.0,
-    ) -> Sent:
+    ) -> RecordedSettlement:
         if to is State.PENDING and counted:
             self.attempts[job_id] += 1
-        return Sent(
+        return RecordedSettlement(
             job_id=job_id,
             token=token or self.tokens[job_id],
             to=to,
@@ -179,30 +183,30 @@ class Story:
                 job_id=job_id, queue=handed.queue, group=handed.group, token=token, worker="w", error=error
             )
             ended.append(one)
-        self.add(AskReclaim(1000), Reclaimed(tuple(ended)) if answered else None)
+        self.add(RecordedReclaim(1000), ReclaimReturned(tuple(ended)) if answered else None)
 
     def change(self, action: Action, *ids: str, answered: bool = True, priority: int = 0) -> None:
         if action is Action.RETRY:
             self.deaths |= dict.fromkeys(ids, 0)
             self.attempts |= dict.fromkeys(ids, 1)
-        self.add(AskChange(action, ids, priority), Altered(ids) if answered else None)
+        self.add(RecordedChange(action, ids, priority), ChangeReturned(ids) if answered else None)
 
     def limit(self, group: str, limit: int | None) -> None:
-        self.add(AskLimit("q", group, limit), Accepted())
+        self.add(RecordedLimit("q", group, limit), NothingReturned())
 
     def pause(self, group: str | None, paused: bool = True) -> None:
-        self.add(AskPause("q", group, paused), Accepted())
+        self.add(RecordedPause("q", group, paused), NothingReturned())
 
     def configure(self, **settings: int) -> None:
-        self.add(AskConfigure("q", msgspec.convert(settings, QueueSettings)), Accepted())
+        self.add(RecordedConfigure("q", msgspec.convert(settings, QueueSettings)), NothingReturned())
 
     def report(self, job_id: str, token: str) -> None:
-        self.add(AskReport((LeaseKey(job_id, 0, token),)), Heard(()))
+        self.add(RecordedReport((LeaseKey(job_id, 0, token),)), LeasesReturned(()))
 
     def adopt(self, job_id: str, group: str = "acme") -> None:
-        handed = Handed(id=job_id, queue="q", group=group)
+        handed = RecordedJob(id=job_id, queue="q", group=group)
         self.jobs[job_id] = (handed, len(self.jobs) + 1)
-        self.add(AskAdopt(handed), Adopted(self.lease(job_id)))
+        self.add(RecordedAdopt(handed), AdoptReturned(self.lease(job_id)))
 
     def final(self, **states: State) -> list[Job]:
         return [self._job(job_id, state) for job_id, state in states.items()]

@@ -10,8 +10,8 @@ from tests.testing.test_history_builder import Story
 from jobyard.domain.job import Ending, State
 from jobyard.ports.admin_store import Action
 from jobyard.testing.history import CODES
-from jobyard.testing.history.events import AskExchange, Exchanged
-from jobyard.testing.history.reader import Operation
+from jobyard.testing.history.events import ExchangeReturned, RecordedExchange
+from jobyard.testing.history.reader import RecordedOperation
 
 
 def group_limit_exceeded(story: Story) -> None:
@@ -354,7 +354,9 @@ def test_an_exchange_that_changed_nothing_may_repeat_a_revision() -> None:
     story = Story()
     story.insert("a")
     story.claim("a")
-    question = AskExchange(worker="w", queues=("q",), wanted=1)
-    idle = Operation(question, story.tick, Exchanged(revision=story.revision, now=story.now), story.tick + 5)
+    question = RecordedExchange(worker="w", queues=("q",), wanted=1)
+    idle = RecordedOperation(
+        question, story.tick, ExchangeReturned(revision=story.revision, now=story.now), story.tick + 5
+    )
     story.history.operations.append(idle)
     assert story.codes() == set()

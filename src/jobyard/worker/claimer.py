@@ -21,11 +21,11 @@ from jobyard.worker.backoff import StoreBackoff
 from jobyard.worker.emitter import EventEmitter
 from jobyard.worker.exchange_batch import (
     ExchangeBatch,
+    LongPollClaim,
     Outbox,
-    Overlap,
+    OverlapPolicy,
     PendingSettlement,
     StoreExchange,
-    WaitingClaim,
     settlement_events,
 )
 from jobyard.worker.quarantine import SUSPECT_DEATHS, SuspectIsolation
@@ -59,14 +59,14 @@ class Claimer:
         self.is_stopping = False
         self.may_give_up = False  # the shutdown grace is over
         self._concurrency = concurrency
-        self._overlap = Overlap.of(store, concurrency)
+        self._overlap = OverlapPolicy.of(store, concurrency)
         self._exchange = StoreExchange(store, worker_id, queues, lease_seconds)
         self._runtime = AttemptRuntime(worker_id, store, executor, self._finished, self._reported)
         self._emit = emit
         self._isolation = SuspectIsolation(self._exchange, self.attempts, emit)
         self._backoff = StoreBackoff(emit)
         self._outbox = Outbox()
-        self._waiting_claim: WaitingClaim | None = None
+        self._waiting_claim: LongPollClaim | None = None
         self._may_have_work = True  # the store may have jobs to claim now
         self._wake = asyncio.Event()
         self._overlap_wake = asyncio.Event()  # there may be enough for a second exchange
@@ -218,7 +218,7 @@ class Claimer:
         loop = asyncio.get_running_loop()
         until: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(CLAIM_AGAIN_SECONDS, self._end_waiting_claim)
-        self._waiting_claim = WaitingClaim(wanted, until, loop.create_task(self._await_claim(wanted, until, timer)))
+        self._waiting_claim = LongPollClaim(wanted, until, loop.create_task(self._await_claim(wanted, until, timer)))
 
     def _end_waiting_claim(self) -> None:
         if self._waiting_claim is not None and not self._waiting_claim.until.done():

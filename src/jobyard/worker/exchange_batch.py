@@ -56,7 +56,7 @@ class ExchangeBatch:
         self.wanted = wanted  # free slots reserved for the response
 
 
-class WaitingClaim(NamedTuple):
+class LongPollClaim(NamedTuple):
     """A claim that waits inside the store until there is a job."""
 
     wanted: int  # free slots reserved for the response
@@ -88,7 +88,7 @@ class Outbox:
         return sum(batch.wanted for batch in self.in_flight)
 
 
-class Overlap(NamedTuple):
+class OverlapPolicy(NamedTuple):
     """Whether a second exchange may be in flight, and the batch size from which it pays."""
 
     is_allowed: bool
@@ -96,7 +96,7 @@ class Overlap(NamedTuple):
     max_claims: int
 
     @classmethod
-    def of(cls, store: Store, concurrency: int) -> Overlap:
+    def of(cls, store: Store, concurrency: int) -> OverlapPolicy:
         """It pays where the store is another process: that works on one exchange while the jobs of the other run.
 
         Small batches would only cost more round trips.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jobyard.domain.job import Job, QueueSettings
-from jobyard.testing.history.configuration import Configuration
+from jobyard.testing.history.configuration import RecordedConfiguration
 from jobyard.testing.history.endings import resolve
 from jobyard.testing.history.fairness import check_fairness
 from jobyard.testing.history.fencing import check_fencing
@@ -36,7 +36,7 @@ def check(
     timeline = Timeline(history)
     lives = Lives(history, timeline, final)
     resolve(lives)
-    configuration = Configuration(history, timeline, settings or {}, limits or {})
+    configuration = RecordedConfiguration(history, timeline, settings or {}, limits or {})
     waits = certain_waits(lives)
     return [
         *timeline.check(),

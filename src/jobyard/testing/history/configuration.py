@@ -9,21 +9,21 @@ from typing import Any
 
 from jobyard.domain.admission import UNLIMITED, Group, Queue, limit_of
 from jobyard.domain.job import QueueSettings
-from jobyard.testing.history.events import Accepted, AskConfigure, AskLimit, AskPause
+from jobyard.testing.history.events import NothingReturned, RecordedConfigure, RecordedLimit, RecordedPause
 from jobyard.testing.history.life import Span
-from jobyard.testing.history.reader import History, Operation
+from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.timeline import Timeline
 
 Key = tuple[str, ...] | tuple[str, str, str | None]
 
 
 @dataclass(slots=True)
-class Setting:
+class RecordedSetting:
     span: Span
     value: Any
 
 
-class Configuration:
+class RecordedConfiguration:
     """What was in force before the history began is given; what is not given is the default: no limit, no pause."""
 
     def __init__(
@@ -36,12 +36,12 @@ class Configuration:
         self._timeline = timeline
         self._settings = settings
         self._limits = limits
-        self._changes: dict[Key, list[Setting]] = defaultdict(list)
-        for operation, configure, _ in history.select(AskConfigure, Accepted):
+        self._changes: dict[Key, list[RecordedSetting]] = defaultdict(list)
+        for operation, configure, _ in history.select(RecordedConfigure, NothingReturned):
             self._add(("settings", configure.queue), operation, configure.settings)
-        for operation, limit, _ in history.select(AskLimit, Accepted):
+        for operation, limit, _ in history.select(RecordedLimit, NothingReturned):
             self._add(("limit", limit.queue, limit.group), operation, limit.limit)
-        for operation, pause, _ in history.select(AskPause, Accepted):
+        for operation, pause, _ in history.select(RecordedPause, NothingReturned):
             self._add(("pause", pause.queue, pause.group), operation, pause.paused)
 
     def group_limits(self, queue: str, group: str | None, position: int) -> set[int]:
@@ -68,9 +68,9 @@ class Configuration:
     def _settings_at(self, queue: str, position: int) -> set[QueueSettings]:
         return self._possible(("settings", queue), position, self._settings.get(queue, QueueSettings()))
 
-    def _add(self, key: Key, operation: Operation, value: Any) -> None:
+    def _add(self, key: Key, operation: RecordedOperation, value: Any) -> None:
         earliest, latest = self._timeline.earliest(operation.begin), self._timeline.latest(operation.end)
-        self._changes[key].append(Setting(Span(earliest, latest, operation.begin, operation.end), value))
+        self._changes[key].append(RecordedSetting(Span(earliest, latest, operation.begin, operation.end), value))
 
     def _possible(self, key: Key, position: int, initial: Any) -> set[Any]:
         changes = self._changes.get(key)

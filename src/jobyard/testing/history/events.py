@@ -15,7 +15,7 @@ from jobyard.ports.job_store import Inserted
 from jobyard.ports.schedule_store import Decided, Tick
 
 
-class Handed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job as it was handed in, without what it carries."""
 
     id: str
@@ -27,7 +27,7 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int = 3
 
     @classmethod
-    def of(cls, job: NewJob) -> Handed:
+    def of(cls, job: NewJob) -> RecordedJob:
         return cls(
             id=job.id,
             queue=job.queue,
@@ -39,7 +39,7 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedSettlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A settlement as it was sent, without results and errors."""
 
     job_id: str
@@ -51,7 +51,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     park_seconds: float | None = None
 
     @classmethod
-    def of(cls, settlement: Settlement) -> Sent:
+    def of(cls, settlement: Settlement) -> RecordedSettlement:
         transition = settlement.transition
         return cls(
             job_id=settlement.key.job_id,
@@ -64,7 +64,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedLease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A lease as it was given, without what the job carries."""
 
     job_id: str
@@ -78,7 +78,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deaths: int = 0
 
     @classmethod
-    def of(cls, lease: Lease) -> Taken:
+    def of(cls, lease: Lease) -> RecordedLease:
         return cls(
             job_id=lease.job_id,
             token=lease.token,
@@ -92,149 +92,149 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class AskInsert(msgspec.Struct, frozen=True, tag="insert"):
-    jobs: tuple[Handed, ...]
+class RecordedInsert(msgspec.Struct, frozen=True, tag="insert"):
+    jobs: tuple[RecordedJob, ...]
     in_transaction: bool = False  # appears when the caller commits, if ever
 
 
-class Due(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedTick(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tick as it was handed in."""
 
     schedule: str
     at: Instant
-    job: Handed | None = None
+    job: RecordedJob | None = None
 
     @classmethod
-    def of(cls, tick: Tick) -> Due:
-        return cls(tick.schedule, tick.at, None if tick.job is None else Handed.of(tick.job))
+    def of(cls, tick: Tick) -> RecordedTick:
+        return cls(tick.schedule, tick.at, None if tick.job is None else RecordedJob.of(tick.job))
 
 
-class AskDecide(msgspec.Struct, frozen=True, tag="decide"):
-    ticks: tuple[Due, ...]
+class RecordedDecide(msgspec.Struct, frozen=True, tag="decide"):
+    ticks: tuple[RecordedTick, ...]
 
 
-class AskDisarm(msgspec.Struct, frozen=True, tag="disarm"):
+class RecordedDisarm(msgspec.Struct, frozen=True, tag="disarm"):
     schedule: str
 
 
-class AskExchange(msgspec.Struct, frozen=True, kw_only=True, tag="exchange"):
+class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, tag="exchange"):
     worker: str
-    settlements: tuple[Sent, ...] = ()
+    settlements: tuple[RecordedSettlement, ...] = ()
     queues: tuple[str, ...] = ()
     wanted: int = 0
     lease_seconds: float = 15.0
 
 
-class AskExtend(msgspec.Struct, frozen=True, tag="extend"):
+class RecordedExtend(msgspec.Struct, frozen=True, tag="extend"):
     keys: tuple[LeaseKey, ...]
     lease_seconds: float
 
 
-class AskReport(msgspec.Struct, frozen=True, tag="report"):
+class RecordedReport(msgspec.Struct, frozen=True, tag="report"):
     keys: tuple[LeaseKey, ...]
 
 
-class AskReclaim(msgspec.Struct, frozen=True, tag="reclaim"):
+class RecordedReclaim(msgspec.Struct, frozen=True, tag="reclaim"):
     limit: int
 
 
-class AskAdopt(msgspec.Struct, frozen=True, tag="adopt"):
-    job: Handed
+class RecordedAdopt(msgspec.Struct, frozen=True, tag="adopt"):
+    job: RecordedJob
 
 
-class AskSignal(msgspec.Struct, frozen=True, tag="signal"):
+class RecordedSignal(msgspec.Struct, frozen=True, tag="signal"):
     job_id: str
     name: str
 
 
-class AskChange(msgspec.Struct, frozen=True, tag="change"):
+class RecordedChange(msgspec.Struct, frozen=True, tag="change"):
     action: Action
     job_ids: tuple[str, ...]
     priority: int = 0
 
 
-class AskConfigure(msgspec.Struct, frozen=True, tag="configure"):
+class RecordedConfigure(msgspec.Struct, frozen=True, tag="configure"):
     queue: str
     settings: QueueSettings
 
 
-class AskPause(msgspec.Struct, frozen=True, tag="pause"):
+class RecordedPause(msgspec.Struct, frozen=True, tag="pause"):
     queue: str
     group: str | None
     paused: bool
 
 
-class AskLimit(msgspec.Struct, frozen=True, tag="limit"):
+class RecordedLimit(msgspec.Struct, frozen=True, tag="limit"):
     queue: str
     group: str
     limit: int | None
 
 
 Question: TypeAlias = (
-    AskInsert
-    | AskDecide
-    | AskDisarm
-    | AskExchange
-    | AskExtend
-    | AskReport
-    | AskReclaim
-    | AskAdopt
-    | AskSignal
-    | AskChange
-    | AskConfigure
-    | AskPause
-    | AskLimit
+    RecordedInsert
+    | RecordedDecide
+    | RecordedDisarm
+    | RecordedExchange
+    | RecordedExtend
+    | RecordedReport
+    | RecordedReclaim
+    | RecordedAdopt
+    | RecordedSignal
+    | RecordedChange
+    | RecordedConfigure
+    | RecordedPause
+    | RecordedLimit
 )
 
 
-class Stored(msgspec.Struct, frozen=True, tag="stored"):
+class InsertReturned(msgspec.Struct, frozen=True, tag="stored"):
     jobs: tuple[Inserted, ...]
 
 
-class Judged(msgspec.Struct, frozen=True, tag="judged"):
+class DecideReturned(msgspec.Struct, frozen=True, tag="judged"):
     """The answer to decide."""
 
     decided: tuple[Decided, ...]
 
 
-class Disarmed(msgspec.Struct, frozen=True, tag="disarmed"):
+class DisarmReturned(msgspec.Struct, frozen=True, tag="disarmed"):
     was_armed: bool
 
 
-class Exchanged(msgspec.Struct, frozen=True, kw_only=True, tag="exchanged"):
+class ExchangeReturned(msgspec.Struct, frozen=True, kw_only=True, tag="exchanged"):
     revision: int
     now: Instant
     refused: tuple[LeaseKey, ...] = ()
-    leases: tuple[Taken, ...] = ()
+    leases: tuple[RecordedLease, ...] = ()
 
 
-class Heard(msgspec.Struct, frozen=True, tag="heard"):
+class LeasesReturned(msgspec.Struct, frozen=True, tag="heard"):
     """The answer to extend and report."""
 
     lost: tuple[LeaseKey, ...]
 
 
-class Reclaimed(msgspec.Struct, frozen=True, tag="reclaimed"):
+class ReclaimReturned(msgspec.Struct, frozen=True, tag="reclaimed"):
     ended: tuple[ExpiredLease, ...]
 
 
-class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
-    lease: Taken
+class AdoptReturned(msgspec.Struct, frozen=True, tag="adopted"):
+    lease: RecordedLease
 
 
-class Signalled(msgspec.Struct, frozen=True, tag="signalled"):
+class SignalReturned(msgspec.Struct, frozen=True, tag="signalled"):
     woke: bool
 
 
-class Altered(msgspec.Struct, frozen=True, tag="altered"):
+class ChangeReturned(msgspec.Struct, frozen=True, tag="altered"):
     changed: tuple[str, ...]
 
 
-class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+class NothingReturned(msgspec.Struct, frozen=True, tag="accepted"):
     """Done, with nothing to tell."""
 
 
-class Raised(msgspec.Struct, frozen=True, tag="raised"):
+class RecordedError(msgspec.Struct, frozen=True, tag="raised"):
     """The verb raised. An error about the input promises that nothing happened; any other leaves it open."""
 
     error: str
@@ -242,27 +242,37 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
 
 
 Answer: TypeAlias = (
-    Stored | Judged | Disarmed | Exchanged | Heard | Reclaimed | Adopted | Signalled | Altered | Accepted | Raised
+    InsertReturned
+    | DecideReturned
+    | DisarmReturned
+    | ExchangeReturned
+    | LeasesReturned
+    | ReclaimReturned
+    | AdoptReturned
+    | SignalReturned
+    | ChangeReturned
+    | NothingReturned
+    | RecordedError
 )
 
 
-class Opened(msgspec.Struct, frozen=True, tag="opened"):
+class RecordingStarted(msgspec.Struct, frozen=True, tag="opened"):
     """A process begins to write; calls are numbered from here."""
 
     process: int
     at: int  # nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share
 
 
-class Asked(msgspec.Struct, frozen=True, tag="asked"):
+class RecordedCall(msgspec.Struct, frozen=True, tag="asked"):
     call: int
     at: int
     question: Question
 
 
-class Answered(msgspec.Struct, frozen=True, tag="answered"):
+class RecordedResult(msgspec.Struct, frozen=True, tag="answered"):
     call: int
     at: int
     answer: Answer
 
 
-Line: TypeAlias = Opened | Asked | Answered
+Line: TypeAlias = RecordingStarted | RecordedCall | RecordedResult

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from jobyard.testing.history.claims import GroupKey, claims_in_order, group_of, group_waiting, violation_at
-from jobyard.testing.history.configuration import Configuration
+from jobyard.testing.history.configuration import RecordedConfiguration
 from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation
 from jobyard.testing.history.waits import Wait
@@ -16,7 +16,7 @@ from jobyard.testing.history.waits import Wait
 GROUPS_LOOKED_AT = 256
 
 
-def check_fairness(lives: Lives, waits: Sequence[Wait], configuration: Configuration) -> Iterator[Violation]:
+def check_fairness(lives: Lives, waits: Sequence[Wait], configuration: RecordedConfiguration) -> Iterator[Violation]:
     """Served once, a group stands behind all that are in line; served again, it passed those that had room."""
     stretches = _stretches(lives, waits)
     may_run = _possible_running(lives)
@@ -46,7 +46,7 @@ def check_fairness(lives: Lives, waits: Sequence[Wait], configuration: Configura
                 yield violation_at(claim, "group_passed_twice", sentence, passed=waiting[1])
 
 
-def _has_room(configuration: Configuration, key: GroupKey, running: int, position: int) -> bool:
+def _has_room(configuration: RecordedConfiguration, key: GroupKey, running: int, position: int) -> bool:
     paused = key[1] is not None and True in configuration.pauses(*key, position)
     return not paused and running < min(configuration.group_limits(*key, position))
 

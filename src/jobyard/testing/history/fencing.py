@@ -7,17 +7,23 @@ from itertools import pairwise
 
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import Action
-from jobyard.testing.history.events import Adopted, AskAdopt, AskExtend, AskReport, Heard
+from jobyard.testing.history.events import (
+    AdoptReturned,
+    LeasesReturned,
+    RecordedAdopt,
+    RecordedExtend,
+    RecordedReport,
+)
 from jobyard.testing.history.life import Claim, Life, Settled
 from jobyard.testing.history.lives import Lives
-from jobyard.testing.history.reader import History, Operation
+from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.timeline import Made
 from jobyard.testing.history.violation import Violation
 
 
 def check_fencing(history: History, lives: Lives) -> Iterator[Violation]:
     hidden_leases = bool(lives.timeline.lost) or any(
-        answer is None for _, _, answer in history.select(AskAdopt, Adopted)
+        answer is None for _, _, answer in history.select(RecordedAdopt, AdoptReturned)
     )
     for life in lives:
         yield from _tokens(life, hidden_leases)
@@ -120,9 +126,9 @@ def _holds(claim: Claim, made: Made, position: int) -> bool:
 
 
 def _words(history: History, lives: Lives) -> Iterator[Violation]:
-    heard: list[tuple[Operation, AskExtend | AskReport, Heard | None]] = []
-    heard += history.select(AskExtend, Heard)
-    heard += history.select(AskReport, Heard)
+    heard: list[tuple[RecordedOperation, RecordedExtend | RecordedReport, LeasesReturned | None]] = []
+    heard += history.select(RecordedExtend, LeasesReturned)
+    heard += history.select(RecordedReport, LeasesReturned)
     for operation, question, answer in heard:
         if answer is None:
             continue

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from jobyard.domain.instant import Instant
 from jobyard.ports.schedule_store import Decision
-from jobyard.testing.history.events import AskDecide, AskDisarm, Disarmed, Judged
-from jobyard.testing.history.reader import History, Operation
+from jobyard.testing.history.events import DecideReturned, DisarmReturned, RecordedDecide, RecordedDisarm
+from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.violation import Violation
 
-Made = list[tuple[Operation, Instant]]
+Made = list[tuple[RecordedOperation, Instant]]
 
 
 def check_instants(history: History) -> Iterator[Violation]:
-    disarmed: dict[str, list[Operation]] = defaultdict(list)
-    for operation, question, answer in history.select(AskDisarm, Disarmed):
+    disarmed: dict[str, list[RecordedOperation]] = defaultdict(list)
+    for operation, question, answer in history.select(RecordedDisarm, DisarmReturned):
         if answer is None or answer.was_armed:
             disarmed[question.schedule].append(operation)
     for schedule, made in _made(history).items():
@@ -27,15 +27,15 @@ def check_instants(history: History) -> Iterator[Violation]:
 def _made(history: History) -> dict[str, Made]:
     """By schedule; within a call in the order in which its ticks were given."""
     found: dict[str, Made] = defaultdict(list)
-    for operation, question, answer in history.select(AskDecide, Judged):
+    for operation, question, answer in history.select(RecordedDecide, DecideReturned):
         for due, decided in zip(question.ticks, answer.decided, strict=True) if answer else ():
             if decided.decision is Decision.MADE:
                 found[due.schedule].append((operation, due.at))
     return found
 
 
-def _twice(schedule: str, made: Made, disarmed: list[Operation]) -> Iterator[Violation]:
-    seen: dict[Instant, Operation] = {}
+def _twice(schedule: str, made: Made, disarmed: list[RecordedOperation]) -> Iterator[Violation]:
+    seen: dict[Instant, RecordedOperation] = {}
     for operation, at in sorted(made, key=lambda one: one[0].begin):
         earlier = seen.get(at)
         if earlier is not None and not _may_be_forgotten(disarmed, earlier, operation):
@@ -44,10 +44,10 @@ def _twice(schedule: str, made: Made, disarmed: list[Operation]) -> Iterator[Vio
         seen[at] = operation
 
 
-def _backwards(schedule: str, made: Made, disarmed: list[Operation]) -> Iterator[Violation]:
+def _backwards(schedule: str, made: Made, disarmed: list[RecordedOperation]) -> Iterator[Violation]:
     """Only calls of which one ended before the other began: those that meet may come in any order."""
     ends = sorted(made, key=lambda one: one[0].end)
-    furthest: tuple[Operation, Instant] | None = None
+    furthest: tuple[RecordedOperation, Instant] | None = None
     position = 0
     for operation, at in sorted(made, key=lambda one: one[0].begin):
         while ends[position][0].end < operation.begin:
@@ -59,6 +59,6 @@ def _backwards(schedule: str, made: Made, disarmed: list[Operation]) -> Iterator
             yield Violation("tick_went_back", sentence, {"schedule": schedule, "at": at, "after": furthest[1]})
 
 
-def _may_be_forgotten(disarmed: list[Operation], earlier: Operation, later: Operation) -> bool:
+def _may_be_forgotten(disarmed: list[RecordedOperation], earlier: RecordedOperation, later: RecordedOperation) -> bool:
     """Whether the schedule may have been disarmed between the two, and begun anew."""
     return any(one.begin < later.end and one.end > earlier.begin for one in disarmed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from jobyard.testing.history.events import Answer, Answered, Asked, Line, Opened, Question
+from jobyard.testing.history.events import Answer, Line, Question, RecordedCall, RecordedResult, RecordingStarted
 
 
 class Journal:
@@ -21,16 +21,16 @@ class Journal:
         self._encoder = msgspec.json.Encoder()
         self._calls = itertools.count(1)
         # The newline in front closes a line that an earlier process of this file may have torn.
-        self._write(b"\n", Opened(os.getpid(), time.monotonic_ns()))
+        self._write(b"\n", RecordingStarted(os.getpid(), time.monotonic_ns()))
 
     def ask(self, question: Question) -> int:
         call = next(self._calls)
         # The clock is read before the line is written: the bracket may only be too wide.
-        self._write(b"", Asked(call, time.monotonic_ns(), question))
+        self._write(b"", RecordedCall(call, time.monotonic_ns(), question))
         return call
 
     def answer(self, call: int, answer: Answer) -> None:
-        self._write(b"", Answered(call, time.monotonic_ns(), answer))
+        self._write(b"", RecordedResult(call, time.monotonic_ns(), answer))
 
     def _write(self, prefix: bytes, line: Line) -> None:
         data = prefix + self._encoder.encode(line) + b"\n"

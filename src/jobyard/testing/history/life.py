@@ -11,7 +11,7 @@ from jobyard.domain.job import Ending, Job, State
 from jobyard.domain.lease import ExpiredLease
 from jobyard.ports.admin_store import Action
 from jobyard.ports.job_store import Inserted
-from jobyard.testing.history.events import Handed, Sent, Taken
+from jobyard.testing.history.events import RecordedJob, RecordedLease, RecordedSettlement
 from jobyard.testing.history.reader import NEVER
 
 UNTOLD = 0  # the sequence of a job whose insertion does not answer it
@@ -36,7 +36,7 @@ class Settled:
     """An accepted settlement."""
 
     position: int
-    sent: Sent
+    sent: RecordedSettlement
     now: Instant
     revision: int
 
@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(slots=True)
 class Claim:
-    lease: Taken
+    lease: RecordedLease
     position: int  # certainly from here on
     since: int  # perhaps from here on; differs for adopted jobs only
     now: Instant = 0
@@ -86,14 +86,14 @@ class Life:
     id: str
     queue: str | None = None
     group: str | None = None
-    handed: Handed | None = None
+    handed: RecordedJob | None = None
     inserted: tuple[Span, Inserted] | None = None  # acknowledged
     claims: list[Claim] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
     reclaims: list[Reclaim] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     signals: list[Span] = field(default_factory=list)
-    intents: list[tuple[Span, Sent]] = field(default_factory=list)  # settlements without an answer
+    intents: list[tuple[Span, RecordedSettlement]] = field(default_factory=list)  # settlements without an answer
     gaps: list[Gap] = field(default_factory=list)
     final: Job | None = None
 

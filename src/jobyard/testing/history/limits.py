@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from jobyard.testing.history.claims import GroupKey, claims_in_order, group_of, violation_at
-from jobyard.testing.history.configuration import Configuration
+from jobyard.testing.history.configuration import RecordedConfiguration
 from jobyard.testing.history.life import Claim
 from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation
 
 
-def check_limits(lives: Lives, configuration: Configuration) -> Iterator[Violation]:
+def check_limits(lives: Lives, configuration: RecordedConfiguration) -> Iterator[Violation]:
     """Counts what certainly ran, against the highest limit that may have been in force."""
     running: dict[tuple[str, ...] | GroupKey, int] = defaultdict(int)
     for claim, started, stopped in _sweep(lives):
@@ -52,7 +52,7 @@ def _sweep(lives: Lives) -> Iterator[tuple[Claim, list[Claim], list[Claim]]]:
         started = []
 
 
-def check_pauses(lives: Lives, configuration: Configuration) -> Iterator[Violation]:
+def check_pauses(lives: Lives, configuration: RecordedConfiguration) -> Iterator[Violation]:
     for claim in claims_in_order(lives):
         lease = claim.lease
         scopes: set[str | None] = {None, lease.group}

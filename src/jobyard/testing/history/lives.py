@@ -8,24 +8,24 @@ from jobyard.domain.job import Job
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.schedule_store import Decision
 from jobyard.testing.history.events import (
-    Adopted,
-    Altered,
-    AskAdopt,
-    AskChange,
-    AskDecide,
-    AskExtend,
-    AskInsert,
-    AskReclaim,
-    AskSignal,
-    Handed,
-    Heard,
-    Judged,
-    Reclaimed,
-    Signalled,
-    Stored,
+    AdoptReturned,
+    ChangeReturned,
+    DecideReturned,
+    InsertReturned,
+    LeasesReturned,
+    ReclaimReturned,
+    RecordedAdopt,
+    RecordedChange,
+    RecordedDecide,
+    RecordedExtend,
+    RecordedInsert,
+    RecordedJob,
+    RecordedReclaim,
+    RecordedSignal,
+    SignalReturned,
 )
 from jobyard.testing.history.life import UNTOLD, Change, Claim, Life, Reclaim, Settled, Span
-from jobyard.testing.history.reader import History, Operation
+from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.timeline import Timeline
 
 
@@ -46,7 +46,7 @@ class Lives:
     def __iter__(self) -> Iterator[Life]:
         return iter(self.by_id.values())
 
-    def span(self, operation: Operation) -> Span:
+    def span(self, operation: RecordedOperation) -> Span:
         earliest, latest = self.timeline.earliest(operation.begin), self.timeline.latest(operation.end)
         return Span(earliest, latest, operation.begin, operation.end)
 
@@ -57,10 +57,10 @@ class Lives:
         return life
 
     def _inserts(self, history: History) -> None:
-        for operation, question, answer in history.select(AskInsert, Stored):
+        for operation, question, answer in history.select(RecordedInsert, InsertReturned):
             rows = None if answer is None else {row.id: row for row in answer.jobs if row.created}
             self._handed_in(operation, question.jobs, rows, is_certain=not question.in_transaction)
-        for operation, asked, judged in history.select(AskDecide, Judged):
+        for operation, asked, judged in history.select(RecordedDecide, DecideReturned):
             for number, due in enumerate(asked.ticks):
                 if due.job is None:
                     continue
@@ -72,7 +72,11 @@ class Lives:
                 self._handed_in(operation, [due.job], rows)
 
     def _handed_in(
-        self, operation: Operation, jobs: Sequence[Handed], rows: Mapping[str, Inserted] | None, is_certain: bool = True
+        self,
+        operation: RecordedOperation,
+        jobs: Sequence[RecordedJob],
+        rows: Mapping[str, Inserted] | None,
+        is_certain: bool = True,
     ) -> None:
         for handed in jobs:
             row = None if rows is None else rows.get(handed.id)
@@ -101,23 +105,23 @@ class Lives:
         life.claims.append(claim)
 
     def _others(self, history: History) -> None:
-        for operation, _, reclaimed in history.select(AskReclaim, Reclaimed):
+        for operation, _, reclaimed in history.select(RecordedReclaim, ReclaimReturned):
             if reclaimed is None:
                 self.lost_reclaims.append(self.span(operation))
                 continue
             for ended in reclaimed.ended:
                 self._life(ended.job_id).reclaims.append(Reclaim(self.span(operation), ended))
-        for operation, change, altered in history.select(AskChange, Altered):
+        for operation, change, altered in history.select(RecordedChange, ChangeReturned):
             for job_id in change.job_ids if altered is None else altered.changed:
                 recorded = Change(self.span(operation), change.action, change.priority)
                 self._life(job_id).changes.append(recorded)
-        for operation, signal, _ in history.select(AskSignal, Signalled):
+        for operation, signal, _ in history.select(RecordedSignal, SignalReturned):
             self._life(signal.job_id).signals.append(self.span(operation))
-        for operation, _, adopted in history.select(AskAdopt, Adopted):
+        for operation, _, adopted in history.select(RecordedAdopt, AdoptReturned):
             if adopted is not None:
                 span = self.span(operation)
                 self._claim(Claim(adopted.lease, span.latest, span.earliest, adopted=True))
-        for operation, extend, _ in history.select(AskExtend, Heard):
+        for operation, extend, _ in history.select(RecordedExtend, LeasesReturned):
             # A renewal counts from its own moment and may be for less; which one won is not needed for a lower bound.
             at_least = self.timeline.now_at_least(operation.begin, extend.lease_seconds)
             for key in extend.keys:

@@ -9,7 +9,15 @@ from typing import TypeVar
 
 import msgspec
 
-from jobyard.testing.history.events import Answer, Answered, Asked, Line, Opened, Question, Raised
+from jobyard.testing.history.events import (
+    Answer,
+    Line,
+    Question,
+    RecordedCall,
+    RecordedError,
+    RecordedResult,
+    RecordingStarted,
+)
 
 Q = TypeVar("Q", bound=Question)
 A = TypeVar("A", bound=Answer)
@@ -18,7 +26,7 @@ NEVER = 1 << 62  # the end of a bracket whose answer was never seen: the effect 
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RecordedOperation:
     """One verb: it took effect between `begin` and `end`; without an answer perhaps never."""
 
     question: Question
@@ -31,7 +39,7 @@ class Operation:
 class History:
     """What all processes wrote down."""
 
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[RecordedOperation] = field(default_factory=list)
     processes: int = 0
     torn: int = 0  # lines cut off by a kill
 
@@ -42,7 +50,7 @@ class History:
             history._read_file(Path(path))
         return history
 
-    def select(self, question: type[Q], answer: type[A]) -> Iterator[tuple[Operation, Q, A | None]]:
+    def select(self, question: type[Q], answer: type[A]) -> Iterator[tuple[RecordedOperation, Q, A | None]]:
         """Operations that took effect, or may have: then the answer is None."""
         for operation in self.operations:
             if isinstance(operation.question, question):
@@ -53,7 +61,7 @@ class History:
 
     def _read_file(self, path: Path) -> None:
         decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
-        asked: dict[int, Asked] = {}
+        asked: dict[int, RecordedCall] = {}
         torn_at = 0
         for number, raw in enumerate(path.read_bytes().split(b"\n"), 1):
             if not raw:
@@ -66,28 +74,28 @@ class History:
                 torn_at = number
                 self.torn += 1
                 continue
-            if torn_at and not isinstance(line, Opened):
+            if torn_at and not isinstance(line, RecordingStarted):
                 raise _broken(path, torn_at)
             torn_at = 0
             match line:
-                case Opened():
+                case RecordingStarted():
                     self._give_up(asked)
                     self.processes += 1
-                case Asked(call):
+                case RecordedCall(call):
                     asked[call] = line
-                case Answered(call, at, answer):
+                case RecordedResult(call, at, answer):
                     self._pair(asked.pop(call), at, answer)
         self._give_up(asked)
 
-    def _pair(self, asked: Asked, at: int, answer: Answer) -> None:
-        if isinstance(answer, Raised):
+    def _pair(self, asked: RecordedCall, at: int, answer: Answer) -> None:
+        if isinstance(answer, RecordedError):
             if not answer.nothing_happened:
-                self.operations.append(Operation(asked.question, asked.at))
+                self.operations.append(RecordedOperation(asked.question, asked.at))
             return
-        self.operations.append(Operation(asked.question, asked.at, answer, at))
+        self.operations.append(RecordedOperation(asked.question, asked.at, answer, at))
 
-    def _give_up(self, asked: dict[int, Asked]) -> None:
-        self.operations += [Operation(line.question, line.at) for line in asked.values()]
+    def _give_up(self, asked: dict[int, RecordedCall]) -> None:
+        self.operations += [RecordedOperation(line.question, line.at) for line in asked.values()]
         asked.clear()
 
 

@@ -17,36 +17,36 @@ from jobyard.ports.schedule_store import Decided, Tick
 from jobyard.ports.store import Store
 from jobyard.testing.history.delegate import Delegate
 from jobyard.testing.history.events import (
-    Accepted,
-    Adopted,
-    Altered,
+    AdoptReturned,
     Answer,
-    AskAdopt,
-    AskChange,
-    AskConfigure,
-    AskDecide,
-    AskDisarm,
-    AskExchange,
-    AskExtend,
-    AskInsert,
-    AskLimit,
-    AskPause,
-    AskReclaim,
-    AskReport,
-    AskSignal,
-    Disarmed,
-    Due,
-    Exchanged,
-    Handed,
-    Heard,
-    Judged,
+    ChangeReturned,
+    DecideReturned,
+    DisarmReturned,
+    ExchangeReturned,
+    InsertReturned,
+    LeasesReturned,
+    NothingReturned,
     Question,
-    Raised,
-    Reclaimed,
-    Sent,
-    Signalled,
-    Stored,
-    Taken,
+    ReclaimReturned,
+    RecordedAdopt,
+    RecordedChange,
+    RecordedConfigure,
+    RecordedDecide,
+    RecordedDisarm,
+    RecordedError,
+    RecordedExchange,
+    RecordedExtend,
+    RecordedInsert,
+    RecordedJob,
+    RecordedLease,
+    RecordedLimit,
+    RecordedPause,
+    RecordedReclaim,
+    RecordedReport,
+    RecordedSettlement,
+    RecordedSignal,
+    RecordedTick,
+    SignalReturned,
 )
 from jobyard.testing.history.journal import Journal
 
@@ -70,22 +70,24 @@ class RecordingStore(Delegate):
         try:
             value = await verb
         except BaseException as error:
-            self._journal.answer(call, Raised(type(error).__name__, isinstance(error, HARMLESS)))
+            self._journal.answer(call, RecordedError(type(error).__name__, isinstance(error, HARMLESS)))
             raise
         # Written before the caller sees it: nobody can use a token that the history does not know.
         self._journal.answer(call, answer(value))
         return value
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
-        question = AskInsert(tuple(Handed.of(job) for job in jobs), transaction is not None)
-        return await self._record(question, self._store.insert(jobs, transaction), lambda rows: Stored(tuple(rows)))
+        question = RecordedInsert(tuple(RecordedJob.of(job) for job in jobs), transaction is not None)
+        return await self._record(
+            question, self._store.insert(jobs, transaction), lambda rows: InsertReturned(tuple(rows))
+        )
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
-        question = AskDecide(tuple(Due.of(tick) for tick in ticks))
-        return await self._record(question, self._store.decide(ticks), lambda decided: Judged(tuple(decided)))
+        question = RecordedDecide(tuple(RecordedTick.of(tick) for tick in ticks))
+        return await self._record(question, self._store.decide(ticks), lambda decided: DecideReturned(tuple(decided)))
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
-        return await self._record(AskDisarm(schedule), self._store.disarm(schedule, revision), Disarmed)
+        return await self._record(RecordedDisarm(schedule), self._store.disarm(schedule, revision), DisarmReturned)
 
     async def exchange(
         self,
@@ -96,9 +98,9 @@ class RecordingStore(Delegate):
         lease_seconds: float,
         until: asyncio.Future[None] | None = None,
     ) -> Exchange:
-        question = AskExchange(
+        question = RecordedExchange(
             worker=worker,
-            settlements=tuple(Sent.of(settlement) for settlement in settlements),
+            settlements=tuple(RecordedSettlement.of(settlement) for settlement in settlements),
             queues=tuple(queues),
             wanted=wanted,
             lease_seconds=lease_seconds,
@@ -110,46 +112,52 @@ class RecordingStore(Delegate):
         self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
         verb = self._store.extend(worker, keys, lease_seconds, unacknowledged=unacknowledged)
-        return await self._record(AskExtend(tuple(keys), lease_seconds), verb, lambda answer: Heard(answer.lost))
+        return await self._record(
+            RecordedExtend(tuple(keys), lease_seconds), verb, lambda answer: LeasesReturned(answer.lost)
+        )
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
-        question = AskReport(tuple(report.key for report in reports))
-        return await self._record(question, self._store.report(reports), lambda lost: Heard(tuple(lost)))
+        question = RecordedReport(tuple(report.key for report in reports))
+        return await self._record(question, self._store.report(reports), lambda lost: LeasesReturned(tuple(lost)))
 
     async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
-        return await self._record(AskReclaim(limit), self._store.reclaim(limit), lambda ended: Reclaimed(tuple(ended)))
+        return await self._record(
+            RecordedReclaim(limit), self._store.reclaim(limit), lambda ended: ReclaimReturned(tuple(ended))
+        )
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         verb = self._store.adopt(job, worker, external_id)
-        return await self._record(AskAdopt(Handed.of(job)), verb, lambda lease: Adopted(Taken.of(lease)))
+        return await self._record(
+            RecordedAdopt(RecordedJob.of(job)), verb, lambda lease: AdoptReturned(RecordedLease.of(lease))
+        )
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        return await self._record(AskSignal(job_id, name), self._store.signal(job_id, name, data), Signalled)
+        return await self._record(RecordedSignal(job_id, name), self._store.signal(job_id, name, data), SignalReturned)
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         verb = self._store.change(action, job_ids, reason=reason, priority=priority)
-        question = AskChange(action, tuple(job_ids), priority)
-        return await self._record(question, verb, lambda answer: Altered(tuple(answer.changed)))
+        question = RecordedChange(action, tuple(job_ids), priority)
+        return await self._record(question, verb, lambda answer: ChangeReturned(tuple(answer.changed)))
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
-        await self._record(AskConfigure(queue, settings), self._store.configure(queue, settings), _accepted)
+        await self._record(RecordedConfigure(queue, settings), self._store.configure(queue, settings), _accepted)
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
         verb = self._store.set_paused(queue, group, paused)
-        await self._record(AskPause(queue, group, paused), verb, _accepted)
+        await self._record(RecordedPause(queue, group, paused), verb, _accepted)
 
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
-        await self._record(AskLimit(queue, group, limit), self._store.set_limit(queue, group, limit), _accepted)
+        await self._record(RecordedLimit(queue, group, limit), self._store.set_limit(queue, group, limit), _accepted)
 
 
-def _exchanged(answer: Exchange) -> Exchanged:
-    return Exchanged(
+def _exchanged(answer: Exchange) -> ExchangeReturned:
+    return ExchangeReturned(
         revision=answer.revision,
         now=answer.now,
         refused=tuple(answer.refused),
-        leases=tuple(Taken.of(lease) for lease in answer.leases),
+        leases=tuple(RecordedLease.of(lease) for lease in answer.leases),
     )
 
 
-def _accepted(_: None) -> Accepted:
-    return Accepted()
+def _accepted(_: None) -> NothingReturned:
+    return NothingReturned()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from jobyard.domain.instant import FOREVER, Instant, after
-from jobyard.testing.history.events import AskExchange, Exchanged, Sent
-from jobyard.testing.history.reader import History, Operation
+from jobyard.testing.history.events import ExchangeReturned, RecordedExchange, RecordedSettlement
+from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.violation import Violation
 
 
@@ -21,20 +21,22 @@ from jobyard.testing.history.violation import Violation
 class Made:
     """An exchange with its answer."""
 
-    question: AskExchange
-    answer: Exchanged
+    question: RecordedExchange
+    answer: ExchangeReturned
     begin: int
     end: int
-    accepted: tuple[Sent, ...]
-    refused: tuple[Sent, ...]
+    accepted: tuple[RecordedSettlement, ...]
+    refused: tuple[RecordedSettlement, ...]
 
 
 class Timeline:
     def __init__(self, history: History) -> None:
         self.idle: list[Made] = []  # changed nothing, so their place does not matter
-        self.lost: list[tuple[Operation, AskExchange]] = []  # may have changed something, nobody knows where
+        self.lost: list[
+            tuple[RecordedOperation, RecordedExchange]
+        ] = []  # may have changed something, nobody knows where
         self.exchanges: list[Made] = []
-        for operation, question, answer in history.select(AskExchange, Exchanged):
+        for operation, question, answer in history.select(RecordedExchange, ExchangeReturned):
             if answer is None:
                 self.lost.append((operation, question))
                 continue
@@ -90,10 +92,10 @@ class Timeline:
         return found
 
 
-def _made(operation: Operation, question: AskExchange, answer: Exchanged) -> Made:
+def _made(operation: RecordedOperation, question: RecordedExchange, answer: ExchangeReturned) -> Made:
     refusals = Counter((key.job_id, key.token) for key in answer.refused)
-    accepted: list[Sent] = []
-    refused: list[Sent] = []
+    accepted: list[RecordedSettlement] = []
+    refused: list[RecordedSettlement] = []
     # A key that was sent twice and refused once was accepted the first time: walk from behind.
     for sent in reversed(question.settlements):
         key = (sent.job_id, sent.token)
