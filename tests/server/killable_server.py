@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Deadly:
-    """A store around whose first insert the process is killed: `before` it, or `after` it, when nobody knows yet."""
+    """A store that kills the process `before` or `after` its first insert."""
 
     def __init__(self, store: Store, moment: str) -> None:
         self._store = store
@@ -62,6 +62,6 @@ async def serve(url: str, port: int, moment: str) -> None:
 
 if __name__ == "__main__":
     if sys.platform == "linux":
-        # Nobody is left behind when the tests themselves are killed.
+        # The server must not outlive tests that are killed.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     asyncio.run(serve(sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""))

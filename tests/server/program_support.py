@@ -1,4 +1,4 @@
-"""A worker with a sandbox that runs nothing, beside the dependencies, and requests for it."""
+"""A fake sandbox worker beside the API, and program requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobyard.worker.worker import Worker
 
 @asynccontextmanager
 async def programs() -> AsyncIterator[ApiServer]:
-    """A door that has heard of two languages."""
+    """An API server that knows two languages."""
     async with api_server() as api:
         await announce_languages(api.store, "python", "c")
         yield api

@@ -12,7 +12,7 @@ import msgspec
 
 
 class Reader:
-    """What came so far, read in the background."""
+    """The events received so far, read in the background."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self.answer = answer
@@ -36,7 +36,7 @@ class Reader:
             self.is_over = True
 
     def types(self) -> list[str]:
-        """Without what they have in common."""
+        """Event types without their common prefix and version."""
         return [event["type"].removeprefix("io.jobyard.").removesuffix(".v1") for event in self.events]
 
     def first(self, kind: str, fits: Callable[[dict[str, Any]], bool] = lambda data: True) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""A door on a memory store, in this process, with a client that speaks to it."""
+"""An API server on a memory store in this process, with its client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HERE = "http://jobyard.test"
 
 
 class ApiServer:
-    """A store, its tokens and a door for some routes."""
+    """A store, its tokens and an application with some routes."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ApiServer:
 
 
 async def announce_languages(store: Store, *names: str) -> None:
-    """As a worker with a sandbox does, but for good: a test may take its time."""
+    """As a worker with a sandbox does, but without expiry: a test may be slow."""
     languages = tuple(Language(name=name, version="1.0") for name in names or ("python",))
     info = SandboxInfo(worker="w", tier=Tier.A, slots=2, languages=languages)
     await store.put(COLLECTION, info.worker, msgspec.json.encode(info))
@@ -72,7 +72,7 @@ async def announce_languages(store: Store, *names: str) -> None:
 
 @asynccontextmanager
 async def serving(app: Any, limits: ConnectionLimits | None = None) -> AsyncIterator[str]:
-    """A real server on a free port of this machine; answers its address."""
+    """A real server on a free port. Yields its URL."""
     options = uvicorn_options(limits or ConnectionLimits())
     config = uvicorn.Config(SecurityMiddleware(app), host="127.0.0.1", port=0, loop="none", **options)
     server = UvicornServer(config)
@@ -106,7 +106,7 @@ async def submit_job(client: httpx.AsyncClient, kind: str = "mail", **given: Any
 
 
 async def ids(client: httpx.AsyncClient, path: str = "/v1/jobs", **params: Any) -> list[str]:
-    """The ids of a whole list, page by page."""
+    """The ids of all pages of a list."""
     found: list[str] = []
     while True:
         answer = await client.get(path, params=params)

@@ -1,4 +1,4 @@
-"""Tokens at the authenticator: who is let in, who is told no, and what admins do with tokens and the audit log."""
+"""Authentication: tokens, the token API, rate limits and the audit log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def api() -> ApiServer:
     return ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, audit.ROUTES])
 
 
-async def test_without_a_token_nobody_comes_in(api: ApiServer) -> None:
+async def test_missing_token_is_unauthorized(api: ApiServer) -> None:
     async with api.client() as client:
         answer = await client.get("/v1/me")
     assert answer.status_code == 401
@@ -28,21 +28,21 @@ async def test_without_a_token_nobody_comes_in(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic {}", "Token {}", "{}", "Bearer x{}", "Bearer {}x"])
-async def test_a_wrong_header_is_no_token(api: ApiServer, header: str) -> None:
+async def test_invalid_authorization_header_is_unauthorized(api: ApiServer, header: str) -> None:
     text = await api.token()
     async with api.client() as client:
         answer = await client.get("/v1/me", headers={"Authorization": header.format(text)})
     assert answer.status_code == 401
 
 
-async def test_a_token_in_the_url_is_no_token(api: ApiServer) -> None:
+async def test_token_in_the_url_is_ignored(api: ApiServer) -> None:
     text = await api.token()
     async with api.client() as client:
         for name in ("token", "access_token", "authorization"):
             assert (await client.get("/v1/me", params={name: text})).status_code == 401
 
 
-async def test_who_one_is(api: ApiServer) -> None:
+async def test_current_principal(api: ApiServer) -> None:
     async with api.client("submitter", queues=["builds"]) as client:
         told = (await client.get("/v1/me")).json()
     assert told["role"] == "submitter"
@@ -52,7 +52,7 @@ async def test_who_one_is(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("role", ["viewer", "submitter", "operator"])
-async def test_only_admins_see_tokens_and_the_audit_log(api: ApiServer, role: str) -> None:
+async def test_only_admins_read_tokens_and_audit_log(api: ApiServer, role: str) -> None:
     async with api.client(role) as client:
         for method, path in (
             ("GET", "/v1/tokens"),
@@ -64,7 +64,7 @@ async def test_only_admins_see_tokens_and_the_audit_log(api: ApiServer, role: st
             assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), path
 
 
-async def test_the_life_of_a_token(api: ApiServer) -> None:
+async def test_token_lifecycle(api: ApiServer) -> None:
     async with api.client("admin") as client:
         asked = {"name": "ci", "role": "submitter", "queues": ["builds"], "expire_seconds": 60}
         made = await client.post("/v1/tokens", json=asked)
@@ -92,9 +92,7 @@ async def test_the_life_of_a_token(api: ApiServer) -> None:
         assert entries[0]["details"]["expires_at"] == shown["expires_at"]
 
 
-async def test_no_secret_is_ever_logged_or_written_to_the_audit_log(
-    api: ApiServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_secrets_are_neither_logged_nor_audited(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with api.client("admin") as client:
         text = (await client.post("/v1/tokens", json={"name": "ci", "role": "viewer"})).json()["token"]
@@ -109,14 +107,14 @@ async def test_no_secret_is_ever_logged_or_written_to_the_audit_log(
     {}, {"name": "x"}, {"name": "x", "role": "root"}, {"name": "", "role": "viewer"},
     {"name": "x", "role": "viewer", "qeues": []}, {"name": "x", "role": "viewer", "expire_seconds": 0},
 ])  # fmt: skip
-async def test_a_token_that_does_not_fit_is_refused(api: ApiServer, body: dict[str, object]) -> None:
+async def test_invalid_token_request_is_rejected(api: ApiServer, body: dict[str, object]) -> None:
     async with api.client("admin") as client:
         before = len((await client.get("/v1/tokens")).json()["items"])
         assert (await client.post("/v1/tokens", json=body)).status_code == 422
         assert len((await client.get("/v1/tokens")).json()["items"]) == before
 
 
-async def test_an_admin_of_some_queues_cannot_reach_further(api: ApiServer) -> None:
+async def test_restricted_admin_cannot_exceed_its_scope(api: ApiServer) -> None:
     other, _ = await api.tokens.create("all of it", "viewer")
     async with api.client("admin", queues=["builds"]) as client:
         for scope in ({}, {"queues": ["mail"]}, {"queues": ["builds", "mail"]}):
@@ -129,7 +127,7 @@ async def test_an_admin_of_some_queues_cannot_reach_further(api: ApiServer) -> N
         assert (await client.get("/v1/audit")).status_code == 403
 
 
-async def test_the_audit_log_is_read_page_by_page(api: ApiServer) -> None:
+async def test_audit_log_pagination(api: ApiServer) -> None:
     async with api.client("admin") as client:
         for number in range(5):
             await client.post("/v1/tokens", json={"name": f"t{number}", "role": "viewer"})
@@ -147,7 +145,7 @@ async def test_the_audit_log_is_read_page_by_page(api: ApiServer) -> None:
             assert (await client.get(f"/v1/audit?{bad}")).status_code == 422, bad
 
 
-async def test_a_token_that_asks_too_often_is_told_when_to_come_back() -> None:
+async def test_request_rate_limit_has_retry_after() -> None:
     settings = ServerSettings(requests_per_second=0.5, request_burst=3)
     api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES], settings)
     async with api.client("viewer") as busy, api.client("viewer") as other:
@@ -158,7 +156,7 @@ async def test_a_token_that_asks_too_often_is_told_when_to_come_back() -> None:
         assert (await other.get("/v1/me")).status_code == 200
 
 
-async def test_wrong_tokens_from_one_address_slow_down_but_good_ones_pass(api: ApiServer) -> None:
+async def test_failed_attempts_are_limited_by_address_but_valid_tokens_pass(api: ApiServer) -> None:
     async with api.client() as guesser, api.client("viewer") as good:
         wrong = {"Authorization": "Bearer jy_000000000000_" + "x" * 43}
         codes = [(await guesser.get("/v1/me", headers=wrong)).status_code for _ in range(int(FAILURE_BURST) + 1)]

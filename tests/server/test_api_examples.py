@@ -1,4 +1,4 @@
-"""docs/api.md: its examples are run as they stand."""
+"""The examples of docs/api.md run as they are written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANYTHING = "…"
 
 
 def fits(shown: Any, answer: Any) -> bool:
-    """What is shown is a part of the answer."""
+    """Whether the documented JSON is a part of the response."""
     if isinstance(shown, dict) and isinstance(answer, dict):
         return all(name in answer and fits(value, answer[name]) for name, value in shown.items())
     if isinstance(shown, list) and isinstance(answer, list):
@@ -24,7 +24,7 @@ def fits(shown: Any, answer: Any) -> bool:
     return bool(shown in (ANYTHING, answer))
 
 
-async def test_the_examples_answer_as_shown(tmp_path: Path) -> None:
+async def test_examples_respond_as_documented(tmp_path: Path) -> None:
     examples = [(block, PAGE[number + 1]) for number, block in enumerate(PAGE) if block.mark == "shell"]
     assert len(examples) >= 7
     async with api_server() as api, serving(api.app) as url:
@@ -39,12 +39,12 @@ async def test_the_examples_answer_as_shown(tmp_path: Path) -> None:
             )
             said, _ = await process.communicate()
             assert (process.returncode, shown.mark) == (0, "answer"), example.title
-            # Of several answers in a row the last is shown.
+            # Of several responses the last is documented.
             answer = msgspec.json.decode(b"{" + said.strip().rpartition(b"}{")[2].removeprefix(b"{"))
             assert fits(msgspec.json.decode(shown.text), answer), f"{example.title}: {answer}"
 
 
-def test_a_part_fits_and_another_does_not() -> None:
+def test_partial_match() -> None:
     assert fits({"a": [{"b": ANYTHING}]}, {"a": [{"b": 1, "c": 2}], "d": 3})
     assert not fits({"a": [{"b": 2}]}, {"a": [{"b": 1}]})
     assert not fits({"a": []}, {"a": [1]})

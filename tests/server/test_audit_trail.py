@@ -1,4 +1,4 @@
-"""Of every job that came over HTTP, and of every change, it is known who it was."""
+"""The submitter of each job and the audit entries of bulk actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobyard.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize("role", ["submitter", "operator", "admin"])
-async def test_a_job_knows_whose_token_handed_it_in(role: str) -> None:
+async def test_job_records_the_submitting_token(role: str) -> None:
     async with api_server() as api, api.client(role) as client:
         [token] = await api.tokens.list()
         job_id = await submit_job(client, tags=["red"])
@@ -25,13 +25,13 @@ async def test_a_job_knows_whose_token_handed_it_in(role: str) -> None:
             assert (await client.get(f"/v1/jobs/{item['id']}")).json()["submitted_by"] == token.id
 
 
-async def test_on_an_open_server_there_is_nobody_to_name() -> None:
+async def test_open_server_records_no_submitter() -> None:
     api = ApiServer(MemoryStore(ManualClock()), ALL_ROUTES, authenticator=OpenAccess())
     async with api.client() as client:
         assert (await client.get(f"/v1/jobs/{await submit_job(client)}")).json()["submitted_by"] is None
 
 
-async def test_a_change_of_many_names_the_first_of_them() -> None:
+async def test_bulk_action_audits_the_first_ids() -> None:
     async with api_server() as api, api.client("operator") as client:
         ids = [await submit_job(client) for _ in range(AUDITED_IDS + 3)]
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ids, "reason": "enough"})

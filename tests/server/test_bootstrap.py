@@ -1,4 +1,4 @@
-"""A server starts on an address that it can have, for people whom it knows, with jobs that the app can run."""
+"""Server start: address, access, job factory and greeting."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def listening(host: str = "127.0.0.1") -> Iterator[socket.socket]:
         yield listener
 
 
-def test_the_configuration_has_the_defaults_of_the_door() -> None:
+def test_configuration_defaults_match_server_settings() -> None:
     assert settings_of(ServerSection()) == ServerSettings()
 
 
-def test_a_port_in_use_is_told_with_what_to_do() -> None:
+def test_port_in_use() -> None:
     with listening() as listener:
         port = listener.getsockname()[1]
         with pytest.raises(ConfigurationError, match=rf"port {port}.*--port"):
@@ -57,7 +57,7 @@ def test_a_port_in_use_is_told_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("host", ["no such host", "nowhere.invalid", "203.0.113.1"])
-def test_an_address_that_is_not_ours_is_refused(host: str) -> None:
+def test_foreign_address_is_rejected(host: str) -> None:
     with pytest.raises(ConfigurationError, match=r"listen on"):
         listen(host, 0)
 
@@ -65,14 +65,14 @@ def test_an_address_that_is_not_ours_is_refused(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), (ANY, "127.0.0.1")]
 )
-def test_the_address_that_is_shown_can_be_reached(host: str, shown: str) -> None:
+def test_shown_url_is_reachable(host: str, shown: str) -> None:
     with listening(host) as listener:
         url = url_of(listener)
         assert url == f"http://{shown}:{listener.getsockname()[1]}"
         socket.create_connection((shown, int(url.rpartition(":")[2]))).close()
 
 
-async def test_on_loopback_the_first_start_makes_a_token(yard: Jobyard) -> None:
+async def test_first_start_on_loopback_creates_a_token(yard: Jobyard) -> None:
     with listening() as listener:
         first = await bootstrap_access(yard.store, listener, SETTINGS, insecure=False)
         again = await bootstrap_access(yard.store, listener, SETTINGS, insecure=False)
@@ -87,7 +87,7 @@ async def test_on_loopback_the_first_start_makes_a_token(yard: Jobyard) -> None:
     assert first.first_token.rpartition("_")[2] not in str(written)
 
 
-async def test_beyond_loopback_never_without_a_token(yard: Jobyard) -> None:
+async def test_other_addresses_require_a_token(yard: Jobyard) -> None:
     with listening(ANY) as listener:
         with pytest.raises(ConfigurationError, match="jobyard tokens create"):
             await bootstrap_access(yard.store, listener, SETTINGS, insecure=False)
@@ -99,14 +99,14 @@ async def test_beyond_loopback_never_without_a_token(yard: Jobyard) -> None:
             await bootstrap_access(yard.store, listener, SETTINGS, insecure=True)
 
 
-async def test_open_only_if_asked_and_then_without_a_token(yard: Jobyard) -> None:
+async def test_insecure_is_open_on_loopback_only(yard: Jobyard) -> None:
     with listening() as listener:
         made = await bootstrap_access(yard.store, listener, SETTINGS, insecure=True)
     assert isinstance(made.authenticator, OpenAccess)
     assert (made.is_open, await Tokens(yard.store).list()) == (True, [])
 
 
-def test_jobs_are_made_as_their_handler_declares(yard: Jobyard) -> None:
+def test_jobs_get_the_options_of_their_handler(yard: Jobyard) -> None:
     make = job_factory(yard, has_app=True)
     job = make.new_job("send", {"to": "a", "copies": 1}, {"priority": 3}, "an-id")
     assert (job.id, job.queue, job.max_attempts, job.timeout_seconds, job.priority) == ("an-id", "mail", 7, 20, 3)
@@ -127,7 +127,7 @@ def test_jobs_are_made_as_their_handler_declares(yard: Jobyard) -> None:
     ]
 
 
-def test_without_an_app_any_kind_is_taken(yard: Jobyard) -> None:
+def test_any_kind_is_accepted_without_an_app(yard: Jobyard) -> None:
     make = job_factory(yard, has_app=False)
     assert make.kinds() is None
     assert make.new_job("whatever", {"a": 1}, {}).kind == "whatever"
@@ -135,14 +135,14 @@ def test_without_an_app_any_kind_is_taken(yard: Jobyard) -> None:
         make.new_job("whatever", [], {})
 
 
-def test_what_is_there_to_try_fits_a_handler(yard: Jobyard) -> None:
+def test_suggested_commands_match_a_handler(yard: Jobyard) -> None:
     assert sample_job(yard) == {"kind": "send", "payload": {"to": "example", "copies": 1}}
     assert sample_job(Jobyard("memory://")) == {"kind": "example", "payload": {}}
     assert all("Bearer $JOBYARD_TOKEN" in line for line in try_next("http://h", yard))
     assert not any("JOBYARD_TOKEN" in line for line in try_next("http://h", yard, is_open=True))
 
 
-def test_the_token_is_shown_only_when_it_is_new(yard: Jobyard) -> None:
+def test_token_is_shown_only_once(yard: Jobyard) -> None:
     first = "\n".join(greeting("http://h", yard, Access(OpenAccess(), False, "jy_secret"), "API only"))
     own = {"mail": "redis://mail-host"}
     later = "\n".join(greeting("http://h", yard, Access(OpenAccess(), False, None), "API only", own))

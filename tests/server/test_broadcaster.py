@@ -1,4 +1,4 @@
-"""Readers that do not keep up are let go, and many streams cost one look at the store."""
+"""Stalled clients are dropped, and many streams cost one reader of the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.ports.clock import SystemClock
 from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes import events
-from jobyard.server.streaming import throttle as ration
+from jobyard.server.streaming import throttle
 from jobyard.server.streaming.broadcaster import EventUpdate
 from jobyard.server.streaming.subscriber import MAX_BACKLOG_BYTES, Subscriber, Subscription
 from jobyard.server.streaming.throttle import Throttle
@@ -34,8 +34,8 @@ def hint(number: int) -> LiveEvent:
     )
 
 
-async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ration, "BYTES_PER_SECOND", 1 << 40)  # nothing is cut: each event has to arrive
+async def test_stalled_client_is_dropped_and_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "BYTES_PER_SECOND", 1 << 40)  # no throttling: each event must arrive
     api = ApiServer(MemoryStore(SystemClock()), [events.ROUTES], authenticator=OpenAccess())
     streams = api.dependencies.broadcaster
     async with (
@@ -52,7 +52,7 @@ async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkey
         await loop.sock_sendall(stuck, b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
         await eventually(lambda: len(streams) == 2)
         sent = 0
-        while len(streams) == 2:  # fills the buffers of both ends, and then what is kept for it
+        while len(streams) == 2:  # fills the socket buffers, then the backlog
             assert sent < 100_000, "it was never let go"
             await streams._broadcast([EventUpdate(hint(number)) for number in range(sent, sent + 100)])
             sent += 100
@@ -66,7 +66,7 @@ async def test_a_reader_that_takes_nothing_is_let_go_and_the_others_go_on(monkey
         api.dependencies.draining.set()
 
 
-async def test_what_is_kept_for_a_reader_is_bounded() -> None:
+async def test_backlog_is_bounded() -> None:
     dropped: list[bool] = []
     listener = Subscriber(Subscription(), "p", lambda: dropped.append(True))
     for _ in range(1000):
@@ -77,30 +77,30 @@ async def test_what_is_kept_for_a_reader_is_bounded() -> None:
     assert await listener.next(1) is None
 
 
-def test_a_flood_is_cut_and_then_sampled() -> None:
-    cutter, text = Throttle(0.0), b"x" * 400
+def test_flood_is_throttled_and_sampled() -> None:
+    limit, text = Throttle(0.0), b"x" * 400
     sent: list[int] = []
     for tick in range(200):  # ten seconds of 8,000 events each
-        sent.append(len(cutter.take([text] * 400, streams=1000, now=tick * 0.05)))
-        assert not cutter.take_resync()
-    share = ration.BYTES_PER_SECOND / 1000
+        sent.append(len(limit.take([text] * 400, streams=1000, now=tick * 0.05)))
+        assert not limit.take_resync()
+    share = throttle.BYTES_PER_SECOND / 1000
     assert 0.5 * share * 10 < sum(sent) * 400 < 1.5 * share * 10
     assert sum(1 for number in sent if number) < 30  # few large pieces
-    assert cutter.take([], 1000, 11.0) == []
-    assert cutter.take_resync()
-    assert not cutter.take_resync()
-    assert len(cutter.take([text] * 10, 1000, 11.0)) == 10
+    assert limit.take([], 1000, 11.0) == []
+    assert limit.take_resync()
+    assert not limit.take_resync()
+    assert len(limit.take([text] * 10, 1000, 11.0)) == 10
 
 
-def test_who_is_alone_is_sent_everything() -> None:
-    cutter, text = Throttle(0.0), b"x" * 400
+def test_single_stream_gets_everything() -> None:
+    limit, text = Throttle(0.0), b"x" * 400
     for tick in range(1, 200):
-        assert len(cutter.take([text] * 400, streams=1, now=tick * 0.05)) == 400
-    assert not cutter.has_dropped
+        assert len(limit.take([text] * 400, streams=1, now=tick * 0.05)) == 400
+    assert not limit.has_dropped
 
 
 def has_ended(reader: Reader) -> bool:
-    """Told as it happened or, after a hint was lost, by a look at the store."""
+    """Events arrive as published or, if one was lost, by polling."""
     seen = reader.first("snapshot", lambda data: data["job"]["state"] == "COMPLETED")
     return bool(reader.first("job.completed") or seen)
 
@@ -138,7 +138,7 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
                 ),
                 timeout=30,
             )
-        # What the store was asked grows with time, not with the number of streams: one tail for all.
+        # Reads grow with time, not with the number of streams: one reader serves all.
         assert store.calls["fetch_all"] < STREAMS * 5
         assert store.calls["queues"] < STREAMS
         api.dependencies.draining.set()

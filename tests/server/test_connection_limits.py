@@ -1,4 +1,4 @@
-"""On the wire: requests that dawdle or flood are cut off, and others go on meanwhile."""
+"""Connection limits: slow and oversized requests are rejected while others continue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def server() -> AsyncIterator[str]:
 
 
 class Wire:
-    """A connection to write anything on."""
+    """A raw connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -64,7 +64,7 @@ class Wire:
         return int((await self.answer()).split(b" ", 2)[1])
 
 
-async def test_a_head_that_never_ends_is_cut_off(server: str) -> None:
+async def test_endless_headers_time_out(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say(ASK)
     started = time.monotonic()
@@ -74,7 +74,7 @@ async def test_a_head_that_never_ends_is_cut_off(server: str) -> None:
     assert 0.2 < time.monotonic() - started < 5
 
 
-async def test_dripping_bytes_do_not_buy_time(server: str) -> None:
+async def test_slow_bytes_do_not_extend_the_deadline(server: str) -> None:
     wire = await Wire.to(server)
 
     async def drip() -> None:
@@ -92,19 +92,19 @@ async def test_dripping_bytes_do_not_buy_time(server: str) -> None:
     dripping.cancel()
 
 
-async def test_who_says_nothing_is_let_go(server: str) -> None:
+async def test_silent_connection_is_closed(server: str) -> None:
     wire = await Wire.to(server)
     assert await wire.answer() == b""
 
 
-async def test_a_body_that_never_ends_is_cut_off(server: str) -> None:
+async def test_endless_body_times_out(server: str) -> None:
     wire = await Wire.to(server)
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     await wire.say(head)
     assert await wire.status() == 408
 
 
-async def test_the_second_request_of_a_connection_has_its_time_too(server: str) -> None:
+async def test_second_request_has_its_own_deadline(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
@@ -112,11 +112,11 @@ async def test_the_second_request_of_a_connection_has_its_time_too(server: str) 
     assert b" 408 " in await wire.answer()
 
 
-async def test_an_idle_connection_is_kept(server: str) -> None:
+async def test_idle_connection_is_kept(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
-    # Longer than a head may take: idle between requests is not slow.
+    # Longer than the header deadline: idle between requests is not slow.
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.header_seconds * 2)
     await wire.say(ASK + b"Connection: close\r\n\r\n")
@@ -129,16 +129,16 @@ async def test_an_idle_connection_is_kept(server: str) -> None:
     ASK + b"X-Endless: " + b"x" * 200_000,
     b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
 ], ids=["long", "many", "endless", "path"])  # fmt: skip
-async def test_a_flood_of_headers_is_refused(server: str, head: bytes) -> None:
+async def test_too_many_headers_are_rejected(server: str, head: bytes) -> None:
     wire = await Wire.to(server)
     await wire.say(head)
     answer = await wire.answer()
-    assert answer == b"" or b" 431 " in answer  # a reset may overtake the answer when more was sent than read
+    assert answer == b"" or b" 431 " in answer  # a reset may overtake the response when more was sent than read
     async with httpx.AsyncClient(base_url=server) as client:
         assert (await client.get("/v1/me")).status_code == 200
 
 
-async def test_blank_lines_do_not_buy_time(server: str) -> None:
+async def test_blank_lines_do_not_extend_the_deadline(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
@@ -156,7 +156,7 @@ async def test_blank_lines_do_not_buy_time(server: str) -> None:
     dripping.cancel()
 
 
-async def test_a_large_body_is_not_taken_for_a_large_head(server: str) -> None:
+async def test_large_body_does_not_count_as_headers(server: str) -> None:
     wire = await Wire.to(server)
     body = b'{"name": "' + b"x" * 20_000 + b'", "role": "viewer"}'
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -164,7 +164,7 @@ async def test_a_large_body_is_not_taken_for_a_large_head(server: str) -> None:
     assert await wire.status() == 422  # a name of 20,000 letters
 
 
-async def test_a_body_that_came_in_pieces_is_over_when_it_is_over(server: str) -> None:
+async def test_chunked_body_clears_the_deadline(server: str) -> None:
     wire = await Wire.to(server)
     body = b'{"name": "x", "role": "viewer"}'
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -172,13 +172,13 @@ async def test_a_body_that_came_in_pieces_is_over_when_it_is_over(server: str) -
     await asyncio.sleep(0.05)
     await wire.say(body[5:])
     assert b" 201 " in await wire.reader.readline()
-    with pytest.raises(TimeoutError):  # idle now, for longer than a body may take
+    with pytest.raises(TimeoutError):  # idle for longer than the body deadline
         await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.body_seconds * 2)
     await wire.say(ASK + b"Connection: close\r\n\r\n")
     assert b" 200 " in await wire.answer()
 
 
-async def test_blank_lines_do_not_cut_an_answer_off(server: str) -> None:
+async def test_blank_lines_do_not_interrupt_a_response(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b" 200 " in await wire.reader.readline()
@@ -190,7 +190,7 @@ async def test_blank_lines_do_not_cut_an_answer_off(server: str) -> None:
     wire.writer.close()
 
 
-async def test_a_flood_after_the_body_is_refused(server: str) -> None:
+async def test_too_many_trailers_are_rejected(server: str) -> None:
     wire = await Wire.to(server)
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
     await wire.say(head + b"\r\n0\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(100)))
@@ -199,13 +199,13 @@ async def test_a_flood_after_the_body_is_refused(server: str) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\x00\xff\xfe\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
-async def test_what_is_not_http_is_told_so(server: str, garbage: bytes) -> None:
+async def test_garbage_gets_a_problem_document(server: str, garbage: bytes) -> None:
     wire = await Wire.to(server)
     await wire.say(garbage)
     assert b" 400 " in await wire.answer()
 
 
-async def test_connections_are_bounded_and_come_back(server: str) -> None:
+async def test_connections_are_limited_and_released(server: str) -> None:
     wires = [await Wire.to(server) for _ in range(LIMITS.max_connections)]
     for wire in wires:
         await wire.say(ASK + b"\r\n")
@@ -232,13 +232,13 @@ async def test_connections_are_bounded_and_come_back(server: str) -> None:
     await eventually(is_back)
 
 
-async def test_requests_in_a_row_are_answered_in_order(server: str) -> None:
+async def test_pipelined_requests_are_answered_in_order(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say((ASK + b"\r\n") * 5 + ASK + b"Connection: close\r\n\r\n")
     assert (await wire.answer()).count(b"HTTP/1.1 200 ") == 6
 
 
-async def test_an_answer_does_not_wait_for_acknowledgements(server: str) -> None:
+async def test_response_is_not_delayed_by_nagle(server: str) -> None:
     """Head and body are two writes: with Nagle's algorithm the second waits about 40 ms for a delayed ACK."""
     took: list[float] = []
     async with httpx.AsyncClient(base_url=server) as client:

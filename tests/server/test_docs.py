@@ -1,4 +1,4 @@
-"""The description of the ALL_ROUTES: complete, and a page that needs nothing from elsewhere."""
+"""The OpenAPI document is complete, and the documentation page needs no other host."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_every_route_is_described(api: ApiServer) -> None:
     assert [each["operationId"] for each in operations if not each["summary"]] == []
 
 
-async def test_every_reference_leads_somewhere(api: ApiServer) -> None:
+async def test_every_reference_resolves(api: ApiServer) -> None:
     async with api.client() as client:
         document = await described(client)
     named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
@@ -48,7 +48,7 @@ async def test_every_reference_leads_somewhere(api: ApiServer) -> None:
     assert unnamed == {"CloudEvent"}  # the messages of a stream, whose media type has no schema of its own
 
 
-async def test_what_comes_in_may_hold_no_unknown_field(api: ApiServer) -> None:
+async def test_request_schemas_forbid_unknown_fields(api: ApiServer) -> None:
     async with api.client() as client:
         document = await described(client)
     schemas = document["components"]["schemas"]
@@ -57,7 +57,7 @@ async def test_what_comes_in_may_hold_no_unknown_field(api: ApiServer) -> None:
     assert [name for name in taken if schemas[name].get("additionalProperties") is not False] == []
 
 
-async def test_the_page_is_made_of_files_of_this_server(api: ApiServer) -> None:
+async def test_docs_page_uses_only_own_files(api: ApiServer) -> None:
     async with api.client() as client:
         page = await client.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
@@ -71,13 +71,13 @@ async def test_the_page_is_made_of_files_of_this_server(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("name", ["docs.html", "docs.js", "docs.css"])
-def test_nothing_comes_from_elsewhere_and_nothing_is_inline(name: str) -> None:
+def test_docs_page_has_no_foreign_or_inline_content(name: str) -> None:
     text = (STATIC / name).read_text("utf-8")
     assert re.findall(r"(?:https?:)?//[a-z]", text) == []
     assert re.findall(r"<style|\sstyle=|\son\w+=|<script>|innerHTML|\beval\b|document\.write", text) == []
 
 
-async def test_answers_beside_the_good_one_are_told() -> None:
+async def test_other_statuses_are_described() -> None:
     async with api_server() as api, api.client() as client:
         paths = (await described(client))["paths"]
         login = await client.post("/login", data={"token": "wrong"}, headers={"Sec-Fetch-Site": "same-origin"})

@@ -1,4 +1,4 @@
-"""That a job was handed in is never told after it has begun."""
+"""An `enqueued` event never follows the later events of its job."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def told(order: EventSorter, *whats: LiveEventType, job_id: str = "a") -> list[L
     ],
     ids=str,
 )
-def test_handed_in_comes_first_or_not_at_all(looks: list[list[LiveEventType]], shown: list[LiveEventType]) -> None:
+def test_enqueued_comes_first_or_is_dropped(looks: list[list[LiveEventType]], shown: list[LiveEventType]) -> None:
     order = EventSorter()
     assert [what for look in looks for what in told(order, *look)] == shown
 
 
-def test_jobs_do_not_mix_and_are_forgotten_in_the_end() -> None:
+def test_jobs_are_independent_and_eventually_forgotten() -> None:
     order = EventSorter()
     assert told(order, S, job_id="a") == [S]
     assert told(order, E, job_id="b") == [E]

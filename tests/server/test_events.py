@@ -1,4 +1,4 @@
-"""Live events over a real connection: a snapshot first, then what changes, for those who may see it."""
+"""Live events over a real connection: a snapshot, then the changes in scope."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def progress(job_id: str, percent: float, **more: Any) -> LiveEvent:
     return LiveEvent(type=LiveEventType.PROGRESS, job_id=job_id, percent=percent, **told)
 
 
-async def test_a_job_is_shown_then_followed_to_its_end(api: ApiServer, server: str, yard: Jobyard) -> None:
+async def test_job_stream_starts_with_a_snapshot_and_follows_to_the_end(
+    api: ApiServer, server: str, yard: Jobyard
+) -> None:
     handle = await yard.enqueue("slow")
     async with await client(api, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
@@ -105,10 +107,8 @@ async def test_a_job_is_shown_then_followed_to_its_end(api: ApiServer, server: s
         assert event["id"] == str(reader.ids[-1])
 
 
-async def test_who_watches_the_whole_hears_of_jobs_that_others_watch(
-    api: ApiServer, server: str, yard: Jobyard
-) -> None:
-    """A job's own stream has seen how far it is; that must not keep the same news from everybody else."""
+async def test_stream_of_all_jobs_includes_jobs_watched_by_others(api: ApiServer, server: str, yard: Jobyard) -> None:
+    """Events that the stream of one job already has must still reach other streams."""
     handle = await yard.enqueue("quick")
     await api.store.exchange("w", [], ["default"], 1, 60)
     async with await client(api, server) as http, listening(http, "/v1/events") as whole:
@@ -127,7 +127,7 @@ async def test_who_watches_the_whole_hears_of_jobs_that_others_watch(
                 await eventually(lambda reader=reader: reader.first("resync"))  # type: ignore[misc]
                 await eventually(lambda reader=reader: reader.first("job.progress"))  # type: ignore[misc]
             assert whole.types().count("job.started") == 1
-            assert one.types().count("job.started") == 0  # its snapshot said so
+            assert one.types().count("job.started") == 0  # it is in the snapshot
             assert (whole.types().count("job.progress"), one.types().count("job.progress")) == (2, 1)
             for reader in (whole, one):
                 assert reader.ids == sorted(set(reader.ids))
@@ -147,7 +147,7 @@ async def test_progress_arrives_within_a_tenth_of_a_second(api: ApiServer, serve
         assert sorted(took)[len(took) // 3] < 0.1, took  # a busy machine may be late now and then
 
 
-async def test_after_a_reconnect_the_snapshot_comes_first_again(api: ApiServer, server: str, yard: Jobyard) -> None:
+async def test_reconnect_starts_with_a_snapshot(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("quick")
     async with await client(api, server) as http:
         async with listening(http, f"/v1/jobs/{handle.id}/events") as reader:
@@ -162,7 +162,7 @@ async def test_after_a_reconnect_the_snapshot_comes_first_again(api: ApiServer, 
             assert reader.ids[0] > last
 
 
-async def test_the_whole_yard_shows_its_queues_and_newest_jobs(api: ApiServer, server: str, yard: Jobyard) -> None:
+async def test_snapshot_has_queues_and_newest_jobs(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("quick", queue="builds")
     async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
@@ -188,12 +188,12 @@ async def test_filters(api: ApiServer, server: str, query: str, passes: bool) ->
 
 
 @pytest.mark.parametrize("bad", ["?typo=1", "?type=explosion", "?queue=", "?queue=a&queue=b"])
-async def test_a_wrong_filter_is_refused(api: ApiServer, server: str, bad: str) -> None:
+async def test_invalid_filter_is_rejected(api: ApiServer, server: str, bad: str) -> None:
     async with await client(api, server) as http:
         assert (await http.get(f"/v1/events{bad}")).status_code == 422
 
 
-async def test_scopes_hide_what_is_out_of_reach(api: ApiServer, server: str, yard: Jobyard) -> None:
+async def test_events_out_of_scope_are_hidden(api: ApiServer, server: str, yard: Jobyard) -> None:
     mine = await yard.enqueue("quick", queue="builds", group="acme")
     other = await yard.enqueue("quick", queue="builds", group="evil")
     elsewhere = await yard.enqueue("quick", queue="mail", group="acme")
@@ -217,7 +217,7 @@ async def test_scopes_hide_what_is_out_of_reach(api: ApiServer, server: str, yar
             assert (await http.get(f"/v1/events?job={hidden.id}")).status_code == 404
 
 
-async def test_a_submitter_hears_of_its_own_jobs_only(api: ApiServer, server: str, yard: Jobyard) -> None:
+async def test_submitter_gets_events_of_its_own_jobs_only(api: ApiServer, server: str, yard: Jobyard) -> None:
     info, text = await api.tokens.create("ci", "submitter")
     mine = await yard.enqueue("quick", tags=[f"{SUBMITTED_BY}{info.id}"])
     other = await yard.enqueue("quick", tags=[f"{SUBMITTED_BY}000000000000"])
@@ -234,7 +234,7 @@ async def test_a_submitter_hears_of_its_own_jobs_only(api: ApiServer, server: st
             await eventually(lambda: own.first("snapshot"))
 
 
-async def test_what_is_handed_in_is_told_to_those_who_listen(api: ApiServer, server: str) -> None:
+async def test_submitted_job_is_published(api: ApiServer, server: str) -> None:
     async with await client(api, server) as http, listening(http, "/v1/events?type=enqueued") as reader:
         await eventually(lambda: reader.first("snapshot"))
         api.dependencies.enqueued(NewJob(id="j1", kind="mail", queue="q", group="g"))
@@ -243,7 +243,7 @@ async def test_what_is_handed_in_is_told_to_those_who_listen(api: ApiServer, ser
         assert b'jobyard_jobs_enqueued_total{kind="mail",queue="q"} 1.0' in await api.dependencies.exporter.text()
 
 
-async def test_whoever_follows_everything_hears_what_people_do_over_http(store: Watched) -> None:
+async def test_actions_over_http_are_published(store: Watched) -> None:
     api = ApiServer(store.as_store(), ALL_ROUTES)
     async with serving(api.app) as url, await client(api, url, "operator") as http:
         async with listening(http, "/v1/events?type=enqueued&type=cancelled") as reader:
@@ -262,11 +262,11 @@ async def test_whoever_follows_everything_hears_what_people_do_over_http(store: 
         api.dependencies.draining.set()
 
 
-async def test_a_worker_elsewhere_is_followed_step_by_step(api: ApiServer, server: str, yard: Jobyard) -> None:
-    """From the first moment on: what the snapshot does not show is told, and soon."""
+async def test_events_of_another_process(api: ApiServer, server: str, yard: Jobyard) -> None:
+    """Events after the snapshot arrive, and soon, also for the first subscriber."""
     story = ["started", "progress", "progress", "progress", "completed"]
     async with await client(api, server) as http, yard.worker():
-        for _ in range(3):  # each time nobody listened before
+        for _ in range(3):  # each time as the first subscriber
             async with listening(http, "/v1/events") as reader:
                 await eventually(lambda reader=reader: reader.first("snapshot"))  # type: ignore[misc]
                 began = time.monotonic()
@@ -278,7 +278,7 @@ async def test_a_worker_elsewhere_is_followed_step_by_step(api: ApiServer, serve
             await eventually(lambda: api.dependencies.broadcaster.is_running is False)
 
 
-async def test_whoever_asks_for_the_head_only_gets_that(api: ApiServer, server: str) -> None:
+async def test_head_request_returns_headers_only(api: ApiServer, server: str) -> None:
     async with await client(api, server) as http:
         answer = await http.head("/v1/events", timeout=5)
         assert answer.status_code == 200
@@ -286,12 +286,12 @@ async def test_whoever_asks_for_the_head_only_gets_that(api: ApiServer, server: 
     await eventually(lambda: len(api.dependencies.broadcaster) == 0)
 
 
-async def test_nobody_without_a_token(server: str) -> None:
+async def test_stream_requires_a_token(server: str) -> None:
     async with httpx.AsyncClient(base_url=server) as http:
         assert (await http.get("/v1/events")).status_code == 401
 
 
-async def test_a_browser_comes_in_by_its_cookie(api: ApiServer, server: str) -> None:
+async def test_stream_accepts_a_session_cookie(api: ApiServer, server: str) -> None:
     async with httpx.AsyncClient(base_url=server) as http:
         form = {"token": await api.token("viewer")}
         assert (await http.post("/login", data=form, headers={"Origin": server})).status_code == 303
@@ -299,7 +299,7 @@ async def test_a_browser_comes_in_by_its_cookie(api: ApiServer, server: str) -> 
             await eventually(lambda: reader.first("snapshot"))
 
 
-async def test_a_revoked_token_hears_no_more(api: ApiServer, server: str) -> None:
+async def test_stream_of_a_revoked_token_ends(api: ApiServer, server: str) -> None:
     async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         for info in await api.tokens.list():
@@ -307,7 +307,7 @@ async def test_a_revoked_token_hears_no_more(api: ApiServer, server: str) -> Non
         await eventually(lambda: reader.is_over)
 
 
-async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(api: ApiServer, server: str, yard: Jobyard) -> None:
+async def test_deleted_job_sends_a_resync(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("quick")
     async with await client(api, server) as http, listening(http, f"/v1/jobs/{handle.id}/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
@@ -316,7 +316,7 @@ async def test_a_job_that_is_deleted_is_said_to_need_a_new_look(api: ApiServer, 
         assert event["subject"] == handle.id
 
 
-async def test_one_token_does_not_hold_all_the_streams(api: ApiServer, server: str) -> None:
+async def test_open_streams_are_limited_per_token(api: ApiServer, server: str) -> None:
     api.dependencies.open_requests = OpenRequestLimit(1)
     async with await client(api, server) as http, await client(api, server) as other:
         for _ in range(2):
@@ -337,9 +337,7 @@ async def test_streams_end_when_the_server_drains(api: ApiServer, server: str) -
         await eventually(lambda: reader.is_over, timeout=5)
 
 
-async def test_while_the_store_is_away_streams_stay_and_then_resync(
-    api: ApiServer, server: str, store: Watched
-) -> None:
+async def test_streams_survive_a_store_outage_and_resync(api: ApiServer, server: str, store: Watched) -> None:
     async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
         store.failing = StoreUnavailable("gone")
@@ -350,7 +348,7 @@ async def test_while_the_store_is_away_streams_stay_and_then_resync(
         assert not reader.is_over
 
 
-async def test_nothing_is_read_when_nobody_listens(api: ApiServer, server: str, store: Watched) -> None:
+async def test_store_is_not_read_without_subscribers(api: ApiServer, server: str, store: Watched) -> None:
     async with await client(api, server) as http:
         async with listening(http, "/v1/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
@@ -363,5 +361,5 @@ async def test_nothing_is_read_when_nobody_listens(api: ApiServer, server: str, 
         await eventually(nobody)
         await eventually(lambda: api.dependencies.broadcaster.is_running is False)
         before = store.calls["fetch_all"]
-        await asyncio.sleep(0.2)  # four looks' time, in which there must be none
+        await asyncio.sleep(0.2)  # four polling intervals, in which there must be no read
         assert store.calls["fetch_all"] == before

@@ -1,4 +1,4 @@
-"""Programs over HTTP: handed in, waited for, looked at, refused; nothing of them shown to anybody else."""
+"""Programs over HTTP: submit, wait, read, reject; nothing of them is shown to other tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def api() -> AsyncIterator[ApiServer]:
         yield api
 
 
-async def test_handed_in_it_is_pending_until_somebody_runs_it(api: ApiServer, tmp_path: Path) -> None:
+async def test_program_is_pending_until_a_worker_runs_it(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client:
         answer = await client.post("/execute", json=body("out hello", "exit 2"))
         job_id = answer.json()["job_id"]
@@ -40,7 +40,7 @@ async def test_handed_in_it_is_pending_until_somebody_runs_it(api: ApiServer, tm
     assert result["execution_time_ms"] >= 0
 
 
-async def test_whoever_waits_gets_the_end(api: ApiServer, tmp_path: Path) -> None:
+async def test_wait_returns_the_finished_run(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client, running(api, tmp_path):
         answer = await client.post("/execute", params={"wait": 5}, json=body("cat", input="é"))
         assert (answer.status_code, answer.json()["result"]["stdout"]) == (200, "é")
@@ -48,7 +48,7 @@ async def test_whoever_waits_gets_the_end(api: ApiServer, tmp_path: Path) -> Non
         assert (slow.status_code, slow.json()["status"]) == (202, "RUNNING")
 
 
-async def test_bytes_go_in_and_out(api: ApiServer, tmp_path: Path) -> None:
+async def test_binary_input_and_output(api: ApiServer, tmp_path: Path) -> None:
     files = [{"name": "d/a.bin", "content_base64": "/wA="}, {"name": "b.txt", "content": "é"}]
     async with api.client("submitter") as client, running(api, tmp_path):
         given = body("cat", "files", "args", "keep", input_base64="/w==", files=files, args=["x"], collect=["out.txt"])
@@ -58,7 +58,7 @@ async def test_bytes_go_in_and_out(api: ApiServer, tmp_path: Path) -> None:
     assert result["files"] == [{"name": "out.txt", "size": 4, "content": "kept"}]
 
 
-async def test_a_batch_is_one_job_and_its_results_are_in_order(api: ApiServer, tmp_path: Path) -> None:
+async def test_batch_is_one_job_with_results_in_order(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client, running(api, tmp_path):
         answer = await client.post(
             "/execute/batch", params={"wait": 5}, json=body("cat", inputs=[str(n) for n in range(10)])
@@ -66,7 +66,7 @@ async def test_a_batch_is_one_job_and_its_results_are_in_order(api: ApiServer, t
     assert [run["stdout"] for run in answer.json()["result"]["results"]] == [str(n) for n in range(10)]
 
 
-async def test_faults_of_the_platform_are_failures_with_a_reason(
+async def test_platform_faults_fail_with_a_reason(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.executor.RETRY_SOON_SECONDS", 0.01)
@@ -77,7 +77,7 @@ async def test_faults_of_the_platform_are_failures_with_a_reason(
     assert told["reason"].startswith("SPAWN_FAILED: ")
 
 
-async def test_a_cancelled_one_is_failed_for_that_reason(api: ApiServer) -> None:
+async def test_cancelled_program_fails_with_the_reason(api: ApiServer) -> None:
     async with api.client("submitter") as client:
         job_id = (await client.post("/execute", json=body())).json()["job_id"]
         assert (await client.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "enough"})).status_code == 200
@@ -85,7 +85,7 @@ async def test_a_cancelled_one_is_failed_for_that_reason(api: ApiServer) -> None
     assert told == {"job_id": job_id, "status": "FAILED", "reason": "CANCELLED: enough"}
 
 
-# What is refused
+# Rejected requests
 
 
 LONG = "x" * ((256 << 10) + 1)
@@ -143,7 +143,7 @@ async def test_bad_requests_name_the_field_and_queue_nothing(
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-async def test_numbers_that_are_none_name_the_field_too(api: ApiServer, number: str) -> None:
+async def test_invalid_numbers_name_the_field(api: ApiServer, number: str) -> None:
     text = json.dumps(body(limits={"time_seconds": 0.125})).replace("0.125", number)
     async with api.client("submitter") as client:
         answer = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
@@ -159,14 +159,14 @@ async def test_numbers_that_are_none_name_the_field_too(api: ApiServer, number: 
         (b'{"language": "python", "source_code": "x", "files": [{"name": "\\udc00"}]}', "/files/0/name"),
     ],
 )
-async def test_text_that_is_none_names_the_field_too(api: ApiServer, text: bytes, pointer: str) -> None:
+async def test_invalid_text_names_the_field(api: ApiServer, text: bytes, pointer: str) -> None:
     async with api.client("submitter") as client:
         answer = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
 
 
 @pytest.mark.parametrize("inputs", [[], ["x"] * 101, [1], "x", ["x" * ((1 << 20) + 1)]])
-async def test_a_batch_has_inputs_within_bounds(api: ApiServer, inputs: Any) -> None:
+async def test_batch_inputs_are_bounded(api: ApiServer, inputs: Any) -> None:
     async with api.client("submitter") as client:
         answer = await client.post("/execute/batch", json=body(inputs=inputs))
     assert answer.status_code == 422
@@ -175,13 +175,13 @@ async def test_a_batch_has_inputs_within_bounds(api: ApiServer, inputs: Any) -> 
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "x"])
-async def test_a_wait_has_bounds(api: ApiServer, wait: str) -> None:
+async def test_wait_is_bounded(api: ApiServer, wait: str) -> None:
     async with api.client("submitter") as client:
         answer = await client.post("/execute", params={"wait": wait}, json=body())
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "wait")
 
 
-async def test_without_any_sandbox_it_is_said_and_nothing_is_queued() -> None:
+async def test_without_a_sandbox_programs_are_rejected() -> None:
     async with api_server() as api, api.client("submitter") as client:
         answer = await client.post("/execute", json=body())
         assert (answer.status_code, answer.json()["code"]) == (503, "sandbox_unavailable")
@@ -192,10 +192,10 @@ async def test_without_any_sandbox_it_is_said_and_nothing_is_queued() -> None:
         assert (await client.get("/languages")).json() == {"items": [], "reason": reason}
         assert (await api.store.find(Filter(), 10)).jobs == ()
         await announce_languages(api.store)
-        assert (await client.post("/execute", json=body())).status_code == 202  # known as soon as it is told
+        assert (await client.post("/execute", json=body())).status_code == 202  # known as soon as it is announced
 
 
-async def test_without_a_folder_there_are_no_files(api: ApiServer) -> None:
+async def test_tier_c_rejects_files(api: ApiServer) -> None:
     await publish_sandbox(
         api.store, SandboxInfo(worker="c", tier=Tier.C, languages=(Language(name="lua", version="5"),))
     )
@@ -206,17 +206,17 @@ async def test_without_a_folder_there_are_no_files(api: ApiServer) -> None:
         assert (await client.post("/execute", json=body() | {"language": "lua"})).status_code == 202
 
 
-async def test_languages_are_those_of_live_workers(api: ApiServer) -> None:
+async def test_languages_of_live_workers(api: ApiServer) -> None:
     async with api.client("viewer") as client:
         items = (await client.get("/languages")).json()["items"]
     assert [item["name"] for item in items] == ["c", "python"]
     assert items[0] == {"name": "c", "version": "1.0", "compiled": False, "tier": "A"}
 
 
-# Who sees what
+# Scopes
 
 
-async def test_code_input_and_limits_are_nowhere_to_be_seen(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_code_input_and_limits_are_never_shown(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     async with api.client("admin") as client:
         secret = body("SECRET", input="SECRET", args=["SECRET"], files=[{"name": "SECRET"}])
@@ -229,7 +229,7 @@ async def test_code_input_and_limits_are_nowhere_to_be_seen(api: ApiServer, capl
     assert "SECRET" not in caplog.text
 
 
-async def test_each_sees_its_own_and_only_programs(api: ApiServer) -> None:
+async def test_submitter_sees_only_its_own_programs(api: ApiServer) -> None:
     async with api.client("submitter") as mine, api.client("submitter") as others, api.client("viewer") as all_:
         job_id = (await mine.post("/execute", json=body())).json()["job_id"]
         assert [(await who.get(f"/jobs/{job_id}")).status_code for who in (mine, others, all_)] == [200, 404, 200]
@@ -239,7 +239,7 @@ async def test_each_sees_its_own_and_only_programs(api: ApiServer) -> None:
         assert (await mine.get("/jobs/none")).status_code == 404
 
 
-async def test_each_client_is_a_group_of_its_own(api: ApiServer) -> None:
+async def test_each_client_has_its_own_group(api: ApiServer) -> None:
     async with api.client("submitter") as one, api.client("submitter") as two:
         for client in (one, two):
             await client.post("/execute", json=body())
@@ -248,7 +248,7 @@ async def test_each_client_is_a_group_of_its_own(api: ApiServer) -> None:
     assert len({job.group for job in jobs}) == 2
 
 
-async def test_a_confined_token_keeps_to_its_place(api: ApiServer) -> None:
+async def test_restricted_token_uses_its_own_group(api: ApiServer) -> None:
     async with api.client("submitter", queues=("mail",)) as client:
         assert (await client.post("/execute", json=body())).status_code == 403
     async with api.client("submitter", groups=("team-a",)) as client:
@@ -257,7 +257,7 @@ async def test_a_confined_token_keeps_to_its_place(api: ApiServer) -> None:
     assert job.group == "team-a"
 
 
-async def test_a_full_queue_says_so(api: ApiServer) -> None:
+async def test_full_queue_is_too_many_requests(api: ApiServer) -> None:
     await api.store.configure("code", QueueSettings(max_waiting_per_group=1))
     async with api.client("submitter") as client:
         assert (await client.post("/execute", json=body())).status_code == 202
@@ -265,7 +265,7 @@ async def test_a_full_queue_says_so(api: ApiServer) -> None:
     assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
 
 
-async def test_the_same_request_with_a_key_is_one_job(api: ApiServer, tmp_path: Path) -> None:
+async def test_idempotency_key_creates_one_job(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client, running(api, tmp_path) as fake:
         headers = {"Idempotency-Key": "k"}
         first = await client.post("/execute", params={"wait": 5}, json=body("out x"), headers=headers)

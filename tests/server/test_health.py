@@ -1,4 +1,4 @@
-"""Health: live while the loop turns, ready while it can work, and a reason when it cannot."""
+"""Health: liveness, readiness and the failed checks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Now:
 
 
 class Crew:
-    """A worker, as far as its health goes."""
+    """A worker with what the readiness check needs."""
 
     def __init__(self, running: int = 0) -> None:
         self.last_exchange: float | None = None
@@ -57,7 +57,7 @@ def failed(view: HealthView) -> list[str]:
     return [check.name for check in view.checks if not check.ok]
 
 
-async def test_a_server_is_live_and_ready(store: Watched) -> None:
+async def test_server_is_live_and_ready(store: Watched) -> None:
     api = ApiServer(store.as_store(), [health.ROUTES])
     async with api.client() as client:
         assert (await client.get("/livez")).json() == {"status": "ok"}
@@ -68,7 +68,7 @@ async def test_a_server_is_live_and_ready(store: Watched) -> None:
         assert (await client.get("/health")).json()["version"]
 
 
-async def test_draining_turns_it_red(store: Watched) -> None:
+async def test_draining_server_is_not_ready(store: Watched) -> None:
     api = ApiServer(store.as_store(), [health.ROUTES])
     async with api.client() as client:
         api.dependencies.draining.set()
@@ -79,7 +79,7 @@ async def test_draining_turns_it_red(store: Watched) -> None:
         assert (await client.get("/livez")).status_code == 200
 
 
-async def test_a_store_that_is_away_turns_it_red_until_it_is_back(store: Watched) -> None:
+async def test_unavailable_store_is_not_ready_until_it_returns(store: Watched) -> None:
     now = Now()
     watch = Health(store.as_store(), lambda: False, clock=now)
     store.failing = StoreUnavailable("secret-host does not answer")
@@ -92,7 +92,7 @@ async def test_a_store_that_is_away_turns_it_red_until_it_is_back(store: Watched
     assert (await watch.ready()).status == "ok"
 
 
-async def test_a_store_that_hangs_turns_it_red(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
+async def test_hanging_store_is_not_ready(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
     monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", 0.05)
 
     async def hang(collection: str, key: str) -> None:
@@ -103,10 +103,10 @@ async def test_a_store_that_hangs_turns_it_red(monkeypatch: pytest.MonkeyPatch, 
     assert told.status == "unavailable"
     assert failed(told) == ["store"]
     assert "0.05 s" in told.reason
-    assert STORE_SECONDS < 10  # probes give up after about so long
+    assert STORE_SECONDS < 10  # probes time out after about 10 s
 
 
-async def test_a_file_that_was_removed_turns_it_red_and_is_called_by_its_name(tmp_path: Path) -> None:
+async def test_removed_database_file_is_not_ready(tmp_path: Path) -> None:
     store, now = make_store(f"sqlite:///{tmp_path}/jobs.db"), Now()
     await store.open()
     watch = Health(store, lambda: False, clock=now)
@@ -123,7 +123,7 @@ async def test_a_file_that_was_removed_turns_it_red_and_is_called_by_its_name(tm
     await store.close()
 
 
-async def test_missing_migrations_turn_it_red(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
+async def test_missing_migrations_are_not_ready(monkeypatch: pytest.MonkeyPatch, store: Watched) -> None:
     async def migrations() -> list[Migration]:
         return [Migration(1, "kernel", "", True), Migration(2, "more", "", False)]
 
@@ -133,7 +133,7 @@ async def test_missing_migrations_turn_it_red(monkeypatch: pytest.MonkeyPatch, s
     assert "jobyard migrate" in told.reason
 
 
-async def test_the_store_is_not_asked_more_than_once_a_second(store: Watched) -> None:
+async def test_store_checks_are_cached_for_a_second(store: Watched) -> None:
     now = Now()
     watch = Health(store.as_store(), lambda: False, clock=now)
     await asyncio.gather(*(watch.ready() for _ in range(50)))
@@ -143,7 +143,7 @@ async def test_the_store_is_not_asked_more_than_once_a_second(store: Watched) ->
     assert store.calls["fetch"] == 2
 
 
-async def test_a_worker_that_does_not_get_through_turns_it_red(store: Watched) -> None:
+async def test_worker_without_claims_is_not_ready(store: Watched) -> None:
     now, crew = Now(), Crew()
     watch = Health(store.as_store(), lambda: False, crew, now)
     assert failed(await watch.ready()) == ["claiming"]
@@ -151,13 +151,13 @@ async def test_a_worker_that_does_not_get_through_turns_it_red(store: Watched) -
     assert (await watch.ready()).status == "ok"
     now.seconds += CLAIM_SECONDS + 1
     assert failed(await watch.ready()) == ["claiming"]
-    crew.running = 2  # it has no room, so it does not ask
+    crew.running = 2  # no free slots, so it does not claim
     assert (await watch.ready()).status == "ok"
-    crew.running, crew.quiet = 0, True  # it was told not to ask
+    crew.running, crew.quiet = 0, True  # quiet, so it does not claim
     assert (await watch.ready()).status == "ok"
 
 
-async def test_where_workers_belong_to_it_their_silence_turns_it_red() -> None:
+async def test_missing_heartbeats_are_not_ready() -> None:
     clock, now = ManualClock(), Now()
     store = MemoryStore(clock)
     watch = Health(store, lambda: False, clock=now)
@@ -211,7 +211,7 @@ async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:
             assert (await client.get("/nothing")).status_code == 404
 
 
-async def test_metrics_are_for_those_who_see_everything(store: Watched) -> None:
+async def test_metrics_require_an_unrestricted_token(store: Watched) -> None:
     api = ApiServer(store.as_store(), [metrics.ROUTES])
     async with api.client() as client:
         assert (await client.get("/metrics")).status_code == 401
@@ -226,7 +226,7 @@ async def test_metrics_are_for_those_who_see_everything(store: Watched) -> None:
         assert "jobyard_workers 0.0" in answer.text
 
 
-async def test_over_a_real_connection(store: Watched) -> None:
+async def test_health_over_a_real_connection(store: Watched) -> None:
     api = ApiServer(cast(Store, store), [health.ROUTES])
     async with serving(api.app) as url, httpx.AsyncClient(base_url=url) as client:
         answer = await client.get("/readyz?verbose")

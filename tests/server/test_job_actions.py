@@ -1,4 +1,4 @@
-"""Changes over HTTP: one job, many, dead letters, queues and groups; each is written to the audit log."""
+"""Actions over HTTP on jobs, dead letters, queues, groups and workers; each is audited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def written(api: ApiServer) -> list[tuple[str, str]]:
     return [(entry.action, entry.target) for entry in await Audit(api.store).read()]
 
 
-async def test_the_changes_of_one_job(api: ApiServer) -> None:
+async def test_actions_on_one_job(api: ApiServer) -> None:
     async with api.client("operator") as client:
         job_id = await submit_job(client, delay_seconds=3600)
         path = f"/v1/jobs/{job_id}"
@@ -59,7 +59,7 @@ async def test_a_signal_wakes_a_parked_job(api: ApiServer) -> None:
     assert (await claim_one(api.store)).signal == b'{"by":"Ann"}'
 
 
-async def test_many_by_ids_or_by_the_filter_of_the_list(api: ApiServer) -> None:
+async def test_bulk_by_ids_or_filter(api: ApiServer) -> None:
     async with api.client("operator") as client:
         made = [await submit_job(client, queue=queue) for queue in "aaabb"]
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [made[0], made[0], "nobody"]})
@@ -84,7 +84,7 @@ async def test_many_by_ids_or_by_the_filter_of_the_list(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("role", ["operator", "submitter"])
-async def test_many_by_ids_step_by_step_each_is_told_once(api: ApiServer, role: str) -> None:
+async def test_bulk_by_ids_in_pages_reports_each_once(api: ApiServer, role: str) -> None:
     async with api.client(role) as client:
         made = [await submit_job(client) for _ in range(5)]
         await client.post(f"/v1/jobs/{made[1]}/cancel")
@@ -106,7 +106,7 @@ async def test_many_by_ids_step_by_step_each_is_told_once(api: ApiServer, role: 
 
 
 @pytest.mark.parametrize("choice", [{}, {"filter": {}}, {"ids": [], "filter": {"queue": "a"}}])
-async def test_a_bulk_change_without_a_clear_choice_is_refused(api: ApiServer, choice: dict[str, object]) -> None:
+async def test_bulk_without_ids_or_filter_is_rejected(api: ApiServer, choice: dict[str, object]) -> None:
     async with api.client("admin") as client:
         job_id = await submit_job(client)
         answer = await client.post("/v1/jobs/actions", json={"action": "delete", **choice})
@@ -115,7 +115,7 @@ async def test_a_bulk_change_without_a_clear_choice_is_refused(api: ApiServer, c
         assert await ids(client) == [job_id]
 
 
-async def test_many_are_prioritised_only_by_a_priority(api: ApiServer) -> None:
+async def test_bulk_prioritise_needs_a_priority(api: ApiServer) -> None:
     async with api.client("operator") as client:
         job_id = await submit_job(client, priority=4)
         refused = await client.post("/v1/jobs/actions", json={"action": "prioritise", "ids": [job_id]})
@@ -203,7 +203,7 @@ async def test_groups(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("group", ["org/repository", "/", "a%2Fb", "ä ?#&+;", ".."])
-async def test_any_name_can_stand_in_a_path(api: ApiServer, group: str) -> None:
+async def test_any_name_can_be_in_a_path(api: ApiServer, group: str) -> None:
     async with api.client("operator") as client, serving(api.app) as url:
         await client.patch("/v1/queues/run%2Fners", json={})
         path = f"{url}/v1/queues/run%2fners/groups/{quote(group, safe='')}/limit".replace("..", "%2E%2E")
@@ -213,12 +213,12 @@ async def test_any_name_can_stand_in_a_path(api: ApiServer, group: str) -> None:
         assert (only.name, only.limit) == (group, 3)
 
 
-async def test_kinds_where_no_app_is_loaded(api: ApiServer) -> None:
+async def test_kinds_without_an_app(api: ApiServer) -> None:
     async with api.client("viewer") as client:
         assert (await client.get("/v1/kinds")).json() == {"items": [], "any_kind": True}
 
 
-async def test_workers_are_listed_and_told_to_be_quiet_or_to_stop(api: ApiServer) -> None:
+async def test_workers_are_listed_quieted_and_stopped(api: ApiServer) -> None:
     worker = WorkerInfo(id="w1", host="here", pid=7, queues=("mail",), concurrency=2)
     await api.store.heartbeat(worker, 60)
     await api.store.heartbeat(msgspec.structs.replace(worker, id="w2", queues=()), 60)

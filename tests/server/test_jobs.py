@@ -1,4 +1,4 @@
-"""Jobs over HTTP: hand in, list, look, wait, explain."""
+"""Jobs over HTTP: submit, list, get, wait, explain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def api() -> AsyncIterator[ApiServer]:
         yield made
 
 
-async def test_a_job_is_accepted_and_found_where_the_answer_says(api: ApiServer) -> None:
+async def test_accepted_job_is_found_at_its_location(api: ApiServer) -> None:
     async with api.client("operator") as client:
         answer = await client.post("/v1/jobs", json={"kind": "mail", "payload": {"to": "you"}, "queue": "letters"})
         assert answer.status_code == 202
@@ -45,7 +45,7 @@ async def test_a_job_is_accepted_and_found_where_the_answer_says(api: ApiServer)
     assert found.headers["retry-after"] == "1"
 
 
-async def test_what_a_run_told_is_seen(api: ApiServer) -> None:
+async def test_progress_and_log_are_shown(api: ApiServer) -> None:
     store = api.store
     async with api.client("operator") as client:
         job_id = await submit_job(client, max_attempts=2, backoff={"type": "fixed", "seconds": 0})
@@ -76,21 +76,21 @@ async def test_what_a_run_told_is_seen(api: ApiServer) -> None:
     assert not {"log", "steps", "timeline"} & set(listed)
 
 
-async def test_the_private_payload_is_not_shown(api: ApiServer) -> None:
+async def test_private_payload_is_not_shown(api: ApiServer) -> None:
     async with api.client("admin") as client:
         job_id = await submit_job(client, private_payload={"password": "hush"})
         assert "hush" not in (await client.get(f"/v1/jobs/{job_id}")).text
     assert (await claim_one(api.store)).private_payload == b'{"password":"hush"}'
 
 
-async def test_a_held_unique_key_answers_the_holder(api: ApiServer) -> None:
+async def test_held_unique_key_returns_the_holder(api: ApiServer) -> None:
     async with api.client("operator") as client:
         first = await submit_job(client, unique={"key": "letter"})
         answer = await client.post("/v1/jobs", json={"kind": "mail", "unique": {"key": "letter"}})
     assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
 
 
-async def test_the_same_idempotency_key_answers_the_same_job(api: ApiServer) -> None:
+async def test_same_idempotency_key_returns_the_same_job(api: ApiServer) -> None:
     async with api.client("operator") as client:
 
         async def post(key: str, **given: Any) -> Any:
@@ -107,7 +107,7 @@ async def test_the_same_idempotency_key_answers_the_same_job(api: ApiServer) -> 
         assert (await post("x" * 256)).status_code == 422
 
 
-async def test_a_batch_answers_for_each_job(api: ApiServer) -> None:
+async def test_batch_reports_each_job(api: ApiServer) -> None:
     await api.store.configure("small", QueueSettings(max_waiting=1))
     jobs = [
         {"kind": "mail"},
@@ -128,7 +128,7 @@ async def test_a_batch_answers_for_each_job(api: ApiServer) -> None:
         assert len(await ids(client)) == 2
 
 
-async def test_a_list_is_filtered_and_paged(api: ApiServer) -> None:
+async def test_list_is_filtered_and_paged(api: ApiServer) -> None:
     async with api.client("viewer") as viewer, api.client("operator") as client:
         made = [
             await submit_job(client, queue="a", group="acme", tags=["red"], payload={"city": "Zürich"}),
@@ -157,7 +157,7 @@ async def test_a_list_is_filtered_and_paged(api: ApiServer) -> None:
         assert [job["id"] for job in (await viewer.get(link[1])).json()["items"]] == [made[1]]
 
 
-async def test_a_batch_and_its_idempotency_key(api: ApiServer) -> None:
+async def test_batch_idempotency_key(api: ApiServer) -> None:
     jobs = [{"kind": "mail", "payload": {"number": number}} for number in range(3)]
     async with api.client("operator") as client, api.client("operator") as other:
 
@@ -175,7 +175,7 @@ async def test_a_batch_and_its_idempotency_key(api: ApiServer) -> None:
         assert "idempotency-replayed" not in (await post(jobs[:1], other)).headers
 
 
-async def test_the_keys_of_a_batch_and_of_single_jobs_do_not_meet(api: ApiServer) -> None:
+async def test_keys_of_batches_and_single_jobs_do_not_collide(api: ApiServer) -> None:
     async with api.client("operator") as client:
         batch = {"jobs": [{"kind": "mail"}]}
         await client.post("/v1/jobs/batch", json=batch, headers={"Idempotency-Key": "k"})
@@ -184,7 +184,7 @@ async def test_the_keys_of_a_batch_and_of_single_jobs_do_not_meet(api: ApiServer
         assert len(await ids(client)) == 2
 
 
-async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(api: ApiServer) -> None:
+async def test_rejected_batch_does_not_use_its_key(api: ApiServer) -> None:
     async with api.client("operator", queues=["mail"]) as client:
         headers = {"Idempotency-Key": "b"}
         refused = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a"}]}, headers=headers)
@@ -193,7 +193,7 @@ async def test_a_batch_of_which_nothing_was_taken_does_not_use_its_key_up(api: A
         assert mended.json()["accepted"] == 1
 
 
-async def test_a_long_poll_answers_when_the_job_has_ended(api: ApiServer) -> None:
+async def test_long_poll_returns_when_the_job_ends(api: ApiServer) -> None:
     async with api.client("viewer") as viewer, api.client("operator") as client:
         job_id = await submit_job(client)
         early = await viewer.get(f"/v1/jobs/{job_id}", params={"wait": 0.01})
@@ -205,9 +205,7 @@ async def test_a_long_poll_answers_when_the_job_has_ended(api: ApiServer) -> Non
         assert "retry-after" not in answer.headers
 
 
-async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
-    api: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_poll_rejects_a_revoked_token(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_end, began = api.store.wait_for_end, asyncio.Event()
 
     async def watched(job_id: str, timeout_seconds: float) -> Job | None:
@@ -225,7 +223,7 @@ async def test_a_long_poll_tells_nothing_to_a_token_that_was_revoked_meanwhile(
         assert (await asyncio.wait_for(waiting, 10)).status_code == 401
 
 
-async def test_one_token_does_not_hold_all_the_waits(api: ApiServer) -> None:
+async def test_open_long_polls_are_limited_per_token(api: ApiServer) -> None:
     api.dependencies.open_requests = OpenRequestLimit(2)
     async with api.client("operator") as client, api.client("viewer") as viewer:
         job_id = await submit_job(client)
@@ -241,7 +239,7 @@ async def test_one_token_does_not_hold_all_the_waits(api: ApiServer) -> None:
         assert api.dependencies.open_requests.total == 0
 
 
-async def test_a_long_poll_ends_when_the_server_stops(api: ApiServer) -> None:
+async def test_long_poll_ends_when_the_server_stops(api: ApiServer) -> None:
     async with api.client("operator") as client:
         job_id = await submit_job(client)
         waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
@@ -250,7 +248,7 @@ async def test_a_long_poll_ends_when_the_server_stops(api: ApiServer) -> None:
         assert (answer.json()["state"], answer.headers["retry-after"]) == ("PENDING", "1")
 
 
-async def test_why_a_job_waits(api: ApiServer) -> None:
+async def test_explain(api: ApiServer) -> None:
     await api.store.configure("default", QueueSettings(max_per_group=1))
     async with api.client("operator") as client, api.client("submitter") as submitter:
         running = await submit_job(client, group="acme")

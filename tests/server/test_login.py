@@ -1,4 +1,4 @@
-"""Browser sessions: the login form, the cookie, and changes that other sites cannot make."""
+"""Browser sessions: login form, cookie and CSRF protection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def logged_in(api: ApiServer, client: httpx.AsyncClient, role: str = "admi
     return await client.post("/login", data={"token": await api.token(role)}, headers={"Origin": str(client.base_url)})
 
 
-async def test_the_form_works_without_scripts(api: ApiServer) -> None:
+async def test_login_form_works_without_scripts(api: ApiServer) -> None:
     async with api.client() as client:
         page = await client.get("/login")
         assert page.status_code == 200
@@ -39,7 +39,7 @@ async def test_the_form_works_without_scripts(api: ApiServer) -> None:
         assert style.headers["content-type"].startswith("text/css")
 
 
-async def test_a_session_stands_for_the_token(api: ApiServer) -> None:
+async def test_session_has_the_permissions_of_the_token(api: ApiServer) -> None:
     async with api.client() as client:
         answer = await logged_in(api, client, "operator")
         assert (answer.status_code, answer.headers["location"]) == (303, "/login")
@@ -47,7 +47,7 @@ async def test_a_session_stands_for_the_token(api: ApiServer) -> None:
         assert "a operator" in (await client.get("/login")).text
 
 
-async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(api: ApiServer) -> None:
+async def test_cookie_is_http_only_and_same_site(api: ApiServer) -> None:
     async with api.client() as client:
         cookie = (await logged_in(api, client)).headers["set-cookie"].lower()
         assert "httponly" in cookie
@@ -61,7 +61,7 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(api: ApiSer
         assert (await client.get("/v1/me")).status_code == 200
 
 
-async def test_a_wrong_token_is_told_so_and_soon_too_often(api: ApiServer) -> None:
+async def test_failed_logins_are_rate_limited(api: ApiServer) -> None:
     async with api.client() as client:
         answer = await client.post("/login", data={"token": "<b>nope</b>"}, headers=OWN)
         assert answer.status_code == 401
@@ -81,7 +81,7 @@ async def test_a_wrong_token_is_told_so_and_soon_too_often(api: ApiServer) -> No
     {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://jobyard.test:81"},
     {**OWN, "Sec-Fetch-Site": "cross-site"},
 ])  # fmt: skip
-async def test_another_site_can_neither_log_in_nor_change_anything(api: ApiServer, headers: dict[str, str]) -> None:
+async def test_other_sites_can_neither_log_in_nor_change(api: ApiServer, headers: dict[str, str]) -> None:
     async with api.client() as client:
         text = await api.token()
         assert (await client.post("/login", data={"token": text}, headers=headers)).status_code == 403
@@ -96,7 +96,7 @@ async def test_another_site_can_neither_log_in_nor_change_anything(api: ApiServe
         assert (await client.get("/v1/me")).status_code == 200
 
 
-async def test_a_change_needs_the_sessions_own_csrf_token(api: ApiServer) -> None:
+async def test_changes_need_the_csrf_token_of_the_session(api: ApiServer) -> None:
     async with api.client() as client, api.client() as other:
         await logged_in(api, client)
         await logged_in(api, other)
@@ -109,7 +109,7 @@ async def test_a_change_needs_the_sessions_own_csrf_token(api: ApiServer) -> Non
         assert (await client.post("/v1/tokens", json=body, headers=right)).status_code == 201
 
 
-async def test_the_logout_ends_the_session_everywhere(api: ApiServer) -> None:
+async def test_logout_ends_the_session_everywhere(api: ApiServer) -> None:
     async with api.client() as client:
         await logged_in(api, client)
         kept = dict(client.cookies)
@@ -123,7 +123,7 @@ async def test_the_logout_ends_the_session_everywhere(api: ApiServer) -> None:
     assert [entry.action for entry in await Audit(api.store).read()] == ["session.open", "session.close"]
 
 
-async def test_a_bad_header_is_not_mended_by_a_cookie(api: ApiServer) -> None:
+async def test_cookie_does_not_override_an_invalid_header(api: ApiServer) -> None:
     async with api.client() as client:
         await logged_in(api, client)
         assert (await client.get("/v1/me", headers={"Authorization": "Bearer nope"})).status_code == 401
@@ -133,13 +133,13 @@ async def test_a_bad_header_is_not_mended_by_a_cookie(api: ApiServer) -> None:
     (b"token=" + b"x" * 5000, login.FORM), (b"{}", "application/json"), (b"token=\xff\xfe", login.FORM),
     (b"&".join(b"a=b" for _ in range(50)), login.FORM),
 ])  # fmt: skip
-async def test_what_is_no_form_is_refused(api: ApiServer, content: bytes, kind: str) -> None:
+async def test_body_that_is_not_a_form_is_rejected(api: ApiServer, content: bytes, kind: str) -> None:
     async with api.client() as client:
         answer = await client.post("/login", content=content, headers={**OWN, "Content-Type": kind})
         assert 400 <= answer.status_code < 500
 
 
-async def test_an_open_door_needs_no_login() -> None:
+async def test_open_server_needs_no_login() -> None:
     api = ApiServer(MemoryStore(ManualClock()), ROUTES, authenticator=OpenAccess())
     async with api.client() as client:
         assert (await client.post("/login", data={"token": "x"}, headers=OWN)).status_code == 303

@@ -1,4 +1,4 @@
-"""What a store cannot hold is not there, and is answered as such: here PostgreSQL, whose text has no NUL."""
+"""Ids with a NUL, which PostgreSQL cannot store, are not found."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ASKED = [
 
 
 @pytest.mark.parametrize("role", ["admin", "submitter"])
-async def test_an_id_that_no_store_can_hold_is_not_found(store: PostgresStore, role: str) -> None:
+async def test_id_with_null_character_is_not_found(store: PostgresStore, role: str) -> None:
     api = ApiServer(store, ALL_ROUTES)
     async with api.client(role) as client:
         await submit_job(client)
         found = {path: await client.request(method, path) for method, path in ASKED}
         allowed = {path: answer for path, answer in found.items() if answer.status_code != 403}
-        assert len(allowed) >= (9 if role == "admin" else 4)  # a submitter is shown no queues
+        assert len(allowed) >= (9 if role == "admin" else 4)  # a submitter sees no queues
         assert {path: answer.status_code for path, answer in allowed.items()} == dict.fromkeys(allowed, 404)
         answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ["a\0"]})
         assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/ids/0")

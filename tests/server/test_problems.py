@@ -1,4 +1,4 @@
-"""What cannot be taken is refused with a problem document that says where and why; nothing is written."""
+"""Invalid requests are rejected with a problem document and pointers; nothing is written."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def refused(answer: httpx.Response, status: int, code: str, pointer: str | None 
     ],
     ids=str,
 )
-async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient, body: dict[str, Any], pointer: str) -> None:
+async def test_invalid_fields_have_pointers(client: httpx.AsyncClient, body: dict[str, Any], pointer: str) -> None:
     refused(await client.post("/v1/jobs", json=body), 422, "bad_input", pointer)
 
 
@@ -86,7 +86,7 @@ async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient, body: d
     ],
     ids=lambda value: str(value)[:60],
 )
-async def test_what_fits_the_shape_and_means_nothing(
+async def test_invalid_values_that_match_the_schema(
     client: httpx.AsyncClient, body: dict[str, Any], status: int, pointers: list[str]
 ) -> None:
     answer = await client.post("/v1/jobs", json=body)
@@ -108,7 +108,7 @@ async def test_what_fits_the_shape_and_means_nothing(
     ],
     ids=str,
 )
-async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], code: str, pointer: str) -> None:
+async def test_payload_errors_of_the_handler_have_pointers(body: dict[str, Any], code: str, pointer: str) -> None:
     yard = Jobyard("memory://")
 
     @yard.job()
@@ -139,48 +139,46 @@ async def test_what_the_handler_cannot_take_is_pointed_at(body: dict[str, Any], 
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_what_is_not_the_json_that_is_wanted(
+async def test_body_that_is_not_the_expected_json(
     client: httpx.AsyncClient, data: bytes, status: int, code: str
 ) -> None:
     refused(await client.post("/v1/jobs", content=data, headers=JSON), status, code)
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\udfff", "\\ud83d\\ud83d", "\\uD83Dx"])
-async def test_half_a_character_is_called_by_its_name(client: httpx.AsyncClient, half: str) -> None:
+async def test_lone_surrogate_is_named(client: httpx.AsyncClient, half: str) -> None:
     data = '{"kind":"a","payload":{"x":"' + half + '"}}'
     answer = await client.post("/v1/jobs", content=data.encode(), headers=JSON)
     refused(answer, 400, "not_json")
     assert "surrogate" in answer.json()["detail"]
 
 
-async def test_a_whole_character_of_two_halves_is_taken_for_no_fault(client: httpx.AsyncClient) -> None:
+async def test_surrogate_pair_is_not_blamed(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v1/jobs", content=b'{"kind":"a","payload":{"x":"\\ud83d\\ude00"},', headers=JSON)
     assert "surrogate" not in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
-async def test_a_number_that_nothing_holds_is_pointed_at_as_far_as_is_known(
-    client: httpx.AsyncClient, number: bytes
-) -> None:
+async def test_number_out_of_range_points_to_the_payload(client: httpx.AsyncClient, number: bytes) -> None:
     data = b'{"kind":"a","payload":{"x":[1,{"y":' + number + b"}]}}"
     answer = await client.post("/v1/jobs", content=data, headers=JSON)
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/payload"]
 
 
 @pytest.mark.parametrize("name", ["a\u202eb", "\u2066a", "a\u2028b", "a\u200f", "a\x00", "a\x85"], ids=ascii)
-async def test_names_do_not_play_with_their_readers(client: httpx.AsyncClient, name: str) -> None:
+async def test_names_reject_control_and_direction_characters(client: httpx.AsyncClient, name: str) -> None:
     for field in ("kind", "queue", "group"):
         refused(await client.post("/v1/jobs", json={"kind": "a", field: name}), 422, "bad_input", f"/{field}")
     refused(await client.patch(f"/v1/queues/{quote(name)}", json={}), 422, "bad_option")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "json", ""])
-async def test_another_content_type(client: httpx.AsyncClient, kind: str) -> None:
+async def test_unsupported_content_type(client: httpx.AsyncClient, kind: str) -> None:
     answer = await client.post("/v1/jobs", content=b'{"kind":"a"}', headers={"Content-Type": kind} if kind else {})
     refused(answer, 415, "not_json")
 
 
-async def test_a_body_that_is_too_large(client: httpx.AsyncClient) -> None:
+async def test_body_too_large(client: httpx.AsyncClient) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(1000):
             yield b"x" * 100_000
@@ -210,31 +208,31 @@ async def test_a_body_that_is_too_large(client: httpx.AsyncClient) -> None:
     ],
     ids=str,
 )
-async def test_a_query_that_does_not_fit(client: httpx.AsyncClient, params: dict[str, Any], pointer: str) -> None:
+async def test_invalid_query(client: httpx.AsyncClient, params: dict[str, Any], pointer: str) -> None:
     answer = await client.get("/v1/jobs", params=params)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"] == pointer
 
 
 @pytest.mark.parametrize("query", ["text=%ff", "queue=%ed%a0%80", "%ff=1", "&".join(["state=PENDING"] * 1001)])
-async def test_a_query_that_is_no_text(client: httpx.AsyncClient, query: str) -> None:
+async def test_query_that_is_not_utf8(client: httpx.AsyncClient, query: str) -> None:
     refused(await client.get(f"/v1/jobs?{query}"), 422, "bad_input")
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/a%ff", "/v1/queues/%C3%28/groups"])
-async def test_a_path_that_is_no_text(client: httpx.AsyncClient, path: str) -> None:
+async def test_path_that_is_not_utf8(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.get(path)
     refused(answer, 422, "bad_input")
     assert answer.json()["instance"] == path
 
 
-async def test_a_query_where_none_is_wanted(client: httpx.AsyncClient) -> None:
+async def test_unexpected_query_parameter(client: httpx.AsyncClient) -> None:
     refused(await client.post("/v1/jobs?wait=5", json={"kind": "a"}), 422, "bad_input", "wait")
     refused(await client.get("/v1/queues?page_size=1"), 422, "bad_input", "page_size")
     assert (await client.get("/openapi.json?again=1")).status_code == 200
 
 
-async def test_the_instance_is_the_path_as_it_was_sent(client: httpx.AsyncClient) -> None:
+async def test_instance_is_the_raw_path(client: httpx.AsyncClient) -> None:
     answer = await client.get("/v1/queues/org%2Frepository")
     refused(answer, 404, "queue_not_found")
     assert answer.json()["instance"] == "/v1/queues/org%2Frepository"
@@ -242,7 +240,7 @@ async def test_the_instance_is_the_path_as_it_was_sent(client: httpx.AsyncClient
 
 
 @pytest.mark.parametrize("headers", [JSON, {}], ids=["as JSON", "as nothing"])
-async def test_a_body_that_may_be_left_out_may_be_empty(headers: dict[str, str]) -> None:
+async def test_optional_body_may_be_empty(headers: dict[str, str]) -> None:
     async with api_server() as api, api.client("admin") as client:
         job_id = await submit_job(client)
         answer = await client.post(f"/v1/jobs/{job_id}/cancel", content=b"", headers=headers)
@@ -250,14 +248,14 @@ async def test_a_body_that_may_be_left_out_may_be_empty(headers: dict[str, str])
         refused(await client.post(f"/v1/jobs/{job_id}/prioritise", content=b"", headers=headers), 400, "not_json")
 
 
-async def test_where_nothing_is(client: httpx.AsyncClient) -> None:
+async def test_not_found_and_method_not_allowed(client: httpx.AsyncClient) -> None:
     refused(await client.get("/v1/nothing"), 404, "no_such_page")
     refused(await client.put("/v1/jobs", json={}), 405, "no_such_method")
     refused(await client.get("/v1/jobs/nobody"), 404, "job_not_found")
     refused(await client.get("/v1/jobs/nobody/explain"), 404, "job_not_found")
 
 
-async def test_where_the_store_is_is_not_told_to_somebody_whom_nobody_knows() -> None:
+async def test_store_address_is_hidden_from_unauthenticated_callers() -> None:
     store = Watched(MemoryStore(SystemClock()))
     api = ApiServer(store.as_store(), ALL_ROUTES)
     bogus = "jy_000000000000_" + "x" * 43
@@ -278,7 +276,7 @@ async def test_where_the_store_is_is_not_told_to_somebody_whom_nobody_knows() ->
 
 
 @pytest.mark.parametrize(("path", "verb"), [("/v1/queues", "queues"), ("/v1/jobs/a", "get")])
-async def test_what_breaks_inside_is_logged_and_not_told(
+async def test_unexpected_errors_are_logged_and_not_exposed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, verb: str
 ) -> None:
     async def broken(*_: object) -> None:

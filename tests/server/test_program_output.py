@@ -1,4 +1,4 @@
-"""What a program writes, told while it runs; and who may end it by leaving."""
+"""Live output of programs, and cancellation on disconnect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def events(answer: httpx.Response) -> AsyncIterator[tuple[str, dict[str, A
             yield name, msgspec.json.decode(line[6:])
 
 
-async def test_output_is_told_as_it_comes_and_the_end_completes_it(api: ApiServer, tmp_path: Path) -> None:
+async def test_output_is_streamed_and_completed_by_the_result(api: ApiServer, tmp_path: Path) -> None:
     async with serving(api.app) as url, running(api, tmp_path), api.client("submitter") as near:
         headers = dict(near.headers)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
@@ -52,7 +52,7 @@ async def test_output_is_told_as_it_comes_and_the_end_completes_it(api: ApiServe
     assert heard[-1][1]["result"]["verdict"] == "OK"
 
 
-def test_what_was_told_of_another_run_is_taken_back() -> None:
+def test_output_of_another_run_is_restarted() -> None:
     texts = SentOutput()
     assert texts.begin(5) == b""
     assert texts.add(0, 1, b"hel") == b'event: stdout\ndata: {"text":"hel"}\n\n'
@@ -69,7 +69,7 @@ def test_what_was_told_of_another_run_is_taken_back() -> None:
     assert b"".join(cut.rest({"stdout": "é", "stderr": ""})) == b""
 
 
-async def test_leaving_the_stream_can_cancel_the_run(api: ApiServer, tmp_path: Path) -> None:
+async def test_disconnect_can_cancel_the_run(api: ApiServer, tmp_path: Path) -> None:
     async with serving(api.app) as url, running(api, tmp_path) as fake, api.client("submitter") as near:
         headers = dict(near.headers)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
@@ -96,7 +96,7 @@ async def ended(api: ApiServer, job_id: str) -> bool:
     return job is not None and job.state.is_final
 
 
-async def test_a_stream_of_what_has_ended_is_short(api: ApiServer, tmp_path: Path) -> None:
+async def test_stream_of_a_finished_run_ends_at_once(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client, running(api, tmp_path):
         done = (await client.post("/execute/batch", params={"wait": 5}, json=body("cat", inputs=["a", "b"]))).json()
         async with client.stream("GET", f"/jobs/{done['job_id']}/output") as answer:
@@ -106,7 +106,7 @@ async def test_a_stream_of_what_has_ended_is_short(api: ApiServer, tmp_path: Pat
     assert heard[-1] == ("finished", done)
 
 
-async def test_a_viewer_may_follow_but_not_cancel_by_leaving(api: ApiServer) -> None:
+async def test_viewer_can_follow_but_not_cancel_on_leave(api: ApiServer) -> None:
     async with api.client("submitter") as client, api.client("viewer") as viewer:
         job_id = (await client.post("/execute", json=body())).json()["job_id"]
         answer = await viewer.get(f"/jobs/{job_id}/output", params={"cancel_on_leave": "true"})

@@ -20,7 +20,7 @@ from jobyard.stores.memory import MemoryStore
 
 ANYBODY = frozenset({"nobody", *Role})
 ALL = frozenset(Role)
-WATCHERS = ALL - {Role.SUBMITTER}  # they see more than jobs of their own
+WATCHERS = ALL - {Role.SUBMITTER}  # roles that see more than their own jobs
 SUBMITTERS = frozenset({Role.SUBMITTER, Role.OPERATOR, Role.ADMIN})
 OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
 ADMINS = frozenset({Role.ADMIN})
@@ -91,16 +91,16 @@ TABLE = {
     "GET /livez": Row(ANYBODY),
     "GET /readyz": Row(ANYBODY),
     "GET /health": Row(ANYBODY),
-    "GET /metrics": Row(WATCHERS),  # it counts everybody's jobs
+    "GET /metrics": Row(WATCHERS),  # it counts all jobs
     "GET /login": Row(ANYBODY),
     "GET /login.css": Row(ANYBODY),
 }
-# Forms of the browser's login: the token is in the form, or it is refused with 401 or 403 like a missing one.
+# Login forms: the token is in the form; without it the response is 401 or 403.
 FORMS = {"POST /login", "POST /logout"}
 
 
 def every_route() -> dict[str, tuple[Route, Routes]]:
-    """What any module of the door offers, whether or not somebody put it into a list."""
+    """The routes of all route modules, whether or not the table lists them."""
     found: dict[str, tuple[Route, Routes]] = {}
     for module in pkgutil.walk_packages(server.__path__, f"{server.__name__}."):
         for routes in vars(importlib.import_module(module.name)).values():
@@ -133,7 +133,7 @@ async def status(client: httpx.AsyncClient, route: Route, path: str, body: Any) 
 
 
 @pytest.mark.parametrize("name", TABLE)
-async def test_who_may_use_it(api: ApiServer, name: str) -> None:
+async def test_roles_of_a_route(api: ApiServer, name: str) -> None:
     route, row = EVERY[name][0], TABLE[name]
     authenticate: set[str] = set()
     async with serving(api.app) as url:

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: made, seen, changed and removed by those who may; what is wrong is pointed at."""
+"""Schedules over HTTP: lifecycle, history, validation and scopes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def add(client: httpx.AsyncClient, **words: Any) -> dict[str, Any]:
     return found
 
 
-async def test_the_life_of_a_schedule(api: ApiServer) -> None:
+async def test_schedule_lifecycle(api: ApiServer) -> None:
     async with api.client("operator") as client:
         answer = await client.post("/v1/schedules", json=NIGHTLY | {"name": "a/b"})
         assert answer.headers["location"] == "/v1/schedules/a%2Fb"
@@ -74,7 +74,7 @@ async def test_the_life_of_a_schedule(api: ApiServer) -> None:
     assert actions == [f"schedule.{word}" for word in ("add", "edit", "pause", "resume", "run", "remove")]
 
 
-async def test_what_became_of_its_instants(api: ApiServer) -> None:
+async def test_schedule_history(api: ApiServer) -> None:
     async with api.client("operator") as client:
         await add(client)
         schedule = await Schedules(api.store).get("nightly")
@@ -121,7 +121,7 @@ async def tick(api: ApiServer, schedule: Any, at: int) -> None:
         ({"overlap": "never"}, "/overlap"),
     ],
 )
-async def test_what_is_wrong_is_pointed_at(api: ApiServer, words: dict[str, Any], pointer: str) -> None:
+async def test_invalid_schedule_fields_have_pointers(api: ApiServer, words: dict[str, Any], pointer: str) -> None:
     async with api.client("operator") as client:
         answer = await client.post("/v1/schedules", json=NIGHTLY | words)
         assert answer.status_code == 422
@@ -133,7 +133,7 @@ async def test_what_is_wrong_is_pointed_at(api: ApiServer, words: dict[str, Any]
             assert (await client.patch("/v1/schedules/nightly", json=words)).status_code == 422
 
 
-async def test_a_name_is_taken_once_and_a_declared_one_is_changed_where_it_is_declared(api: ApiServer) -> None:
+async def test_duplicate_name_and_declared_schedule_are_conflicts(api: ApiServer) -> None:
     declared = make_schedule({"name": "declared", "expression": "@daily", "kind": "report"})
     await Schedules(api.store).declare("file", [declared])
     async with api.client("operator") as client:
@@ -147,7 +147,7 @@ async def test_a_name_is_taken_once_and_a_declared_one_is_changed_where_it_is_de
         assert (await client.post("/v1/schedules/declared/run")).status_code == 202
 
 
-async def test_an_expression_is_explained(api: ApiServer) -> None:
+async def test_cron_expression_is_explained(api: ApiServer) -> None:
     asked: dict[str, Any] = {"expression": "0 9 * * 1-5", "timezone": "Asia/Seoul", "count": 3}
     async with api.client("viewer") as client:
         found = (await client.get("/v1/cron/next", params=asked)).json()
@@ -160,7 +160,7 @@ async def test_an_expression_is_explained(api: ApiServer) -> None:
         assert [each["pointer"] for each in wrong.json()["errors"]] == ["expression"]
 
 
-async def test_pages_by_name_with_what_may_be_seen(api: ApiServer) -> None:
+async def test_schedules_are_paged_by_name_within_scope(api: ApiServer) -> None:
     async with api.client("admin") as client:
         for number in range(7):
             await add(client, name=f"s{number}", queue="mail" if number % 2 else "reports", kind=f"k{number}")
@@ -172,7 +172,7 @@ async def test_pages_by_name_with_what_may_be_seen(api: ApiServer) -> None:
         assert only["name"] == "s3"
 
 
-async def test_a_page_token_tells_no_name_beyond_reach(api: ApiServer) -> None:
+async def test_page_token_leaks_no_schedule_name(api: ApiServer) -> None:
     async with api.client("admin") as client:
         for number in range(9):
             await add(client, name=f"s{number}", queue="mail" if number in (1, 4, 5) else "hidden")
@@ -196,7 +196,7 @@ async def names(api: ApiServer, role: str, tokens: list[str] | None = None, **sc
                 tokens.append(page["next_page_token"])
 
 
-async def test_what_is_out_of_reach_is_not_there(api: ApiServer) -> None:
+async def test_schedule_out_of_scope_is_not_found(api: ApiServer) -> None:
     async with api.client("admin") as client:
         await add(client)
     scopes: list[tuple[str, dict[str, Any]]] = [

@@ -1,4 +1,4 @@
-"""Schemathesis against our own description: what we answer is what we say, whatever comes, one by one and in a row."""
+"""Schemathesis against the OpenAPI document: every response matches it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobyard.server.dependencies import ServerSettings
 from jobyard.server.rate_limit import TokenBuckets
 from jobyard.server.routes.table import ALL_ROUTES
 
-# What fits the schema may still be refused: a page token that we never gave, both ids and a filter.
+# A request that matches the schema may still be rejected: an unknown page token, both ids and a filter.
 NOT_TOLD_BY_A_SCHEMA = "positive_data_acceptance"
 UNHURRIED = ServerSettings(requests_per_second=1e9, request_burst=10**9)
 EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "8"
@@ -25,12 +25,12 @@ EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "8"
 async def at_once(job_id: str, timeout_seconds: float) -> None: ...
 
 
-async def test_the_api_is_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_responses_match_the_openapi_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with api_server(UNHURRIED, ALL_ROUTES) as api, serving(api.app) as url:
         assert isinstance(api.authenticator, TokenAuthenticator)
-        api.authenticator.failures = TokenBuckets(1e9, 1e9)  # many wrong tokens are part of it
+        api.authenticator.failures = TokenBuckets(1e9, 1e9)  # it sends many wrong tokens
         await announce_languages(api.store)
-        monkeypatch.setattr(api.store, "wait_for_end", at_once)  # nobody should wait for jobs that nobody runs
+        monkeypatch.setattr(api.store, "wait_for_end", at_once)  # no worker runs, so a wait would only take time
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "schemathesis.cli", "run", f"{url}/openapi.json"),

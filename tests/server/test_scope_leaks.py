@@ -1,4 +1,4 @@
-"""Nothing tells a confined token what lies beyond its reach: no page token, no count, no name, no refusal."""
+"""Restricted tokens learn nothing out of scope: not from page tokens, counts, names or errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def api() -> AsyncIterator[ApiServer]:
 
 
 async def fill(api: ApiServer, number: int) -> None:
-    """Jobs of others."""
+    """Jobs of other tokens."""
     jobs = [new(queue="theirs", group="theirs", kind="secret", payload=b'{"password":"hunter"}') for _ in range(number)]
     await api.store.insert(jobs)
 
@@ -37,7 +37,7 @@ async def fill(api: ApiServer, number: int) -> None:
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 @pytest.mark.parametrize("scope", SCOPES, ids=str)
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-async def test_pages_tell_nothing_of_other_jobs(
+async def test_page_tokens_leak_nothing(
     api: ApiServer, role: str, scope: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     told = []
@@ -52,7 +52,7 @@ async def test_pages_tell_nothing_of_other_jobs(
     assert told[0] == told[1]
 
 
-async def test_jobs_of_several_queues_come_newest_first_page_by_page(api: ApiServer) -> None:
+async def test_jobs_of_several_queues_are_paged_newest_first(api: ApiServer) -> None:
     queues = ["a", "b", "c"]
     async with api.client("operator") as operator, api.client("viewer", queues=queues) as viewer:
         made = []
@@ -75,7 +75,7 @@ async def test_jobs_of_several_queues_come_newest_first_page_by_page(api: ApiSer
         assert changed == 23
 
 
-async def test_too_many_queues_to_look_through_must_be_asked_for_one_by_one(api: ApiServer) -> None:
+async def test_too_many_queues_need_a_filter(api: ApiServer) -> None:
     many = [f"q{number}" for number in range(21)]
     async with api.client("viewer", queues=many) as viewer:
         assert (await viewer.get("/v1/jobs")).status_code == 422
@@ -85,7 +85,7 @@ async def test_too_many_queues_to_look_through_must_be_asked_for_one_by_one(api:
         assert await ids(submitter) == [own]
 
 
-async def test_group_names_of_others_are_in_no_page_token(api: ApiServer) -> None:
+async def test_page_token_leaks_no_group_name(api: ApiServer) -> None:
     async with api.client("operator") as operator, api.client("viewer", groups=["c", "m", "x"]) as viewer:
         for name in "abcdefghijklmnopqrstuvwxyz":
             await submit_job(operator, queue="q", group=f"{name}" if name in "cmx" else f"{name}-secret")
@@ -100,14 +100,14 @@ async def test_group_names_of_others_are_in_no_page_token(api: ApiServer) -> Non
         assert seen == ["c", "m", "x"]
 
 
-async def test_whoever_has_some_groups_makes_no_queue(api: ApiServer) -> None:
+async def test_token_with_groups_cannot_create_a_queue(api: ApiServer) -> None:
     async with api.client("admin", groups=["g"]) as confined, api.client("viewer") as viewer:
         answer = await confined.patch("/v1/queues/new", json={"max_running": 1})
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
         assert (await viewer.get("/v1/queues")).json() == {"items": []}
 
 
-async def test_the_name_of_a_token_beyond_is_not_told(api: ApiServer) -> None:
+async def test_token_names_out_of_scope_do_not_leak(api: ApiServer) -> None:
     await api.tokens.create("ci", "viewer")
     asked = {"name": "ci", "role": "viewer", "queues": ["mine"]}
     async with api.client("admin", queues=["mine"]) as confined:
@@ -116,7 +116,7 @@ async def test_the_name_of_a_token_beyond_is_not_told(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("scope", [{"queues": ["mine", "too"]}, {"groups": ["mine", "too"]}], ids=str)
-async def test_a_snapshot_shows_ones_jobs_however_many_others_have(api: ApiServer, scope: dict[str, Any]) -> None:
+async def test_snapshot_shows_own_jobs_among_many_others(api: ApiServer, scope: dict[str, Any]) -> None:
     async with api.client("operator") as operator, serving(api.app) as url:
         own = await submit_job(operator, queue="mine", group="mine")
         await fill(api, 60)
@@ -128,7 +128,7 @@ async def test_a_snapshot_shows_ones_jobs_however_many_others_have(api: ApiServe
         api.dependencies.draining.set()
 
 
-async def test_a_submitter_is_shown_no_queues(api: ApiServer) -> None:
+async def test_submitter_sees_no_queues(api: ApiServer) -> None:
     async with api.client("submitter") as submitter, serving(api.app) as url:
         await fill(api, 3)
         client = type(submitter)(base_url=url, headers=submitter.headers)
@@ -141,17 +141,17 @@ async def test_a_submitter_is_shown_no_queues(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1900-01-01T00:00:00Z"])
-async def test_no_time_makes_a_job_that_cannot_be_shown(api: ApiServer, time: str) -> None:
+async def test_extreme_times_can_be_shown(api: ApiServer, time: str) -> None:
     async with api.client("operator") as client:
         job_id = await submit_job(client, run_at=time)
         assert (await client.get(f"/v1/jobs/{job_id}")).status_code == 200
         assert await ids(client) == [job_id]
-        await api.store.insert([new(run_at=-(10**14))])  # past the checks, as another program may have done
+        await api.store.insert([new(run_at=-(10**14))])  # bypasses validation, as another program could
         assert len(await ids(client)) == 2
         assert (await client.get("/v1/jobs", params={"created_after": "0001-01-01T00:00:00+23:59"})).status_code == 200
 
 
-async def test_rates_are_told_of_ones_own_queues(api: ApiServer) -> None:
+async def test_rates_are_limited_to_queues_in_scope(api: ApiServer) -> None:
     rates = {"mine": 5, "theirs": 7}
     for name in ("a", "b"):
         worker = WorkerInfo(id=name, host="h", pid=1, queues=(), concurrency=1, finished_per_minute=rates)

@@ -1,4 +1,4 @@
-"""Who can_see what: submitters their own jobs, confined tokens their queues and groups; the rest is not there."""
+"""Submitters see their own jobs, restricted tokens their queues and groups; the rest is not found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server.support import ApiServer, api_server, ids, submit_job
 
 from jobyard.domain.outcome import Failed
 
-# What may be asked of one job: method, what follows its path, body.
+# Requests for one job: method, path suffix, body.
 OF_ONE_JOB = [
     ("GET", "", None),
     ("GET", "/explain", None),
@@ -43,7 +43,7 @@ async def api() -> AsyncIterator[ApiServer]:
         yield made
 
 
-async def test_a_submitter_sees_its_own_jobs_only(api: ApiServer) -> None:
+async def test_submitter_sees_its_own_jobs_only(api: ApiServer) -> None:
     async with api.client("submitter") as ann, api.client("submitter") as ben, api.client("viewer") as viewer:
         hers, his = await submit_job(ann, tags=["red"]), await submit_job(ben, tags=["red"])
         assert await ids(ann) == [hers]
@@ -59,13 +59,13 @@ async def test_a_submitter_sees_its_own_jobs_only(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OF_ONE_JOB, ids=str)
-async def test_somebody_elses_job_is_not_there(api: ApiServer, method: str, path: str, body: object) -> None:
+async def test_job_of_another_submitter_is_not_found(api: ApiServer, method: str, path: str, body: object) -> None:
     async with api.client("submitter") as ann, api.client("submitter") as ben, api.client("viewer") as viewer:
         his = await submit_job(ben)
         before = (await viewer.get(f"/v1/jobs/{his}")).json()
         answer = await ann.request(method, f"/v1/jobs/{his}{path}", json=body)
         nobody = await ann.request(method, f"/v1/jobs/nobody{path}", json=body)
-        # The role forbids some of it whatever the job; else it is as if there were no such job.
+        # The role forbids some of these for any job; the others respond as if the job did not exist.
         assert answer.status_code == nobody.status_code
         assert answer.status_code in (403, 404)
         assert answer.text.replace(his, "nobody") == nobody.text
@@ -74,7 +74,7 @@ async def test_somebody_elses_job_is_not_there(api: ApiServer, method: str, path
 
 @pytest.mark.parametrize(("method", "path", "body"), OF_ONE_JOB, ids=str)
 @pytest.mark.parametrize("scope", [{"queues": ["other"]}, {"groups": ["other"]}], ids=["queues", "groups"])
-async def test_a_job_out_of_scope_is_not_there(
+async def test_job_out_of_scope_is_not_found(
     api: ApiServer, scope: dict[str, Any], method: str, path: str, body: object
 ) -> None:
     async with api.client("admin") as admin, api.client("admin", **scope) as confined:
@@ -84,7 +84,7 @@ async def test_a_job_out_of_scope_is_not_there(
         assert (await admin.get(f"/v1/jobs/{job_id}")).json()["state"] == "PENDING"
 
 
-async def test_a_list_holds_what_is_in_scope(api: ApiServer) -> None:
+async def test_list_contains_jobs_in_scope(api: ApiServer) -> None:
     async with (
         api.client("operator") as operator,
         api.client("viewer", queues=["a"]) as one,
@@ -105,7 +105,7 @@ async def test_a_list_holds_what_is_in_scope(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OF_ONE_QUEUE, ids=str)
-async def test_a_queue_out_of_scope_is_not_there(api: ApiServer, method: str, path: str, body: object) -> None:
+async def test_queue_out_of_scope_is_not_found(api: ApiServer, method: str, path: str, body: object) -> None:
     async with api.client("admin") as admin, api.client("admin", queues=["other"]) as confined:
         await submit_job(admin, queue="mail", group="acme")
         before = (await admin.get("/v1/queues/mail")).json()
@@ -114,7 +114,7 @@ async def test_a_queue_out_of_scope_is_not_there(api: ApiServer, method: str, pa
         assert (await admin.get("/v1/queues/mail")).json() == before
 
 
-async def test_whoever_has_some_groups_cannot_change_the_whole_queue(api: ApiServer) -> None:
+async def test_token_with_groups_cannot_change_the_whole_queue(api: ApiServer) -> None:
     async with api.client("admin") as admin, api.client("operator", groups=["acme"]) as confined:
         await submit_job(admin, queue="mail", group="acme")
         for method, path in (("PATCH", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/drain")):
@@ -124,7 +124,7 @@ async def test_whoever_has_some_groups_cannot_change_the_whole_queue(api: ApiSer
         assert (await confined.post("/v1/queues/mail/groups/other/pause")).json()["code"] == "group_not_found"
 
 
-async def test_nobody_hands_in_beyond_their_scope(api: ApiServer) -> None:
+async def test_submission_out_of_scope_is_forbidden(api: ApiServer) -> None:
     async with api.client("submitter", queues=["mail"], groups=["acme"]) as client:
         assert await submit_job(client, queue="mail", group="acme")
         for given in ({"queue": "mail"}, {"queue": "other", "group": "acme"}, {"group": "acme"}):
@@ -143,7 +143,7 @@ UNIQUE = {"kind": "mail", "unique": {"key": "nightly"}, "group": "acme"}
     ("role", "scope"), [("submitter", {}), ("operator", {"groups": ["acme"]}), ("submitter", {"queues": ["default"]})]
 )
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "mine"}], ids=["plain", "guarded"])
-async def test_a_held_unique_key_does_not_tell_whose_it_is(
+async def test_held_unique_key_does_not_leak_its_holder(
     api: ApiServer, role: str, scope: dict[str, Any], headers: dict[str, str]
 ) -> None:
     async with api.client("operator") as operator, api.client(role, **scope) as client:
@@ -161,7 +161,7 @@ async def test_a_held_unique_key_does_not_tell_whose_it_is(
         assert set(await ids(operator)) == {holder, taken["id"]}
 
 
-async def test_ones_own_unique_key_answers_ones_own_job(api: ApiServer) -> None:
+async def test_own_unique_key_returns_the_own_job(api: ApiServer) -> None:
     async with api.client("submitter") as client:
         first = await submit_job(client, unique={"key": "nightly"})
         answer = await client.post("/v1/jobs", json=UNIQUE)
@@ -172,7 +172,7 @@ async def bulk(client: httpx.AsyncClient, **given: object) -> httpx.Response:
     return await client.post("/v1/jobs/actions", json=given)
 
 
-async def test_a_bulk_change_stays_within_reach(api: ApiServer) -> None:
+async def test_bulk_stays_in_scope(api: ApiServer) -> None:
     async with (
         api.client("operator") as operator,
         api.client("operator", queues=["a", "c"]) as confined,
@@ -190,7 +190,7 @@ async def test_a_bulk_change_stays_within_reach(api: ApiServer) -> None:
         assert await ids(operator, state="PENDING") == [made[1]]
 
 
-async def test_dead_letters_out_of_scope_stay_dead(api: ApiServer) -> None:
+async def test_redrive_stays_in_scope(api: ApiServer) -> None:
     async with api.client("operator") as operator, api.client("operator", groups=["a"]) as confined:
         dead = {group: await submit_job(operator, group=group) for group in "ab"}
         for _ in dead:

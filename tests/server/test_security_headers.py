@@ -1,4 +1,4 @@
-"""Every answer carries the security headers, and pages of other sites change nothing."""
+"""Security headers on every response, and rejection of cross-site changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def guarded(base: str = HERE, hosts: tuple[str, ...] | None = None) -> httpx.Asy
 
 
 @pytest.mark.parametrize("path", ["/login", "/v1/me", "/nothing/here", "/openapi.json", "/v1/tokens/x"])
-async def test_every_answer_carries_them(path: str) -> None:
+async def test_every_response_has_the_security_headers(path: str) -> None:
     async with guarded() as client:
         headers = (await client.get(path)).headers
     assert "default-src 'none'" in headers["content-security-policy"]
@@ -31,12 +31,12 @@ async def test_every_answer_carries_them(path: str) -> None:
     assert "strict-transport-security" not in headers
 
 
-async def test_over_https_it_stays_https() -> None:
+async def test_https_sends_strict_transport_security() -> None:
     async with guarded("https://jobyard.test") as client:
         assert "strict-transport-security" in (await client.get("/v1/me")).headers
 
 
-async def test_an_answer_may_be_kept_if_it_says_so() -> None:
+async def test_explicit_cache_control_is_kept() -> None:
     async with guarded() as client:
         assert (await client.get("/login.css")).headers["cache-control"] == "max-age=3600"
 
@@ -46,7 +46,7 @@ async def test_an_answer_may_be_kept_if_it_says_so() -> None:
     ({"Origin": "http://evil.test"}, 403), ({"Origin": "null"}, 403), ({"Sec-Fetch-Site": "cross-site"}, 403),
     ({"Sec-Fetch-Site": "same-site"}, 403), ({"Origin": "http://jobyard.test.evil.test"}, 403),
 ])  # fmt: skip
-async def test_an_open_server_takes_no_changes_from_other_sites(headers: dict[str, str], status: int) -> None:
+async def test_open_server_rejects_cross_site_changes(headers: dict[str, str], status: int) -> None:
     async with guarded() as client:
         answer = await client.post("/v1/tokens", json={"name": "x", "role": "viewer"}, headers=headers)
         assert answer.status_code == status
@@ -57,6 +57,6 @@ async def test_an_open_server_takes_no_changes_from_other_sites(headers: dict[st
     ("localhost", 200), ("localhost:8080", 200), ("127.0.0.1:1", 200), ("[::1]:80", 200), ("evil.test", 403),
     ("evil.test:80", 403), ("localhost.evil.test", 403), ("", 403), ("[", 403),
 ])  # fmt: skip
-async def test_it_answers_only_under_its_own_names(host: str, status: int) -> None:
+async def test_open_server_rejects_other_hosts(host: str, status: int) -> None:
     async with guarded(hosts=("localhost", "127.0.0.1", "::1")) as client:
         assert (await client.get("/v1/me", headers={"Host": host})).status_code == status

@@ -1,4 +1,4 @@
-"""A real server, killed and crowded: every request that was answered is one job, and repeating makes no second one."""
+"""A real server, killed under load: each accepted request is one job, and a retry creates no second one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KILLS = 5
 
 
 class Server:
-    """The process, and where it listens."""
+    """The process and its URL."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self.process = process
@@ -72,14 +72,14 @@ async def opened(url: str) -> AsyncIterator[Store]:
 
 
 class Line:
-    """One connection that is kept."""
+    """A persistent connection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, body: bytes, key: str | None = None) -> tuple[int, bytes]:
-        """Raises ConnectionError when the answer does not come whole."""
+        """Raises ConnectionError if the response is incomplete."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -106,7 +106,7 @@ def body_of(number: int) -> bytes:
 
 
 async def numbers(url: str) -> list[int]:
-    """Which requests became jobs, by what they carried."""
+    """The jobs in the store, by the number in their payload."""
     async with opened(url) as store:
         return sorted([job.payload_value()["number"] async for job in Queries(store).walk(Filter())])
 
@@ -140,7 +140,7 @@ def url(engine: str, tmp_path: Path) -> Iterator[str]:
 
 @on_every_store
 @pytest.mark.parametrize(("moment", "stored"), [("before", []), ("after", [7])])
-async def test_killed_between_insert_and_answer_the_same_key_makes_one_job(
+async def test_kill_between_insert_and_response_creates_one_job_per_key(
     url: str, moment: str, stored: list[int]
 ) -> None:
     deadly = await start(url, moment=moment)
@@ -160,7 +160,7 @@ async def test_killed_between_insert_and_answer_the_same_key_makes_one_job(
 
 
 @on_every_store
-async def test_a_server_killed_again_and_again_loses_and_doubles_nothing(url: str) -> None:
+async def test_repeated_kills_lose_and_duplicate_nothing(url: str) -> None:
     running = await start(url)
     port, waiting, answers = running.port, iter(range(KEYS)), itertools.count(1)
     moments = [asyncio.Event() for _ in range(KILLS)]
@@ -175,7 +175,7 @@ async def test_a_server_killed_again_and_again_loses_and_doubles_nothing(url: st
                     status, data = await line.post(body_of(number), f"key {number}")
                 except OSError:
                     broken += 1
-                    await asyncio.sleep(0.02)  # between two tries of a client, as any client has it
+                    await asyncio.sleep(0.02)  # the delay between two retries of a client
                     continue
                 assert status == 202, data
                 break
