@@ -103,8 +103,8 @@ log:
 ```
 
 The same as variables: `JOBYARD_QUEUES__TEST_EXECUTION__MAX_RUNNING=100`. The name matches a queue of the file without
-regard to case and punctuation; otherwise it is the name in lower case. `JOBYARD_QUEUES__ALL__…` stands for `*`. Schedules work the
-same way, as in `JOBYARD_SCHEDULES__NIGHTLY__EXPRESSION`; their fields are described in
+regard to case and punctuation; otherwise it is the name in lower case. `JOBYARD_QUEUES__ALL__…` stands for `*`.
+Schedules work the same way, as in `JOBYARD_SCHEDULES__NIGHTLY__EXPRESSION`; their fields are described in
 [schedules](howto/cron.md#options).
 """
 
