@@ -26,10 +26,10 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; the function gets them as a Filter named `where`."""
 
     @functools.wraps(function)
-    def filtered(*args: Any, states: tuple[str, ...], **words: Any) -> Any:
-        given = {word: words.pop(word) for word in Filter.__struct_fields__ if word in words}
+    def filtered(*args: Any, states: tuple[str, ...], **options: Any) -> Any:
+        given = {name: options.pop(name) for name in Filter.__struct_fields__ if name in options}
         chosen = tuple(State(state) for state in states) or None
-        return function(*args, where=Filter(states=chosen, **given), **words)
+        return function(*args, where=Filter(states=chosen, **given), **options)
 
     for option in reversed(
         (

@@ -163,9 +163,9 @@ async def _present(operations: Operations, name: str) -> ScheduleView | None:
         return None
 
 
-def _is_same(present: ScheduleView, words: Mapping[str, Any]) -> bool:
+def _is_same(present: ScheduleView, fields: Mapping[str, Any]) -> bool:
     """Compare all fields but `enabled`: the schedule may have been paused or resumed since."""
-    return all(getattr(present, word) == value for word, value in words.items() if word != "enabled")
+    return all(getattr(present, field) == value for field, value in fields.items() if field != "enabled")
 
 
 def _document(found: CronTable, outcomes: list[RowOutcome], *, is_applied: bool) -> dict[str, Any]:

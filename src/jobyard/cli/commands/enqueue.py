@@ -48,22 +48,22 @@ async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait
             session.echo_error("No new job: an unfinished job has this unique key, and this is its id.")
 
 
-def parse_payload(words: tuple[str, ...]) -> Any:
+def parse_payload(arguments: tuple[str, ...]) -> Any:
     """
     >>> parse_payload(("to=anna", "copies=2", 'tags=["a"]'))
     {'to': 'anna', 'copies': 2, 'tags': ['a']}
     >>> parse_payload(('{"to": "anna"}',))
     {'to': 'anna'}
     """
-    if words == ("-",):
+    if arguments == ("-",):
         return _json(sys.stdin.read(), "standard input")
-    if len(words) == 1 and not _is_pair(words[0]):
-        return _json(words[0], "payload")
+    if len(arguments) == 1 and not _is_pair(arguments[0]):
+        return _json(arguments[0], "payload")
     payload: dict[str, Any] = {}
-    for word in words:
-        if not _is_pair(word):
-            raise click.UsageError(f"{word!r} is not name=value.")
-        name, _, text = word.partition("=")
+    for argument in arguments:
+        if not _is_pair(argument):
+            raise click.UsageError(f"{argument!r} is not name=value.")
+        name, _, text = argument.partition("=")
         if name in payload:
             raise click.UsageError(f"{name} is given more than once.")
         try:

@@ -41,9 +41,9 @@ def narrowed(action: Action, where: Filter) -> Filter:
 
 
 async def change_ids(
-    session: Session, operations: Operations, action: Action, ids: tuple[str, ...], **words: Any
+    session: Session, operations: Operations, action: Action, ids: tuple[str, ...], **options: Any
 ) -> None:
-    answer = await operations.change(action, ids, **words)
+    answer = await operations.change(action, ids, **options)
     missing = [job_id for job_id in ids if job_id not in answer.changed and job_id not in answer.unchanged]
     if session.as_json:
         session.print_json({"changed": answer.changed, "unchanged": answer.unchanged, "missing": missing})
@@ -60,7 +60,7 @@ async def change_ids(
 
 
 async def change_matching(
-    session: Session, operations: Operations, action: Action, where: Filter, *, yes: bool, **words: Any
+    session: Session, operations: Operations, action: Action, where: Filter, *, yes: bool, **options: Any
 ) -> None:
     where = narrowed(action, where)
     total = await operations.count(where)
@@ -69,7 +69,7 @@ async def change_matching(
     changed = unchanged = asked = 0
     with progress_bar() as progress:
         task = progress.add_task(str(action), total=total)
-        async for answer in operations.change_matching(action, where, **words):
+        async for answer in operations.change_matching(action, where, **options):
             changed += len(answer.changed)
             unchanged += len(answer.unchanged)
             asked += await asked_to_stop(operations, action, answer.changed)
@@ -127,7 +127,7 @@ DONE = {
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.Command:
+def _change_command(action: Action, doc: str, *decorators: Callable[..., Any]) -> click.Command:
     async def run(
         session: Session,
         /,
@@ -135,7 +135,7 @@ def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.C
         all_matching: bool,
         yes: bool,
         where: Filter,
-        **words: Any,
+        **options: Any,
     ) -> None:
         if bool(job_ids) == all_matching:
             raise click.UsageError("Pass job ids, or filters with --all-matching.")
@@ -143,14 +143,14 @@ def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.C
             raise click.UsageError("Pass filters only with --all-matching, not with job ids.")
         async with session.operations() as operations:
             if all_matching:
-                await change_matching(session, operations, action, where, yes=yes, **words)
+                await change_matching(session, operations, action, where, yes=yes, **options)
             else:
-                await change_ids(session, operations, action, job_ids, **words)
+                await change_ids(session, operations, action, job_ids, **options)
 
     run.__doc__ = doc
     function = async_command(run)
-    for option in options:
-        function = option(function)
+    for decorator in decorators:
+        function = decorator(function)
     function = click.option(
         "--all-matching", is_flag=True, help="Change all jobs that match the filters, after a confirmation."
     )(yes_option(function))
@@ -161,30 +161,30 @@ def _changing(action: Action, doc: str, *options: Callable[..., Any]) -> click.C
 EXAMPLE = "\n\n\b\nExample:\n  jobyard jobs "
 
 commands = (
-    _changing(
+    _change_command(
         Action.RETRY,
         "Retry failed jobs.\n\nThey are due now, with attempts from zero, and keep their errors. --all-matching means "
         "FAILED and TIMEOUT; cancelled jobs are retried only with --state CANCELLED."
         f"{EXAMPLE}retry --queue mail --all-matching",
     ),
-    _changing(
+    _change_command(
         Action.CANCEL,
         "Cancel waiting or running jobs.\n\nWaiting jobs end now; running jobs are asked to stop, "
         "even if their worker is down at the moment."
         f"{EXAMPLE}cancel 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'sent by mistake'",
         click.option("--reason", default="", metavar="TEXT", help="Stored with the job."),
     ),
-    _changing(
+    _change_command(
         Action.DELETE,
         f"Delete jobs. Running jobs must be cancelled first.{EXAMPLE}delete --state COMPLETED --all-matching",
     ),
-    _changing(
+    _change_command(
         Action.PRIORITISE,
         "Change the priority of waiting jobs.\n\nHigher runs first, within the group of the job."
         f"{EXAMPLE}prioritise --priority 10 --kind invoice --all-matching",
         click.option("--priority", type=int, required=True, help="The new priority."),
     ),
-    _changing(
+    _change_command(
         Action.RUN_NOW,
         f"Make delayed jobs due now.{EXAMPLE}run-now 01890a5d-ac96-774b-bcce-b302099a8057",
     ),
