@@ -88,7 +88,7 @@ def test_a_program_is_run_and_nothing_of_it_is_seen(up: Up) -> None:
     assert "SECRET" not in up.said()
     up.process.send_signal(signal.SIGTERM)
     assert up.end() == 0
-    assert not alive(pid_of(up, "the sandbox daemon starts"))
+    assert not alive(pid_of(up, "sandbox daemon started"))
 
 
 @on_every_store
@@ -113,7 +113,7 @@ def test_run_followed_and_many_at_once(can_run: None, tmp_path: Path, engine: st
 
 
 def test_a_killed_worker_leaves_no_program_and_the_job_runs_again(up: Up) -> None:
-    worker, daemon = pid_of(up, "worker process 1 started"), pid_of(up, "the sandbox daemon starts")
+    worker, daemon = pid_of(up, "worker process 1 started"), pid_of(up, "sandbox daemon started")
     job_id = execute(up, SLOW.format(seconds=4), limits={"time_seconds": 20})["job_id"]
     until("it runs", lambda: begun(up, job_id))
     time.sleep(0.5)
@@ -129,7 +129,7 @@ def test_a_killed_worker_leaves_no_program_and_the_job_runs_again(up: Up) -> Non
 
 
 def test_a_killed_daemon_costs_an_attempt(up: Up) -> None:
-    daemon = pid_of(up, "the sandbox daemon starts")
+    daemon = pid_of(up, "sandbox daemon started")
     job_id = execute(up, SLOW.format(seconds=3), limits={"time_seconds": 20})["job_id"]
     until("it runs", lambda: begun(up, job_id))
     time.sleep(0.5)
@@ -144,7 +144,7 @@ def test_a_killed_daemon_costs_an_attempt(up: Up) -> None:
 
 
 def test_a_cancelled_job_is_killed(up: Up) -> None:
-    daemon = pid_of(up, "the sandbox daemon starts")
+    daemon = pid_of(up, "sandbox daemon started")
     job_id = execute(up, SLOW.format(seconds=25), limits={"time_seconds": 30})["job_id"]
     until("it runs", lambda: begun(up, job_id))
     time.sleep(0.3)
