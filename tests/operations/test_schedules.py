@@ -319,7 +319,7 @@ async def test_schedules_of_other_origins_are_not_changed(schedules: Schedules) 
     declared = await schedules.declare("file", [report(priority=1), report(name="two"), report(name="three")])
     assert declared.added == ("three",)
     assert "managed by the API and the command line" in declared.refused["report"]
-    assert "from the code of shop:yard" in declared.refused["two"]
+    assert "the code of shop:yard" in declared.refused["two"]
     assert (await schedules.get("report")).priority == 0
     too_often = await schedules.declare("file", [report(name="three", expression="* * * * * *")])
     assert "shortest interval" in too_often.refused["three"]

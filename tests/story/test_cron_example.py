@@ -38,7 +38,7 @@ def test_the_example_does_what_its_readme_says(tmp_path: Path) -> None:
         "Schedule monthly is paused.",
         "monthly  paused",
         "Schedule monthly is removed.",
-        "ok   schedule: 3 in all, 0 paused; none is overdue",
+        "ok   schedule: 3 in all, 0 paused",
     ):
         assert expected in said, said
     assert "heartbeat: it is declared in the code of app:yard" in answer.stderr
