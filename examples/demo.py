@@ -1,4 +1,4 @@
-"""`make demo`: a worker with the example app, a feeder so that there is something to see, and the live view."""
+"""`make demo`: a worker with the demo application, a feeder that enqueues jobs, and the live view."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ APP = "examples.demo_app:yard"
 ELSEWHERE = "In another terminal, here: export JOBYARD_STORE=sqlite:///run/demo.db"
 TRY_NEXT = (
     ".venv/bin/jobyard limits set test-execution team-a 1   # team a, one by one",
-    ".venv/bin/jobyard jobs list --state PENDING --limit 5  # ids of jobs that wait",
-    ".venv/bin/jobyard explain ID                           # why that one waits",
+    ".venv/bin/jobyard jobs list --state PENDING --limit 5  # ids of waiting jobs",
+    ".venv/bin/jobyard explain ID                           # why it is waiting",
 )
 TEAMS = ("team-a", "team-a", "team-a", "team-b", "team-b", "team-c")
-# The feeder keeps up to so many suites of each team waiting: enough to see limits at work, never a growing heap.
-# Counted by team, as a slow team would else fill the whole allowance and the others would have nothing to run.
+# The feeder keeps at most this many suites of each team waiting: enough to see limits at work, without a growing
+# backlog. Counted by team: a slow team would otherwise use up the whole allowance.
 KEEP_WAITING = 5
-INTERRUPTED = 130  # as a shell says of a program that Ctrl-C ended
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C stopped
 
 
 async def feed(yard: Jobyard) -> None:
-    """Team a asks for more than its share; the others are served all the same."""
+    """Enqueue more jobs for team a than for the others, which still get their share."""
     number = 0
     while True:
         number += 1
@@ -58,13 +58,13 @@ async def feed_once(yard: Jobyard, number: int) -> None:
 
 
 async def forget_limits(yard: Jobyard) -> None:
-    """Limits are durable; one that was tried in an earlier run would make this one look stuck."""
+    """Remove limits that an earlier run has set: they are durable, and this run would look stuck."""
     for team in sorted(set(TEAMS)):
         await yard.remove_limit("test-execution", team)
 
 
 class Interrupt:
-    """The first signal stops well. A second one ends at once, as soon as the terminal is as it was."""
+    """The first signal stops gracefully; a second one exits as soon as the terminal is restored."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -83,7 +83,7 @@ class Interrupt:
         self._end_if_asked()
 
     def _end_if_asked(self) -> None:
-        """Without a word to the worker: its jobs are taken back when their leases run out, as after any crash."""
+        """Exit without stopping the worker: its jobs are reclaimed when their leases expire, as after a crash."""
         if self._in_a_hurry and not self._view_is_up:
             os._exit(INTERRUPTED)
 
@@ -106,7 +106,7 @@ async def run(yard: Jobyard, console: Console) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await feeder
         await shown
-        print("Stopping: running jobs get 2 seconds to finish, the rest is handed back.", flush=True)
+        print("Stopping: running jobs get 2 seconds to finish, the rest return to the queue.", flush=True)
         interrupt.view_is_down()
 
 
@@ -114,7 +114,7 @@ def main() -> int:
     os.chdir(ROOT)
     Path("run").mkdir(exist_ok=True)
     console = Console(highlight=False)
-    # Log lines would tear the live view; beside it they go to a file.
+    # Log lines would break the live view, so on a terminal they go to a file.
     logging.basicConfig(
         filename="run/demo.log" if console.is_terminal else None,
         level=logging.WARNING,

@@ -1,4 +1,4 @@
-"""An application to look at: three queues of a test house, with progress, steps, slow jobs and some that fail."""
+"""The demo application: three queues, with progress, steps, slow jobs and some that fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ yard.queue("adaptation-learning", max_running=1)
 
 @yard.job(queue="test-execution", max_attempts=2, timeout=30, backoff=2)
 async def run_suite(ctx: Context, suite: str, tests: int = 10) -> dict[str, object]:
-    """Compiles, then runs its tests one by one; one suite in eight is flaky."""
+    """Compile a suite and run its tests one by one; one suite in eight fails."""
     async with ctx.step("compile"):
         await ctx.progress(0, "compiling")
         await asyncio.sleep(random.uniform(0.2, 0.8))
@@ -33,7 +33,7 @@ async def run_suite(ctx: Context, suite: str, tests: int = 10) -> dict[str, obje
 
 @yard.job(queue="cleanup", max_attempts=1)
 def remove_old_reports(ctx: BlockingContext, days: int) -> int:
-    """A plain function: it runs in a thread."""
+    """A synchronous handler: it runs in a thread."""
     removed = 0
     for folder in range(4):
         time.sleep(0.15)
@@ -45,7 +45,7 @@ def remove_old_reports(ctx: BlockingContext, days: int) -> int:
 
 @yard.job(queue="adaptation-learning", timeout=120)
 async def learn(ctx: Context, model: str) -> dict[str, object]:
-    """One at a time, and slow."""
+    """A slow job, run one at a time."""
     for epoch in range(1, 21):
         await asyncio.sleep(0.5)
         await ctx.progress(5 * epoch, f"epoch {epoch} of 20")

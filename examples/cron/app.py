@@ -1,4 +1,4 @@
-"""Handlers that the clock calls: one every ten seconds, one each night in Seoul, one that jobyard.yaml schedules."""
+"""Scheduled handlers: one every ten seconds, one each night in Seoul, one that jobyard.yaml schedules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ yard.queue("reports", max_running=2)
 
 @yard.cron("*/10 * * * * *")
 async def heartbeat(ctx: Context) -> str:
-    """Six fields: the first is the seconds."""
+    """Six fields: the first is the second."""
     await ctx.log("still here")
     return "alive"
 
@@ -18,7 +18,7 @@ async def heartbeat(ctx: Context) -> str:
 @yard.cron("0 2 * * *", tz="Asia/Seoul", payload={"days": 1}, missed="once")
 @yard.job(queue="reports", max_attempts=4, timeout=60)
 async def nightly_report(ctx: Context, days: int) -> dict[str, int]:
-    """Two in the morning there, through every change of the clock; made up for if nobody was there at that time."""
+    """At 02:00 in Seoul; a tick that was missed because no scheduler was running is made up for."""
     async with ctx.step("collect"):
         rows = days * 24
     return {"days": days, "rows": rows}
@@ -26,5 +26,5 @@ async def nightly_report(ctx: Context, days: int) -> dict[str, int]:
 
 @yard.job(queue="reports")
 def clean_up(ctx: BlockingContext, keep_days: int = 30) -> str:
-    """Scheduled in jobyard.yaml, with parameters of its own."""
+    """Scheduled in jobyard.yaml, with its own parameters."""
     return f"nothing older than {keep_days} days is left"

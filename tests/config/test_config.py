@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cli.support import Shop, shop
-from tests.house.make_docs import CONFIGURATION
+from tests.house.make_docs import configuration
 from tests.support import python
 
 from jobyard.config import Configuration, load
@@ -94,7 +94,7 @@ def test_a_file_without_yaml_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_file_in_the_documents_is_read_whole(write: Write) -> None:
-    write(CONFIGURATION.format(command="", table="", secrets="").split("```yaml\n")[1].split("```")[0])
+    write(configuration().split("```yaml\n")[1].split("```")[0])
     told = load({}).configuration
     assert told.store.queues == {"mail": "redis://mail-redis:6379/0"}
     assert told.queues["*"] == {"keep_completed": 1000}

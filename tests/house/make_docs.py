@@ -1,14 +1,17 @@
-"""Writes the documents that are made from code: `python -m tests.house.make_docs`."""
+"""Generates documents from code: `python -m tests.house.make_docs`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 from tests.house.repository import DOCS
 
 from jobyard.cli import cli
 from jobyard.config.settings import SETTINGS, STORE_QUEUES
+from jobyard.domain.job_options import JOB_OPTIONS
+from jobyard.domain.options import Option
+from jobyard.operations.schedule_options import SCHEDULE_OPTIONS
 
 COMMAND = "`python -m tests.house.make_docs`"
 WIDTH = 100
@@ -109,10 +112,21 @@ Schedules work the same way, as in `JOBYARD_SCHEDULES__NIGHTLY__EXPRESSION`; the
 """
 
 
-def configuration() -> str:
-    def code(text: str | None) -> str:
-        return f"`{text}`" if text else ""
+def code(text: str | None) -> str:
+    return f"`{text}`" if text else ""
 
+
+def option_table(options: Iterable[Option]) -> str:
+    lines = []
+    for option in options:
+        flag = "--" + option.name.replace("_", "-") if option.in_cli else ""
+        flag = flag.removesuffix("s") if option.type is tuple else flag
+        names = (option.name, option.field if option.in_json else "", flag)
+        lines.append(f"| {' | '.join(map(code, names))} | {option.summary} |")
+    return "\n".join(lines)
+
+
+def configuration() -> str:
     table = [
         f"| {' | '.join(map(code, (each.variable, each.key, each.flag, each.default)))} | {each.doc} |"
         for each in SETTINGS
@@ -120,7 +134,13 @@ def configuration() -> str:
     secrets = ", ".join(
         code(setting.variable) for setting in SETTINGS if setting.secret and setting is not STORE_QUEUES
     )
-    return CONFIGURATION.format(command=COMMAND, table="\n".join(table), secrets=secrets)
+    return CONFIGURATION.format(
+        command=COMMAND,
+        table="\n".join(table),
+        secrets=secrets,
+        job_options=option_table(JOB_OPTIONS.values()),
+        schedule_options=option_table(SCHEDULE_OPTIONS.values()),
+    )
 
 
 MADE = {DOCS / "cli.md": command_line, DOCS / "configuration.md": configuration}

@@ -209,7 +209,7 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
             "jitter",
             "jitter_seconds",
             _jitter,
-            "Each job starts up to this much later, by chance.",
+            "Each job starts up to this many seconds later, at random.",
             type=float,
             metavar="SECONDS",
         ),
