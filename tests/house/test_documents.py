@@ -68,10 +68,10 @@ def test_the_tour_walks_each_flow_in_few_files() -> None:
         assert all((tour.parent / link).is_file() for link in links), title
 
 
-def test_every_promise_names_its_test() -> None:
-    promises = [line for line in (DOCS / "semantics.md").read_text("utf-8").splitlines() if line.startswith("| ")]
-    assert len(promises) > 40
-    assert [line for line in promises if line != "| promise | held by |" and not CITED.search(line)] == []
+def test_every_guarantee_names_its_test() -> None:
+    guarantees = [line for line in (DOCS / "semantics.md").read_text("utf-8").splitlines() if line.startswith("| ")]
+    assert len(guarantees) > 40
+    assert [line for line in guarantees if line != "| guarantee | test |" and not CITED.search(line)] == []
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.title)
