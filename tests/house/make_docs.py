@@ -109,6 +109,23 @@ The same as variables: `JOBYARD_QUEUES__TEST_EXECUTION__MAX_RUNNING=100`. The na
 regard to case and punctuation; otherwise it is the name in lower case. `JOBYARD_QUEUES__ALL__…` stands for `*`.
 Schedules work the same way, as in `JOBYARD_SCHEDULES__NIGHTLY__EXPRESSION`; their fields are described in
 [schedules](howto/cron.md#options).
+
+## Options of a job
+
+`@yard.job(…)` sets defaults for the jobs of a handler; `task.options(…)`, `yard.enqueue(…)`, the client, HTTP and
+`jobyard enqueue` set them for one job. Durations in Python are seconds or a `timedelta`.
+
+| Python | JSON | flag | what it does |
+|---|---|---|---|
+{job_options}
+
+## Options of a schedule
+
+`max_retry` counts the attempts after the first: `max_attempts` = `max_retry` + 1.
+
+| Python | JSON and YAML | flag | what it does |
+|---|---|---|---|
+{schedule_options}
 """
 
 
