@@ -75,7 +75,7 @@ def test_share_equals_single_claims_of_one_line(rooms: list[int], wanted: int) -
 
 @given(st.lists(st.integers(0, 8), max_size=8), st.integers(0, 20), st.integers(0, 20))
 def test_sharing_in_two_parts_changes_nothing(rooms: list[int], first: int, second: int) -> None:
-    """The position of somebody's last place in the answer is its new place in line."""
+    """The position of a group's last place in the result is its new place in line."""
     given_first = share(rooms, first)
     left = [room - given_first.count(index) for index, room in enumerate(rooms)]
     last = {index: position for position, index in enumerate(given_first)}
@@ -85,7 +85,7 @@ def test_sharing_in_two_parts_changes_nothing(rooms: list[int], first: int, seco
 
 
 @given(lines())
-def test_the_next_in_turn_is_eligible_and_nobody_eligible_stands_before_it(queues: list[Queue]) -> None:
+def test_the_next_in_turn_is_the_first_eligible_group(queues: list[Queue]) -> None:
     found = next_in_turn(queues)
     eligible = [(queue, group) for queue in queues for group in queue.groups.values() if is_eligible(queue, group)]
     if found is None:

@@ -112,7 +112,7 @@ def test_fixed_times_fire_once_a_day(expression: str, zone: str, day: str, secon
 )
 @example(zone="America/New_York", expression="50 30 2 8 3 *", start=1_772_900_000_000, skipped=0, part=0.0)
 @example(zone="Europe/Berlin", expression="30 2 * * *", start=instant("2026-10-25T00:20:00Z"), skipped=0, part=0.03)
-def test_whoever_begins_later_counts_the_same(
+def test_counting_from_a_later_start_gives_the_same_instants(
     zone: str, expression: str, start: Instant, skipped: int, part: float
 ) -> None:
     """Schedulers begin at different times: each must come to the same instants."""

@@ -68,7 +68,7 @@ def test_each_instant_is_decided_once_whatever_the_clock_does(
         now = START + passed
         latest = max(latest, now)
         plans = due(schedule, known[who], now)
-        if any(plan.count > 1 for plan in plans):  # as a scheduler does: it looks anew before it counts
+        if any(plan.count > 1 for plan in plans):  # as a scheduler does: it reads the state before it counts
             known[who] = ledger.until
             plans = due(schedule, known[who], now)
         for plan in plans:
@@ -84,7 +84,7 @@ def test_each_instant_is_decided_once_whatever_the_clock_does(
 
 @settings(deadline=None)
 @given(expression=expressions, policy=policies, steps=st.lists(st.integers(0, GRACE), min_size=1, max_size=60))
-def test_while_somebody_looks_the_fired_set_is_the_expected_set(
+def test_while_a_scheduler_runs_the_fired_set_is_the_expected_set(
     expression: str, policy: dict[str, object], steps: list[int]
 ) -> None:
     schedule = every(expression, **policy)
@@ -111,7 +111,7 @@ def test_while_somebody_looks_the_fired_set_is_the_expected_set(
         ({"missed": "once"}, MINUTE, [(1, FIRED, 1)]),
     ],
 )
-def test_what_nobody_was_there_for_follows_the_policy(
+def test_missed_instants_follow_the_policy(
     policy: dict[str, object], away: int, expected: list[tuple[float, Verdict, int]]
 ) -> None:
     assert short(due(every("* * * * *", **policy), START, START + away)) == expected
@@ -125,7 +125,7 @@ def test_a_held_tick_waits_until_a_newer_one_takes_its_place() -> None:
     assert short(due(schedule, START, one + 59_000, held=one)) == [(1, LATE, 1)]
     assert short(due(schedule, START, one + MINUTE, held=one)) == [(1, SKIPPED, 1), (2, FIRED, 1)]
     assert short(due(schedule, START, one + MINUTE, held=one + MINUTE)) == [(1, SKIPPED, 1), (2, FIRED, 1)]
-    # Nobody looked for minutes: what came meanwhile was missed, and the newest takes its place.
+    # No scheduler ran for minutes: those ticks were missed, and the newest takes their place.
     assert short(due(schedule, START, one + 3 * MINUTE + 31_000, held=one)) == [
         (1, SKIPPED, 1),
         (3, MISSED, 2),

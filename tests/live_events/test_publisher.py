@@ -1,4 +1,4 @@
-"""What one process does to jobs is heard in another, and costs next to nothing while nobody listens."""
+"""Live events reach other processes, and cost next to nothing without listeners."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ asyncio.run(main())
 """
 
 
-async def told(store: Store) -> list[LiveEvent]:
+async def published(store: Store) -> list[LiveEvent]:
     return [event for record in await store.fetch_all(COLLECTION) for event in unpack(record.data)]
 
 
@@ -62,7 +62,7 @@ async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 @pytest.fixture
 async def heard(watched: Watched) -> AsyncIterator[LiveEventPublisher]:
-    """A publisher to which somebody listens."""
+    """A publisher with a listener."""
     store = watched.as_store()
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
     publisher = LiveEventPublisher(store, "source")
@@ -97,7 +97,7 @@ async def test_progress_in_one_process_is_soon_seen_in_another(tmp_path: Path) -
 
             async def ended() -> bool:
                 assert process.poll() is None
-                events_ = await told(yard.store)
+                events_ = await published(yard.store)
                 for event in events_:
                     if event.type is LiveEventType.PROGRESS:
                         late.setdefault(event.percent or 0.0, time.time() - event.data["at"])
@@ -109,11 +109,11 @@ async def test_progress_in_one_process_is_soon_seen_in_another(tmp_path: Path) -
     assert max(late.values()) < 0.9
 
 
-async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
+async def test_events_of_a_job_are_published_in_order(watched: Watched) -> None:
     store = watched.as_store()
     await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
     async with Jobyard(store=store, observer=Events()) as yard:
-        # Without a pause the next attempt may start before the answer about this one is here: events_ are no history.
+        # Without a backoff the next attempt may start before this one's settlement is acknowledged.
         @yard.job(max_attempts=2, backoff=0.3, group="g")
         async def shaky(ctx: Context) -> None:
             await ctx.progress(50, "half", {"rows": 1})
@@ -124,13 +124,19 @@ async def test_the_life_of_a_job_is_told_in_order(watched: Watched) -> None:
         async def leaves(ctx: Context) -> Cancel:
             return Cancel("enough")
 
+        async def is_publishing() -> bool:
+            # Events before the publisher's first check for listeners are dropped.
+            await leaves.enqueue()
+            return bool(await published(store))
+
         async with yard.worker():
             before = await store.now()
+            await eventually(is_publishing)
             first = await shaky.enqueue()
             await first.result(10)
             second = await leaves.enqueue()
             await eventually(lambda: second_ended(yard, second.id))
-        events_ = await told(store)
+        events_ = await published(store)
     of_first = [event for event in events_ if event.job_id == first.id]
     assert [event.type for event in of_first] == [
         *(LiveEventType.STARTED, LiveEventType.PROGRESS, LiveEventType.RETRYING),
@@ -150,7 +156,7 @@ async def second_ended(yard: Jobyard, job_id: str) -> bool:
     return (await yard.get(job_id)).state.is_final
 
 
-async def test_nothing_is_written_while_nobody_listens(watched: Watched) -> None:
+async def test_nothing_is_written_without_listeners(watched: Watched) -> None:
     async with Jobyard(store=watched.as_store()) as yard:
 
         @yard.job()
@@ -170,7 +176,7 @@ async def test_nothing_is_written_while_nobody_listens(watched: Watched) -> None
     assert watched.calls["put"] == 0
 
 
-async def test_what_happens_right_after_somebody_begins_to_listen_is_told(watched: Watched) -> None:
+async def test_events_right_after_a_listener_starts_are_published(watched: Watched) -> None:
     store, publisher = watched.as_store(), LiveEventPublisher(watched.as_store(), "source")
     await publisher.start()
     for turn in range(3):
@@ -184,7 +190,7 @@ async def test_what_happens_right_after_somebody_begins_to_listen_is_told(watche
 
 
 async def last_told(store: Store, job_id: str) -> bool:
-    return [event.job_id for event in await told(store)][-1:] == [job_id]
+    return [event.job_id for event in await published(store)][-1:] == [job_id]
 
 
 async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
@@ -194,7 +200,7 @@ async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
     fetch_all, asked, go_on = watched.fetch_all, asyncio.Event(), asyncio.Event()
 
     async def slow(*words: Any) -> Any:
-        found = await fetch_all(*words)  # nobody, at this moment
+        found = await fetch_all(*words)  # no listener at this moment
         asked.set()
         await go_on.wait()
         return found
@@ -213,10 +219,10 @@ async def test_a_slow_look_does_not_speak_for_what_happens_during_it(
     await publisher.stop()
 
 
-async def test_it_falls_silent_when_the_last_listener_goes(heard: LiveEventPublisher, watched: Watched) -> None:
+async def test_publishing_ends_with_the_last_listener(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
     heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
-    await eventually(lambda: told(store))
+    await eventually(lambda: published(store))
     await store.remove(LISTENERS, "me")
     await eventually(lambda: not heard.has_listeners)
     puts = watched.calls["put"]
@@ -225,38 +231,36 @@ async def test_it_falls_silent_when_the_last_listener_goes(heard: LiveEventPubli
     assert watched.calls["put"] == puts
 
 
-async def test_hints_of_one_moment_leave_together_and_the_latest_progress_counts(
-    heard: LiveEventPublisher, watched: Watched
-) -> None:
+async def test_events_are_batched_and_the_latest_progress_wins(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
     for percent in range(50):
         heard.publish(LiveEvent(type=LiveEventType.PROGRESS, job_id="a", percent=percent))
         heard.publish(LiveEvent(type=LiveEventType.PROGRESS, job_id="b", percent=percent))
-    events_ = await eventually(lambda: told(store))
+    events_ = await eventually(lambda: published(store))
     assert [(event.job_id, event.percent) for event in events_] == [("a", 49), ("b", 49)]
     assert all(event.at for event in events_)
     assert len(await store.fetch_all(COLLECTION)) == 1
 
 
-async def test_what_is_too_much_is_dropped_and_said(heard: LiveEventPublisher, watched: Watched) -> None:
+async def test_excess_events_are_dropped_and_a_resync_is_published(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
     for number in range(3 * MAX_PENDING_EVENTS):
         heard.publish(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
     wanted_when_full = heard.wants_each_job
-    events_ = await eventually(lambda: told(store))
+    events_ = await eventually(lambda: published(store))
     assert [event.type for event in events_] == [LiveEventType.STARTED] * MAX_PENDING_EVENTS + [LiveEventType.RESYNC]
     assert (wanted_when_full, heard.wants_each_job) == (False, True)
-    # Another flood right after it: what was dropped is said later, though nothing more is told.
+    # Another flood right after it: a RESYNC follows later, without further events.
     for number in range(3 * MAX_PENDING_EVENTS):
         heard.publish(LiveEvent(type=LiveEventType.STARTED, job_id=str(number)))
 
     async def resyncs() -> bool:
-        return [event.type for event in await told(store)].count(LiveEventType.RESYNC) == 2
+        return [event.type for event in await published(store)].count(LiveEventType.RESYNC) == 2
 
     await eventually(resyncs)
 
 
-async def test_a_store_that_is_away_stops_nobody(heard: LiveEventPublisher, watched: Watched) -> None:
+async def test_a_failing_store_does_not_stop_callers(heard: LiveEventPublisher, watched: Watched) -> None:
     store = watched.as_store()
     watched.failing, watched.failing_verbs = StoreUnavailable("away"), ("put", "fetch_all")
     heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="lost"))
@@ -265,30 +269,30 @@ async def test_a_store_that_is_away_stops_nobody(heard: LiveEventPublisher, watc
     watched.failing = None
 
     async def is_said() -> bool:
-        events_ = await told(store)
+        events_ = await published(store)
         return [event.type for event in events_] == [LiveEventType.RESYNC]
 
     await eventually(is_said)
 
 
-async def test_other_threads_may_tell(heard: LiveEventPublisher, watched: Watched) -> None:
+async def test_other_threads_may_publish(heard: LiveEventPublisher, watched: Watched) -> None:
     event = LiveEvent(type=LiveEventType.ENQUEUED, job_id="a")
     thread = threading.Thread(target=heard.publish, args=(event,))
     thread.start()
     await asyncio.to_thread(thread.join)
-    events_ = await eventually(lambda: told(watched.as_store()))
+    events_ = await eventually(lambda: published(watched.as_store()))
     assert [event.job_id for event in events_] == ["a"]
 
 
-async def test_what_waits_leaves_before_the_end(
+async def test_pending_events_are_published_on_stop(
     heard: LiveEventPublisher, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PUBLISH_EVERY_SECONDS", 0.2)
     heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="a"))
-    await eventually(lambda: told(watched.as_store()))
+    await eventually(lambda: published(watched.as_store()))
     heard.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id="b"))
     await heard.stop()
-    assert [event.job_id for event in await told(watched.as_store())] == ["a", "b"]
+    assert [event.job_id for event in await published(watched.as_store())] == ["a", "b"]
 
 
 def test_each_observer_is_told_what_it_wants() -> None:
@@ -297,14 +301,14 @@ def test_each_observer_is_told_what_it_wants() -> None:
     several = CompositeObserver(all_, few)
     assert several.wants_each_job
     lease = Lease("a", 1, "t", "k", "q", None, 0, 1, 3, 0, b"{}", None, None, DEFAULT_BACKOFF)
-    told: list[e.Event] = [
+    given: list[e.Event] = [
         e.JobStarted(lease),
         e.JobReported(lease, Progress(percent=1)),
         e.JobSettled(lease, State.COMPLETED, None, None, 1.0),
         e.JobSettled(lease, State.FAILED, Ending.ERROR, "no", 1.0),
         e.WorkerStopped("w", 0),
     ]
-    for event in told:
+    for event in given:
         several.observe(event)
     kinds: tuple[type[e.Event], ...] = (e.JobStarted, e.JobReported, e.JobSettled, e.WorkerStopped)
     assert [len(all_.of(kind)) for kind in kinds] == [1, 1, 2, 1]

@@ -1,4 +1,4 @@
-"""Hints are read once each, also those that come late; watched jobs and queues tell what changed."""
+"""Each live event is read once, also late ones; pollers find the changes of jobs and queues."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_flood_is_read_to_its_end(store: Store) -> None:
     assert await reader.read() == []
 
 
-async def test_workers_are_told_that_somebody_listens(store: Store, clock: ManualClock) -> None:
+async def test_the_listener_is_announced(store: Store, clock: ManualClock) -> None:
     now = 0.0
     reader = LiveEventReader(store, "t", lambda: now)
     await reader.start()
@@ -108,8 +108,8 @@ async def test_a_watched_job_tells_each_change_once(store: Store) -> None:
     [lease] = (await store.exchange("w", [], ["default"], 1, 10)).leases
     assert [event.type for event in await poller.poll(["j"])] == [LiveEventType.STARTED]
     await store.report([Report(key=lease.key, progress=Progress(percent=10, message="m", data=[1]))])
-    [told] = await poller.poll(["j"])
-    assert (told.type, told.percent, told.message, told.data) == (LiveEventType.PROGRESS, 10, "m", [1])
+    [event] = await poller.poll(["j"])
+    assert (event.type, event.percent, event.message, event.data) == (LiveEventType.PROGRESS, 10, "m", [1])
     assert await poller.poll(["j"]) == []
 
 
@@ -151,11 +151,11 @@ async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
         await Commands(yard.store).change_one(Action.DELETE, deleted)
         async with yard.worker():
             await Queries(yard.store).end(failing, 10)
-        told = {event.job_id: event for event in await poller.poll(list(poller.ids))}
-        assert told[failing].type is LiveEventType.FAILED
-        assert told[cancelled].type is LiveEventType.CANCELLED
-        assert told[cancelled].reason == "enough"
-        assert told[deleted].type is LiveEventType.RESYNC
+        found = {event.job_id: event for event in await poller.poll(list(poller.ids))}
+        assert found[failing].type is LiveEventType.FAILED
+        assert found[cancelled].type is LiveEventType.CANCELLED
+        assert found[cancelled].reason == "enough"
+        assert found[deleted].type is LiveEventType.RESYNC
         assert await poller.poll(list(poller.ids)) == []
         for job_id in (failing, cancelled, deleted):
             poller.remove(job_id)

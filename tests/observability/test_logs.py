@@ -1,4 +1,4 @@
-"""What is said, how loudly, and how often: an outage fills no log, and what somebody wanted is no fault."""
+"""Log levels and repetition: an outage does not fill the log, and a cancellation is not an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobyard.observability import logs
 from jobyard.observability.logs import LogObserver
 
 
-def test_the_same_trouble_is_said_once_in_a_while(
+def test_a_repeated_store_error_is_logged_at_intervals(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0

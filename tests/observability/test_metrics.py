@@ -48,29 +48,29 @@ async def test_what_jobs_do_is_counted() -> None:
             await (await yard.enqueue("good")).result(10)
         with pytest.raises(JobFailed):
             await (await yard.enqueue("bad")).result(10)
-    told = values(metrics.text())
+    samples = values(metrics.text())
     well = (("kind", "good"), ("queue", "default"))
     badly = (("kind", "bad"), ("queue", "default"))
-    assert told["jobyard_jobs_started_total", well] == 3
-    assert told["jobyard_jobs_started_total", badly] == 2
-    assert told["jobyard_jobs_finished_total", (*well, ("state", "COMPLETED"))] == 3
-    assert told["jobyard_jobs_finished_total", (*badly, ("state", "FAILED"))] == 1
-    assert told["jobyard_job_retries_total", badly] == 1
-    assert told["jobyard_job_run_duration_seconds_count", (*badly, ("state", "RETRYING"))] == 1
-    assert told["jobyard_job_run_duration_seconds_count", (*well, ("state", "COMPLETED"))] == 3
+    assert samples["jobyard_jobs_started_total", well] == 3
+    assert samples["jobyard_jobs_started_total", badly] == 2
+    assert samples["jobyard_jobs_finished_total", (*well, ("state", "COMPLETED"))] == 3
+    assert samples["jobyard_jobs_finished_total", (*badly, ("state", "FAILED"))] == 1
+    assert samples["jobyard_job_retries_total", badly] == 1
+    assert samples["jobyard_job_run_duration_seconds_count", (*badly, ("state", "RETRYING"))] == 1
+    assert samples["jobyard_job_run_duration_seconds_count", (*well, ("state", "COMPLETED"))] == 3
 
 
 def test_how_things_stand() -> None:
     workers = [WorkerInfo(id=one, host="h", pid=1, queues=(), concurrency=5, running=2) for one in "ab"]
-    told = values(Metrics().text([queue("q", waiting=3, running=1, failed=2), queue("paused")], workers))
-    assert told["jobyard_jobs", (("queue", "q"), ("state", "waiting"))] == 3
-    assert told["jobyard_jobs", (("queue", "q"), ("state", "failed"))] == 2
-    assert told["jobyard_jobs_running", (("queue", "q"),)] == 1
-    assert told["jobyard_queue_paused", (("queue", "paused"),)] == 1
-    assert told["jobyard_queue_paused", (("queue", "q"),)] == 0
-    assert told["jobyard_workers", ()] == 2
-    assert told["jobyard_worker_slots", ()] == 10
-    assert told["jobyard_worker_slots_busy", ()] == 4
+    samples = values(Metrics().text([queue("q", waiting=3, running=1, failed=2), queue("paused")], workers))
+    assert samples["jobyard_jobs", (("queue", "q"), ("state", "waiting"))] == 3
+    assert samples["jobyard_jobs", (("queue", "q"), ("state", "failed"))] == 2
+    assert samples["jobyard_jobs_running", (("queue", "q"),)] == 1
+    assert samples["jobyard_queue_paused", (("queue", "paused"),)] == 1
+    assert samples["jobyard_queue_paused", (("queue", "q"),)] == 0
+    assert samples["jobyard_workers", ()] == 2
+    assert samples["jobyard_worker_slots", ()] == 10
+    assert samples["jobyard_worker_slots_busy", ()] == 4
 
 
 def test_ages_are_those_of_the_oldest() -> None:
@@ -79,11 +79,11 @@ def test_ages_are_those_of_the_oldest() -> None:
         QueueAges(queue="b"),
         *(QueueAges(queue=f"q{number:04d}", waiting_since=number) for number in range(MAX_QUEUES)),
     ]
-    told = values(Metrics().text(ages=ages, now=10_000))
+    samples = values(Metrics().text(ages=ages, now=10_000))
     waits, runs = "jobyard_queue_oldest_job_age_seconds", "jobyard_job_longest_running_seconds"
-    assert (told[waits, (("queue", "a"),)], told[runs, (("queue", "a"),)]) == (3.0, 0.5)
-    assert (told[waits, (("queue", "b"),)], told[runs, (("queue", "b"),)]) == (0.0, 0.0)
-    assert told[waits, (("queue", OTHER),)] == (10_000 - (MAX_QUEUES - 2)) / 1000
+    assert (samples[waits, (("queue", "a"),)], samples[runs, (("queue", "a"),)]) == (3.0, 0.5)
+    assert (samples[waits, (("queue", "b"),)], samples[runs, (("queue", "b"),)]) == (0.0, 0.0)
+    assert samples[waits, (("queue", OTHER),)] == (10_000 - (MAX_QUEUES - 2)) / 1000
 
 
 async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
@@ -100,10 +100,10 @@ async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
     assert not waits.wants_each_job, "that is enough for a while"
     name = "jobyard_job_queue_wait_seconds"
     await eventually(lambda: (f"{name}_sum", (("kind", "many"), ("queue", "default"))) in values(metrics.text()))
-    told = values(metrics.text())
-    assert told[f"{name}_sum", (("kind", "now"), ("queue", "default"))] == 62.0
-    assert told[f"{name}_sum", (("kind", "later"), ("queue", "default"))] == 2.0, "the delay was wanted"
-    assert told[f"{name}_count", (("kind", "many"), ("queue", "default"))] == MAX_SAMPLE - 2
+    samples = values(metrics.text())
+    assert samples[f"{name}_sum", (("kind", "now"), ("queue", "default"))] == 62.0
+    assert samples[f"{name}_sum", (("kind", "later"), ("queue", "default"))] == 2.0, "the delay was wanted"
+    assert samples[f"{name}_count", (("kind", "many"), ("queue", "default"))] == MAX_SAMPLE - 2
     assert store.calls["find"] == 1
     await eventually(lambda: waits.wants_each_job)
     await waits.stop()
@@ -132,8 +132,8 @@ def test_labels_are_bounded() -> None:
         metrics.enqueued("q", f"kind{number}")
     kinds = {dict(labels)["kind"] for name, labels in values(metrics.text()) if name == "jobyard_jobs_enqueued_total"}
     assert len(kinds) == MAX_KINDS + 1
-    told = values(metrics.text())
-    assert told["jobyard_jobs_enqueued_total", (("kind", OTHER), ("queue", "q"))] == 4 * MAX_KINDS
+    samples = values(metrics.text())
+    assert samples["jobyard_jobs_enqueued_total", (("kind", OTHER), ("queue", "q"))] == 4 * MAX_KINDS
     many = gauges([queue(f"q{number:04d}", waiting=1) for number in range(3 * MAX_QUEUES)], [])
     assert many.get_sample_value("jobyard_jobs", {"queue": OTHER, "state": "waiting"}) == 2 * MAX_QUEUES
 

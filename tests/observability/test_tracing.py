@@ -1,4 +1,4 @@
-"""One trace from whoever hands a job in to its handler, also across processes, and nothing of it in what people see."""
+"""One trace from enqueue to handler, also across processes; the reserved tag is never shown."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ async def test_what_another_counted_is_not_counted_again(
     assert await past(schedules) == [(540, MISSED, 9), (840, MISSED, 5)]
 
 
-async def test_who_was_away_for_long_keeps_nobody_waiting(
+async def test_overdue_ticks_do_not_delay_those_on_time(
     schedules: Schedules, clock: ManualClock, watched: Watched, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A week to be counted, of more schedules than one call makes up for: those in time come first."""
@@ -45,13 +45,13 @@ async def test_who_was_away_for_long_keeps_nobody_waiting(
     clock.set(START + 7 * DAY + 12 * HOUR)
     watched.calls.clear()
     await scheduler.run_once()
-    told = events.of(TickDecided)
-    assert [event.verdict for event in told if event.schedule == "noon"] == [MISSED, FIRED]
+    decided = events.of(TickDecided)
+    assert [event.verdict for event in decided if event.schedule == "noon"] == [MISSED, FIRED]
     assert watched.calls["armed"] <= 2, "looked up all at once"
     assert watched.calls["ticks"] == 0
     assert watched.calls["decide"] >= 30, "one at a time, as there is no time at all"
     for number in range(30):
-        [missed, fired] = (event for event in told if event.schedule == f"s{number:02}")
+        [missed, fired] = (event for event in decided if event.schedule == f"s{number:02}")
         assert (missed.verdict, fired.verdict, fired.at) == (MISSED, FIRED, clock.now())
 
 
@@ -76,7 +76,7 @@ async def test_those_in_time_go_before_those_who_were_away(
 async def test_a_cut_while_it_looks_at_a_change_is_made_good(
     verb: str, scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
 ) -> None:
-    """Of a stale one, and of one that the log told of."""
+    """Of a stale schedule, and of one in the change log."""
     await schedules.add(every("* * * * *"))
     await scheduler.run_once()
     watched.failing, watched.failing_verbs = StoreUnavailable("cut"), ("append",)
@@ -301,7 +301,7 @@ async def test_page_by_page_all_definitions_are_compared(
     store = watched.as_store()
     for name in "bd":
         await store.remove(COLLECTION, name)
-    for name in ("a", "e", "f"):  # nobody is told
+    for name in ("a", "e", "f"):  # without a log entry
         data = b'{"name":"%s","expression":"0 0 * * *","kind":"k"}' % name.encode()
         await store.put(COLLECTION, name, data)
     watched.calls.clear()

@@ -1,4 +1,4 @@
-"""A scheduler that runs by itself: on time, through outages and wrong clocks, and gone at once when told to end."""
+"""The scheduler's loops: on time, through outages and wrong clocks, and quick to stop."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ async def test_it_fires_on_time_and_takes_changes_over(events: Events) -> None:
         await schedules.pause("s")
         paused_at = await store.now()
         await asyncio.sleep(1.2)  # time itself is what has to pass here
-        told = events.of(TickDecided)
-        assert max(event.at for event in told) <= paused_at
-        assert max(event.late_seconds for event in told) < 0.5
-        instants = [event.at for event in told]
+        decided = events.of(TickDecided)
+        assert max(event.at for event in decided) <= paused_at
+        assert max(event.late_seconds for event in decided) < 0.5
+        instants = [event.at for event in decided]
         assert instants == list(range(instants[0], instants[-1] + 1, 1000))
     assert (len(events.of(SchedulerStarted)), len(events.of(SchedulerStopped))) == (1, 1)
 
@@ -135,7 +135,7 @@ async def test_a_store_that_is_away_is_waited_for(events: Events, monkeypatch: p
 
 
 async def test_an_answer_that_was_lost_fires_nothing_twice(events: Events) -> None:
-    """The store took the ticks, and the scheduler was not told."""
+    """The store decided the ticks, but the response was lost."""
     inner = MemoryStore(Turned())
 
     class Lossy(Watched):

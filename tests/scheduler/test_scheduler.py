@@ -41,15 +41,15 @@ async def test_each_instant_becomes_one_job(
 async def test_of_many_schedulers_one_decides_each_instant(
     watched: Watched, schedules: Schedules, clock: ManualClock
 ) -> None:
-    told = [Events() for _ in range(5)]
-    many = [Scheduler(watched.as_store(), events, name=str(number)) for number, events in enumerate(told)]
+    observers = [Events() for _ in range(5)]
+    many = [Scheduler(watched.as_store(), events, name=str(number)) for number, events in enumerate(observers)]
     await schedules.add(every("*/20 * * * * *"))
     for step in range(40):
         clock.advance(7)
         for number in range(5):
             await many[(step + number) % 5].run_once()
     assert await past(schedules) == [(20 * number, FIRED, 1) for number in range(1, 15)]
-    assert sorted(event.at for events in told for event in events.of(TickDecided)) == [
+    assert sorted(event.at for events in observers for event in events.of(TickDecided)) == [
         START + 20 * SECOND * number for number in range(1, 15)
     ]
     assert len(await jobs(watched)) == 14
@@ -83,7 +83,7 @@ async def test_changes_are_taken_over(
 async def test_what_was_changed_but_not_told_is_stale_and_looked_at(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
 ) -> None:
-    """Whoever changed it died before it told the log, or even before it armed the new one."""
+    """The process that changed it died before it wrote to the log, or even before it armed the new one."""
     store = watched.as_store()
     await schedules.add(every("* * * * *"))
     await scheduler.run_once()

@@ -110,7 +110,7 @@ def test_an_insert_at_the_moment_of_a_claim_is_in_no_order() -> None:
     assert story.codes() == set()
 
 
-def test_a_claim_that_nobody_recorded_is_seen_by_its_reclaim() -> None:
+def test_an_unrecorded_claim_is_seen_by_its_reclaim() -> None:
     story = Story()
     story.configure(max_per_group=1)
     story.insert("a", "b")
@@ -121,7 +121,7 @@ def test_a_claim_that_nobody_recorded_is_seen_by_its_reclaim() -> None:
     assert story.codes() == set()
 
 
-def test_a_claim_and_its_reclaim_that_nobody_recorded() -> None:
+def test_an_unrecorded_claim_and_its_reclaim() -> None:
     story = Story()
     story.configure(max_per_group=2)
     story.insert("a", "b", "c")

@@ -1,4 +1,4 @@
-"""Jobs that are gone or ended by nobody, and the jobs of ticks."""
+"""Jobs that disappeared or ended without a recorded call, and the jobs of ticks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_completion_that_was_forgotten(state: State) -> None:
     assert story.codes(story.final(a=state)) == {"final_state_wrong"}
 
 
-def test_a_completion_by_nobody() -> None:
+def test_a_completion_without_a_call() -> None:
     story = Story()
     story.insert("a")
     assert story.codes(story.final(a=State.COMPLETED)) == {"final_state_wrong"}

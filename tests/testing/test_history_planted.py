@@ -74,7 +74,7 @@ def order_violated_after_prioritise(story: Story) -> None:
 
 
 def order_violated_after_a_kill(story: Story) -> None:
-    """No death was counted for `a`, so the exchange that nobody recorded cannot have taken it."""
+    """No death was counted for `a`, so the exchange that was not recorded cannot have claimed it."""
     story.insert("a", "b")
     story.exchange("a", answered=False)
     story.claim("b")
@@ -272,7 +272,7 @@ def attempt_wrong(story: Story) -> None:
     story.insert("a")
     story.claim("a")
     story.reclaim("a")
-    story.attempts["a"] = 2  # a death is no attempt
+    story.attempts["a"] = 2  # a death does not count as an attempt
     story.claim("a")
 
 

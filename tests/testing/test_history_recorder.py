@@ -43,7 +43,7 @@ class TurnedClock:
 
 
 class Killed(Exception):
-    """Stands for kill -9: whoever asked never learns the answer, nor does the file."""
+    """Stands for kill -9: neither the caller nor the file gets the result."""
 
 
 class ShakyStore(RecordingStore):
@@ -246,7 +246,7 @@ async def test_a_line_broken_in_the_middle_is_no_history(tmp_path: Path) -> None
     store = RecordingStore(MemoryStore(TurnedClock()), path)
     await store.insert([NewJob(id="a", kind="k")])
     path.write_bytes(path.read_bytes().replace(b'"asked"', b'"as'))
-    with pytest.raises(ValueError, match="is no line of a history"):
+    with pytest.raises(ValueError, match="invalid history line"):
         History.read([path])
 
 

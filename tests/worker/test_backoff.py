@@ -109,7 +109,7 @@ async def test_an_executor_that_talks_nonsense_does_not_keep_its_slot(yard: Joby
 
 async def test_an_outcome_that_no_store_can_hold_does_not_hold_up_the_others(tmp_path: Path, events: Events) -> None:
     class Poison:
-        """An executor of somebody else's, with a result that is not bytes for one kind."""
+        """A third-party executor, with a result that is not bytes for one kind."""
 
         async def perform(self, attempt: Attempt) -> Outcome:
             return Done({"not": "bytes"}) if attempt.lease.kind == "bad" else Done(b"1")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A worker claims for its free slots, in few trips, and wakes at once."""
+"""A worker claims for its free slots, in few exchanges, and wakes at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are told from elsewhere to take no more jobs, or to stop."""
+"""Commands to workers from elsewhere: quiet and stop."""
 
 from __future__ import annotations
 

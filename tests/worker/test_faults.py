@@ -72,7 +72,7 @@ async def test_a_claim_on_its_way_when_the_worker_stops_goes_back(tmp_path: Path
 
 
 async def test_leases_whose_answer_is_on_its_way_are_renewed(tmp_path: Path) -> None:
-    """Nobody here knows of them yet, and still they must not run out."""
+    """The worker does not know of them yet, and still they must not expire."""
     store = SlowAnswers(tmp_path / "jobs.db")
     yard = Jobyard(store=store)
     runs = 0

@@ -1,4 +1,4 @@
-"""Large trips overlap on a store that is apart; small ones and those of other stores do not."""
+"""Large exchanges overlap on a remote store; small ones and those of other stores do not."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def settled(yard: Jobyard) -> list[QueueInfo]:
     return await yard.queues()
 
 
-async def test_two_large_trips_overlap(yard: Jobyard, slow: SlowStore, events: Events) -> None:
+async def test_two_large_exchanges_overlap(yard: Jobyard, slow: SlowStore, events: Events) -> None:
     handlers = Handlers(yard)
     yard.queue("default", keep_completed=10_000)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(3000)])
@@ -161,7 +161,7 @@ async def test_an_idle_worker_rests(yard: Jobyard, slow: SlowStore, concurrency:
 
 
 async def test_one_trip_at_a_time_while_the_store_is_away(yard: Jobyard, slow: SlowStore, events: Events) -> None:
-    """Two would take turns, and a worker that is told to stop would never see the end of it."""
+    """Two would alternate, and a worker that is stopping would never end."""
     handlers = Handlers(yard)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])
     worker = yard.worker(concurrency=200)

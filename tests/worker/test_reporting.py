@@ -12,7 +12,7 @@ async def test_progress_is_observed_once_it_is_stored(yard: Jobyard, events: Eve
     @yard.job()
     async def work(ctx: Context) -> None:
         await ctx.progress(10, "begun", {"rows": 1})
-        await ctx.log("a line is no progress")
+        await ctx.log("a log line is not progress")
         await ctx.progress(100)
 
     handle = await work.enqueue()

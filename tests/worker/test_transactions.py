@@ -122,7 +122,7 @@ async def test_a_lost_lease_cannot_complete(yard: Jobyard, shop: Shop) -> None:
 
     @yard.job(transactional=True)
     async def send(ctx: Context) -> None:
-        # As if somebody else held it now.
+        # As if another worker held it now.
         shop.connection.execute("UPDATE jobyard_lease SET token = 'stolen'")
         shop.connection.execute("BEGIN IMMEDIATE")
         try:

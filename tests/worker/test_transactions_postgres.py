@@ -91,7 +91,9 @@ async def test_a_rollback_takes_both_back(yard: Jobyard, shop: Connection, engin
     assert [error.type for error in (await handle.info()).errors] == ["NotCommitted"]
 
 
-async def test_an_open_transaction_holds_nobody_up(yard: Jobyard, shop: Connection, engine: AsyncEngine) -> None:
+async def test_an_open_transaction_does_not_block_other_jobs(
+    yard: Jobyard, shop: Connection, engine: AsyncEngine
+) -> None:
     """Not the queue's other jobs, not the renewal of leases, not the counts."""
     gate = asyncio.Event()
 

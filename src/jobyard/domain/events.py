@@ -74,7 +74,7 @@ class WorkerStarted(msgspec.Struct, frozen=True):
 
 
 class WorkerQuiet(msgspec.Struct, frozen=True):
-    """The worker was told to claim no more jobs; running ones continue."""
+    """The worker received the command to claim no more jobs; running ones continue."""
 
     worker: str
     running: int

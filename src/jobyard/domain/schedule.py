@@ -85,7 +85,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return self.origin == MANAGED
 
     def job(self, job_id: str, at: Instant | None = None) -> NewJob:
-        """The job of the tick at `at`; without one, a job that somebody wants now, beside the clock."""
+        """The job of the tick at `at`; without one, a job that is fired manually."""
         holds = at is not None and self.overlap is not Overlap.ALLOW
         options = CheckedOptions(
             queue=self.queue,

@@ -41,7 +41,7 @@ class ManualClock:
         self._tell()
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back, on the turning thread, after each turn; answers how to stop that."""
+        """Call back after each change, on the changing thread; returns a function that ends the subscription."""
         with self._lock:
             self._callbacks.append(callback)
 

@@ -214,7 +214,7 @@ class Claimer:
     # The claim that waits in the store
 
     def _leave_waiting_claim(self, wanted: int) -> None:
-        """There is no job for the free slots: the next one is claimed as it arrives."""
+        """Without a job for the free slots, claim the next one as it arrives."""
         loop = asyncio.get_running_loop()
         until: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(CLAIM_AGAIN_SECONDS, self._end_waiting_claim)

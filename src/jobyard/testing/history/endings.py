@@ -1,4 +1,4 @@
-"""Where each claim ended, and between which claims one that nobody recorded may hide."""
+"""Where each claim ended, and between which claims one that was not recorded may hide."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def resolve(lives: Lives) -> None:
 
 
 def _first_lost_claims(lives: Lives) -> dict[str | None, int]:
-    """From where on each queue may hold claims that nobody recorded; None: every queue."""
+    """From where on each queue may hold claims that was not recorded; None: every queue."""
     found: dict[str | None, int] = {}
     for operation, question in lives.timeline.lost:
         if question.wanted > 0:
@@ -80,7 +80,7 @@ def _gaps(life: Life, lost_from: int | None, end: int) -> list[Gap]:
 
 
 def _nothing_hides(life: Life, gap: Gap) -> bool:
-    """A claim that nobody recorded ends by being reclaimed, and that counts a death: no death, no such claim."""
+    """A claim that was not recorded ends by being reclaimed, and that counts a death: no death, no such claim."""
     if life.may_be_changed(gap.since, gap.until, Action.RETRY):
         return False
     before, after = gap.before, gap.after

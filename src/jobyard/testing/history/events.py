@@ -1,4 +1,4 @@
-"""What is written down: a question before each verb that changes something, its answer after it."""
+"""Records of a history: each changing store call before it is made, and its result afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobyard.ports.schedule_store import Decided, Tick
 
 
 class RecordedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as it was handed in, without what it carries."""
+    """A job as it was inserted, without its payload."""
 
     id: str
     queue: str
@@ -65,7 +65,7 @@ class RecordedSettlement(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class RecordedLease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A lease as it was given, without what the job carries."""
+    """A lease as it was granted, without the payload."""
 
     job_id: str
     token: str
@@ -98,7 +98,7 @@ class RecordedInsert(msgspec.Struct, frozen=True, tag="insert"):
 
 
 class RecordedTick(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tick as it was handed in."""
+    """A tick as it was submitted."""
 
     schedule: str
     at: Instant
@@ -192,7 +192,7 @@ class InsertReturned(msgspec.Struct, frozen=True, tag="stored"):
 
 
 class DecideReturned(msgspec.Struct, frozen=True, tag="judged"):
-    """The answer to decide."""
+    """The result of decide."""
 
     decided: tuple[Decided, ...]
 
@@ -209,7 +209,7 @@ class ExchangeReturned(msgspec.Struct, frozen=True, kw_only=True, tag="exchanged
 
 
 class LeasesReturned(msgspec.Struct, frozen=True, tag="heard"):
-    """The answer to extend and report."""
+    """The result of extend and report."""
 
     lost: tuple[LeaseKey, ...]
 
@@ -231,11 +231,11 @@ class ChangeReturned(msgspec.Struct, frozen=True, tag="altered"):
 
 
 class NothingReturned(msgspec.Struct, frozen=True, tag="accepted"):
-    """Done, with nothing to tell."""
+    """A call without a result."""
 
 
 class RecordedError(msgspec.Struct, frozen=True, tag="raised"):
-    """The verb raised. An error about the input promises that nothing happened; any other leaves it open."""
+    """The call raised. An error about the input means that nothing changed; any other leaves it open."""
 
     error: str
     nothing_happened: bool
@@ -257,7 +257,7 @@ Answer: TypeAlias = (
 
 
 class RecordingStarted(msgspec.Struct, frozen=True, tag="opened"):
-    """A process begins to write; calls are numbered from here."""
+    """A process started recording; its calls are numbered from here."""
 
     process: int
     at: int  # nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share

@@ -12,7 +12,7 @@ from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.violation import Violation
 from jobyard.testing.history.waits import Wait
 
-# A claim is held against so many groups that have waited longest; more would make the check quadratic.
+# A claim is compared with this many of the groups that have waited longest; more would make the check quadratic.
 GROUPS_LOOKED_AT = 256
 
 

@@ -42,7 +42,7 @@ def _tokens(life: Life, hidden_leases: bool) -> Iterator[Violation]:
         if ended.count(token) > 1:
             yield _of(life, "reclaimed_twice", f"had its claim {token} reclaimed twice", token=token)
         if token not in tokens and not hidden_leases:
-            yield _of(life, "unknown_token", f"had a claim {token} reclaimed that nobody was given", token=token)
+            yield _of(life, "unknown_token", f"had a claim {token} reclaimed that was never granted", token=token)
     for claim in life.claims:
         if claim.reclaim and not claim.adopted and 0 < claim.reclaim.ended.error.at < claim.expires_at:
             early = claim.expires_at - claim.reclaim.ended.error.at
@@ -58,7 +58,7 @@ def _settlements(life: Life) -> Iterator[Violation]:
         facts = {"token": sent.token, "revision": settled.revision}
         claim = by_token.get(sent.token)
         if claim is None or settled.position < claim.since:
-            yield _of(life, "unknown_token", f"was settled with {sent.token}, which nobody had been given", **facts)
+            yield _of(life, "unknown_token", f"was settled with {sent.token}, which was never granted", **facts)
             continue
         if any(claim.position < other.position < settled.position for other in life.claims):
             yield _of(life, "stale_token_accepted", f"was settled with the old token {sent.token}", **facts)

@@ -60,5 +60,5 @@ def _backwards(schedule: str, made: Made, disarmed: list[RecordedOperation]) -> 
 
 
 def _may_be_forgotten(disarmed: list[RecordedOperation], earlier: RecordedOperation, later: RecordedOperation) -> bool:
-    """Whether the schedule may have been disarmed between the two, and begun anew."""
+    """Whether the schedule may have been disarmed between the two, and started over."""
     return any(one.begin < later.end and one.end > earlier.begin for one in disarmed)

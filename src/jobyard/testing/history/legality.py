@@ -86,7 +86,7 @@ def _attempts(life: Life) -> Iterator[Violation]:
             expected += earlier.settled.sent.counted
         elif earlier.end_is_unknown:
             continue
-        # A claim that nobody recorded was reclaimed, and reclaimed attempts do not count.
+        # A claim that was not recorded was reclaimed, and reclaimed attempts do not count.
         if later.lease.attempt != expected:
             sentence = f"job {life.id} began attempt {later.lease.attempt}, not {expected}"
             yield violation_at(later, "attempt_wrong", sentence)

@@ -67,12 +67,12 @@ class Claim:
     reclaim: Reclaim | None = None
     runs_until: int = 0  # certainly running before this position
     may_run_until: int = 0  # certainly not running from this position on
-    end_is_unknown: bool = False  # it may have ended through something whose answer nobody saw
+    end_is_unknown: bool = False  # it may have ended through something whose result was not recorded
 
 
 @dataclass(slots=True)
 class Gap:
-    """Between two recorded claims of a job; `hidden` when one that nobody recorded may lie in it."""
+    """Between two recorded claims of a job; `hidden` when one that was not recorded may lie in it."""
 
     before: Claim | None
     after: Claim | None

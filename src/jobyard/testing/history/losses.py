@@ -27,7 +27,7 @@ def check_losses(lives: Lives) -> Iterator[Violation]:
 
 
 def _may_be_gone(life: Life, lives: Lives) -> bool:
-    """Only final jobs are removed, so there must be an end, or room for one that nobody recorded."""
+    """Only final jobs are removed, so there must be an end, or room for one that was not recorded."""
     redriven_at = max(
         (change.span.earliest for change in life.changed(Action.RETRY) if change.span.is_certain), default=-1
     )
@@ -39,7 +39,7 @@ def _may_be_gone(life: Life, lives: Lives) -> bool:
         return True
     near_quarantine = bool(life.claims) and life.claims[-1].lease.deaths + 1 >= MAX_DEATHS
     hidden = any(gap.hidden for gap in life.gaps)
-    # Two deaths that nobody recorded may have led to a third.
+    # Two deaths that was not recorded may have led to a third.
     return bool(lives.lost_reclaims) and (near_quarantine or hidden)
 
 

@@ -100,4 +100,4 @@ class History:
 
 
 def _broken(path: Path, number: int) -> ValueError:
-    return ValueError(f"{path}:{number} is no line of a history, and it is not the last that its process wrote.")
+    return ValueError(f"{path}:{number}: invalid history line. Only the last line of a process may be incomplete.")

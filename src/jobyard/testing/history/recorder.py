@@ -72,7 +72,7 @@ class RecordingStore(Delegate):
         except BaseException as error:
             self._journal.answer(call, RecordedError(type(error).__name__, isinstance(error, HARMLESS)))
             raise
-        # Written before the caller sees it: nobody can use a token that the history does not know.
+        # Recorded before the caller sees it, so that no token is used that the history does not know.
         self._journal.answer(call, answer(value))
         return value
 

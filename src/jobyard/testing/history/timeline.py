@@ -34,7 +34,7 @@ class Timeline:
         self.idle: list[Made] = []  # changed nothing, so their place does not matter
         self.lost: list[
             tuple[RecordedOperation, RecordedExchange]
-        ] = []  # may have changed something, nobody knows where
+        ] = []  # may have changed something, at an unknown position
         self.exchanges: list[Made] = []
         for operation, question, answer in history.select(RecordedExchange, ExchangeReturned):
             if answer is None:

@@ -92,7 +92,7 @@ def _starts(life: Life, timeline: Timeline) -> Iterator[Start]:
 
 
 def due_after(settled: Settled) -> Instant:
-    """When a job that went back to waiting is due, if nobody wakes it."""
+    """When a job that went back to waiting is due, if it is not woken."""
     sent = settled.sent
     if sent.signal is None:
         return after(settled.now, sent.delay_seconds)
