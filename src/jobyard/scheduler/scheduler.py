@@ -165,7 +165,8 @@ class Scheduler:
     async def _sleep_until(self, at: Instant | None) -> None:
         seconds = ITERATION_SECONDS if at is None else min(ITERATION_SECONDS, at / 1000 - self._clock.seconds())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._moved.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._moved.wait()
 
     async def _iterating(self, verb: Awaitable[None]) -> None:
         """Wait for the store, and keep `iterated_at` current meanwhile."""
@@ -181,7 +182,8 @@ class Scheduler:
     async def _pause(self, seconds: float) -> None:
         """Sleep until the scheduler stops, at most."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     # Results
 

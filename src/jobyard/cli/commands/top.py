@@ -78,7 +78,8 @@ async def watch(
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 def _print_lines(found: Iterator[str]) -> None:

@@ -166,7 +166,8 @@ class Broadcaster:
                 log.warning("live events are interrupted until the store is available: %s", error)
             self.is_store_away = True
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._draining.wait(), STORE_RETRY_SECONDS)
+                async with asyncio.timeout(STORE_RETRY_SECONDS):
+                    await self._draining.wait()
 
     async def _slow_poll(self) -> list[QueueInfo]:
         self._slow_poll_at = _loop_time() + SLOW_POLL_SECONDS

@@ -50,7 +50,8 @@ class RedisSubscriber:
         """Return when subscribed, or after `seconds`: the caller then has to poll."""
         if not self._ready.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._ready.wait()
 
     def work_waiter(self, queues: Sequence[str]) -> asyncio.Future[Any]:
         """Future that gets WORK when a job of `queues` may be claimable."""
