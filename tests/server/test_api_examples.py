@@ -38,7 +38,7 @@ async def test_examples_respond_as_documented(tmp_path: Path) -> None:
                 stdout=asyncio.subprocess.PIPE,
             )
             said, _ = await process.communicate()
-            assert (process.returncode, shown.mark) == (0, "answer"), example.title
+            assert (process.returncode, shown.mark) == (0, "response"), example.title
             # Of several responses the last is documented.
             answer = msgspec.json.decode(b"{" + said.strip().rpartition(b"}{")[2].removeprefix(b"{"))
             assert fits(msgspec.json.decode(shown.text), answer), f"{example.title}: {answer}"
