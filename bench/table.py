@@ -1,4 +1,4 @@
-"""The results as people read them in a terminal."""
+"""Results as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXPLAINED = {
     Benchmark.SUSTAINED: "ten windows over a long backlog; jobs/s",
     Benchmark.INSERT: "many jobs at once; jobs/s",
     Benchmark.ENQUEUE: "one job per awaited call; jobs/s",
-    Benchmark.STREAMS: "drain beside a server whose streams of events are read; jobs/s",
-    Benchmark.HTTP: "POST /v1/jobs over 64 kept connections; requests/s",
+    Benchmark.STREAMS: "drain while subscribers read event streams of a server; jobs/s",
+    Benchmark.HTTP: "POST /v1/jobs over 64 keep-alive connections; requests/s",
     Benchmark.LATENCY: "idle worker, enqueue to handler; ms, p50",
     Benchmark.SCHEDULE: "1,000 schedules due in the same second, instant to insert; ms, p99",
-    Benchmark.START: "one program after the other, asked for to its first byte; ms, p50",
-    Benchmark.EXECUTE: "POST /execute?wait=5, one after the other, to the whole answer; ms, p50",
+    Benchmark.START: "one program after the other, request to first byte; ms, p50",
+    Benchmark.EXECUTE: "POST /execute?wait=5, one after the other, request to end of response; ms, p50",
     Benchmark.RUNS: "programs without a pause; runs/s",
 }
 
