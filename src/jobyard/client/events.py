@@ -24,12 +24,7 @@ class EventVerbs:
     _transport: Transport
 
     async def events(
-        self,
-        *,
-        queue: str | None = None,
-        group: str | None = None,
-        kind: str | None = None,
-        types: Sequence[str] = (),
+        self, *, queue: str | None = None, group: str | None = None, kind: str | None = None, types: Sequence[str] = ()
     ) -> AsyncIterator[CloudEvent]:
         """Live events, without end, filtered by the arguments.
 

@@ -72,7 +72,6 @@ BOUNDS = (
     _maximum("max_batch", "The most inputs of one batch."),
 )
 TESTING = Setting(
-    variable="JOBYARD_SANDBOX_TESTING",
-    doc="Set: a request may disable a layer of the sandbox, to test the others.",
+    variable="JOBYARD_SANDBOX_TESTING", doc="Set: a request may disable a layer of the sandbox, to test the others."
 )
 SANDBOX = (ENABLED, SOCKET, MIN_TIER, SLOTS, LANGUAGES, POOL, ALLOW_USERS, *BOUNDS, TESTING)

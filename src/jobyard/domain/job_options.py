@@ -184,11 +184,7 @@ JOB_OPTIONS: dict[str, Option] = {
         ),
         Option("run_at", "run_at", _run_at, "The job starts at this time at the earliest.", in_cli=False),
         Option(
-            "unique",
-            "unique",
-            _unique,
-            "A key that at most one unfinished job of the queue can hold.",
-            metavar="KEY",
+            "unique", "unique", _unique, "A key that at most one unfinished job of the queue can hold.", metavar="KEY"
         ),
         Option("tags", "tags", _tags, "A tag to find the job by; repeatable.", type=tuple, metavar="TAG"),
         Option(

@@ -57,9 +57,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 def make_schedule(
-    given: Mapping[str, Any],
-    defaults: Mapping[str, Any] = NO_DEFAULTS,
-    options: Mapping[str, Option] | None = None,
+    given: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS, options: Mapping[str, Option] | None = None
 ) -> Schedule:
     """A schedule from options, named by field, or as in `options`. Raises BadOption.
 

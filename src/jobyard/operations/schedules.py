@@ -20,15 +20,7 @@ from jobyard.ports.admin_store import Filter
 from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
 
-__all__ = [
-    "COLLECTION",
-    "LOG",
-    "LOG_KEPT",
-    "SHORTEST_INTERVAL_SECONDS",
-    "Declared",
-    "Schedules",
-    "decode",
-]
+__all__ = ["COLLECTION", "LOG", "LOG_KEPT", "SHORTEST_INTERVAL_SECONDS", "Declared", "Schedules", "decode"]
 
 COLLECTION = "jobyard.schedules"
 LOG = "jobyard.schedules"  # names of changed schedules; schedulers follow it

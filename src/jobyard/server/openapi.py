@@ -52,10 +52,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {"title": "jobyard", "version": VERSION, "description": DESCRIPTION},
         "paths": paths,
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 
@@ -64,10 +61,7 @@ def add_links(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None
     accepted = paths.get("/v1/jobs", {}).get("post", {}).get("responses", {}).get("202")
     if accepted is not None:
         accepted["links"] = {
-            route.handler.__name__: {
-                "operationId": route.handler.__name__,
-                "parameters": {"id": "$response.body#/id"},
-            }
+            route.handler.__name__: {"operationId": route.handler.__name__, "parameters": {"id": "$response.body#/id"}}
             for route in routes
             if route.path.startswith("/v1/jobs/{id}")
         }

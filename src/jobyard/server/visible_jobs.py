@@ -48,13 +48,11 @@ async def find_visible(store: Store, filters: Sequence[Filter], limit: int, curs
     if len(filters) == 1:
         return await _find(store, filters[0], limit, cursor)
     cursors = _cursors(cursor, len(filters))
-    pages = await asyncio.gather(
-        *(_page(store, *each, limit) for each in zip(filters, cursors, strict=True)),
-    )
+    pages = await asyncio.gather(*(_page(store, *each, limit) for each in zip(filters, cursors, strict=True)))
     jobs = sorted((job for page in pages for job in page.jobs), key=_age, reverse=True)[:limit]
     taken = {job.id for job in jobs}
     left = await asyncio.gather(
-        *(_next_cursor(store, *each, taken) for each in zip(filters, cursors, pages, strict=True)),
+        *(_next_cursor(store, *each, taken) for each in zip(filters, cursors, pages, strict=True))
     )
     return Page(tuple(jobs), None if all(each is None for each in left) else msgspec.json.encode(left).decode())
 

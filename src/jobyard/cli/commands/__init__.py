@@ -60,7 +60,4 @@ COMMANDS = (
     migrate.migrate,
     bench.bench,
 )
-SUBCOMMANDS = {
-    jobs.jobs: job_actions.commands,
-    cron.cron: (cron_edit.add, cron_edit.edit, cron_import.import_table),
-}
+SUBCOMMANDS = {jobs.jobs: job_actions.commands, cron.cron: (cron_edit.add, cron_edit.edit, cron_import.import_table)}

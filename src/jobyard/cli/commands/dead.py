@@ -44,16 +44,7 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
     if session.as_json:
         session.print_json({"jobs": found})
         return
-    rows = (
-        (
-            job.id,
-            state(job.state),
-            escape(job.kind),
-            age(job.finished_at, now),
-            name(job.reason),
-        )
-        for job in found
-    )
+    rows = ((job.id, state(job.state), escape(job.kind), age(job.finished_at, now), name(job.reason)) for job in found)
     print_table(session.console, ("job", "state", "~kind", ">ended", "~reason"), rows, "No dead letters.")
 
 

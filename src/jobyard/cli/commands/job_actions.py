@@ -129,13 +129,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmati
 
 def _change_command(action: Action, doc: str, *decorators: Callable[..., Any]) -> click.Command:
     async def run(
-        session: Session,
-        /,
-        job_ids: tuple[str, ...],
-        all_matching: bool,
-        yes: bool,
-        where: Filter,
-        **options: Any,
+        session: Session, /, job_ids: tuple[str, ...], all_matching: bool, yes: bool, where: Filter, **options: Any
     ) -> None:
         if bool(job_ids) == all_matching:
             raise click.UsageError("Pass job ids, or filters with --all-matching.")
@@ -184,8 +178,5 @@ commands = (
         f"{EXAMPLE}prioritise --priority 10 --kind invoice --all-matching",
         click.option("--priority", type=int, required=True, help="The new priority."),
     ),
-    _change_command(
-        Action.RUN_NOW,
-        f"Make delayed jobs due now.{EXAMPLE}run-now 01890a5d-ac96-774b-bcce-b302099a8057",
-    ),
+    _change_command(Action.RUN_NOW, f"Make delayed jobs due now.{EXAMPLE}run-now 01890a5d-ac96-774b-bcce-b302099a8057"),
 )

@@ -32,12 +32,7 @@ def jobs() -> None:
 )
 @click.option("--cursor", metavar="TEXT", help="Continue after the previous page.")
 @async_command
-async def list_jobs(
-    session: Session,
-    where: Filter,
-    limit: int,
-    cursor: str | None,
-) -> None:
+async def list_jobs(session: Session, where: Filter, limit: int, cursor: str | None) -> None:
     """List jobs, newest first, a page at a time.
 
     \b

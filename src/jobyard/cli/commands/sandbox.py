@@ -34,11 +34,7 @@ def sandbox() -> None:
     "--tier", type=click.Choice([str(tier) for tier in Tier]), help="Use this tier.  [default: the best available]"
 )
 @click.option("--only", default="", metavar="WORDS", help="Numbers, parts of names, or languages: 1,9,fork,javascript.")
-@click.option(
-    "--without",
-    type=click.Choice(["seccomp", "namespaces"]),
-    help="Disable a layer, to test the others.",
-)
+@click.option("--without", type=click.Choice(["seccomp", "namespaces"]), help="Disable a layer, to test the others.")
 @async_command
 async def selftest(session: Session, socket: Path | None, tier: str | None, only: str, without: str | None) -> None:
     """Attack the sandbox and show the results.

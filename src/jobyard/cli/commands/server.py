@@ -103,13 +103,7 @@ def up(
     made["lease"] = worker["lease_seconds"]
     summary = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
     summary += ", sandbox" if worker["sandbox"] else ""
-    start(
-        session,
-        host,
-        port,
-        insecure=insecure,
-        up=UpOptions(supervisor, made, summary, scheduler, worker["sandbox"]),
-    )
+    start(session, host, port, insecure=insecure, up=UpOptions(supervisor, made, summary, scheduler, worker["sandbox"]))
 
 
 def child_command(worker: Mapping[str, Any], number: int) -> list[str]:

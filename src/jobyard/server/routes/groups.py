@@ -72,11 +72,7 @@ async def set_group_limit(context: RequestContext) -> None:
 
 
 @ROUTES.add(
-    "DELETE",
-    "/v1/queues/{queue}/groups/{group}/limit",
-    Permission.OPERATE,
-    "Remove the limit of a group",
-    status=204,
+    "DELETE", "/v1/queues/{queue}/groups/{group}/limit", Permission.OPERATE, "Remove the limit of a group", status=204
 )
 async def remove_group_limit(context: RequestContext) -> None:
     queue, group = await visible_group(context)
@@ -101,12 +97,6 @@ async def pause_group(context: RequestContext) -> None:
     await pause(context, paused=True)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/queues/{queue}/groups/{group}/resume",
-    Permission.OPERATE,
-    "Resume a group",
-    status=204,
-)
+@ROUTES.add("POST", "/v1/queues/{queue}/groups/{group}/resume", Permission.OPERATE, "Resume a group", status=204)
 async def resume_group(context: RequestContext) -> None:
     await pause(context, paused=False)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from jobyard.api.convert import job_view
-from jobyard.api.schemas.jobs import (
-    JobView,
-    PriorityRequest,
-    ReasonRequest,
-    SignalRequest,
-    SignalResponse,
-)
+from jobyard.api.schemas.jobs import JobView, PriorityRequest, ReasonRequest, SignalRequest, SignalResponse
 from jobyard.domain.access import Permission
 from jobyard.executors.python.payload import to_json
 from jobyard.ports.admin_store import Action

@@ -11,14 +11,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from jobyard.api.convert import explanation_view, job_summary, job_view
-from jobyard.api.schemas.jobs import (
-    MAX_WAIT_SECONDS,
-    ExplanationView,
-    JobFilter,
-    JobPage,
-    JobView,
-    Name,
-)
+from jobyard.api.schemas.jobs import MAX_WAIT_SECONDS, ExplanationView, JobFilter, JobPage, JobView, Name
 from jobyard.domain.access import Permission
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State

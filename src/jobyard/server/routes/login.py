@@ -9,13 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from jobyard.operations.sessions import csrf_token, csrf_token_fits
-from jobyard.server.auth import (
-    TokenAuthenticator,
-    client_address,
-    cookie_name,
-    require_same_origin,
-    session_cookie,
-)
+from jobyard.server.auth import TokenAuthenticator, client_address, cookie_name, require_same_origin, session_cookie
 from jobyard.server.parsing import read_body
 from jobyard.server.problems import HttpError
 from jobyard.server.rate_limit import too_many_requests

@@ -20,13 +20,7 @@ from jobyard.api.schemas.jobs import RequestSchema
 from jobyard.domain.access import Permission
 from jobyard.domain.job import Job, State
 from jobyard.errors import JobyardError
-from jobyard.executors.sandbox.live_output import (
-    FOLLOWER_SECONDS,
-    FOLLOWERS,
-    OUTPUT,
-    PUBLISH_INTERVAL_SECONDS,
-    unpack,
-)
+from jobyard.executors.sandbox.live_output import FOLLOWER_SECONDS, FOLLOWERS, OUTPUT, PUBLISH_INTERVAL_SECONDS, unpack
 from jobyard.ports.admin_store import Action
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes

@@ -274,13 +274,7 @@ async def remove_schedule(context: RequestContext) -> None:
     await context.audit("schedule.remove", found.name, expression=found.expression, kind=found.kind)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/schedules/{schedule}/pause",
-    Permission.OPERATE,
-    "Pause a schedule",
-    response=ScheduleView,
-)
+@ROUTES.add("POST", "/v1/schedules/{schedule}/pause", Permission.OPERATE, "Pause a schedule", response=ScheduleView)
 async def pause_schedule(context: RequestContext) -> ScheduleView:
     made = await context.dependencies.schedules.pause((await visible_schedule(context)).name)
     await context.audit("schedule.pause", made.name)

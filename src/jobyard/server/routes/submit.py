@@ -88,9 +88,7 @@ async def submit_batch(context: RequestContext) -> Response:
         items[number] = await stored_item(context, number, prepared, stored)
     accepted = sum(item.id is not None for item in items.values())
     body = BatchResponse(
-        accepted=accepted,
-        refused=len(items) - accepted,
-        items=tuple(items[number] for number in range(len(items))),
+        accepted=accepted, refused=len(items) - accepted, items=tuple(items[number] for number in range(len(items)))
     )
     is_replay = bool(results) and all(isinstance(each, Stored) and each.is_replay for each in results)
     return RawJsonResponse(_encode(body), 200, REPLAYED) if is_replay else RawJsonResponse(_encode(body), 200)
