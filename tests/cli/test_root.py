@@ -11,8 +11,7 @@ import pytest
 from tests.cli.support import JOBYARD, Shop, error_code, shop
 
 from jobyard.cli import cli
-from jobyard.config.setting import Setting
-from jobyard.config.settings import SETTINGS, unknown_variables
+from jobyard.config.settings import SETTINGS, Setting, unknown_variables
 
 __all__ = ["shop"]
 

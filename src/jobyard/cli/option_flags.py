@@ -1,4 +1,4 @@
-"""Command-line flags made from the tables of job and schedule options."""
+"""Command-line flags made from the tables of settings, job options and schedule options."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ from typing import Any
 
 import click
 
+from jobyard.config.settings import Setting
 from jobyard.domain.instant import instant, rfc3339
 from jobyard.domain.options import Option
 
 Command = Callable[..., Any]
+
+
+def setting_flag(setting: Setting, *names: str, **more: Any) -> Callable[[Command], Command]:
+    """The flag of a setting, with its variable, default and help text; `more` overrides them."""
+    shown = {"default": setting.default, "show_default": True} if setting.default else {}
+    given = {"envvar": setting.variable, "help": setting.doc, **shown, **more}
+    return click.option(*(names or (str(setting.flag),)), **given)
+
+
+def limit_flag(most: int, default: int, what: str) -> Callable[[Command], Command]:
+    help_text = f"The maximum number of {what}."
+    return click.option("--limit", type=click.IntRange(1, most), default=default, show_default=True, help=help_text)
 
 
 def option_flags(
@@ -22,9 +35,8 @@ def option_flags(
 
     def add(command: Command) -> Command:
         for option in reversed([option for option in options if option.in_cli]):
-            command = _flag(option, option.field if by_field else option.name, (defaults or {}).get(option.field))(
-                command
-            )
+            parameter = option.field if by_field else option.name
+            command = _flag(option, parameter, (defaults or {}).get(option.field))(command)
         return command
 
     return add

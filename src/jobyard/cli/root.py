@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from jobyard.cli.commands import COMMANDS, SUBCOMMANDS
+from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.render.output import echo
 from jobyard.cli.session import Session
 from jobyard.cli.target import chosen_server
@@ -58,19 +59,12 @@ class Root(click.Group):
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(importlib.metadata.version("jobyard"), prog_name="jobyard")
-@click.option("--config", metavar="FILE", envvar=CONFIG.variable, help=CONFIG.doc)
-@click.option("--store", metavar="URL", envvar=STORE.variable, default=STORE.default, help=STORE.doc, show_default=True)
-@click.option("--server", metavar="URL", envvar=SERVER.variable, help=SERVER.doc)
-@click.option("--app", metavar="MODULE:ATTRIBUTE", envvar=APP.variable, help=APP.doc)
-@click.option("--log-level", metavar="LEVEL", envvar=LOG_LEVEL.variable, help=LOG_LEVEL.doc)
-@click.option(
-    "--log-format",
-    metavar="FORMAT",
-    envvar=LOG_FORMAT.variable,
-    default=LOG_FORMAT.default,
-    help=LOG_FORMAT.doc,
-    show_default=True,
-)
+@setting_flag(CONFIG, metavar="FILE")
+@setting_flag(STORE, metavar="URL")
+@setting_flag(SERVER, metavar="URL")
+@setting_flag(APP, metavar="MODULE:ATTRIBUTE")
+@setting_flag(LOG_LEVEL, metavar="LEVEL", default=None)
+@setting_flag(LOG_FORMAT, metavar="FORMAT")
 @click.pass_context
 def cli(context: click.Context, /, config: str | None, **flags: str | None) -> None:
     """Run and operate a job queue.

@@ -15,8 +15,8 @@ from jobyard.app.process_manager import SLACK_SECONDS, Supervisor
 from jobyard.app.sandbox import enable_sandbox
 from jobyard.app.scheduling import Scheduling
 from jobyard.app.tracing import make_tracing
+from jobyard.cli.commands.scheduler import declare_schedules, require_shared_store
 from jobyard.cli.commands.worker import require_packages, run_loop
-from jobyard.cli.declared_schedules import declare_schedules, require_shared_store
 from jobyard.cli.session import Session
 from jobyard.config.sections import ServerSection
 from jobyard.config.store_url import shown

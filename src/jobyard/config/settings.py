@@ -4,297 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from jobyard.config.sandbox_settings import SANDBOX
-from jobyard.config.setting import Setting
+import msgspec
+
+from jobyard.config.sections import Configuration
 from jobyard.domain.job import QueueSettings
-from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
-from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
-
-CONFIG = Setting(
-    variable="JOBYARD_CONFIG",
-    flag="--config",
-    doc="The configuration file. Without it, jobyard.yaml in the current folder if there is one.",
-)
-STORE = Setting(
-    variable="JOBYARD_STORE",
-    key="store.url",
-    flag="--store",
-    default="sqlite:///jobs.db",
-    secret=True,
-    doc="The store of the jobs: sqlite:///relative.db, sqlite:////absolute.db, redis://host:6379/0 or "
-    "postgresql://user@host/database. Overrides the store of the app.",
-)
-STORE_QUEUES = Setting(
-    variable="JOBYARD_STORE__QUEUES",
-    key="store.queues",
-    secret=True,
-    doc='Queues that are kept in other stores: {"mail": "redis://mail-redis:6379/0"}.',
-)
-APP = Setting(
-    variable="JOBYARD_APP",
-    key="worker.app",
-    flag="--app",
-    doc="Your application as module:attribute, a Jobyard; imported from the current folder.",
-)
-SERVER = Setting(
-    variable="JOBYARD_SERVER",
-    flag="--server",
-    doc="Send commands to this server (http://host:8080) instead of the store; needs pip install 'jobyard[client]'.",
-)
-API_URL = Setting(
-    variable="API_URL", doc="The same as JOBYARD_SERVER, if that is not set and neither a store nor an app is."
-)
-TOKEN = Setting(
-    variable="JOBYARD_TOKEN",
-    secret=True,
-    doc="The API token for that server; `jobyard tokens create` makes one. JOBYARD_TOKEN_FILE names a file with it.",
-)
-LOG_LEVEL = Setting(
-    variable="LOG_LEVEL",
-    key="log.level",
-    flag="--log-level",
-    default="warning",
-    doc="debug, info, warning or error; for one component: info,store=debug. The worker and the server start at info.",
-)
-LOG_FORMAT = Setting(
-    variable="JOBYARD_LOG__FORMAT",
-    key="log.format",
-    flag="--log-format",
-    default="text",
-    doc="text, or json: one object per line, with the id of the job if there is one.",
-)
-CONCURRENCY = Setting(
-    variable="QUEUE_CONCURRENCY",
-    key="worker.concurrency",
-    flag="--concurrency",
-    default="2",
-    doc="The number of jobs that one worker runs at a time.",
-)
-WORKER_QUEUES = Setting(
-    variable="JOBYARD_WORKER__QUEUES",
-    key="worker.queues",
-    doc="The queues that a worker takes jobs from, separated by commas; empty: all.",
-)
-LEASE_SECONDS = Setting(
-    variable="JOBYARD_LEASE_SECONDS",
-    key="worker.lease_seconds",
-    flag="--lease-seconds",
-    default=f"{DEFAULT_LEASE_SECONDS:g}",
-    doc="After this many seconds without a renewal, the jobs of a worker are given to another.",
-)
-SHUTDOWN_TIMEOUT = Setting(
-    variable="JOBYARD_SHUTDOWN_TIMEOUT",
-    key="worker.shutdown_timeout",
-    flag="--shutdown-timeout",
-    default="30",
-    doc="How many seconds a stopping worker waits for its jobs before it returns them to the queue.",
-)
-PROCESSES = Setting(
-    variable="JOBYARD_WORKER__PROCESSES",
-    key="worker.processes",
-    flag="--processes",
-    default="1",
-    doc="The number of worker processes of `jobyard up`.",
-)
-HEALTH_HOST = Setting(
-    variable="JOBYARD_WORKER__HEALTH_HOST",
-    key="worker.health_host",
-    flag="--health-host",
-    default="127.0.0.1",
-    doc="The address of --health-port. It needs no token, so keep it on a private network.",
-)
-HEALTH_PORT = Setting(
-    variable="JOBYARD_WORKER__HEALTH_PORT",
-    key="worker.health_port",
-    flag="--health-port",
-    doc="A worker serves its /livez, /readyz, /health and /metrics on this port; the second worker of "
-    "`jobyard up` uses the next port, and so on. Not set: no health server.",
-)
-HOST = Setting(
-    variable="JOBYARD_SERVER__HOST",
-    key="server.host",
-    flag="--host",
-    default="127.0.0.1",
-    doc="The address that the server listens on. Beyond loopback it needs a token.",
-)
-PORT = Setting(
-    variable="PORT",
-    key="server.port",
-    flag="--port",
-    default="8080",
-    doc="The port that the server listens on; 0 picks a free one.",
-)
-MAX_BODY_BYTES = Setting(
-    variable="JOBYARD_SERVER__MAX_BODY_BYTES",
-    key="server.max_body_bytes",
-    default="2097152",
-    doc="The largest request body; a larger one gets status 413.",
-)
-REQUESTS_PER_SECOND = Setting(
-    variable="JOBYARD_SERVER__REQUESTS_PER_SECOND",
-    key="server.requests_per_second",
-    default="500",
-    doc="The sustained request rate of one token; above it, requests get status 429.",
-)
-REQUEST_BURST = Setting(
-    variable="JOBYARD_SERVER__REQUEST_BURST",
-    key="server.request_burst",
-    default="1000",
-    doc="The number of requests that one token may send in a burst.",
-)
-HEADER_SECONDS = Setting(
-    variable="JOBYARD_SERVER__HEADER_SECONDS",
-    key="server.header_seconds",
-    default="10",
-    doc="The timeout for the headers of a request.",
-)
-AUDIT_KEEP = Setting(
-    variable="JOBYARD_SERVER__AUDIT_KEEP",
-    key="server.audit_keep",
-    default="100000",
-    doc="The number of entries of the audit log to keep.",
-)
-LAME_DUCK = Setting(
-    variable="JOBYARD_SERVER__LAME_DUCK_SECONDS",
-    key="server.lame_duck_seconds",
-    default="0",
-    doc="How long a stopping server accepts connections while /readyz fails, so that a load balancer notices.",
-)
-SERVER_SHUTDOWN = Setting(
-    variable="JOBYARD_SERVER__SHUTDOWN_TIMEOUT",
-    key="server.shutdown_timeout",
-    default="10",
-    doc="How long a stopping server waits for requests in flight.",
-)
-SCHEDULER = Setting(
-    variable="JOBYARD_SCHEDULER__ENABLED",
-    key="scheduler.enabled",
-    flag="--scheduler",
-    default="true",
-    doc="Whether `jobyard up` runs a scheduler; if false, run `jobyard scheduler` elsewhere.",
-)
-SHORTEST_INTERVAL = Setting(
-    variable="JOBYARD_SCHEDULER__SHORTEST_INTERVAL_SECONDS",
-    key="scheduler.shortest_interval_seconds",
-    default=f"{SHORTEST_INTERVAL_SECONDS:g}",
-    doc="The shortest interval between two ticks of a schedule; a schedule with a shorter one is rejected.",
-)
-SCHEDULER_HEALTH_HOST = Setting(
-    variable="JOBYARD_SCHEDULER__HEALTH_HOST",
-    key="scheduler.health_host",
-    flag="--health-host",
-    default="127.0.0.1",
-    doc="The address of the scheduler's --health-port.",
-)
-SCHEDULER_HEALTH_PORT = Setting(
-    variable="JOBYARD_SCHEDULER__HEALTH_PORT",
-    key="scheduler.health_port",
-    flag="--health-port",
-    doc="`jobyard scheduler` serves its /livez, /readyz, /health and /metrics on this port. Not set: no health server.",
-)
-TRACING = Setting(
-    variable="JOBYARD_TRACING__ENABLED",
-    key="tracing.enabled",
-    default="false",
-    doc="OpenTelemetry spans from request and enqueue to handler; OTEL_TRACES_EXPORTER (otlp, console, none) and "
-    "the other OTEL_ variables say where they are exported.",
-)
-TRACING_AS_LINK = Setting(
-    variable="JOBYARD_TRACING__AS_LINK",
-    key="tracing.as_link",
-    default="false",
-    doc="A handler's span starts a new trace with a link to the enqueue, instead of continuing its trace.",
-)
-MAX_ATTEMPTS = Setting(
-    variable="QUEUE_MAX_ATTEMPTS",
-    key="queues.*.max_attempts",
-    default="3",
-    doc="How many times a job is attempted in all, if neither its handler nor the caller sets it.",
-)
-REMOVE_ON_COMPLETE = Setting(
-    variable="QUEUE_REMOVE_ON_COMPLETE",
-    key="queues.*.keep_completed",
-    default=f"{QueueSettings().keep_completed}",
-    doc="How many completed jobs a queue keeps, if it has no setting of its own; true keeps none, false all.",
-)
-REMOVE_ON_FAIL = Setting(
-    variable="QUEUE_REMOVE_ON_FAIL",
-    key="queues.*.keep_failed",
-    default=f"{QueueSettings().keep_failed}",
-    doc="The same for failed jobs.",
-)
-REDIS_HOST = Setting(
-    variable="REDIS_HOST",
-    doc="With REDIS_PORT and REDIS_DB: the store is redis://REDIS_HOST:REDIS_PORT/REDIS_DB, overriding the file; "
-    "JOBYARD_STORE or a flag overrides it.",
-)
-REDIS_PORT = Setting(variable="REDIS_PORT", default="6379", doc="See REDIS_HOST.")
-REDIS_DB = Setting(variable="REDIS_DB", default="0", doc="See REDIS_HOST.")
-REDIS_PASSWORD = Setting(
-    variable="REDIS_PASSWORD",
-    secret=True,
-    doc="The password of a redis:// store whose URL has none; REDIS_PASSWORD_FILE names a file with it.",
-)
-POSTGRES_PASSWORD = Setting(
-    variable="PGPASSWORD",
-    secret=True,
-    doc="The password of a postgresql:// store whose URL has none; PGPASSWORD_FILE names a file with it.",
-)
-NO_COLOR = Setting(variable="NO_COLOR", doc="Set to any value: no colour, even on a terminal.")
-DEMO_SECONDS = Setting(variable="JOBYARD_DEMO_SECONDS", doc="The demo (`make demo`) stops after this many seconds.")
-SOAK = Setting(variable="JOBYARD_SOAK", doc="Set to 1: the race and fault tests run with full counts (`make soak`).")
-TEST_SERVERS = tuple(
-    Setting(variable=f"JOBYARD_TEST_{name}_URL", doc=f"The tests use this {title} instead of starting one.")
-    for name, title in (("REDIS", "Redis"), ("POSTGRES", "PostgreSQL"), ("PGBOUNCER", "PgBouncer"))
-)
-
-SETTINGS = (
-    CONFIG,
-    STORE,
-    STORE_QUEUES,
-    REDIS_HOST,
-    REDIS_PORT,
-    REDIS_DB,
-    REDIS_PASSWORD,
-    POSTGRES_PASSWORD,
-    MAX_ATTEMPTS,
-    REMOVE_ON_COMPLETE,
-    REMOVE_ON_FAIL,
-    APP,
-    SERVER,
-    API_URL,
-    TOKEN,
-    CONCURRENCY,
-    WORKER_QUEUES,
-    LEASE_SECONDS,
-    SHUTDOWN_TIMEOUT,
-    PROCESSES,
-    HEALTH_HOST,
-    HEALTH_PORT,
-    HOST,
-    PORT,
-    MAX_BODY_BYTES,
-    REQUESTS_PER_SECOND,
-    REQUEST_BURST,
-    HEADER_SECONDS,
-    AUDIT_KEEP,
-    LAME_DUCK,
-    SERVER_SHUTDOWN,
-    SCHEDULER,
-    SHORTEST_INTERVAL,
-    SCHEDULER_HEALTH_HOST,
-    SCHEDULER_HEALTH_PORT,
-    *SANDBOX,
-    LOG_LEVEL,
-    LOG_FORMAT,
-    TRACING,
-    TRACING_AS_LINK,
-    NO_COLOR,
-    DEMO_SECONDS,
-    SOAK,
-    *TEST_SERVERS,
-)
 
 # An unknown variable with this prefix is probably a typing mistake.
 OURS = "JOBYARD_"
@@ -302,6 +17,242 @@ OURS = "JOBYARD_"
 BETWEEN = "__"
 # Set by the shell completion of click.
 COMPLETION = "_COMPLETE"
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One environment variable, its key in jobyard.yaml, and the flag that overrides both."""
+
+    variable: str
+    key: str = ""
+    flag: str | None = None
+    default: str = ""
+    secret: bool = False  # never shown; the variable with _FILE may name a file that holds it
+    doc: str
+
+
+SETTINGS: list[Setting] = []  # in the order of the table in the docs
+
+
+def _variable(variable: str, doc: str, **more: Any) -> Setting:
+    SETTINGS.append(Setting(variable=variable, doc=doc, **more))
+    return SETTINGS[-1]
+
+
+def _key(key: str, doc: str, variable: str = "", default: str | None = None, **more: Any) -> Setting:
+    """A key of jobyard.yaml; its name gives the variable, and its section the default, where none is given."""
+    variable = variable or OURS + key.upper().replace(".", BETWEEN)
+    default = _default(*key.split(".")) if default is None else default
+    return _variable(variable, doc, key=key, default=default, **more)
+
+
+def _default(section: str, word: str) -> str:
+    match getattr(getattr(Configuration(), section), word):
+        case bool() as value:
+            return str(value).lower()
+        case float() as value:
+            return f"{value:g}"
+        case None | () | {}:
+            return ""
+        case value:
+            return str(value)
+
+
+CONFIG = _variable(
+    "JOBYARD_CONFIG",
+    "The configuration file. Without it, jobyard.yaml in the current folder if there is one.",
+    flag="--config",
+)
+STORE = _key(
+    "store.url",
+    "The store of the jobs: sqlite:///relative.db, sqlite:////absolute.db, redis://host:6379/0 or "
+    "postgresql://user@host/database. Overrides the store of the app.",
+    variable="JOBYARD_STORE",
+    flag="--store",
+    secret=True,
+)
+STORE_QUEUES = _key(
+    "store.queues", 'Queues that are kept in other stores: {"mail": "redis://mail-redis:6379/0"}.', secret=True
+)
+REDIS_HOST = _variable(
+    "REDIS_HOST",
+    "With REDIS_PORT and REDIS_DB: the store is redis://REDIS_HOST:REDIS_PORT/REDIS_DB, overriding the file; "
+    "JOBYARD_STORE or a flag overrides it.",
+)
+REDIS_PORT = _variable("REDIS_PORT", "See REDIS_HOST.", default="6379")
+REDIS_DB = _variable("REDIS_DB", "See REDIS_HOST.", default="0")
+REDIS_PASSWORD = _variable(
+    "REDIS_PASSWORD",
+    "The password of a redis:// store whose URL has none; REDIS_PASSWORD_FILE names a file with it.",
+    secret=True,
+)
+POSTGRES_PASSWORD = _variable(
+    "PGPASSWORD",
+    "The password of a postgresql:// store whose URL has none; PGPASSWORD_FILE names a file with it.",
+    secret=True,
+)
+_key(
+    "queues.*.max_attempts",
+    "How many times a job is attempted in all, if neither its handler nor the caller sets it.",
+    variable="QUEUE_MAX_ATTEMPTS",
+    default="3",
+)
+_key(
+    "queues.*.keep_completed",
+    "How many completed jobs a queue keeps, if it has no setting of its own; true keeps none, false all.",
+    variable="QUEUE_REMOVE_ON_COMPLETE",
+    default=str(QueueSettings().keep_completed),
+)
+_key(
+    "queues.*.keep_failed",
+    "The same for failed jobs.",
+    variable="QUEUE_REMOVE_ON_FAIL",
+    default=str(QueueSettings().keep_failed),
+)
+APP = _key(
+    "worker.app",
+    "Your application as module:attribute, a Jobyard; imported from the current folder.",
+    variable="JOBYARD_APP",
+    flag="--app",
+)
+SERVER = _variable(
+    "JOBYARD_SERVER",
+    "Send commands to this server (http://host:8080) instead of the store; needs pip install 'jobyard[client]'.",
+    flag="--server",
+)
+API_URL = _variable("API_URL", "The same as JOBYARD_SERVER, if that is not set and neither a store nor an app is.")
+_variable(
+    "JOBYARD_TOKEN",
+    "The API token for that server; `jobyard tokens create` makes one. JOBYARD_TOKEN_FILE names a file with it.",
+    secret=True,
+)
+CONCURRENCY = _key(
+    "worker.concurrency",
+    "The number of jobs that one worker runs at a time.",
+    variable="QUEUE_CONCURRENCY",
+    flag="--concurrency",
+)
+_key("worker.queues", "The queues that a worker takes jobs from, separated by commas; empty: all.")
+LEASE_SECONDS = _key(
+    "worker.lease_seconds",
+    "After this many seconds without a renewal, the jobs of a worker are given to another.",
+    variable="JOBYARD_LEASE_SECONDS",
+    flag="--lease-seconds",
+)
+SHUTDOWN_TIMEOUT = _key(
+    "worker.shutdown_timeout",
+    "How many seconds a stopping worker waits for its jobs before it returns them to the queue.",
+    variable="JOBYARD_SHUTDOWN_TIMEOUT",
+    flag="--shutdown-timeout",
+)
+PROCESSES = _key("worker.processes", "The number of worker processes of `jobyard up`.", flag="--processes")
+HEALTH_HOST = _key(
+    "worker.health_host",
+    "The address of --health-port. It needs no token, so keep it on a private network.",
+    flag="--health-host",
+)
+HEALTH_PORT = _key(
+    "worker.health_port",
+    "A worker serves its /livez, /readyz, /health and /metrics on this port; the second worker of `jobyard up` "
+    "uses the next port, and so on. Not set: no health server.",
+    flag="--health-port",
+)
+HOST = _key("server.host", "The address that the server listens on. Beyond loopback it needs a token.", flag="--host")
+PORT = _key("server.port", "The port that the server listens on; 0 picks a free one.", variable="PORT", flag="--port")
+_key("server.max_body_bytes", "The largest request body; a larger one gets status 413.")
+_key("server.requests_per_second", "The sustained request rate of one token; above it, requests get status 429.")
+_key("server.request_burst", "The number of requests that one token may send in a burst.")
+_key("server.header_seconds", "The timeout for the headers of a request.")
+_key("server.audit_keep", "The number of entries of the audit log to keep.")
+_key(
+    "server.lame_duck_seconds",
+    "How long a stopping server accepts connections while /readyz fails, so that a load balancer notices.",
+)
+_key("server.shutdown_timeout", "How long a stopping server waits for requests in flight.")
+SCHEDULER = _key(
+    "scheduler.enabled",
+    "Whether `jobyard up` runs a scheduler; if false, run `jobyard scheduler` elsewhere.",
+    flag="--scheduler",
+)
+_key(
+    "scheduler.shortest_interval_seconds",
+    "The shortest interval between two ticks of a schedule; a schedule with a shorter one is rejected.",
+)
+SCHEDULER_HEALTH_HOST = _key(
+    "scheduler.health_host", "The address of the scheduler's --health-port.", flag="--health-host"
+)
+SCHEDULER_HEALTH_PORT = _key(
+    "scheduler.health_port",
+    "`jobyard scheduler` serves its /livez, /readyz, /health and /metrics on this port. Not set: no health server.",
+    flag="--health-port",
+)
+SANDBOX_ENABLED = _key(
+    "sandbox.enabled",
+    "Whether workers run the programs that are submitted to POST /execute; see howto/code-runner.md.",
+    flag="--sandbox",
+)
+SANDBOX_SOCKET = _key(
+    "sandbox.socket",
+    "The socket of a sandbox daemon (`jobyard sandboxd`). Not set: each worker starts its own.",
+    flag="--socket",
+)
+SANDBOX_MIN_TIER = _key(
+    "sandbox.min_tier",
+    "The weakest isolation tier to accept: A (namespaces made as root, control groups), B (namespaces of an "
+    "ordinary user) or C (filter and Landlock, Python only). If the machine offers less, no program runs.",
+    flag="--min-tier",
+)
+SANDBOX_SLOTS = _key(
+    "sandbox.slots",
+    "How many programs a daemon runs at a time. Not set: the concurrency of its worker.",
+    flag="--slots",
+)
+SANDBOX_LANGUAGES = _key(
+    "sandbox.languages", "A languages.yaml that replaces the one of the package.", flag="--languages"
+)
+SANDBOX_POOL = _key(
+    "sandbox.pool", "How many warm interpreters to keep per language. Not set: as in languages.yaml.", flag="--pool"
+)
+_key(
+    "sandbox.allow_users",
+    "The users that may connect to `jobyard sandboxd`, separated by commas, besides root and its own user.",
+)
+_key("sandbox.max_time_seconds", "The longest time limit that a request may set.")
+_key("sandbox.max_memory_mb", "The most memory that a request may set.")
+_key("sandbox.max_processes", "The most processes and threads.")
+_key("sandbox.max_files_open", "The most open files of a process.")
+_key("sandbox.max_output_bytes", "The most output to keep, for each of stdout and stderr.")
+_key("sandbox.max_disk_mb", "The most disk space for the working folder.")
+_key("sandbox.max_disk_files", "The most files in the working folder.")
+_key("sandbox.max_source_bytes", "The longest program.")
+_key("sandbox.max_input_bytes", "The longest standard input.")
+_key("sandbox.max_files", "The most files to send with a program, and to bring back.")
+_key("sandbox.max_file_bytes", "The total size of the files to send, and of those to bring back.")
+_key("sandbox.max_batch", "The most inputs of one batch.")
+_variable("JOBYARD_SANDBOX_TESTING", "Set: a request may disable a layer of the sandbox, to test the others.")
+LOG_LEVEL = _key(
+    "log.level",
+    "debug, info, warning or error; for one component: info,store=debug. The worker and the server start at info.",
+    variable="LOG_LEVEL",
+    flag="--log-level",
+    default="warning",
+)
+LOG_FORMAT = _key(
+    "log.format", "text, or json: one object per line, with the id of the job if there is one.", flag="--log-format"
+)
+_key(
+    "tracing.enabled",
+    "OpenTelemetry spans from request and enqueue to handler; OTEL_TRACES_EXPORTER (otlp, console, none) and "
+    "the other OTEL_ variables say where they are exported.",
+)
+_key(
+    "tracing.as_link",
+    "A handler's span starts a new trace with a link to the enqueue, instead of continuing its trace.",
+)
+_variable("NO_COLOR", "Set to any value: no colour, even on a terminal.")
+DEMO_SECONDS = _variable("JOBYARD_DEMO_SECONDS", "The demo (`make demo`) stops after this many seconds.")
+_variable("JOBYARD_SOAK", "Set to 1: the race and fault tests run with full counts (`make soak`).")
+for _name, _title in (("REDIS", "Redis"), ("POSTGRES", "PostgreSQL"), ("PGBOUNCER", "PgBouncer")):
+    _variable(f"JOBYARD_TEST_{_name}_URL", f"The tests use this {_title} instead of starting one.")
 
 
 def unknown_variables(environment: Mapping[str, str], settings: Iterable[Setting] = SETTINGS) -> list[str]:

@@ -10,6 +10,7 @@ from itertools import islice
 import click
 
 from jobyard.api.schemas.schedules import MAX_NEXT, NextTicksResponse, next_ticks_response
+from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import print_table
 from jobyard.cli.render.schedule import history_row, instant_line, row, show_schedule
 from jobyard.cli.session import Session, async_command, json_option
@@ -142,9 +143,7 @@ def is_expression(text: str) -> bool:
 
 @cron.command()
 @click.argument("name")
-@click.option(
-    "--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The maximum number of instants."
-)
+@limit_flag(100, 20, "instants")
 @async_command
 async def history(session: Session, name: str, limit: int) -> None:
     """Show the history of a schedule, newest first.

@@ -6,6 +6,7 @@ import click
 from rich.markup import escape
 
 from jobyard.cli.commands.job_actions import change_ids, change_matching, yes_option
+from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import age, name, print_table, state
 from jobyard.cli.session import Session, async_command
 from jobyard.operations.commands import DEAD
@@ -27,9 +28,7 @@ def dead() -> None:
 @dead.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
 @click.option("--kind", metavar="NAME", help="Only jobs of this kind.")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The maximum number of jobs."
-)
+@limit_flag(1000, 50, "jobs")
 @async_command
 async def list_dead(session: Session, queue: str | None, kind: str | None, limit: int) -> None:
     """List dead letters, newest first, with their reasons.

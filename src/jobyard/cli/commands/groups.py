@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from jobyard.cli.commands.queues import set_paused
+from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import name, number, print_table, usage
 from jobyard.cli.session import Session, async_command
 from jobyard.operations.queries import take
@@ -38,9 +39,7 @@ def groups() -> None:
 
 @groups.command("list")
 @click.argument("queue")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The maximum number of groups."
-)
+@limit_flag(1000, 50, "groups")
 @click.option("--after", metavar="NAME", help="Only groups after this name.")
 @async_command
 async def list_groups(session: Session, queue: str, limit: int, after: str | None) -> None:

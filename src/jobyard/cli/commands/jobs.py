@@ -6,6 +6,7 @@ import click
 from rich.markup import escape
 
 from jobyard.cli.filters import filter_options
+from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.job import show_job
 from jobyard.cli.render.output import age, name, print_table, state
 from jobyard.cli.session import Session, async_command
@@ -27,9 +28,7 @@ def jobs() -> None:
 
 @jobs.command("list")
 @filter_options
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The maximum number of jobs."
-)
+@limit_flag(1000, 50, "jobs")
 @click.option("--cursor", metavar="TEXT", help="Continue after the previous page.")
 @async_command
 async def list_jobs(session: Session, where: Filter, limit: int, cursor: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
+from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import age, name, number, print_table, progress, usage
 from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.job import State
@@ -14,9 +15,7 @@ from jobyard.ports.admin_store import Filter
 
 @click.command()
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="The maximum number of jobs."
-)
+@limit_flag(10_000, 200, "jobs")
 @async_command
 async def running(session: Session, queue: str | None, limit: int) -> None:
     """List the running jobs, longest first, with progress.

@@ -11,8 +11,9 @@ import click
 import msgspec
 
 from jobyard.app.sandbox import daemon_command, daemon_environment
+from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.session import Session, json_option
-from jobyard.config.sandbox_settings import LANGUAGES, MIN_TIER, POOL, SLOTS, SOCKET
+from jobyard.config.settings import SANDBOX_LANGUAGES, SANDBOX_MIN_TIER, SANDBOX_POOL, SANDBOX_SLOTS, SANDBOX_SOCKET
 from jobyard.errors import ConfigurationError
 from jobyard.sandbox.protocol import Tier
 
@@ -20,11 +21,11 @@ DEFAULT_SOCKET = "/run/jobyard/sandbox.sock"
 
 
 @click.command()
-@click.option("--socket", metavar="PATH", envvar=SOCKET.variable, help=f"The socket path.  [default: {DEFAULT_SOCKET}]")
-@click.option("--min-tier", type=click.Choice([*Tier]), envvar=MIN_TIER.variable, help=MIN_TIER.doc)
-@click.option("--slots", type=click.IntRange(1), envvar=SLOTS.variable, help="How many programs run at the same time.")
-@click.option("--languages", metavar="FILE", envvar=LANGUAGES.variable, help=LANGUAGES.doc)
-@click.option("--pool", type=click.IntRange(0), envvar=POOL.variable, help=POOL.doc)
+@setting_flag(SANDBOX_SOCKET, metavar="PATH", help=f"The socket path.  [default: {DEFAULT_SOCKET}]")
+@setting_flag(SANDBOX_MIN_TIER, type=click.Choice([*Tier]), default=None)
+@setting_flag(SANDBOX_SLOTS, type=click.IntRange(1), help="How many programs run at the same time.")
+@setting_flag(SANDBOX_LANGUAGES, metavar="FILE")
+@setting_flag(SANDBOX_POOL, type=click.IntRange(0))
 @json_option
 @click.pass_obj
 def sandboxd(session: Session, /, **given: Any) -> None:

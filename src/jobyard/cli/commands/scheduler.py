@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from jobyard.app.jobyard import Jobyard
-from jobyard.app.scheduling import Scheduling
+from jobyard.app.scheduling import Scheduling, declare_all
 from jobyard.cli.commands.worker import health_server, run_loop
-from jobyard.cli.declared_schedules import declare_schedules, require_shared_store
+from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.session import Session, json_option
 from jobyard.config.settings import SCHEDULER_HEALTH_HOST, SCHEDULER_HEALTH_PORT
+from jobyard.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from jobyard.app.health_server import WorkerHealth
@@ -30,19 +31,8 @@ END_SECONDS = 5.0
 
 
 @click.command()
-@click.option(
-    "--health-host",
-    envvar=SCHEDULER_HEALTH_HOST.variable,
-    default=SCHEDULER_HEALTH_HOST.default,
-    help=SCHEDULER_HEALTH_HOST.doc,
-    show_default=True,
-)
-@click.option(
-    "--health-port",
-    type=click.IntRange(1, 65535),
-    envvar=SCHEDULER_HEALTH_PORT.variable,
-    help=SCHEDULER_HEALTH_PORT.doc,
-)
+@setting_flag(SCHEDULER_HEALTH_HOST)
+@setting_flag(SCHEDULER_HEALTH_PORT, type=click.IntRange(1, 65535))
 @json_option
 @click.pass_obj
 def scheduler(session: Session, health_host: str, health_port: int | None) -> None:
@@ -78,6 +68,21 @@ async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> 
         session.notify.stopping(END_SECONDS)
     if session.as_json:
         session.print_json({"scheduler": scheduling.scheduler.name})
+
+
+async def declare_schedules(session: Session, yard: Jobyard) -> None:
+    """Only by processes that fire schedules: an older worker that restarts must not restore old ones."""
+    declared = session.configuration.schedules
+    in_file = declared if session.found.file is not None or declared else None
+    await declare_all(yard, session.app_name, in_file, session.configuration.scheduler.shortest_interval_seconds)
+
+
+def require_shared_store(yard: Jobyard) -> None:
+    if yard.store.url.startswith("memory:"):
+        raise ConfigurationError(
+            "Cannot use memory:// with worker processes: it exists in one process only. "
+            "Name a store that they share: --store sqlite:///jobs.db"
+        )
 
 
 def _stop(scheduling: Scheduling) -> None:

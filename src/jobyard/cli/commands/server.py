@@ -11,6 +11,7 @@ import click
 
 from jobyard.app.process_manager import Supervisor
 from jobyard.cli.commands.worker import default_queues, worker_app, worker_options
+from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.server_process import UpOptions, start
 from jobyard.cli.session import Session, json_option
 from jobyard.config.settings import CONFIG, HOST, PORT, PROCESSES, SCHEDULER, SETTINGS
@@ -23,12 +24,9 @@ MAX_PORT = 65535
 def server_options(command: Command) -> Command:
     for option in (
         click.option("--insecure", is_flag=True, help="Accept requests without a token; on loopback only."),
-        click.option(
-            "--port", type=click.IntRange(0, MAX_PORT), envvar=PORT.variable, default=PORT.default, help=PORT.doc,
-            show_default=True,
-        ),
-        click.option("--host", envvar=HOST.variable, default=HOST.default, help=HOST.doc, show_default=True),
-    ):  # fmt: skip
+        setting_flag(PORT, type=click.IntRange(0, MAX_PORT)),
+        setting_flag(HOST),
+    ):
         command = option(command)
     return command
 
@@ -54,22 +52,8 @@ def server(session: Session, host: str, port: int, insecure: bool) -> None:
 @click.command()
 @server_options
 @worker_options
-@click.option(
-    "--processes",
-    type=click.IntRange(1, 1000),
-    envvar=PROCESSES.variable,
-    default=PROCESSES.default,
-    help=PROCESSES.doc,
-    show_default=True,
-)
-@click.option(
-    "--scheduler/--no-scheduler",
-    "scheduler",
-    envvar=SCHEDULER.variable,
-    default=True,
-    help=SCHEDULER.doc,
-    show_default=True,
-)
+@setting_flag(PROCESSES, type=click.IntRange(1, 1000))
+@setting_flag(SCHEDULER, "--scheduler/--no-scheduler", "scheduler", default=True)
 @json_option
 @click.pass_obj
 def up(

@@ -16,9 +16,16 @@ import click
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.process_manager import SLACK_SECONDS
 from jobyard.app.sandbox import enable_sandbox
+from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.session import Session, json_option
-from jobyard.config.sandbox_settings import ENABLED
-from jobyard.config.settings import CONCURRENCY, HEALTH_HOST, HEALTH_PORT, LEASE_SECONDS, SHUTDOWN_TIMEOUT
+from jobyard.config.settings import (
+    CONCURRENCY,
+    HEALTH_HOST,
+    HEALTH_PORT,
+    LEASE_SECONDS,
+    SANDBOX_ENABLED,
+    SHUTDOWN_TIMEOUT,
+)
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
 from jobyard.worker.worker import Worker
@@ -35,46 +42,16 @@ Command = Callable[..., Any]
 
 def worker_options(command: Command) -> Command:
     for option in (
-        click.option(
-            "--sandbox/--no-sandbox", "sandbox", envvar=ENABLED.variable, default=False, help=ENABLED.doc,
-            show_default=True,
-        ),
-        click.option(
-            "--health-host",
-            envvar=HEALTH_HOST.variable,
-            default=HEALTH_HOST.default,
-            help=HEALTH_HOST.doc,
-            show_default=True,
-        ),
-        click.option("--health-port", type=click.IntRange(1, 65535), envvar=HEALTH_PORT.variable, help=HEALTH_PORT.doc),
-        click.option(
-            "--shutdown-timeout",
-            type=float,
-            envvar=SHUTDOWN_TIMEOUT.variable,
-            default=SHUTDOWN_TIMEOUT.default,
-            help=SHUTDOWN_TIMEOUT.doc,
-            show_default=True,
-        ),
-        click.option(
-            "--lease-seconds",
-            type=float,
-            envvar=LEASE_SECONDS.variable,
-            default=LEASE_SECONDS.default,
-            help=LEASE_SECONDS.doc,
-            show_default=True,
-        ),
+        setting_flag(SANDBOX_ENABLED, "--sandbox/--no-sandbox", "sandbox", default=False),
+        setting_flag(HEALTH_HOST),
+        setting_flag(HEALTH_PORT, type=click.IntRange(1, 65535)),
+        setting_flag(SHUTDOWN_TIMEOUT, type=float),
+        setting_flag(LEASE_SECONDS, type=float),
         click.option(
             "--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; repeatable.  [default: all]"
         ),
-        click.option(
-            "--concurrency",
-            type=int,
-            envvar=CONCURRENCY.variable,
-            default=CONCURRENCY.default,
-            help=CONCURRENCY.doc,
-            show_default=True,
-        ),
-    ):  # fmt: skip
+        setting_flag(CONCURRENCY, type=int),
+    ):
         command = option(command)
     return command
 
