@@ -16,6 +16,7 @@ from jobyard import errors
 from jobyard.client import Client, job_request
 from jobyard.client.errors import CLASSES, error_of
 from jobyard.client.transport import pause
+from jobyard.config.sections import ServerSection
 from jobyard.errors import (
     ConfigurationError,
     Forbidden,
@@ -28,7 +29,6 @@ from jobyard.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from jobyard.server.dependencies import ServerSettings
 from jobyard.server.problems import from_error
 from jobyard.server.routes.table import ALL_ROUTES
 
@@ -80,7 +80,7 @@ async def test_invalid_input(here: Site, client: Client) -> None:
 
 async def test_rate_limited_requests_are_retried(tmp_path: Path) -> None:
     async with make_yard(tmp_path) as yard:
-        api = ApiServer(yard.store, ALL_ROUTES, ServerSettings(requests_per_second=20, request_burst=2))
+        api = ApiServer(yard.store, ALL_ROUTES, ServerSection(requests_per_second=20, request_burst=2))
         async with serving(api.app) as url:
             token = await api.token()
             async with Client(url, token, patience=20) as client:

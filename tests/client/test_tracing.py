@@ -32,7 +32,7 @@ async def test_the_trace_context_is_sent() -> None:
 
 def test_opentelemetry_is_not_imported_without_tracing(tmp_path: Any) -> None:
     code = (
-        "import sys; from jobyard.client.tracing import trace_headers; "
+        "import sys; from jobyard.client.transport import trace_headers; "
         "print(trace_headers(), any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert python("-c", code, cwd=tmp_path).stdout == "{} False\n"

@@ -7,17 +7,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.api.schemas.jobs import (
-    CauseView,
-    ErrorView,
-    ExplanationView,
-    JobSummary,
-    JobView,
-    LogLineView,
-    ProgressView,
-    StepView,
-    TimelineEntry,
-)
+from jobyard.api.schemas import jobs as schemas
 from jobyard.api.schemas.queues import GroupView, QueueView, SettingsView, WorkerView
 from jobyard.domain.access import Principal
 from jobyard.domain.explain import Explanation
@@ -44,16 +34,16 @@ def time_text(instant: Instant | None) -> str | None:
     return None if instant is None or instant >= FOREVER else rfc3339(instant)
 
 
-def job_summary(job: Job) -> JobSummary:
-    return JobSummary(**_facts(job))
+def job_summary(job: Job) -> schemas.JobSummary:
+    return schemas.JobSummary(**_facts(job))
 
 
-def job_view(job: Job) -> JobView:
-    return JobView(
+def job_view(job: Job) -> schemas.JobView:
+    return schemas.JobView(
         **_facts(job),
-        log=tuple(LogLineView(at=rfc3339(line.at), level=line.level, message=line.message) for line in job.log),
+        log=tuple(schemas.LogLineView(at=rfc3339(line.at), level=line.level, message=line.message) for line in job.log),
         steps=tuple(
-            StepView(
+            schemas.StepView(
                 name=step.name,
                 status=step.status,
                 attempt=step.attempt,
@@ -79,28 +69,30 @@ def _facts(job: Job) -> dict[str, Any]:
         facts[name] = time_text(getattr(job, name))
     facts["progress"] = None if job.progress is None else _progress(job)
     facts["errors"] = tuple(
-        ErrorView(**(msgspec.structs.asdict(error) | {"at": rfc3339(error.at)})) for error in job.errors
+        schemas.ErrorView(**(msgspec.structs.asdict(error) | {"at": rfc3339(error.at)})) for error in job.errors
     )
     return facts
 
 
-_SAME = tuple(name for name in JobSummary.__struct_fields__ if name in Job.__struct_fields__)
+_SAME = tuple(name for name in schemas.JobSummary.__struct_fields__ if name in Job.__struct_fields__)
 
 
-def _progress(job: Job) -> ProgressView | None:
+def _progress(job: Job) -> schemas.ProgressView | None:
     progress = job.progress
     if progress is None:
         return None
-    return ProgressView(percent=progress.percent, message=progress.message, data=progress.data, at=rfc3339(progress.at))
+    return schemas.ProgressView(
+        percent=progress.percent, message=progress.message, data=progress.data, at=rfc3339(progress.at)
+    )
 
 
-def timeline(job: Job) -> tuple[TimelineEntry, ...]:
+def timeline(job: Job) -> tuple[schemas.TimelineEntry, ...]:
     """The history of a job, oldest first. Of earlier attempts only the end is stored."""
-    found: list[tuple[Instant, TimelineEntry]] = []
+    found: list[tuple[Instant, schemas.TimelineEntry]] = []
 
     def add(at: Instant | None, what: Any, detail: str = "") -> None:
         if at is not None and at < FOREVER:
-            found.append((at, TimelineEntry(at=rfc3339(at), what=what, detail=detail)))
+            found.append((at, schemas.TimelineEntry(at=rfc3339(at), what=what, detail=detail)))
 
     add(job.created_at, "created")
     for error in job.errors:
@@ -112,9 +104,11 @@ def timeline(job: Job) -> tuple[TimelineEntry, ...]:
     return tuple(entry for _, entry in sorted(found, key=lambda each: each[0]))
 
 
-def explanation_view(explanation: Explanation) -> ExplanationView:
-    causes = tuple(CauseView(code=cause.code, sentence=cause.sentence, data=cause.data) for cause in explanation.causes)
-    return ExplanationView(**(_fields(explanation) | {"causes": causes}))
+def explanation_view(explanation: Explanation) -> schemas.ExplanationView:
+    causes = tuple(
+        schemas.CauseView(code=cause.code, sentence=cause.sentence, data=cause.data) for cause in explanation.causes
+    )
+    return schemas.ExplanationView(**(_fields(explanation) | {"causes": causes}))
 
 
 def settings_view(settings: QueueSettings) -> SettingsView:

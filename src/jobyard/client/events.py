@@ -6,18 +6,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 
-import msgspec
-
 from jobyard.api.schemas.events import CloudEvent
 from jobyard.client.address import path
-from jobyard.client.transport import Query, Transport, as_query, pause
-from jobyard.errors import ServerUnavailable, StoreUnavailable, TooManyRequests
+from jobyard.client.transport import Query, Transport, as_query, decode_event, pause
+from jobyard.errors import StoreUnavailable, TooManyRequests
 
 # Three times the keep-alive interval of the server: after that, the connection counts as lost.
 SILENCE_SECONDS = 45.0
-
-
-_decode = msgspec.json.Decoder(CloudEvent).decode
 
 
 class EventVerbs:
@@ -51,16 +46,9 @@ class EventVerbs:
                         tries, received_at = 0, time.monotonic()
                         last_id = message.id or last_id
                         if message.data:
-                            yield decode_event(message.data)
+                            yield decode_event(message.data, CloudEvent)
             except (StoreUnavailable, TooManyRequests):
                 if time.monotonic() - received_at > self._transport.patience:
                     raise
             tries += 1
             await asyncio.sleep(pause(tries))
-
-
-def decode_event(text: str) -> CloudEvent:
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ServerUnavailable(f"Received an event that is not from a jobyard server: {error}.") from error

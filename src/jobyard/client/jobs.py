@@ -11,27 +11,7 @@ from typing import Any, Unpack
 import msgspec
 from msgspec import UNSET
 
-from jobyard.api.schemas.jobs import (
-    MAX_BATCH,
-    MAX_IDS,
-    BatchItem,
-    BatchRequest,
-    BatchResponse,
-    BulkRequest,
-    BulkResponse,
-    ExplanationView,
-    JobAccepted,
-    JobFilter,
-    JobPage,
-    JobRequest,
-    JobSummary,
-    JobView,
-    PriorityRequest,
-    ReasonRequest,
-    RedriveRequest,
-    SignalRequest,
-    SignalResponse,
-)
+from jobyard.api.schemas import jobs as schemas
 from jobyard.client.address import path
 from jobyard.client.errors import class_of
 from jobyard.client.requests import job_request
@@ -56,7 +36,7 @@ class RemoteJob:
         self.id = job_id
         self.created = created
 
-    async def info(self) -> JobView:
+    async def info(self) -> schemas.JobView:
         return await self._verbs.job(self.id)
 
     async def result(self, timeout: float | None = None) -> Any:
@@ -81,27 +61,29 @@ class JobVerbs:
     async def enqueue(self, kind: str, payload: Any = None, **options: Unpack[JobOptions]) -> RemoteJob:
         """Submit a job. Retries of the request carry the same Idempotency-Key, so that they create one job."""
         request = job_request(kind, payload, **options)
-        found = await self._transport.call("POST", "/v1/jobs", JobAccepted, body=request, key=new_key())
+        found = await self._transport.call("POST", "/v1/jobs", schemas.JobAccepted, body=request, key=new_key())
         return RemoteJob(self, found.id, created=is_new(request, found.created))
 
-    async def enqueue_many(self, jobs: Iterable[JobRequest]) -> list[RemoteJob | JobyardError]:
+    async def enqueue_many(self, jobs: Iterable[schemas.JobRequest]) -> list[RemoteJob | JobyardError]:
         """Submit jobs, in batches. Each is accepted or rejected separately; a rejected one is returned as its error."""
         found: list[RemoteJob | JobyardError] = []
         for batch in batches(jobs):
-            body = BatchRequest(jobs=tuple(batch))
-            answer = await self._transport.call("POST", "/v1/jobs/batch", BatchResponse, body=body, key=new_key())
+            body = schemas.BatchRequest(jobs=tuple(batch))
+            answer = await self._transport.call(
+                "POST", "/v1/jobs/batch", schemas.BatchResponse, body=body, key=new_key()
+            )
             found += [self._submitted(*each) for each in zip(batch, answer.items, strict=True)]
         return found
 
-    def _submitted(self, request: JobRequest, item: BatchItem) -> RemoteJob | JobyardError:
+    def _submitted(self, request: schemas.JobRequest, item: schemas.BatchItem) -> RemoteJob | JobyardError:
         if item.id is not None:
             return RemoteJob(self, item.id, created=is_new(request, bool(item.created)))
         return class_of(item.code or "", item.status)(item.detail or "")
 
     # Read
 
-    async def job(self, job_id: str) -> JobView:
-        return await self._transport.call("GET", path("v1", "jobs", job_id), JobView)
+    async def job(self, job_id: str) -> schemas.JobView:
+        return await self._transport.call("GET", path("v1", "jobs", job_id), schemas.JobView)
 
     async def result(self, job_id: str, timeout: float | None = None) -> Any:
         """Wait for the result, also through restarts of the server that are shorter than `patience`."""
@@ -110,7 +92,7 @@ class JobVerbs:
             return job.result
         raise not_completed(job)
 
-    async def end(self, job_id: str, timeout: float | None = None) -> JobView:
+    async def end(self, job_id: str, timeout: float | None = None) -> schemas.JobView:
         """Wait until the job is final. Raises ResultNotReady after the timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         early = 0
@@ -129,111 +111,101 @@ class JobVerbs:
             if early:
                 await asyncio.sleep(pause(early) if deadline is None else min(pause(early), deadline - now))
 
-    async def _when_final(self, job_id: str, wait: float, left: float | None) -> JobView:
+    async def _when_final(self, job_id: str, wait: float, left: float | None) -> schemas.JobView:
         """The job when it is final, or after the wait."""
         most = self._transport.patience
         return await self._transport.call(
             "GET",
             path("v1", "jobs", job_id),
-            JobView,
+            schemas.JobView,
             query=as_query({"wait": f"{wait:.3f}"}),
             wait_seconds=wait,
             patience=most if left is None else min(left, most),
         )
 
     async def page(
-        self, where: JobFilter | None = None, *, page_size: int = 50, page_token: str | None = None
-    ) -> JobPage:
+        self, where: schemas.JobFilter | None = None, *, page_size: int = 50, page_token: str | None = None
+    ) -> schemas.JobPage:
         """One page, newest first. A short or empty page may have a token: continue until there is none."""
-        return await self._page("/v1/jobs", where, page_size, page_token)
+        query = conditions(where) | {"page_size": page_size, "page_token": page_token}
+        return await self._transport.call("GET", "/v1/jobs", schemas.JobPage, query=as_query(query))
 
-    async def _page(self, at: str, where: JobFilter | None, page_size: int, page_token: str | None) -> JobPage:
-        query = conditions(where) + as_query({"page_size": page_size, "page_token": page_token})
-        return await self._transport.call("GET", at, JobPage, query=query)
-
-    async def jobs(self, where: JobFilter | None = None, *, page_size: int = 200) -> AsyncIterator[JobSummary]:
+    def jobs(
+        self, where: schemas.JobFilter | None = None, *, page_size: int = 200
+    ) -> AsyncIterator[schemas.JobSummary]:
         """All jobs that match, newest first, fetched page by page."""
-        async for job in self._walk("/v1/jobs", where, page_size):
-            yield job
+        return self._transport.walk("/v1/jobs", schemas.JobPage, conditions(where) | {"page_size": page_size})
 
-    async def dead_letters(self, where: JobFilter | None = None, *, page_size: int = 200) -> AsyncIterator[JobSummary]:
+    def dead_letters(
+        self, where: schemas.JobFilter | None = None, *, page_size: int = 200
+    ) -> AsyncIterator[schemas.JobSummary]:
         """Jobs that are FAILED or TIMEOUT, newest first."""
-        async for job in self._walk("/v1/dead-letters", where, page_size):
-            yield job
+        return self._transport.walk("/v1/dead-letters", schemas.JobPage, conditions(where) | {"page_size": page_size})
 
-    async def _walk(self, at: str, where: JobFilter | None, page_size: int) -> AsyncIterator[JobSummary]:
-        token: str | None = None
-        while True:
-            page = await self._page(at, where, page_size, token)
-            for job in page.items:
-                yield job
-            if page.next_page_token is UNSET:
-                return
-            token = str(page.next_page_token)
-
-    async def explain(self, job_id: str) -> ExplanationView:
+    async def explain(self, job_id: str) -> schemas.ExplanationView:
         """Why the job is waiting."""
-        return await self._transport.call("GET", path("v1", "jobs", job_id, "explain"), ExplanationView)
+        return await self._transport.call("GET", path("v1", "jobs", job_id, "explain"), schemas.ExplanationView)
 
     # Change
 
-    async def cancel(self, job_id: str, reason: str = "") -> JobView:
+    async def cancel(self, job_id: str, reason: str = "") -> schemas.JobView:
         """A waiting job ends now; a running one is asked to stop."""
-        return await self._change(job_id, "cancel", ReasonRequest(reason=reason))
+        return await self._change(job_id, "cancel", schemas.ReasonRequest(reason=reason))
 
-    async def retry(self, job_id: str) -> JobView:
+    async def retry(self, job_id: str) -> schemas.JobView:
         return await self._change(job_id, "retry")
 
-    async def run_now(self, job_id: str) -> JobView:
+    async def run_now(self, job_id: str) -> schemas.JobView:
         return await self._change(job_id, "run-now")
 
-    async def prioritise(self, job_id: str, priority: int) -> JobView:
-        return await self._change(job_id, "prioritise", PriorityRequest(priority=priority))
+    async def prioritise(self, job_id: str, priority: int) -> schemas.JobView:
+        return await self._change(job_id, "prioritise", schemas.PriorityRequest(priority=priority))
 
     async def delete(self, job_id: str) -> None:
         await self._transport.call("DELETE", path("v1", "jobs", job_id), type(None))
 
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
         """Wake the job if it is parked on this signal; otherwise the signal is stored until it parks."""
-        body = SignalRequest(name=name, data=data)
-        return (
-            await self._transport.call("POST", path("v1", "jobs", job_id, "signal"), SignalResponse, body=body)
-        ).woke
+        body = schemas.SignalRequest(name=name, data=data)
+        at = path("v1", "jobs", job_id, "signal")
+        return (await self._transport.call("POST", at, schemas.SignalResponse, body=body)).woke
 
-    async def _change(self, job_id: str, word: str, body: Any = None) -> JobView:
-        return await self._transport.call("POST", path("v1", "jobs", job_id, word), JobView, body=body)
+    async def _change(self, job_id: str, word: str, body: Any = None) -> schemas.JobView:
+        return await self._transport.call("POST", path("v1", "jobs", job_id, word), schemas.JobView, body=body)
 
     async def change(
         self,
         action: Action,
         *,
         ids: Sequence[str] | None = None,
-        where: JobFilter | None = None,
+        where: schemas.JobFilter | None = None,
         reason: str = "",
         priority: int | None = None,
-    ) -> BulkResponse:
+    ) -> schemas.BulkResponse:
         """Change many jobs: by id, or all that match. The server does it in short steps."""
         fields = {"action": action, "reason": reason, "priority": priority}
-        return await self._all_steps("/v1/jobs/actions", BulkRequest, fields, ids, where)
+        return await self._all_steps("/v1/jobs/actions", schemas.BulkRequest, fields, ids, where)
 
-    async def redrive(self, *, ids: Sequence[str] | None = None, where: JobFilter | None = None) -> BulkResponse:
+    async def redrive(
+        self, *, ids: Sequence[str] | None = None, where: schemas.JobFilter | None = None
+    ) -> schemas.BulkResponse:
         """Retry dead letters."""
-        return await self._all_steps("/v1/dead-letters/redrive", RedriveRequest, {}, ids, where)
+        return await self._all_steps("/v1/dead-letters/redrive", schemas.RedriveRequest, {}, ids, where)
 
     async def _all_steps(
         self,
         at: str,
-        shape: type[BulkRequest] | type[RedriveRequest],
+        shape: type[schemas.BulkRequest] | type[schemas.RedriveRequest],
         fields: dict[str, Any],
         ids: Sequence[str] | None,
-        where: JobFilter | None,
-    ) -> BulkResponse:
-        steps: list[BulkResponse] = []
-        for some in [None] if ids is None else [tuple(part) for part in parts(ids, MAX_IDS)]:
+        where: schemas.JobFilter | None,
+    ) -> schemas.BulkResponse:
+        steps: list[schemas.BulkResponse] = []
+        for some in [None] if ids is None else [tuple(part) for part in parts(ids, schemas.MAX_IDS)]:
             token: str | None = None
             while True:
                 body = shape(ids=some, filter=where, page_token=token, **fields)
-                answer = await self._transport.call("POST", at, BulkResponse, body=body)
+                answer = await self._transport.call("POST", at, schemas.BulkResponse, body=body)
                 steps.append(answer)
                 if answer.next_page_token is UNSET:
                     break
@@ -241,9 +213,11 @@ class JobVerbs:
         return total(steps, with_ids=ids is not None)
 
 
-def total(steps: Sequence[BulkResponse], *, with_ids: bool) -> BulkResponse:
+def total(steps: Sequence[schemas.BulkResponse], *, with_ids: bool) -> schemas.BulkResponse:
     """Add up the steps; ids are returned only for jobs that were given by id."""
-    done = BulkResponse(changed=sum(step.changed for step in steps), unchanged=sum(step.unchanged for step in steps))
+    done = schemas.BulkResponse(
+        changed=sum(step.changed for step in steps), unchanged=sum(step.unchanged for step in steps)
+    )
     if not with_ids:
         return done
     missing = tuple(job_id for step in steps for job_id in step.not_found_ids or ())
@@ -256,15 +230,15 @@ def total(steps: Sequence[BulkResponse], *, with_ids: bool) -> BulkResponse:
     )
 
 
-def conditions(where: JobFilter | None) -> list[tuple[str, str]]:
+def conditions(where: schemas.JobFilter | None) -> dict[str, Any]:
     """
-    >>> conditions(JobFilter(queue="mail", state=(State.FAILED,)))
-    [('queue', 'mail'), ('state', 'FAILED')]
+    >>> conditions(schemas.JobFilter(queue="mail", state=(State.FAILED,)))
+    {'queue': 'mail', 'state': ['FAILED']}
     """
-    return [] if where is None else as_query(msgspec.to_builtins(where))
+    return {} if where is None else msgspec.to_builtins(where)
 
 
-def is_new(request: JobRequest, created: bool) -> bool:
+def is_new(request: schemas.JobRequest, created: bool) -> bool:
     """Without a unique key, an existing job can only come from an earlier try of the same request."""
     return created or request.unique is None
 
@@ -278,13 +252,13 @@ def parts(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
         yield items[start : start + size]
 
 
-def batches(jobs: Iterable[JobRequest]) -> Iterator[list[JobRequest]]:
+def batches(jobs: Iterable[schemas.JobRequest]) -> Iterator[list[schemas.JobRequest]]:
     """Split by number of jobs and by bytes, in order."""
-    batch: list[JobRequest] = []
+    batch: list[schemas.JobRequest] = []
     size = 0
     for job in jobs:
         length = len(msgspec.json.encode(job))
-        if batch and (len(batch) == MAX_BATCH or size + length > BATCH_BYTES):
+        if batch and (len(batch) == schemas.MAX_BATCH or size + length > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(job)

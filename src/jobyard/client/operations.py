@@ -10,20 +10,9 @@ from msgspec import UNSET
 
 from jobyard.api.schemas.jobs import MAX_PAGE, KindList
 from jobyard.api.schemas.schedules import ScheduleView
+from jobyard.client import convert
 from jobyard.client.address import path
 from jobyard.client.client import Client
-from jobyard.client.convert import (
-    RawJob,
-    RawPage,
-    conditions_of,
-    entry_of,
-    explanation_of,
-    group_of,
-    job_of,
-    queue_of,
-    token_of,
-    worker_of,
-)
 from jobyard.client.transport import as_query
 from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Explanation
@@ -50,17 +39,19 @@ class ServerJobs:
 
     async def get(self, job_id: str) -> Job | None:
         try:
-            return job_of(await self._call("GET", path("v1", "jobs", job_id), RawJob))
+            return convert.job_of(await self._call("GET", path("v1", "jobs", job_id), convert.RawJob))
         except JobNotFound:
             return None
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         if where.ids is None:
-            return await self._page(conditions_of(where) | {"page_size": min(limit, MAX_PAGE), "page_token": cursor})
+            return await self._page(
+                convert.conditions_of(where) | {"page_size": min(limit, MAX_PAGE), "page_token": cursor}
+            )
         jobs: list[Job] = []
         for start in range(0, len(where.ids), IDS_AT_ONCE):
             ids = where.ids[start : start + IDS_AT_ONCE]
-            query = conditions_of(where) | {"id": ids, "page_size": MAX_PAGE}
+            query = convert.conditions_of(where) | {"id": ids, "page_size": MAX_PAGE}
             while True:
                 page = await self._page(query)
                 jobs += page.jobs
@@ -70,9 +61,9 @@ class ServerJobs:
         return Page(tuple(jobs), None)
 
     async def _page(self, query: dict[str, Any]) -> Page:
-        page = await self._call("GET", "/v1/jobs", RawPage, query=as_query(query))
+        page = await self._call("GET", "/v1/jobs", convert.RawPage, query=as_query(query))
         token = None if page.next_page_token is UNSET else str(page.next_page_token)
-        return Page(tuple(job_of(each) for each in page.items), token)
+        return Page(tuple(convert.job_of(each) for each in page.items), token)
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
         try:
@@ -98,7 +89,7 @@ class ServerJobs:
             await self._client.set_limit(queue, group, limit)
 
     async def queues(self) -> list[QueueInfo]:
-        return [queue_of(each) for each in await self._client.queues()]
+        return [convert.queue_of(each) for each in await self._client.queues()]
 
 
 class RemoteOperations:
@@ -138,7 +129,7 @@ class RemoteOperations:
             raise UnknownKind(f'Kind "{kind}" not found.{did_you_mean(kind, known)}')
 
     async def explain(self, job_id: str) -> Explanation:
-        return explanation_of(await self._client.explain(job_id))
+        return convert.explanation_of(await self._client.explain(job_id))
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
         return await self._client.signal(job_id, name, msgspec.Raw(data))
@@ -146,10 +137,10 @@ class RemoteOperations:
     async def groups(self, queue: str, after: str | None = None, page_size: int = 200) -> AsyncIterator[GroupInfo]:
         async for each in self._client.groups(queue, page_size=page_size):
             if after is None or (each.name is not None and each.name > after):
-                yield group_of(each)
+                yield convert.group_of(each)
 
     async def workers(self) -> list[WorkerInfo]:
-        return [worker_of(each) for each in await self._client.workers()]
+        return [convert.worker_of(each) for each in await self._client.workers()]
 
     async def control_worker(self, worker_id: str, control: str) -> None:
         verbs = {Control.QUIET: self._client.quiet, Control.STOP: self._client.stop}
@@ -171,10 +162,10 @@ class RemoteOperations:
         expire_seconds: float | None = None,
     ) -> tuple[TokenInfo, str]:
         made = await self._client.create_token(name, role, queues=queues, groups=groups, expire_seconds=expire_seconds)
-        return token_of(made), made.token
+        return convert.token_of(made), made.token
 
     async def tokens(self) -> list[TokenInfo]:
-        return [token_of(view) for view in await self._client.tokens()]
+        return [convert.token_of(view) for view in await self._client.tokens()]
 
     async def revoke_token(self, token_id: str) -> bool:
         try:
@@ -185,4 +176,4 @@ class RemoteOperations:
 
     async def audit_log(self) -> AsyncIterator[AuditEntry]:
         async for each in self._client.audit():
-            yield entry_of(each)
+            yield convert.entry_of(each)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
-
 from jobyard.api.schemas.execute import ExecuteBatchRequest, ExecuteRequest, ExecutionView, LanguageList
 from jobyard.client.address import path
 from jobyard.client.events import SILENCE_SECONDS
 from jobyard.client.jobs import new_key
-from jobyard.client.transport import Transport, as_query
-from jobyard.errors import ServerUnavailable
+from jobyard.client.transport import Transport, as_query, decode_event
 
 
 class ProgramVerbs:
@@ -37,15 +34,8 @@ class ProgramVerbs:
         async with self._transport.stream(path("jobs", job_id, "output"), query, "", SILENCE_SECONDS) as source:
             async for message in source:
                 if message.data:
-                    yield message.event, _decoded(message.data)
+                    yield message.event, decode_event(message.data, dict[str, Any])
 
     async def languages(self) -> LanguageList:
         """The languages that are available now."""
         return await self._transport.call("GET", "/languages", LanguageList)
-
-
-def _decoded(text: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ServerUnavailable(f"Received an event that is not from a jobyard server: {error}.") from error

@@ -6,30 +6,20 @@ from collections.abc import AsyncIterator
 
 from msgspec import UNSET, UnsetType
 
+from jobyard.api.schemas import queues as schemas
 from jobyard.api.schemas.jobs import KindList
-from jobyard.api.schemas.queues import (
-    DrainResponse,
-    GroupPage,
-    GroupView,
-    LimitRequest,
-    QueueList,
-    QueueView,
-    SettingsRequest,
-    WorkerList,
-    WorkerView,
-)
 from jobyard.client.address import path
-from jobyard.client.transport import Transport, as_query
+from jobyard.client.transport import Transport
 
 
 class QueueVerbs:
     _transport: Transport
 
-    async def queues(self) -> tuple[QueueView, ...]:
-        return (await self._transport.call("GET", "/v1/queues", QueueList)).items
+    async def queues(self) -> tuple[schemas.QueueView, ...]:
+        return (await self._transport.call("GET", "/v1/queues", schemas.QueueList)).items
 
-    async def queue(self, queue: str) -> QueueView:
-        return await self._transport.call("GET", path("v1", "queues", queue), QueueView)
+    async def queue(self, queue: str) -> schemas.QueueView:
+        return await self._transport.call("GET", path("v1", "queues", queue), schemas.QueueView)
 
     async def configure(
         self,
@@ -42,9 +32,9 @@ class QueueVerbs:
         keep_completed: int | UnsetType = UNSET,
         keep_failed: int | UnsetType = UNSET,
         keep_seconds: float | UnsetType = UNSET,
-    ) -> QueueView:
+    ) -> schemas.QueueView:
         """Create a queue, or change its settings. Omitted settings stay; None removes a limit."""
-        body = SettingsRequest(
+        body = schemas.SettingsRequest(
             max_running=max_running,
             max_per_group=max_per_group,
             max_waiting=max_waiting,
@@ -53,7 +43,7 @@ class QueueVerbs:
             keep_failed=keep_failed,
             keep_seconds=keep_seconds,
         )
-        return await self._transport.call("PATCH", path("v1", "queues", queue), QueueView, body=body)
+        return await self._transport.call("PATCH", path("v1", "queues", queue), schemas.QueueView, body=body)
 
     async def pause(self, queue: str, group: str | None = None) -> None:
         """Start no more jobs of the queue, or of one group; running jobs continue."""
@@ -68,30 +58,23 @@ class QueueVerbs:
 
     async def drain(self, queue: str) -> int:
         """Delete all waiting jobs of a queue; running jobs continue. Returns the number of deleted jobs."""
-        return (await self._transport.call("POST", path("v1", "queues", queue, "drain"), DrainResponse)).removed
+        return (await self._transport.call("POST", path("v1", "queues", queue, "drain"), schemas.DrainResponse)).removed
 
-    async def groups(self, queue: str, *, page_size: int = 200) -> AsyncIterator[GroupView]:
+    def groups(self, queue: str, *, page_size: int = 200) -> AsyncIterator[schemas.GroupView]:
         """Groups with jobs, a limit or a pause, by name; first the jobs without a group."""
-        token: str | None = None
-        while True:
-            query = as_query({"page_size": page_size, "page_token": token})
-            page = await self._transport.call("GET", path("v1", "queues", queue, "groups"), GroupPage, query=query)
-            for group in page.items:
-                yield group
-            if page.next_page_token is UNSET:
-                return
-            token = str(page.next_page_token)
+        at = path("v1", "queues", queue, "groups")
+        return self._transport.walk(at, schemas.GroupPage, {"page_size": page_size})
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
         """Set the limit of a group: 0 blocks it, 1 makes it serial."""
         at = path("v1", "queues", queue, "groups", group, "limit")
-        await self._transport.call("PUT", at, type(None), body=LimitRequest(limit=limit))
+        await self._transport.call("PUT", at, type(None), body=schemas.LimitRequest(limit=limit))
 
     async def remove_limit(self, queue: str, group: str) -> None:
         await self._transport.call("DELETE", path("v1", "queues", queue, "groups", group, "limit"), type(None))
 
-    async def workers(self) -> tuple[WorkerView, ...]:
-        return (await self._transport.call("GET", "/v1/workers", WorkerList)).items
+    async def workers(self) -> tuple[schemas.WorkerView, ...]:
+        return (await self._transport.call("GET", "/v1/workers", schemas.WorkerList)).items
 
     async def quiet(self, worker_id: str) -> None:
         """Make a worker claim no more jobs; running jobs continue, and the worker stays."""

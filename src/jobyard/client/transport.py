@@ -6,17 +6,18 @@ import asyncio
 import itertools
 import random
 import ssl
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from jobyard.client.address import TOKEN, checked_url, found_token
 from jobyard.client.errors import error_of
-from jobyard.client.tracing import trace_headers
 from jobyard.domain.instant import Instant
 from jobyard.errors import ConfigurationError, JobyardError, QueueFull, ServerUnavailable, Unauthorized
 
@@ -29,6 +30,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
 # Concurrent requests, and as many again that wait on the server. Streams are not limited.
@@ -41,6 +43,13 @@ UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 UNAVAILABLE = (502, 503, 504)
 
 Query = Sequence[tuple[str, str]]
+
+
+class ListPage(Protocol[T_co]):
+    @property
+    def items(self) -> tuple[T_co, ...]: ...
+    @property
+    def next_page_token(self) -> str | UnsetType: ...
 
 
 class FailedRequest(NamedTuple):
@@ -107,6 +116,17 @@ class Transport:
                 raise found.error
             await asyncio.sleep(wait)
         raise AssertionError("unreachable")
+
+    async def walk(self, path: str, page_type: type[ListPage[T]], query: Mapping[str, Any]) -> AsyncIterator[T]:
+        """The items of a list, fetched page by page. A page may be short, even empty, and still have a token."""
+        token: str | None = None
+        while True:
+            page = await self.call("GET", path, page_type, query=as_query({**query, "page_token": token}))
+            for item in page.items:
+                yield item
+            if page.next_page_token is UNSET:
+                return
+            token = str(page.next_page_token)
 
     def _request(
         self, method: str, path: str, query: Query, body: Any, key: str | None, wait_seconds: float
@@ -200,6 +220,24 @@ class Transport:
             return
         behind = round(there - time.time() * 1000)
         self._behind = behind if abs(behind) > COARSE_MILLISECONDS else 0
+
+
+def decode_event(text: str, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=shape)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ServerUnavailable(f"Received an event that is not from a jobyard server: {error}.") from error
+
+
+def trace_headers() -> dict[str, str]:
+    """The trace of the caller; empty unless the program has imported OpenTelemetry: nothing is imported for this."""
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415
+
+    headers: dict[str, str] = {}
+    tracecontext.TraceContextTextMapPropagator().inject(headers)
+    return headers
 
 
 def is_untrusted(error: BaseException) -> bool:

@@ -8,22 +8,10 @@ from typing import Any, TypeAlias, TypedDict
 
 import msgspec
 
+from jobyard.domain import options
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings, Unique, UniqueScope
-from jobyard.domain.options import (
-    MAX_ATTEMPTS,
-    MAX_PRIORITY,
-    MAX_TAGS,
-    Option,
-    check_limit,
-    check_name,
-    check_options,
-    check_positive_seconds,
-    check_seconds,
-    check_time,
-    integer,
-    shown,
-)
+from jobyard.domain.options import Option
 from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff, Delays, as_backoff
 from jobyard.errors import BadOption, did_you_mean
 
@@ -111,7 +99,9 @@ def with_options(base: CheckedOptions, given: Mapping[str, Any]) -> CheckedOptio
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The given options by field, without those that are None."""
-    changes = check_options(JOB_OPTIONS, {word: value for word, value in given.items() if value is not None}, "job")
+    changes = options.check_options(
+        JOB_OPTIONS, {word: value for word, value in given.items() if value is not None}, "job"
+    )
     if "delay_seconds" in changes and "run_at" in changes:
         error = BadOption("Give delay or run_at, not both.", option="delay")
         error.others = (BadOption(str(error), option="run_at"),)
@@ -121,12 +111,12 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_at(what: str, value: Any) -> Instant:
     if not isinstance(value, datetime):
-        raise BadOption(f"{what} must be a datetime with a time zone, not {shown(value)}.")
-    return check_time(what, value)
+        raise BadOption(f"{what} must be a datetime with a time zone, not {options.shown(value)}.")
+    return options.check_time(what, value)
 
 
 def _backoff(what: str, value: Any) -> Backoff:
-    message = f"{what} must be seconds, a list of seconds, Fixed, Exponential or Delays, not {shown(value)}."
+    message = f"{what} must be seconds, a list of seconds, Fixed, Exponential or Delays, not {options.shown(value)}."
     try:
         backoff = as_backoff(value)
     except (TypeError, ValueError) as error:
@@ -135,26 +125,26 @@ def _backoff(what: str, value: Any) -> Backoff:
         raise BadOption(message)
     parts = backoff.seconds if isinstance(backoff, Delays) else msgspec.structs.astuple(backoff)
     for part in parts:
-        check_seconds(f"each part of {what}", part)
+        options.check_seconds(f"each part of {what}", part)
     return backoff
 
 
 def _unique(what: str, value: Any) -> Unique:
-    unique = Unique(check_name(what, value)) if isinstance(value, str) else value
+    unique = Unique(options.check_name(what, value)) if isinstance(value, str) else value
     if not isinstance(unique, Unique) or not isinstance(unique.scope, UniqueScope):
-        raise BadOption(f"{what} must be a key or a Unique with a UniqueScope, not {shown(value)}.")
+        raise BadOption(f"{what} must be a key or a Unique with a UniqueScope, not {options.shown(value)}.")
     if unique.scope is UniqueScope.PERIOD:
-        check_positive_seconds(f"{what}.period_seconds", unique.period_seconds)
-    check_name(f"{what}.key", unique.key)
+        options.check_positive_seconds(f"{what}.period_seconds", unique.period_seconds)
+    options.check_name(f"{what}.key", unique.key)
     return unique
 
 
 def _tags(what: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         raise BadOption(f"{what} must be a list of names: write [{value!r}].")
-    tags = tuple(dict.fromkeys(check_name("tag", tag) for tag in value))
-    if len(tags) > MAX_TAGS:
-        raise BadOption(f"A job can have at most {MAX_TAGS} tags, not {len(tags)}.")
+    tags = tuple(dict.fromkeys(options.check_name("tag", tag) for tag in value))
+    if len(tags) > options.MAX_TAGS:
+        raise BadOption(f"A job can have at most {options.MAX_TAGS} tags, not {len(tags)}.")
     return tags
 
 
@@ -165,19 +155,19 @@ def _any(_: str, value: Any) -> Any:
 JOB_OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("queue", "queue", check_name, "The queue, if not the handler's.", metavar="NAME"),
-        Option("group", "group", check_name, "The group whose limit the job shares.", metavar="NAME"),
+        Option("queue", "queue", options.check_name, "The queue, if not the handler's.", metavar="NAME"),
+        Option("group", "group", options.check_name, "The group whose limit the job shares.", metavar="NAME"),
         Option(
             "priority",
             "priority",
-            integer(-MAX_PRIORITY, MAX_PRIORITY),
+            options.integer(-options.MAX_PRIORITY, options.MAX_PRIORITY),
             "Jobs with a higher priority start first within their group.",
             type=int,
         ),
         Option(
             "delay",
             "delay_seconds",
-            check_seconds,
+            options.check_seconds,
             "The job starts at the earliest this many seconds from now.",
             type=float,
             metavar="SECONDS",
@@ -190,14 +180,14 @@ JOB_OPTIONS: dict[str, Option] = {
         Option(
             "max_attempts",
             "max_attempts",
-            integer(1, MAX_ATTEMPTS),
+            options.integer(1, options.MAX_ATTEMPTS),
             "How many times the job is attempted in all: 1 means no retry.",
             type=int,
         ),
         Option(
             "timeout",
             "timeout_seconds",
-            check_positive_seconds,
+            options.check_positive_seconds,
             "How long one attempt may take.",
             type=float,
             metavar="SECONDS",
@@ -207,7 +197,7 @@ JOB_OPTIONS: dict[str, Option] = {
             "private",
             "private_payload",
             _any,
-            "JSON for the handler only: never shown, erased when the job completes.",
+            "JSON for the handler only: never options.shown, erased when the job completes.",
             in_cli=False,
         ),
         Option(
@@ -230,7 +220,7 @@ def queue_settings(given: Mapping[str, Any]) -> QueueSettings:
         if word not in known:
             raise BadOption(f"Unknown queue setting {word}.{did_you_mean(word, known)}", option=word)
         if word == "keep_seconds":
-            checked[word] = check_seconds(word, value)
+            checked[word] = options.check_seconds(word, value)
         elif value is not None or word.startswith("keep"):
-            checked[word] = check_limit(value, word)
+            checked[word] = options.check_limit(value, word)
     return QueueSettings(**checked)

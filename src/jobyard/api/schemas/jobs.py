@@ -13,17 +13,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from jobyard.api.schemas.problems import FieldError
+from jobyard.domain import options
 from jobyard.domain.job import Ending, State, UniqueScope
-from jobyard.domain.options import (
-    HIDDEN,
-    MAX_ATTEMPTS,
-    MAX_LIMIT,
-    MAX_NAME,
-    MAX_PRIORITY,
-    MAX_REASON,
-    MAX_SECONDS,
-    MAX_TAGS,
-)
 from jobyard.domain.retry import Backoff
 from jobyard.ports.admin_store import Action
 
@@ -33,13 +24,13 @@ MAX_BULK = 100_000
 MAX_PAGE = 1000
 MAX_WAIT_SECONDS = 60
 
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=rf"^[^{HIDDEN}]+$")]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=options.MAX_NAME, pattern=rf"^[^{options.HIDDEN}]+$")]
 Timestamp: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 AwareDatetime: TypeAlias = Annotated[datetime, Meta(tz=True)]
-Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
-Priority: TypeAlias = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-Limit: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
-Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=options.MAX_SECONDS)]
+Priority: TypeAlias = Annotated[int, Meta(ge=-options.MAX_PRIORITY, le=options.MAX_PRIORITY)]
+Limit: TypeAlias = Annotated[int, Meta(ge=0, le=options.MAX_LIMIT)]
+Reason: TypeAlias = Annotated[str, Meta(max_length=options.MAX_REASON)]
 Ids: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=MAX_IDS)]
 
 
@@ -90,11 +81,11 @@ class JobRequest(RequestSchema, frozen=True, kw_only=True):
     priority: Priority | None = None
     delay_seconds: Seconds | None = None
     run_at: AwareDatetime | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
-    timeout_seconds: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=options.MAX_ATTEMPTS)] | None = None
+    timeout_seconds: Annotated[float, Meta(gt=0, le=options.MAX_SECONDS)] | None = None
     backoff: FixedBackoff | ExponentialBackoff | DelaysBackoff | None = None
     unique: UniqueRequest | None = None
-    tags: Annotated[tuple[Name, ...], Meta(max_length=MAX_TAGS)] | None = None
+    tags: Annotated[tuple[Name, ...], Meta(max_length=options.MAX_TAGS)] | None = None
 
 
 class BatchRequest(RequestSchema, frozen=True, kw_only=True):
@@ -263,7 +254,9 @@ class JobFilter(RequestSchema, frozen=True, kw_only=True):
     state: tuple[State, ...] = ()
     tag: Name | None = None
     unique_key: Name | None = None
-    text: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)] | None = None  # in the payload, case-insensitive
+    text: Annotated[str, Meta(min_length=1, max_length=options.MAX_NAME)] | None = (
+        None  # in the payload, case-insensitive
+    )
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
 
