@@ -21,7 +21,7 @@ from jobyard.config.sections import ServerSection
 from jobyard.config.store_factory import make_store
 from jobyard.operations.job_factory import JobFactory
 from jobyard.server.bootstrap import bootstrap_access
-from jobyard.server.server import Server, listen, settings_of, url_of
+from jobyard.server.server import Server, listen, url_of
 
 CONNECTIONS = 64
 WARM_UP = 500
@@ -35,7 +35,7 @@ async def _serve_jobyard(url: str, pipe: Connection) -> None:
     store = make_store(url)
     await store.open()
     listener = listen("127.0.0.1", 0)
-    way_in = await bootstrap_access(store, listener, settings_of(UNHURRIED), insecure=False)
+    way_in = await bootstrap_access(store, listener, UNHURRIED, insecure=False)
     server = Server(store, JobFactory(), way_in, UNHURRIED)
     serving = asyncio.ensure_future(server.run(listener))
     pipe.send((url_of(listener), way_in.first_token))

@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from tests.support import eventually
 
+from jobyard.config.sections import ServerSection
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.sandboxes import COLLECTION, SandboxInfo
 from jobyard.operations.sessions import Sessions
@@ -23,7 +24,7 @@ from jobyard.ports.store import Store
 from jobyard.sandbox.protocol import Language, Tier
 from jobyard.server.app import create_app
 from jobyard.server.auth import TokenAuthenticator
-from jobyard.server.dependencies import Authenticator, Dependencies, ServerSettings
+from jobyard.server.dependencies import Authenticator, Dependencies
 from jobyard.server.http_protocol import ConnectionLimits, UvicornServer, uvicorn_options
 from jobyard.server.middleware import SecurityMiddleware
 from jobyard.server.route import Routes
@@ -40,7 +41,7 @@ class ApiServer:
         self,
         store: Store,
         routes: Sequence[Routes],
-        settings: ServerSettings | None = None,
+        settings: ServerSection | None = None,
         authenticator: Authenticator | None = None,
     ) -> None:
         self.store = store
@@ -89,7 +90,7 @@ async def serving(app: Any, limits: ConnectionLimits | None = None) -> AsyncIter
 
 @asynccontextmanager
 async def api_server(
-    settings: ServerSettings | None = None, routes: Sequence[Routes] = ALL_ROUTES
+    settings: ServerSection | None = None, routes: Sequence[Routes] = ALL_ROUTES
 ) -> AsyncIterator[ApiServer]:
     store = MemoryStore(SystemClock())
     await store.open()

@@ -7,8 +7,8 @@ import logging
 import pytest
 from tests.server.support import ApiServer
 
+from jobyard.config.sections import ServerSection
 from jobyard.server.auth import FAILURE_BURST
-from jobyard.server.dependencies import ServerSettings
 from jobyard.server.routes import audit, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
@@ -146,7 +146,7 @@ async def test_audit_log_pagination(api: ApiServer) -> None:
 
 
 async def test_request_rate_limit_has_retry_after() -> None:
-    settings = ServerSettings(requests_per_second=0.5, request_burst=3)
+    settings = ServerSection(requests_per_second=0.5, request_burst=3)
     api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES], settings)
     async with api.client("viewer") as busy, api.client("viewer") as other:
         assert [(await busy.get("/v1/me")).status_code for _ in range(3)] == [200, 200, 200]

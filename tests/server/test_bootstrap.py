@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from jobyard import Context, Jobyard
-from jobyard.app.job_factory import job_factory
+from jobyard.app.declarations import job_factory
 from jobyard.cli.render.greeting import greeting, sample_job, try_next
 from jobyard.config.sections import ServerSection
 from jobyard.domain.access import Role
@@ -18,10 +18,10 @@ from jobyard.operations.audit import Audit
 from jobyard.operations.tokens import Tokens
 from jobyard.server.auth import TokenAuthenticator
 from jobyard.server.bootstrap import Access, bootstrap_access
-from jobyard.server.dependencies import OpenAccess, ServerSettings
-from jobyard.server.server import listen, settings_of, url_of
+from jobyard.server.dependencies import OpenAccess
+from jobyard.server.server import listen, url_of
 
-SETTINGS = ServerSettings()
+SETTINGS = ServerSection()
 ANY = "0.0.0.0"
 
 
@@ -43,10 +43,6 @@ async def yard() -> AsyncIterator[Jobyard]:
 def listening(host: str = "127.0.0.1") -> Iterator[socket.socket]:
     with listen(host, 0) as listener:
         yield listener
-
-
-def test_configuration_defaults_match_server_settings() -> None:
-    assert settings_of(ServerSection()) == ServerSettings()
 
 
 def test_port_in_use() -> None:

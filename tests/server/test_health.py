@@ -23,7 +23,7 @@ from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Migration, Store
 from jobyard.server.health_app import serving_health
 from jobyard.server.prometheus import MetricsExporter
-from jobyard.server.routes import health, metrics
+from jobyard.server.routes import health
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -212,7 +212,7 @@ async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:
 
 
 async def test_metrics_require_an_unrestricted_token(store: Watched) -> None:
-    api = ApiServer(store.as_store(), [metrics.ROUTES])
+    api = ApiServer(store.as_store(), [health.ROUTES])
     async with api.client() as client:
         assert (await client.get("/metrics")).status_code == 401
     async with api.client("submitter") as client:

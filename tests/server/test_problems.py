@@ -12,7 +12,7 @@ from tests.server.support import ApiServer, api_server, ids, submit_job
 from tests.support import Watched
 
 from jobyard import Context, Jobyard
-from jobyard.app.job_factory import job_factory
+from jobyard.app.declarations import job_factory
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
 from jobyard.server.routes.table import ALL_ROUTES

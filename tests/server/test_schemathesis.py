@@ -11,14 +11,14 @@ import pytest
 from tests.server.support import announce_languages, api_server, serving
 from tests.support import ROOT
 
+from jobyard.config.sections import ServerSection
 from jobyard.server.auth import TokenAuthenticator
-from jobyard.server.dependencies import ServerSettings
 from jobyard.server.rate_limit import TokenBuckets
 from jobyard.server.routes.table import ALL_ROUTES
 
 # A request that matches the schema may still be rejected: an unknown page token, both ids and a filter.
 NOT_TOLD_BY_A_SCHEMA = "positive_data_acceptance"
-UNHURRIED = ServerSettings(requests_per_second=1e9, request_burst=10**9)
+UNHURRIED = ServerSection(requests_per_second=1e9, request_burst=10**9)
 EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "8"
 
 

@@ -79,3 +79,8 @@ class Declarations:
 
 def declarations_of(yard: Jobyard) -> Declarations:
     return yard._declarations
+
+
+def job_factory(yard: Jobyard, *, has_app: bool) -> JobFactory:
+    """The factory of the app, or one that accepts any kind."""
+    return declarations_of(yard).job_factory if has_app else JobFactory(yard.max_payload_bytes)

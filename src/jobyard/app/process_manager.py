@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from asyncio.subprocess import PIPE, Process
@@ -95,7 +96,7 @@ class Supervisor:
             seconds = backoff_seconds(early_exits)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
             log.warning("worker process %d (pid %d) %s; restarting in %g s", number, process.pid, how, seconds)
-            await happens_within(self._stopping, seconds)
+            await wait_up_to(seconds, self._stopping)
 
     async def _start(self, number: int) -> Process:
         process = await asyncio.create_subprocess_exec(
@@ -120,15 +121,12 @@ class Supervisor:
 
     async def _stop_timeout(self) -> None:
         await self._stopping.wait()
-        await happens_within(self._hurrying, self._shutdown_seconds + SLACK_SECONDS)
+        await wait_up_to(self._shutdown_seconds + SLACK_SECONDS, self._hurrying)
         if self._hurrying.is_set():
             await asyncio.sleep(HURRY_SECONDS)
 
 
-async def happens_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
+async def wait_up_to(seconds: float, event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from jobyard.app.declarations import job_factory
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.process_manager import SLACK_SECONDS, Supervisor
 from jobyard.app.sandbox import enable_sandbox
@@ -47,7 +48,6 @@ class Stoppable(Protocol):
     """A part of the process that runs until it is stopped."""
 
     def stop(self) -> None: ...
-
     def hurry(self) -> None: ...
 
 
@@ -67,9 +67,8 @@ def start(session: Session, host: str, port: int, *, insecure: bool, up: UpOptio
 async def _run(
     session: Session, yard: Jobyard, listener: socket.socket, up: UpOptions | None, *, insecure: bool
 ) -> None:
-    from jobyard.app.job_factory import job_factory  # noqa: PLC0415
     from jobyard.server.bootstrap import bootstrap_access  # noqa: PLC0415
-    from jobyard.server.server import Server, settings_of  # noqa: PLC0415
+    from jobyard.server.server import Server  # noqa: PLC0415
 
     section = session.configuration.server
     async with session.opened(yard):
@@ -78,7 +77,7 @@ async def _run(
         if up is not None and up.has_scheduler:
             await declare_schedules(session, yard)
         access = await bootstrap_access(
-            yard.store, listener, settings_of(section), insecure=insecure, shows_first=not session.notify.is_active
+            yard.store, listener, section, insecure=insecure, shows_first=not session.notify.is_active
         )
         if access.is_open:
             log.warning("started with --insecure: every user of this machine has full access")

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 from rich.console import Console
 
-from jobyard.app.declarations import declarations_of
-from jobyard.app.job_factory import job_factory
+from jobyard.app.declarations import declarations_of, job_factory
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.sandbox import suggest_queue
 from jobyard.app.tracing import set_up_sdk

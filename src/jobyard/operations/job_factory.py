@@ -26,10 +26,8 @@ class DeclaredTask(Protocol):
 
     @property
     def handler(self) -> Handler: ...
-
     @property
     def defaults(self) -> CheckedOptions: ...
-
     @property
     def declares_max_attempts(self) -> bool: ...
 

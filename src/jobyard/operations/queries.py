@@ -30,9 +30,7 @@ class JobReader(Protocol):
     """The verbs that queries need: a store has them, and a client of a server."""
 
     async def get(self, job_id: str) -> Job | None: ...
-
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page: ...
-
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None: ...
 
 

@@ -8,25 +8,12 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from jobyard.domain import options
 from jobyard.domain.cron import Cron, zone
 from jobyard.domain.due import next_instant
 from jobyard.domain.instant import rfc3339
 from jobyard.domain.job_options import Seconds
-from jobyard.domain.options import (
-    MAX_ATTEMPTS,
-    MAX_PRIORITY,
-    Option,
-    check_boolean,
-    check_name,
-    check_options,
-    check_positive_seconds,
-    check_seconds,
-    check_time,
-    choice,
-    integer,
-    optional,
-    shown,
-)
+from jobyard.domain.options import Option
 from jobyard.domain.schedule import Missed, Overlap, Schedule
 from jobyard.errors import BadOption
 from jobyard.executors.python.payload import to_json
@@ -57,9 +44,9 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 def make_schedule(
-    given: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS, options: Mapping[str, Option] | None = None
+    given: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS, table: Mapping[str, Option] | None = None
 ) -> Schedule:
-    """A schedule from options, named by field, or as in `options`. Raises BadOption.
+    """A schedule from options, named by field, or as in `table`. Raises BadOption.
 
     `defaults` are fields that hold where an option is not given.
 
@@ -73,13 +60,13 @@ def make_schedule(
     for field in ("name", "expression", "kind"):
         if given.get(field) is None:
             raise BadOption(f"A schedule needs {'an' if field == 'expression' else 'a'} {field}.", option=field)
-    fields = {**defaults, **check_options(options or BY_FIELD, given, "schedule")}
+    fields = {**defaults, **options.check_options(table or BY_FIELD, given, "schedule")}
     return Schedule(**fields, declared_enabled=fields.get("enabled", True))
 
 
 def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """Each option by itself, as a field of a schedule. Raises BadOption."""
-    return check_options(BY_FIELD, given, "schedule")
+    return options.check_options(BY_FIELD, given, "schedule")
 
 
 def check_timing(schedule: Schedule, shortest_interval_seconds: float) -> None:
@@ -118,19 +105,19 @@ def check_policies(schedule: Schedule) -> None:
 def _name(what: str, value: Any) -> str:
     if value in (".", ".."):  # a URL cannot hold them
         raise BadOption(f'A schedule cannot be named "{value}".')
-    return check_name(what, value)
+    return options.check_name(what, value)
 
 
 def _expression(what: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise BadOption(f"{what} must be a cron expression such as */5 * * * *, not {shown(value)}.")
+        raise BadOption(f"{what} must be a cron expression such as */5 * * * *, not {options.shown(value)}.")
     Cron(value)
     return " ".join(value.split())
 
 
 def _timezone(what: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise BadOption(f"{what} must be a time zone such as Asia/Seoul, not {shown(value)}.")
+        raise BadOption(f"{what} must be a time zone such as Asia/Seoul, not {options.shown(value)}.")
     zone(value)
     return value
 
@@ -142,9 +129,9 @@ def _payload(what: str, value: Any) -> msgspec.Raw:
 
 
 def _jitter(what: str, value: Any) -> float:
-    if check_seconds(what, value) > MAX_JITTER_SECONDS:
-        raise BadOption(f"{what} must be at most {MAX_JITTER_SECONDS} seconds, not {shown(value)}.")
-    return check_seconds(what, value)
+    if options.check_seconds(what, value) > MAX_JITTER_SECONDS:
+        raise BadOption(f"{what} must be at most {MAX_JITTER_SECONDS} seconds, not {options.shown(value)}.")
+    return options.check_seconds(what, value)
 
 
 SCHEDULE_OPTIONS: dict[str, Option] = {
@@ -152,22 +139,28 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
     for option in (
         Option("name", "name", _name, "The name of the schedule.", in_cli=False),
         Option("expression", "expression", _expression, "When it fires, as a cron expression.", in_cli=False),
-        Option("kind", "kind", check_name, "Which handler runs its jobs.", in_cli=False),
+        Option("kind", "kind", options.check_name, "Which handler runs its jobs.", in_cli=False),
         Option("payload", "payload", _payload, "An object with the handler's parameters.", in_cli=False),
         Option("tz", "timezone", _timezone, "The time zone, such as Asia/Seoul.", metavar="ZONE"),
-        Option("queue", "queue", check_name, "The queue, if not the handler's.", metavar="NAME"),
-        Option("group", "group", optional(check_name), "The group whose limit its jobs share.", metavar="NAME"),
+        Option("queue", "queue", options.check_name, "The queue, if not the handler's.", metavar="NAME"),
+        Option(
+            "group",
+            "group",
+            options.optional(options.check_name),
+            "The group whose limit its jobs share.",
+            metavar="NAME",
+        ),
         Option(
             "priority",
             "priority",
-            integer(-MAX_PRIORITY, MAX_PRIORITY),
+            options.integer(-options.MAX_PRIORITY, options.MAX_PRIORITY),
             "Jobs with a higher priority start first within their group.",
             type=int,
         ),
         Option(
             "max_retry",
             "max_retry",
-            integer(0, MAX_ATTEMPTS - 1),
+            options.integer(0, options.MAX_ATTEMPTS - 1),
             "How many times a failed job is retried, if not the handler's: max_attempts - 1.",
             type=int,
             metavar="N",
@@ -175,30 +168,30 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
         Option(
             "timeout",
             "timeout_seconds",
-            optional(check_positive_seconds),
+            options.optional(options.check_positive_seconds),
             "How long one attempt may take, if not the handler's.",
             type=float,
             metavar="SECONDS",
         ),
-        Option("enabled", "enabled", check_boolean, "False: the schedule starts paused.", in_cli=False),
+        Option("enabled", "enabled", options.check_boolean, "False: the schedule starts paused.", in_cli=False),
         Option(
             "overlap",
             "overlap",
-            choice(Overlap),
+            options.choice(Overlap),
             "While the job of an earlier tick is unfinished: insert the next one anyway, skip it, or let it wait.",
             type=Overlap,
         ),
         Option(
             "missed",
             "missed",
-            choice(Missed),
+            options.choice(Missed),
             "Ticks that no scheduler was running for: make up for none, the newest, or all.",
             type=Missed,
         ),
         Option(
             "missed_limit",
             "missed_limit",
-            integer(1, MAX_MISSED),
+            options.integer(1, MAX_MISSED),
             "At most this many ticks are made up for with missed all.",
             type=int,
             metavar="N",
@@ -214,7 +207,7 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
         Option(
             "start",
             "start_at",
-            optional(check_time),
+            options.optional(options.check_time),
             "The schedule does not fire before this time.",
             type=datetime,
             metavar="TIME",
@@ -222,7 +215,7 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
         Option(
             "end",
             "end_at",
-            optional(check_time),
+            options.optional(options.check_time),
             "The schedule does not fire after this time.",
             type=datetime,
             metavar="TIME",

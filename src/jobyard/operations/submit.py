@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from jobyard.api.convert import IDEMPOTENCY, owner_tag
-from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest
+from jobyard.api.schemas.jobs import BatchRequest, DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest
 from jobyard.domain.access import OWNER, Principal
 from jobyard.domain.job import NewJob, Unique, UniqueScope
 from jobyard.domain.job_options import JOB_OPTIONS
@@ -24,7 +24,7 @@ from jobyard.ports.store import Store
 
 # How long an Idempotency-Key is kept.
 KEY_SECONDS = 86_400.0
-COLLECTION = "jobyard.keys"
+COLLECTION, BATCHES = "jobyard.keys", "jobyard.batches"
 MAX_KEY = 255
 _BACKOFFS: dict[type[msgspec.Struct], Callable[..., Backoff]] = {
     FixedBackoff: Fixed,
@@ -156,6 +156,20 @@ async def store_many(store: Store, prepared: Sequence[Prepared]) -> list[Stored 
             return error
 
     return list(await asyncio.gather(*(alone(each) for each in prepared)))
+
+
+async def require_same_batch(store: Store, principal: Principal, key: str, request: BatchRequest) -> None:
+    """Raise IdempotencyKeyReused if the key came with another batch; each job is deduplicated by itself.
+
+    Recorded before the first job is inserted, so that a retry after a crash is recognised.
+    """
+    name = digest(principal.id.encode(), key.encode()).hex()
+    content = digest(msgspec.json.encode(request, order="deterministic")).hex().encode()
+    if await store.put(BATCHES, name, content, expect=0, expire_seconds=KEY_SECONDS) is not None:
+        return
+    known = await store.fetch(BATCHES, name)
+    if known is not None and known.data != content:
+        raise IdempotencyKeyReused("This Idempotency-Key was used with another batch. Use a new key for a new request.")
 
 
 def digest(*parts: bytes) -> bytes:

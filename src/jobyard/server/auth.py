@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobyard.config.sections import ServerSection
 from jobyard.domain.access import Principal
 from jobyard.operations.sessions import Sessions, csrf_token_fits
 from jobyard.operations.tokens import Tokens
-from jobyard.server.dependencies import ServerSettings
 from jobyard.server.problems import HttpError
 from jobyard.server.rate_limit import TokenBuckets, too_many_requests
 
@@ -23,8 +23,8 @@ FAILURES_PER_SECOND = 0.2
 
 
 class TokenAuthenticator:
-    def __init__(self, tokens: Tokens, sessions: Sessions, settings: ServerSettings | None = None) -> None:
-        settings = settings or ServerSettings()
+    def __init__(self, tokens: Tokens, sessions: Sessions, settings: ServerSection | None = None) -> None:
+        settings = settings or ServerSection()
         self.tokens = tokens
         self.sessions = sessions
         self.failures = TokenBuckets(FAILURES_PER_SECOND, FAILURE_BURST)

@@ -10,6 +10,7 @@ import logging
 import socket
 from typing import NamedTuple
 
+from jobyard.config.sections import ServerSection
 from jobyard.domain.access import OWNER, Role
 from jobyard.errors import ConfigurationError
 from jobyard.operations.audit import Audit
@@ -17,7 +18,7 @@ from jobyard.operations.sessions import Sessions
 from jobyard.operations.tokens import Tokens
 from jobyard.ports.store import Store
 from jobyard.server.auth import TokenAuthenticator
-from jobyard.server.dependencies import Authenticator, OpenAccess, ServerSettings
+from jobyard.server.dependencies import Authenticator, OpenAccess
 
 log = logging.getLogger("jobyard.server")
 
@@ -33,7 +34,7 @@ class Access(NamedTuple):
 
 
 async def bootstrap_access(
-    store: Store, listener: socket.socket, settings: ServerSettings, *, insecure: bool, shows_first: bool = True
+    store: Store, listener: socket.socket, settings: ServerSection, *, insecure: bool, shows_first: bool = True
 ) -> Access:
     """Raise ConfigurationError for a server beyond loopback that is open or has no tokens.
 

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
+from jobyard.config.sections import ServerSection
 from jobyard.domain.access import OWNER, Principal
 from jobyard.domain.job import Job, NewJob, State
 from jobyard.executors.sandbox.bounds import Bounds
@@ -16,7 +15,7 @@ from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.live_events.poller import live_event_of
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.metrics import Metrics
-from jobyard.operations.audit import KEEP, Audit
+from jobyard.operations.audit import Audit
 from jobyard.operations.commands import Commands
 from jobyard.operations.health import Health
 from jobyard.operations.job_factory import JobFactory
@@ -32,22 +31,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    max_body_bytes: int = 2 << 20
-    requests_per_second: float = 500.0  # per token, on average
-    request_burst: int = 1000
-    header_seconds: float = 10.0
-    audit_keep: int = KEEP  # entries
-
-
 class Authenticator(Protocol):
     async def authenticate(self, request: Request) -> Principal | None:
         """The principal of the request, by its token or session; None if it has no valid one."""
-        ...
 
     async def is_valid(self, principal_id: str) -> bool:
         """Whether the token of this principal is still valid. Streams and long polls check it while they are open."""
-        ...
 
 
 class OpenAccess:
@@ -66,12 +55,12 @@ class Dependencies:
         store: Store,
         job_factory: JobFactory,
         authenticator: Authenticator,
-        settings: ServerSettings | None = None,
+        settings: ServerSection | None = None,
     ) -> None:
         self.store = store
         self.job_factory = job_factory
         self.authenticator = authenticator
-        self.settings = settings or ServerSettings()
+        self.settings = settings or ServerSection()
         self.queries = Queries(store)
         self.commands = Commands(store)
         self.audit = Audit(store, self.settings.audit_keep)

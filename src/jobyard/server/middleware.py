@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from jobyard.server.auth import SAFE_METHODS
 from jobyard.server.problems import problem
 
 # Scripts, styles and data come from this server only, and its pages cannot be framed.
@@ -26,7 +27,6 @@ SECURITY_HEADERS = (
 )
 NO_STORE = (b"cache-control", b"no-store")
 STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=31536000")
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class SecurityMiddleware:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -52,9 +53,12 @@ def invalid_page_token() -> HttpError:
     return HttpError(422, "bad_page_token", detail, errors=(FieldError("page_token", detail),))
 
 
-def page_response(context: RequestContext, page: Any) -> Response:
+def page_response(
+    context: RequestContext, page_type: Callable[..., Any], items: Iterable[Any], cursor: str | None
+) -> Response:
+    page = page_type(items=tuple(items), next_page_token=encode_page_token(cursor))
     headers = {}
-    if page.next_page_token is not UNSET:
+    if cursor is not None:
         url = context.request.url.include_query_params(page_token=page.next_page_token)
         headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
     return Response(_encode(page), 200, headers, "application/json")

@@ -20,7 +20,7 @@ from jobyard.operations.job_factory import JobFactory
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
 from jobyard.server.bootstrap import LOOPBACK_NAMES, Access
-from jobyard.server.dependencies import Dependencies, ServerSettings
+from jobyard.server.dependencies import Dependencies
 from jobyard.server.http_protocol import ConnectionLimits, UvicornServer, uvicorn_options
 from jobyard.server.middleware import SecurityMiddleware
 from jobyard.server.routes.table import ALL_ROUTES
@@ -55,10 +55,6 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def settings_of(section: ServerSection) -> ServerSettings:
-    return ServerSettings(**{name: getattr(section, name) for name in ServerSettings.__struct_fields__})
-
-
 class Server:
     """Runs until `stop`: streams end, new connections are rejected, requests finish. `hurry` does not wait for them."""
 
@@ -70,13 +66,12 @@ class Server:
         section: ServerSection,
         middleware: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
-        settings = settings_of(section)
-        self.dependencies = Dependencies(store, job_factory, access.authenticator, settings)
+        self.dependencies = Dependencies(store, job_factory, access.authenticator, section)
         inner = create_app(self.dependencies, ALL_ROUTES, self.dependencies.lifespan)
         app = SecurityMiddleware(
             inner if middleware is None else middleware(inner), LOOPBACK_NAMES if access.is_open else None
         )
-        options = uvicorn_options(ConnectionLimits(header_seconds=settings.header_seconds))
+        options = uvicorn_options(ConnectionLimits(header_seconds=section.header_seconds))
         config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)
         self._uvicorn = UvicornServer(config)
         self._lame_duck_seconds = section.lame_duck_seconds

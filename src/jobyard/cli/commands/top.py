@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from jobyard.app.process_manager import wait_up_to
 from jobyard.cli.render.output import echo
 from jobyard.cli.render.top import frame, lines
 from jobyard.cli.session import Session, async_command
@@ -68,18 +69,12 @@ async def watch(
     if not console.is_terminal:
         while not stop.is_set():
             _print_lines(lines(await sampler.sample()))
-            await _pause(stop, interval or PLAIN_SECONDS)
+            await wait_up_to(interval or PLAIN_SECONDS, stop)
         return
     with stop_on_key("q", stop), Live(console=console, screen=True, auto_refresh=False) as live:
         while not stop.is_set():
             live.update(frame(await sampler.sample(), operations.url, sampler.history, console, footer), refresh=True)
-            await _pause(stop, interval or LIVE_SECONDS)
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()
+            await wait_up_to(interval or LIVE_SECONDS, stop)
 
 
 def _print_lines(found: Iterator[str]) -> None:

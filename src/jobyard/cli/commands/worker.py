@@ -18,14 +18,7 @@ from jobyard.app.process_manager import SLACK_SECONDS
 from jobyard.app.sandbox import enable_sandbox
 from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.session import Session, json_option
-from jobyard.config.settings import (
-    CONCURRENCY,
-    HEALTH_HOST,
-    HEALTH_PORT,
-    LEASE_SECONDS,
-    SANDBOX_ENABLED,
-    SHUTDOWN_TIMEOUT,
-)
+from jobyard.config import settings
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
 from jobyard.worker.worker import Worker
@@ -42,15 +35,15 @@ Command = Callable[..., Any]
 
 def worker_options(command: Command) -> Command:
     for option in (
-        setting_flag(SANDBOX_ENABLED, "--sandbox/--no-sandbox", "sandbox", default=False),
-        setting_flag(HEALTH_HOST),
-        setting_flag(HEALTH_PORT, type=click.IntRange(1, 65535)),
-        setting_flag(SHUTDOWN_TIMEOUT, type=float),
-        setting_flag(LEASE_SECONDS, type=float),
+        setting_flag(settings.SANDBOX_ENABLED, "--sandbox/--no-sandbox", "sandbox", default=False),
+        setting_flag(settings.HEALTH_HOST),
+        setting_flag(settings.HEALTH_PORT, type=click.IntRange(1, 65535)),
+        setting_flag(settings.SHUTDOWN_TIMEOUT, type=float),
+        setting_flag(settings.LEASE_SECONDS, type=float),
         click.option(
             "--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; repeatable.  [default: all]"
         ),
-        setting_flag(CONCURRENCY, type=int),
+        setting_flag(settings.CONCURRENCY, type=int),
     ):
         command = option(command)
     return command

@@ -8,8 +8,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from jobyard.cli.render.json import without_internals
 from jobyard.cli.render.output import duration, name, print_markup, progress, state, visible, when
-from jobyard.cli.render.redact import without_internals
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State
 

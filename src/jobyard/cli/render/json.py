@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from jobyard.cli.render.redact import without_internals
+from jobyard.api.convert import IDEMPOTENCY
 from jobyard.domain.instant import FOREVER, rfc3339
 from jobyard.domain.job import Job
 from jobyard.domain.options import HIDDEN
 from jobyard.domain.retry import Delays, Exponential, Fixed
+from jobyard.domain.tags import TRACE
 
 # Valid in JSON strings, but they control a terminal.
 UNESCAPED = re.compile(rf"(?!\n)[{HIDDEN}]")
@@ -51,6 +52,15 @@ def document(value: Any) -> Any:
             return [document(item) for item in value]
         case _:
             return value
+
+
+def without_internals(job: Job) -> Job:
+    """The job without what only the server and tracing read: its trace tag, and the key of its Idempotency-Key."""
+    is_internal = job.unique_key is not None and job.unique_key.startswith(IDEMPOTENCY)
+    tags = tuple(tag for tag in job.tags if not tag.startswith(TRACE))
+    if not is_internal and len(tags) == len(job.tags):
+        return job
+    return msgspec.structs.replace(job, unique_key=None if is_internal else job.unique_key, tags=tags)
 
 
 def _fields(value: msgspec.Struct) -> dict[str, Any]:

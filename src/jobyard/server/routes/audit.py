@@ -7,14 +7,7 @@ from starlette.responses import Response
 from jobyard.api.schemas.access import AuditPage, audit_view
 from jobyard.api.schemas.jobs import RequestSchema
 from jobyard.domain.access import Permission
-from jobyard.server.pagination import (
-    PageSize,
-    PageToken,
-    decode_page_token,
-    encode_page_token,
-    invalid_page_token,
-    page_response,
-)
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, invalid_page_token, page_response
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
@@ -45,7 +38,4 @@ async def read_audit(context: RequestContext) -> Response:
         raise invalid_page_token()
     entries = await context.dependencies.audit.read(int(after), context.query.page_size)
     is_full = len(entries) == context.query.page_size
-    items = tuple(audit_view(entry) for entry in entries)
-    return page_response(
-        context, AuditPage(items=items, next_page_token=encode_page_token(str(entries[-1].number) if is_full else None))
-    )
+    return page_response(context, AuditPage, map(audit_view, entries), str(entries[-1].number) if is_full else None)

@@ -8,7 +8,6 @@ from jobyard.api.schemas.jobs import BulkRequest, BulkResponse, JobPage, Redrive
 from jobyard.domain.access import Permission
 from jobyard.operations.commands import DEAD
 from jobyard.ports.admin_store import Action
-from jobyard.server.pagination import page_response
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.bulk import change_matching
 from jobyard.server.routes.jobs import JobListQuery, job_page
@@ -25,7 +24,7 @@ ROUTES = Routes("dead letters")
     response=JobPage,
 )
 async def list_dead_letters(context: RequestContext) -> Response:
-    return page_response(context, await job_page(context, DEAD))
+    return await job_page(context, DEAD)
 
 
 @ROUTES.add(

@@ -7,16 +7,7 @@ from collections.abc import Iterator
 import msgspec
 from starlette.responses import Response
 
-from jobyard.api.schemas.execute import (
-    ExecuteBatchRequest,
-    ExecuteRequest,
-    ExecutionView,
-    FileRequest,
-    LanguageList,
-    LanguageView,
-    LimitsRequest,
-    ProgramRequest,
-)
+from jobyard.api.schemas import execute as schemas
 from jobyard.api.schemas.jobs import JobRequest
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import OWNER, Permission, Principal
@@ -32,7 +23,7 @@ from jobyard.server.authorization import visible_job
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
-from jobyard.server.routes.jobs import WaitQuery, require_valid_token, wait_for_job_end
+from jobyard.server.routes.jobs import WaitQuery, wait_for_end
 from jobyard.server.routes.submit import KEY, REPLAYED, idempotency_key, require_scope
 
 ROUTES = Routes("programs")
@@ -48,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _RawExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An ExecutionView whose result is encoded JSON."""
+    """An schemas.ExecutionView whose result is encoded JSON."""
 
     job_id: str
     status: str
@@ -63,15 +54,15 @@ class _RawExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     "Run a program; with wait (seconds) the response comes when it has ended or the time is over",
     status=202,
     query=WaitQuery,
-    body=ExecuteRequest,
-    response=ExecutionView,
+    body=schemas.ExecuteRequest,
+    response=schemas.ExecutionView,
     headers=(KEY,),
     other_statuses=ENDED,
     problems=(409,),
     locates_bad_json=True,
 )
 async def execute(context: RequestContext) -> Response:
-    body: ExecuteRequest = context.body
+    body: schemas.ExecuteRequest = context.body
     if body.input and body.input_base64 is not None:
         raise invalid_body([FieldError("/input_base64", "Give input or input_base64, not both.")])
     stdin = body.input.encode() if body.input_base64 is None else body.input_base64
@@ -85,15 +76,15 @@ async def execute(context: RequestContext) -> Response:
     "Run a program once per input, compiled once; the results are in the order of the inputs",
     status=202,
     query=WaitQuery,
-    body=ExecuteBatchRequest,
-    response=ExecutionView,
+    body=schemas.ExecuteBatchRequest,
+    response=schemas.ExecutionView,
     headers=(KEY,),
     other_statuses=ENDED,
     problems=(409,),
     locates_bad_json=True,
 )
 async def execute_batch(context: RequestContext) -> Response:
-    body: ExecuteBatchRequest = context.body
+    body: schemas.ExecuteBatchRequest = context.body
     return await submit(context, program_of(body, tuple(text.encode() for text in body.inputs), is_batch=True))
 
 
@@ -103,7 +94,7 @@ async def execute_batch(context: RequestContext) -> Response:
     Permission.READ,
     "Get a run of a program; with wait (seconds) the response comes when it has ended or the time is over",
     query=WaitQuery,
-    response=ExecutionView,
+    response=schemas.ExecutionView,
     problems=(422,),
 )
 async def get_execution(context: RequestContext) -> Response:
@@ -113,20 +104,22 @@ async def get_execution(context: RequestContext) -> Response:
     return execution_response(job, 200)
 
 
-@ROUTES.add("GET", "/languages", Permission.READ, "List the languages that live workers can run", response=LanguageList)
-async def list_languages(context: RequestContext) -> LanguageList:
+@ROUTES.add(
+    "GET", "/languages", Permission.READ, "List the languages that live workers can run", response=schemas.LanguageList
+)
+async def list_languages(context: RequestContext) -> schemas.LanguageList:
     known = await context.dependencies.sandboxes.known(fresh=True)
     items = tuple(
-        LanguageView(name=name, version=language.version, compiled=language.compiled, tier=tier)
+        schemas.LanguageView(name=name, version=language.version, compiled=language.compiled, tier=tier)
         for name, (language, tier) in best_languages(known).items()
     )
-    return LanguageList(items=items) if items else LanguageList(items=(), reason=why_unavailable(known))
+    return schemas.LanguageList(items=items) if items else schemas.LanguageList(items=(), reason=why_unavailable(known))
 
 
 # Requests
 
 
-def program_of(body: ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: bool = False) -> Program:
+def program_of(body: schemas.ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: bool = False) -> Program:
     both = [number for number, file in enumerate(body.files) if file.content and file.content_base64 is not None]
     if both:
         raise invalid_body(
@@ -144,11 +137,11 @@ def program_of(body: ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: boo
     )
 
 
-def file_of(file: FileRequest) -> File:
+def file_of(file: schemas.FileRequest) -> File:
     return File(name=file.name, data=file.content.encode() if file.content_base64 is None else file.content_base64)
 
 
-def limits_of(limits: LimitsRequest) -> Limits:
+def limits_of(limits: schemas.LimitsRequest) -> Limits:
     return Limits(**{name: getattr(limits, name) for name in Limits.__struct_fields__})
 
 
@@ -180,16 +173,6 @@ async def submit(context: RequestContext, program: Program) -> Response:
     if job is None:
         return RawJsonResponse(_encode(_RawExecution(job_id=job_id, status=State.PENDING)), 202, *headers)
     return execution_response(job, 200 if job.state.is_final else 202, *headers)
-
-
-async def wait_for_end(context: RequestContext, job_id: str) -> Job | None:
-    context.dependencies.open_requests.acquire(context.principal.id)
-    try:
-        job = await wait_for_job_end(context, job_id)
-    finally:
-        context.dependencies.open_requests.release(context.principal.id)
-    await require_valid_token(context)
-    return job
 
 
 def group_of(principal: Principal) -> str:

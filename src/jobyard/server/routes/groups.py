@@ -10,7 +10,7 @@ from jobyard.api.schemas.queues import GroupPage, LimitRequest
 from jobyard.domain.access import Permission
 from jobyard.ports.admin_store import GroupInfo
 from jobyard.server.authorization import visible_group, visible_queue
-from jobyard.server.pagination import PageSize, PageToken, decode_page_token, encode_page_token, page_response
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("groups")
@@ -39,9 +39,7 @@ async def list_groups(context: RequestContext) -> Response:
     else:
         found = await context.dependencies.store.groups(queue, size, after)
     following = (found[-1].name or "") if len(found) == size else None
-    return page_response(
-        context, GroupPage(items=tuple(map(group_view, found)), next_page_token=encode_page_token(following))
-    )
+    return page_response(context, GroupPage, map(group_view, found), following)
 
 
 async def own_groups(context: RequestContext, queue: str, size: int, after: str | None) -> list[GroupInfo]:

@@ -1,4 +1,4 @@
-"""Health: liveness, readiness, and all checks in detail."""
+"""Health: liveness, readiness, all checks in detail, and metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from starlette.responses import Response
 
 from jobyard.api.schemas.events import HealthView
 from jobyard.api.schemas.jobs import RequestSchema
+from jobyard.domain.access import Permission
+from jobyard.server.authorization import is_restricted
+from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("health")
@@ -40,6 +43,13 @@ async def readyz(context: RequestContext) -> Response:
 @ROUTES.add("GET", "/health", None, "Readiness with every check", response=HealthView, other_statuses=NOT_READY)
 async def health(context: RequestContext) -> Response:
     return health_response(await context.dependencies.health.ready())
+
+
+@ROUTES.add("GET", "/metrics", Permission.READ, "Metrics in the Prometheus text format", media_type="text/plain")
+async def read_metrics(context: RequestContext) -> Response:
+    if is_restricted(context.principal):
+        raise HttpError(403, "out_of_scope", "A restricted token cannot read the metrics.")
+    return await context.dependencies.exporter.response()
 
 
 def summary(view: HealthView, *, verbose: bool) -> HealthView:

@@ -18,7 +18,7 @@ from jobyard.domain.job import Job, State
 from jobyard.ports.admin_store import Filter
 from jobyard.server.authorization import JobPredicate, require_job, visible_filters, visible_job
 from jobyard.server.dispatch import WWW_AUTHENTICATE
-from jobyard.server.pagination import PageSize, PageToken, decode_page_token, encode_page_token, page_response
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
 from jobyard.server.parsing import invalid_parameter
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
@@ -41,18 +41,17 @@ class JobListQuery(JobFilter, frozen=True, kw_only=True):
 
 @ROUTES.add("GET", "/v1/jobs", Permission.READ, "List jobs, newest first", query=JobListQuery, response=JobPage)
 async def list_jobs(context: RequestContext) -> Response:
-    return page_response(context, await job_page(context))
+    return await job_page(context)
 
 
-async def job_page(context: RequestContext, states: tuple[State, ...] = ()) -> JobPage:
+async def job_page(context: RequestContext, states: tuple[State, ...] = ()) -> Response:
     query: JobListQuery = context.query
     if len(query.id) > MAX_IDS:
         raise invalid_parameter("id", f"It may be given at most {MAX_IDS} times.")
     filters, is_visible = visible_filters(context.principal, query, states, query.id or None)
-    jobs, cursor = await visible_jobs(
-        context, filters, is_visible, query.page_size, decode_page_token(query.page_token)
-    )
-    return JobPage(items=tuple(job_summary(job) for job in jobs), next_page_token=encode_page_token(cursor))
+    after = decode_page_token(query.page_token)
+    jobs, cursor = await visible_jobs(context, filters, is_visible, query.page_size, after)
+    return page_response(context, JobPage, map(job_summary, jobs), cursor)
 
 
 async def visible_jobs(
@@ -84,33 +83,27 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def get_job(context: RequestContext) -> Response:
     job = await visible_job(context)
     if context.query.wait and not job.state.is_final:
-        context.dependencies.open_requests.acquire(context.principal.id)
-        try:
-            ended = await wait_for_job_end(context, job.id)
-        finally:
-            context.dependencies.open_requests.release(context.principal.id)
-        await require_valid_token(context)
-        job = ended or await visible_job(context)
+        job = await wait_for_end(context, job.id) or await visible_job(context)
     headers = {} if job.state.is_final else {"Retry-After": "1"}
     return Response(_encode(job_view(job)), 200, headers, "application/json")
 
 
-async def require_valid_token(context: RequestContext) -> None:
-    """Reject a request whose token was revoked while it waited."""
-    if not await context.dependencies.authenticator.is_valid(context.principal.id):
-        raise HttpError(401, "no_token", "The token was revoked during the request.", headers=WWW_AUTHENTICATE)
-
-
-async def wait_for_job_end(context: RequestContext, job_id: str) -> Job | None:
-    """The job once it has ended; None when the time is over or the server stops."""
-    ending = asyncio.ensure_future(context.dependencies.store.wait_for_end(job_id, context.query.wait))
-    draining = asyncio.ensure_future(context.dependencies.draining.wait())
+async def wait_for_end(context: RequestContext, job_id: str) -> Job | None:
+    """The job once it has ended; None when the time is over or the server stops. Rejects a token revoked meanwhile."""
+    dependencies, principal_id = context.dependencies, context.principal.id
+    dependencies.open_requests.acquire(principal_id)
+    ending = asyncio.ensure_future(dependencies.store.wait_for_end(job_id, context.query.wait))
+    draining = asyncio.ensure_future(dependencies.draining.wait())
     try:
         await asyncio.wait((ending, draining), return_when=asyncio.FIRST_COMPLETED)
-        return await ending if ending.done() else None
+        job = await ending if ending.done() else None
     finally:
         ending.cancel()
         draining.cancel()
+        dependencies.open_requests.release(principal_id)
+    if not await dependencies.authenticator.is_valid(principal_id):
+        raise HttpError(401, "no_token", "The token was revoked during the request.", headers=WWW_AUTHENTICATE)
+    return job
 
 
 @ROUTES.add("GET", "/v1/jobs/{id}/explain", Permission.READ, "Explain why a job waits", response=ExplanationView)

@@ -12,22 +12,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from jobyard.api.schemas import schedules as schemas
 from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.api.schemas.problems import FieldError
-from jobyard.api.schemas.schedules import (
-    MAX_NEXT,
-    Expression,
-    HistoryPage,
-    NextTicksResponse,
-    RunResponse,
-    ScheduleChange,
-    SchedulePage,
-    ScheduleRequest,
-    ScheduleView,
-    Zone,
-    next_ticks_response,
-    tick_view,
-)
 from jobyard.domain.access import Permission, Principal
 from jobyard.domain.cron import cron
 from jobyard.domain.due import instants
@@ -37,14 +24,7 @@ from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.operations.schedule_options import checked_fields
 from jobyard.operations.schedule_views import view_of, views_of
 from jobyard.server.dispatch import RawJsonResponse
-from jobyard.server.pagination import (
-    PageSize,
-    PageToken,
-    decode_page_token,
-    encode_page_token,
-    invalid_page_token,
-    page_response,
-)
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, invalid_page_token, page_response
 from jobyard.server.parsing import with_pointers
 from jobyard.server.problems import HttpError, status_of
 from jobyard.server.route import RequestContext, Routes
@@ -65,12 +45,12 @@ class ScheduleQuery(RequestSchema, frozen=True, kw_only=True):
 
 
 class NextQuery(RequestSchema, frozen=True, kw_only=True):
-    count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 5
+    count: Annotated[int, Meta(ge=1, le=schemas.MAX_NEXT)] = 5
 
 
 class CronQuery(NextQuery, frozen=True, kw_only=True):
-    expression: Expression
-    timezone: Zone = "UTC"
+    expression: schemas.Expression
+    timezone: schemas.Zone = "UTC"
 
 
 class HistoryQuery(RequestSchema, frozen=True, kw_only=True):
@@ -109,14 +89,19 @@ def require_scope(context: RequestContext, schedule: Schedule) -> None:
 
 
 @ROUTES.add(
-    "GET", "/v1/schedules", Permission.WATCH, "List schedules by name", query=ScheduleQuery, response=SchedulePage
+    "GET",
+    "/v1/schedules",
+    Permission.WATCH,
+    "List schedules by name",
+    query=ScheduleQuery,
+    response=schemas.SchedulePage,
 )
 async def list_schedules(context: RequestContext) -> Response:
     query: ScheduleQuery = context.query
     first = decode_page_token(query.page_token)
     found, following = await visible_schedules(context, first)
     items = await views_of(context.dependencies.store, found, first)
-    return page_response(context, SchedulePage(items=tuple(items), next_page_token=encode_page_token(following)))
+    return page_response(context, schemas.SchedulePage, items, following)
 
 
 async def visible_schedules(context: RequestContext, after: str | None) -> tuple[list[Schedule], str | None]:
@@ -146,8 +131,8 @@ def matches(context: RequestContext, schedule: Schedule) -> bool:
     )
 
 
-@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, "Get a schedule", response=ScheduleView)
-async def get_schedule(context: RequestContext) -> ScheduleView:
+@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, "Get a schedule", response=schemas.ScheduleView)
+async def get_schedule(context: RequestContext) -> schemas.ScheduleView:
     return await view_of(context.dependencies.store, await visible_schedule(context))
 
 
@@ -157,12 +142,14 @@ async def get_schedule(context: RequestContext) -> ScheduleView:
     Permission.WATCH,
     "List the next ticks; empty while the schedule is paused",
     query=NextQuery,
-    response=NextTicksResponse,
+    response=schemas.NextTicksResponse,
 )
-async def next_of_schedule(context: RequestContext) -> NextTicksResponse:
+async def next_of_schedule(context: RequestContext) -> schemas.NextTicksResponse:
     found = await visible_schedule(context)
     after = instants(found, await context.dependencies.store.now()) if found.enabled else iter(())
-    return next_ticks_response(found.expression, found.timezone, await first_instants(after, context.query.count))
+    return schemas.next_ticks_response(
+        found.expression, found.timezone, await first_instants(after, context.query.count)
+    )
 
 
 @ROUTES.add(
@@ -171,7 +158,7 @@ async def next_of_schedule(context: RequestContext) -> NextTicksResponse:
     Permission.WATCH,
     "List past ticks, newest first: fired, late, missed or skipped, and the state of their jobs",
     query=HistoryQuery,
-    response=HistoryPage,
+    response=schemas.HistoryPage,
 )
 async def history_of_schedule(context: RequestContext) -> Response:
     found, query = await visible_schedule(context), context.query
@@ -182,9 +169,8 @@ async def history_of_schedule(context: RequestContext) -> Response:
         found.name, query.page_size, None if before is None else int(before)
     )
     is_full = len(past) == query.page_size
-    items = tuple(tick_view(each) for each in past)
     return page_response(
-        context, HistoryPage(items=items, next_page_token=encode_page_token(str(past[-1].at) if is_full else None))
+        context, schemas.HistoryPage, map(schemas.tick_view, past), str(past[-1].at) if is_full else None
     )
 
 
@@ -194,9 +180,9 @@ async def history_of_schedule(context: RequestContext) -> Response:
     Permission.READ,
     "Explain a cron expression in words, with its next ticks",
     query=CronQuery,
-    response=NextTicksResponse,
+    response=schemas.NextTicksResponse,
 )
-async def next_of_expression(context: RequestContext) -> NextTicksResponse:
+async def next_of_expression(context: RequestContext) -> schemas.NextTicksResponse:
     query: CronQuery = context.query
     try:
         checked_fields({"expression": query.expression, "timezone": query.timezone})
@@ -204,7 +190,7 @@ async def next_of_expression(context: RequestContext) -> NextTicksResponse:
         found = FieldError(error.option, str(error))
         raise HttpError(status_of(error), error.code, str(error), errors=(found,)) from None
     after = cron(query.expression, query.timezone).after(await context.dependencies.store.now())
-    return next_ticks_response(query.expression, query.timezone, await first_instants(after, query.count))
+    return schemas.next_ticks_response(query.expression, query.timezone, await first_instants(after, query.count))
 
 
 async def first_instants(after: Iterator[Instant], count: int) -> list[Instant]:
@@ -221,12 +207,12 @@ async def first_instants(after: Iterator[Instant], count: int) -> list[Instant]:
     Permission.OPERATE,
     "Create a schedule",
     status=201,
-    body=ScheduleRequest,
-    response=ScheduleView,
+    body=schemas.ScheduleRequest,
+    response=schemas.ScheduleView,
     problems=(409,),
 )
 async def add_schedule(context: RequestContext) -> Response:
-    request: ScheduleRequest = context.body
+    request: schemas.ScheduleRequest = context.body
     try:
         wanted = context.dependencies.job_factory.new_schedule(request.given())
         require_scope(context, wanted)
@@ -245,10 +231,10 @@ async def add_schedule(context: RequestContext) -> Response:
     "/v1/schedules/{schedule}",
     Permission.OPERATE,
     "Change the given fields of a schedule; one that is declared in code or in a file is changed there",
-    body=ScheduleChange,
-    response=ScheduleView,
+    body=schemas.ScheduleChange,
+    response=schemas.ScheduleView,
 )
-async def edit_schedule(context: RequestContext) -> ScheduleView:
+async def edit_schedule(context: RequestContext) -> schemas.ScheduleView:
     found, changes = await visible_schedule(context), context.body.given()
     elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
     require_scope(context, msgspec.structs.replace(found, **elsewhere))
@@ -274,8 +260,10 @@ async def remove_schedule(context: RequestContext) -> None:
     await context.audit("schedule.remove", found.name, expression=found.expression, kind=found.kind)
 
 
-@ROUTES.add("POST", "/v1/schedules/{schedule}/pause", Permission.OPERATE, "Pause a schedule", response=ScheduleView)
-async def pause_schedule(context: RequestContext) -> ScheduleView:
+@ROUTES.add(
+    "POST", "/v1/schedules/{schedule}/pause", Permission.OPERATE, "Pause a schedule", response=schemas.ScheduleView
+)
+async def pause_schedule(context: RequestContext) -> schemas.ScheduleView:
     made = await context.dependencies.schedules.pause((await visible_schedule(context)).name)
     await context.audit("schedule.pause", made.name)
     return await view_of(context.dependencies.store, made)
@@ -286,9 +274,9 @@ async def pause_schedule(context: RequestContext) -> ScheduleView:
     "/v1/schedules/{schedule}/resume",
     Permission.OPERATE,
     "Resume a schedule; ticks missed while it was paused are not caught up",
-    response=ScheduleView,
+    response=schemas.ScheduleView,
 )
-async def resume_schedule(context: RequestContext) -> ScheduleView:
+async def resume_schedule(context: RequestContext) -> schemas.ScheduleView:
     made = await context.dependencies.schedules.resume((await visible_schedule(context)).name)
     await context.audit("schedule.resume", made.name)
     return await view_of(context.dependencies.store, made)
@@ -300,7 +288,7 @@ async def resume_schedule(context: RequestContext) -> ScheduleView:
     Permission.OPERATE,
     "Insert the job of a schedule now, besides its ticks",
     status=202,
-    response=RunResponse,
+    response=schemas.RunResponse,
 )
 async def run_schedule(context: RequestContext) -> Response:
     found = await visible_schedule(context)
@@ -309,4 +297,4 @@ async def run_schedule(context: RequestContext) -> Response:
     if job is not None:
         context.dependencies.enqueued(job)
     await context.audit("schedule.run", found.name, job=job_id)
-    return RawJsonResponse(_encode(RunResponse(job_id)), 202, (b"location", f"/v1/jobs/{job_id}".encode()))
+    return RawJsonResponse(_encode(schemas.RunResponse(job_id)), 202, (b"location", f"/v1/jobs/{job_id}".encode()))

@@ -9,8 +9,7 @@ from jobyard.api.schemas.jobs import BatchItem, BatchRequest, BatchResponse, Job
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import Permission, Principal
 from jobyard.errors import BadInput, JobyardError
-from jobyard.operations.batches import require_same_batch
-from jobyard.operations.submit import MAX_KEY, Prepared, Stored, prepare, store_many, store_one
+from jobyard.operations.submit import MAX_KEY, Prepared, Stored, prepare, require_same_batch, store_many, store_one
 from jobyard.server.authorization import can_see, is_restricted
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.parsing import with_pointers
@@ -69,9 +68,8 @@ async def submit_batch(context: RequestContext) -> Response:
     ready: dict[int, Prepared] = {}
     for number, request in enumerate(context.body.jobs):
         try:
-            own_key = (
-                None if key is None else f"{key}\n{number}"
-            )  # a header cannot contain a line break, so no key of a single job collides
+            # A header cannot contain a line break, so no key of a single job collides.
+            own_key = None if key is None else f"{key}\n{number}"
             prepared = prepare(context.dependencies.job_factory, context.principal, request, own_key)
             require_scope(context.principal, prepared)
             ready[number] = prepared

@@ -15,7 +15,6 @@ from jobyard.server.routes import (
     jobs,
     kinds,
     login,
-    metrics,
     program_output,
     queues,
     schedules,
@@ -43,5 +42,4 @@ ALL_ROUTES = (
     events.ROUTES,
     program_output.ROUTES,
     health.ROUTES,
-    metrics.ROUTES,
 )

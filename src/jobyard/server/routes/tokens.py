@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from jobyard.api.schemas.access import (
-    PrincipalView,
-    TokenCreated,
-    TokenList,
-    TokenRequest,
-    principal_view,
-    token_created,
-    token_view,
-)
+from jobyard.api.schemas import access as schemas
 from jobyard.domain.access import Permission, Principal
 from jobyard.operations.sessions import csrf_token
 from jobyard.operations.tokens import Tokens
@@ -24,18 +16,26 @@ ROUTES = Routes("access")
 
 
 @ROUTES.add(
-    "GET", "/v1/me", Permission.READ, "Get the principal of the request and its permissions", response=PrincipalView
+    "GET",
+    "/v1/me",
+    Permission.READ,
+    "Get the principal of the request and its permissions",
+    response=schemas.PrincipalView,
 )
-async def who_am_i(context: RequestContext) -> PrincipalView:
+async def who_am_i(context: RequestContext) -> schemas.PrincipalView:
     by_cookie = "authorization" not in context.request.headers
     session = session_cookie(context.request) if by_cookie else None
-    return principal_view(context.principal, None if session is None else csrf_token(session))
+    return schemas.principal_view(context.principal, None if session is None else csrf_token(session))
 
 
-@ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, "List tokens, without their secrets", response=TokenList)
-async def list_tokens(context: RequestContext) -> TokenList:
+@ROUTES.add(
+    "GET", "/v1/tokens", Permission.ADMINISTER, "List tokens, without their secrets", response=schemas.TokenList
+)
+async def list_tokens(context: RequestContext) -> schemas.TokenList:
     known = await tokens_of(context).list()
-    return TokenList(tuple(token_view(info) for info in known if covers(context.principal, info.principal)))
+    return schemas.TokenList(
+        tuple(schemas.token_view(info) for info in known if covers(context.principal, info.principal))
+    )
 
 
 @ROUTES.add(
@@ -44,10 +44,10 @@ async def list_tokens(context: RequestContext) -> TokenList:
     Permission.ADMINISTER,
     "Create a token; its secret is only in this response",
     status=201,
-    body=TokenRequest,
-    response=TokenCreated,
+    body=schemas.TokenRequest,
+    response=schemas.TokenCreated,
 )
-async def create_token(context: RequestContext) -> TokenCreated:
+async def create_token(context: RequestContext) -> schemas.TokenCreated:
     wanted = context.body
     requested = Principal(id="", name=wanted.name, role=wanted.role, queues=wanted.queues, groups=wanted.groups)
     if not covers(context.principal, requested):
@@ -60,11 +60,11 @@ async def create_token(context: RequestContext) -> TokenCreated:
         wanted.expire_seconds,
         lambda other: covers(context.principal, other.principal),
     )
-    view = token_view(info)
+    view = schemas.token_view(info)
     shown = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}
     details = {**shown, "expires_at": view.expires_at}
     await context.dependencies.audit.record(context.principal, "token.create", info.id, details)
-    return token_created(info, text)
+    return schemas.token_created(info, text)
 
 
 @ROUTES.add(
