@@ -197,7 +197,7 @@ JOB_OPTIONS: dict[str, Option] = {
             "private",
             "private_payload",
             _any,
-            "JSON for the handler only: never options.shown, erased when the job completes.",
+            "JSON for the handler only: never shown, erased when the job completes.",
             in_cli=False,
         ),
         Option(
