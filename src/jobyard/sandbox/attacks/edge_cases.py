@@ -120,11 +120,7 @@ print(f"argv: {sys.argv}")
         number=83,
         name="runner details in a traceback",
         program="def inner():\n    raise KeyError('mine')\n\ninner()\n",
-        expected=Expected(
-            verdicts=RUNTIME_ERROR,
-            exit_code=1,
-            stderr=TRACEBACK,
-        ),
+        expected=Expected(verdicts=RUNTIME_ERROR, exit_code=1, stderr=TRACEBACK),
     ),
     Attack(
         number=84,

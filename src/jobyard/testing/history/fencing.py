@@ -7,13 +7,7 @@ from itertools import pairwise
 
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import Action
-from jobyard.testing.history.events import (
-    AdoptReturned,
-    LeasesReturned,
-    RecordedAdopt,
-    RecordedExtend,
-    RecordedReport,
-)
+from jobyard.testing.history.events import AdoptReturned, LeasesReturned, RecordedAdopt, RecordedExtend, RecordedReport
 from jobyard.testing.history.life import Claim, Life, Settled
 from jobyard.testing.history.lives import Lives
 from jobyard.testing.history.reader import History, RecordedOperation
