@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from jobyard.sandbox.protocol import File, Limits, RunFinished, RunRejected, RunVerdict, Tier
 
@@ -43,12 +43,7 @@ class Expected:
             return [] if self.refused else [f"rejected: {seen.fault} {seen.message}"]
         if self.refused:
             return [f"it ran: {seen.verdict}"]
-        return [
-            *self._of_verdict(seen),
-            *self._of_output(seen),
-            *self._of_time(seen, limits),
-            *self._of_files(seen),
-        ]
+        return [*self._of_verdict(seen), *self._of_output(seen), *self._of_time(seen, limits), *self._of_files(seen)]
 
     def _of_verdict(self, seen: RunFinished) -> list[str]:
         found = []
@@ -111,7 +106,7 @@ class Expected:
 Expectation = tuple[Expected, ...]  # alternatives; empty: any result is accepted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attack:
     """`program` may contain placeholders of the honeypot, such as @SECRET_FILE@ and @PORT@."""
 
@@ -119,6 +114,7 @@ class Attack:
     name: str
     program: str | bytes
     expected: Expected
+    _: KW_ONLY
     tiers: Mapping[Tier, Expectation] = field(default_factory=dict)  # where other results are expected
     without: Mapping[Layer, Expectation] = field(default_factory=dict)  # the same with a layer left out
     language: str = "python"
@@ -175,9 +171,13 @@ def attempt(name, function, *given):
     return got
 
 """
-SYSCALL = (
-    ATTEMPT
-    + '''\
+
+
+def with_attempt(program: str) -> str:
+    return ATTEMPT + program
+
+
+SYSCALL = with_attempt('''\
 import ctypes
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -195,8 +195,12 @@ def syscall(number, on_arm, *given):
         raise OSError(ctypes.get_errno(), "refused")
     return got
 
-'''
-)
+''')
+
+
+def with_syscall(program: str) -> str:
+    return SYSCALL + program
+
 
 # Common results of contained attempts.
 REFUSED = "EPERM|EACCES|ENOSYS"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import ATTEMPT, Attack, Expected
+from jobyard.sandbox.attacks.attack import Attack, Expected, with_attempt
 from jobyard.sandbox.protocol import Limits, RunVerdict
 
 RUNTIME_ERROR = (RunVerdict.RUNTIME_ERROR,)
@@ -17,80 +17,70 @@ WIDE = "\N{GREEK SMALL LETTER ALPHA}\N{EURO SIGN}\N{PILE OF POO}"
 
 ATTACKS = (
     Attack(
-        number=38,
-        name="abort with a core dump",
-        program="import os\nos.abort()\n",
-        expected=Expected(verdicts=(RunVerdict.SIGNALED,), signal=6, exit_code=134, files={}),
+        38,
+        "abort with a core dump",
+        "import os\nos.abort()\n",
+        Expected(verdicts=(RunVerdict.SIGNALED,), signal=6, exit_code=134, files={}),
         collect=("core",),
     ),
     Attack(
-        number=43,
-        name="output that is not UTF-8",
-        program="import os\nos.write(1, b'\\xff\\xfe\\x00ok\\n')\n",
-        expected=Expected(stdout=b"\xff\xfe\x00ok\n"),
+        43,
+        "output that is not UTF-8",
+        "import os\nos.write(1, b'\\xff\\xfe\\x00ok\\n')\n",
+        Expected(stdout=b"\xff\xfe\x00ok\n"),
     ),
     Attack(
-        number=44,
-        name="NUL in the source",
-        program=b"print('before')\0print('after')\n",
-        expected=Expected(verdicts=RUNTIME_ERROR, stderr="ValueError|SyntaxError|null bytes"),
+        44,
+        "NUL in the source",
+        b"print('before')\0print('after')\n",
+        Expected(verdicts=RUNTIME_ERROR, stderr="ValueError|SyntaxError|null bytes"),
     ),
     Attack(
-        number=45,
-        name="10 MB of source",
-        program="text = '" + "x" * (10 << 20) + "'\nprint(f'length: {len(text)}')\n",
-        expected=Expected(prints={"length": str(10 << 20)}),
+        45,
+        "10 MB of source",
+        "text = '" + "x" * (10 << 20) + "'\nprint(f'length: {len(text)}')\n",
+        Expected(prints={"length": str(10 << 20)}),
     ),
     Attack(
-        number=46,
-        name="deep recursion",
-        program="def deeper():\n    deeper()\n\ndeeper()\n",
-        expected=Expected(verdicts=RUNTIME_ERROR, stderr="RecursionError"),
+        46,
+        "deep recursion",
+        "def deeper():\n    deeper()\n\ndeeper()\n",
+        Expected(verdicts=RUNTIME_ERROR, stderr="RecursionError"),
     ),
     Attack(
-        number=47,
-        name="C stack overflow",
-        limits=Limits(time_seconds=10),
-        program="""\
+        47,
+        "C stack overflow",
+        """\
 nest = ()
 for _ in range(500_000):
     nest = (nest,)
 hash(nest)
 """,
-        expected=Expected(verdicts=(RunVerdict.SIGNALED,), signal=11),
+        Expected(verdicts=(RunVerdict.SIGNALED,), signal=11),
+        limits=Limits(time_seconds=10),
     ),
     Attack(
-        number=48,
-        name="200,000 nested parentheses",
-        program="(" * 200_000 + ")" * 200_000 + "\n",
-        expected=Expected(verdicts=RUNTIME_ERROR, stderr="SyntaxError|MemoryError|RecursionError"),
+        48,
+        "200,000 nested parentheses",
+        "(" * 200_000 + ")" * 200_000 + "\n",
+        Expected(verdicts=RUNTIME_ERROR, stderr="SyntaxError|MemoryError|RecursionError"),
     ),
+    Attack(49, "sys.exit(300)", "import sys\nsys.exit(300)\n", Expected(verdicts=RUNTIME_ERROR, exit_code=44)),
+    Attack(50, "os._exit(7)", "import os\nos._exit(7)\n", Expected(verdicts=RUNTIME_ERROR, exit_code=7)),
     Attack(
-        number=49,
-        name="sys.exit(300)",
-        program="import sys\nsys.exit(300)\n",
-        expected=Expected(verdicts=RUNTIME_ERROR, exit_code=44),
-    ),
-    Attack(
-        number=50,
-        name="os._exit(7)",
-        program="import os\nos._exit(7)\n",
-        expected=Expected(verdicts=RUNTIME_ERROR, exit_code=7),
-    ),
-    Attack(
-        number=55,
-        name="locale and time zone",
-        program="""\
+        55,
+        "locale and time zone",
+        """\
 import sys, time
 print(f"zone: {time.tzname[0]}")
 print(f"encoding: {sys.stdout.encoding.lower()}")
 """,
-        expected=Expected(prints={"zone": "UTC", "encoding": "utf-8"}),
+        Expected(prints={"zone": "UTC", "encoding": "utf-8"}),
     ),
     Attack(
-        number=58,
-        name="walk up the stack frames",
-        program="""\
+        58,
+        "walk up the stack frames",
+        """\
 import gc, sys
 frame, kinds, count = sys._getframe().f_back, set(), 0
 while frame is not None:
@@ -105,7 +95,7 @@ print(f"globals: {[name for name in globals() if 'zygote' in name or 'jobyard' i
 print(f"jobyard: {any(name.startswith('jobyard') for name in sys.modules)}")
 print(f"argv: {sys.argv}")
 """,
-        expected=Expected(
+        Expected(
             prints={
                 "frames": "[012]",
                 "held": r"\[\]",
@@ -117,36 +107,35 @@ print(f"argv: {sys.argv}")
         ),
     ),
     Attack(
-        number=83,
-        name="runner details in a traceback",
-        program="def inner():\n    raise KeyError('mine')\n\ninner()\n",
-        expected=Expected(verdicts=RUNTIME_ERROR, exit_code=1, stderr=TRACEBACK),
+        83,
+        "runner details in a traceback",
+        "def inner():\n    raise KeyError('mine')\n\ninner()\n",
+        Expected(verdicts=RUNTIME_ERROR, exit_code=1, stderr=TRACEBACK),
     ),
     Attack(
-        number=84,
-        name="multi-byte characters at the output limit",
-        program=f"import sys\nsys.stdout.buffer.write({WIDE!r}.encode() * 200)\n",
+        84,
+        "multi-byte characters at the output limit",
+        f"import sys\nsys.stdout.buffer.write({WIDE!r}.encode() * 200)\n",
         # The last character would have ended one byte past the limit.
-        expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout=(WIDE.encode() * 200)[:999]),
+        Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout=(WIDE.encode() * 200)[:999]),
         limits=Limits(output_bytes=1000),
     ),
     Attack(
-        number=85,
-        name="arguments that look like options",
-        program="import sys\nprint(f'words: {sys.argv[1:]}')\n",
-        expected=Expected(prints={"words": r"\['-c', '--bind', '--', '-', '', '; rm x', '\$\(id\)'\]"}),
+        85,
+        "arguments that look like options",
+        "import sys\nprint(f'words: {sys.argv[1:]}')\n",
+        Expected(prints={"words": r"\['-c', '--bind', '--', '-', '', '; rm x', '\$\(id\)'\]"}),
         args=("-c", "--bind", "--", "-", "", "; rm x", "$(id)"),
     ),
     Attack(
-        number=86,
-        name="modify the interpreter for the next run",
-        program=ATTEMPT
-        + """\
+        86,
+        "modify the interpreter for the next run",
+        with_attempt("""\
 import json
 json.loads = lambda text: "changed"
 print(f"seen: {getattr(sys, 'jobyard_attack', None)}")
 sys.jobyard_attack = "changed"
-""",
-        expected=Expected(prints={"seen": "None"}),
+"""),
+        Expected(prints={"seen": "None"}),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 
-from jobyard.sandbox.attacks.attack import ATTEMPT, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import Attack, Expected, Layer, with_attempt
 from jobyard.sandbox.protocol import File, Limits, Tier
 
 NOWHERE: dict[Tier, tuple[Expected, ...]] = {Tier.C: ()}  # no writable folder
@@ -25,15 +25,7 @@ def _bomb() -> tuple[File, ...]:
 
 
 def _collect(number: int, name: str, program: str, names: tuple[str, ...], expected: Expected) -> Attack:
-    return Attack(
-        number=number,
-        name=name,
-        program=ATTEMPT + program,
-        expected=expected,
-        tiers=NOWHERE,
-        without=NO_FOLDER,
-        collect=names,
-    )
+    return Attack(number, name, with_attempt(program), expected, tiers=NOWHERE, without=NO_FOLDER, collect=names)
 
 
 ATTACKS = (
@@ -96,19 +88,18 @@ ATTACKS = (
         Expected(files={}, notes=1),
     ),
     Attack(
-        number=98,
-        name="input files named like options",
-        program="import os\nprint(f'names: {sorted(os.listdir())}')\n",
-        expected=Expected(prints={"names": r".*'--bind'.*'-c'.*"}),
+        98,
+        "input files named like options",
+        "import os\nprint(f'names: {sorted(os.listdir())}')\n",
+        Expected(prints={"names": r".*'--bind'.*'-c'.*"}),
         tiers=NOWHERE,
         without=NO_FOLDER,
         files=(File(name="-c", data=b"x"), File(name="--bind", data=b"y")),
     ),
     Attack(
-        number=99,
-        name="zip bomb and path traversal in an archive",
-        program=ATTEMPT
-        + """\
+        99,
+        "zip bomb and path traversal in an archive",
+        with_attempt("""\
 import zipfile
 archive = zipfile.ZipFile("archive.zip")
 attempt("bomb", archive.extract, "bomb")
@@ -118,8 +109,8 @@ def climb():
         with open("../" * depth + "jobyard-attack", "wb") as file:
             file.write(archive.read(archive.namelist()[1]))
 attempt("climb", climb)
-""",
-        expected=Expected(prints={"bomb": "ENOSPC|EFBIG|EDQUOT", "climb": "EROFS|EACCES|EPERM"}),
+"""),
+        Expected(prints={"bomb": "ENOSPC|EFBIG|EDQUOT", "climb": "EROFS|EACCES|EPERM"}),
         tiers=NOWHERE,
         without=NO_FOLDER,
         files=_bomb,
@@ -127,10 +118,10 @@ attempt("climb", climb)
     ),
     *(
         Attack(
-            number=100 + place,
-            name=f"input file named {name[:20]!r}",
-            program="print('it ran')\n",
-            expected=Expected(refused=True),
+            100 + place,
+            f"input file named {name[:20]!r}",
+            "print('it ran')\n",
+            Expected(refused=True),
             tiers={Tier.C: (Expected(refused=True), Expected(notes=1))},
             without={Layer.NAMESPACES: (Expected(refused=True), Expected(notes=1))},
             files=(File(name=name, data=b"x"),),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import ABSENT, ATTEMPT, REFUSED, SYSCALL, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import ABSENT, REFUSED, Attack, Expected, Layer, with_attempt, with_syscall
 from jobyard.sandbox.protocol import Tier
 
-READ = ATTEMPT + "def read(path):\n    return open(path, 'rb').read(4096)\n\n"
+READ = with_attempt("def read(path):\n    return open(path, 'rb').read(4096)\n\n")
 NOT_THERE = f"{ABSENT}|EPERM"
 READ_ONLY = f"EROFS|{ABSENT}|EPERM|EISDIR"
 FOLDERS = ("root", "home", "var", "sys", "boot", "opt", "srv", "run", "mnt", "media")
@@ -14,9 +14,9 @@ SHARED: dict[Layer, tuple[Expected, ...]] = {Layer.NAMESPACES: ()}
 
 ATTACKS = (
     Attack(
-        number=20,
-        name="read /etc/passwd",
-        program=READ
+        20,
+        "read /etc/passwd",
+        READ
         + """\
 got = attempt("read", lambda: len(read("/etc/passwd").splitlines()))
 if got.startswith("DONE") and int(got[5:]) > 4:
@@ -25,15 +25,13 @@ attempt("shadow", read, "/etc/shadow")
 attempt("hostname", read, "/etc/hostname")
 attempt("machine", read, "/etc/machine-id")
 """,
-        expected=Expected(
-            prints={"read": f"DONE [0-4]|{ABSENT}", **dict.fromkeys(("shadow", "hostname", "machine"), ABSENT)}
-        ),
+        Expected(prints={"read": f"DONE [0-4]|{ABSENT}", **dict.fromkeys(("shadow", "hostname", "machine"), ABSENT)}),
         without=SHARED,
     ),
     Attack(
-        number=21,
-        name="read a secret in the host's temporary folder",
-        program=READ
+        21,
+        "read a secret in the host's temporary folder",
+        READ
         + """\
 got = attempt("read", read, "@SECRET_FILE@")
 for number in range(0, 400):
@@ -44,25 +42,24 @@ for number in range(0, 400):
         except OSError:
             pass
 """,
-        expected=Expected(prints={"read": ABSENT}),
+        Expected(prints={"read": ABSENT}),
         without=SHARED,
     ),
     Attack(
-        number=22,
-        name="list the host's folders and the server's source",
-        program=ATTEMPT
-        + f"""\
+        22,
+        "list the host's folders and the server's source",
+        with_attempt(f"""\
 for folder in {FOLDERS!r}:
     attempt(folder, lambda: os.listdir("/" + folder) or "nothing")
 attempt("source", os.listdir, "@SOURCE@")
-""",
-        expected=Expected(prints={**dict.fromkeys(FOLDERS, f"{ABSENT}|DONE nothing"), "source": ABSENT}),
+"""),
+        Expected(prints={**dict.fromkeys(FOLDERS, f"{ABSENT}|DONE nothing"), "source": ABSENT}),
         without=SHARED,
     ),
     Attack(
-        number=23,
-        name="read the environment",
-        program=READ
+        23,
+        "read the environment",
+        READ
         + """\
 known = {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TZ", "TMPDIR", "USER", "LOGNAME", "MALLOC_ARENA_MAX"}
 others = [name for name in os.environ if name not in known and not name.startswith("PYTHON")]
@@ -74,12 +71,12 @@ for number in ("self", 1, 2, os.getppid()):
     except OSError:
         pass
 """,
-        expected=Expected(prints={"others": "none"}),
+        Expected(prints={"others": "none"}),
     ),
     Attack(
-        number=24,
-        name="read environments of other processes",
-        program=READ
+        24,
+        "read environments of other processes",
+        READ
         + """\
 def processes():
     return len([name for name in os.listdir("/proc") if name.isdigit()])
@@ -87,24 +84,22 @@ def processes():
 got = attempt("processes", processes)
 attempt("init", read, "/proc/1/environ")
 """,
-        expected=Expected(prints={"processes": f"DONE [012]|{ABSENT}", "init": ABSENT}),
+        Expected(prints={"processes": f"DONE [012]|{ABSENT}", "init": ABSENT}),
         without={Layer.NAMESPACES: (Expected(prints={"init": f"{ABSENT}|EPERM"}),)},
     ),
     Attack(
-        number=30,
-        name="memory of other processes through /proc",
-        program=ATTEMPT
-        + """\
+        30,
+        "memory of other processes through /proc",
+        with_attempt("""\
 attempt("init", lambda: open("/proc/1/mem", "r+b"))
 attempt("parent", lambda: open(f"/proc/{os.getppid()}/mem", "r+b"))
-""",
-        expected=Expected(prints=dict.fromkeys(("init", "parent"), f"{ABSENT}|EPERM")),
+"""),
+        Expected(prints=dict.fromkeys(("init", "parent"), f"{ABSENT}|EPERM")),
     ),
     Attack(
-        number=60,
-        name="inherited descriptors",
-        program=ATTEMPT
-        + """\
+        60,
+        "inherited descriptors",
+        with_attempt("""\
 found = []
 for fd in range(4096):
     try:
@@ -113,20 +108,19 @@ for fd in range(4096):
         continue
     found.append(fd)
 print(f"open: {found}")
-""",
-        expected=Expected(prints={"open": r"\[0, 1, 2\]"}),
+"""),
+        Expected(prints={"open": r"\[0, 1, 2\]"}),
     ),
     Attack(
-        number=61,
-        name="links to host files",
-        program=ATTEMPT
-        + """\
+        61,
+        "links to host files",
+        with_attempt("""\
 attempt("hard", os.link, "@SECRET_FILE@", "hard")
 attempt("system", os.link, "/etc/passwd", "system")
 attempt("soft", os.symlink, "@SECRET_FILE@", "soft")
 attempt("through", lambda: open("soft").read())
-""",
-        expected=Expected(
+"""),
+        Expected(
             prints={
                 "hard": NOT_THERE,
                 "system": f"EXDEV|EROFS|{NOT_THERE}",
@@ -137,21 +131,19 @@ attempt("through", lambda: open("soft").read())
         without={Layer.NAMESPACES: (Expected(prints={"hard": f"EXDEV|EROFS|{NOT_THERE}"}),)},
     ),
     Attack(
-        number=62,
-        name="create a device",
-        program=ATTEMPT
-        + """\
+        62,
+        "create a device",
+        with_attempt("""\
 import stat
 attempt("block", lambda: os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0)))
 attempt("character", lambda: os.mknod("mem", 0o600 | stat.S_IFCHR, os.makedev(1, 1)))
-""",
-        expected=Expected(prints=dict.fromkeys(("block", "character"), f"{REFUSED}|EROFS|ENOENT")),
+"""),
+        Expected(prints=dict.fromkeys(("block", "character"), f"{REFUSED}|EROFS|ENOENT")),
     ),
     Attack(
-        number=63,
-        name="write to system folders",
-        program=ATTEMPT
-        + """\
+        63,
+        "write to system folders",
+        with_attempt("""\
 def write(path):
     with open(path, "ab") as file:
         file.write(b"jobyard-attack")
@@ -164,8 +156,8 @@ attempt("passwd", write, "/etc/passwd")
 attempt("python", write, "/usr/bin/python3")
 attempt("core", write, "/proc/sys/kernel/core_pattern")
 attempt("remove", os.unlink, "/etc/passwd")
-""",
-        expected=Expected(
+"""),
+        Expected(
             prints=dict.fromkeys(
                 ("usr", "etc", "dev", "lib", "bin", "proc", "top", "passwd", "python", "core", "remove"),
                 f"{READ_ONLY}|ETXTBSY|EBUSY|EINVAL",
@@ -173,38 +165,36 @@ attempt("remove", os.unlink, "/etc/passwd")
         ),
     ),
     Attack(
-        number=67,
-        name="run other programs",
-        program=ATTEMPT
-        + """\
+        67,
+        "run other programs",
+        with_attempt("""\
 attempt("exec", os.execv, "/usr/bin/stat", ["stat", "-L", "-c", "uid: %u", "/proc/self"])
-""",
-        expected=Expected(prints={"uid": "[1-9][0-9]*"}),
+"""),
+        Expected(prints={"uid": "[1-9][0-9]*"}),
         tiers={Tier.C: (Expected(prints={"exec": REFUSED}),)},
         without={Layer.NAMESPACES: (Expected(prints={"exec": REFUSED}),)},
     ),
     Attack(
-        number=68,
-        name="leave its cgroup",
-        program=ATTEMPT
-        + """\
+        68,
+        "leave its cgroup",
+        with_attempt("""\
 attempt("list", os.listdir, "/sys/fs/cgroup")
 for kind in ("memory", "pids", "unified", "."):
     attempt(kind, os.mkdir, f"/sys/fs/cgroup/{kind}/jobyard-attack")
-""",
-        expected=Expected(prints=dict.fromkeys(("list", "memory", "pids", "unified"), f"{READ_ONLY}")),
+"""),
+        Expected(prints=dict.fromkeys(("list", "memory", "pids", "unified"), f"{READ_ONLY}")),
         without={Layer.NAMESPACES: (Expected(prints=dict.fromkeys(("memory", "pids", "unified"), READ_ONLY)),)},
     ),
     Attack(
-        number=77,
-        name="kernel secrets in /proc",
-        program=READ
+        77,
+        "kernel secrets in /proc",
+        READ
         + """\
 for name in ("kallsyms", "cmdline", "kcore", "modules", "net/route", "sysrq-trigger", "keys", "version", "meminfo"):
     attempt(name, read, f"/proc/{name}")
 attempt("thread", read, f"/proc/{os.getpid()}/task/1/environ")
 """,
-        expected=Expected(
+        Expected(
             prints=dict.fromkeys(
                 ("kallsyms", "cmdline", "kcore", "modules", "sysrq-trigger", "keys", "version"), NOT_THERE
             )
@@ -212,10 +202,9 @@ attempt("thread", read, f"/proc/{os.getpid()}/task/1/environ")
         without=SHARED,
     ),
     Attack(
-        number=78,
-        name="file handles, other namespaces, other processes' descriptors",
-        program=SYSCALL
-        + """\
+        78,
+        "file handles, other namespaces, other processes' descriptors",
+        with_syscall("""\
 handle = ctypes.create_string_buffer(b"\\x80" + bytes(255), 256)
 attempt("name", syscall, 303, 264, -100, b"/", handle, ctypes.byref(ctypes.c_int()), 0)
 attempt("open", syscall, 304, 265, -100, handle, 0)
@@ -223,23 +212,22 @@ attempt("setns", syscall, 308, 268, 0, 0)
 attempt("pidfd", syscall, 438, 438, 0, 1, 0)
 attempt("read", syscall, 310, 270, 1, 0, 0, 0, 0, 0)
 attempt("compare", syscall, 312, 272, 1, 1, 0, 0, 0)
-""",
-        expected=Expected(prints=dict.fromkeys(("name", "open", "setns", "pidfd", "read", "compare"), REFUSED)),
+"""),
+        Expected(prints=dict.fromkeys(("name", "open", "setns", "pidfd", "read", "compare"), REFUSED)),
         without={Layer.SECCOMP: (Expected(prints={"open": f"{REFUSED}|EBADF|EINVAL|ESTALE", "read": "E.*|DONE 0"}),)},
     ),
     Attack(
-        number=140,
-        name="change mode, owner and times of host files",
-        program=ATTEMPT
-        + """\
+        140,
+        "change mode, owner and times of host files",
+        with_attempt("""\
 for name, path in (("secret", "@SECRET_FILE@"), ("folder", "@SECRET_FOLDER@"), ("python", "/usr/bin/python3")):
     attempt(f"{name} mode", os.chmod, path, 0o600)
     attempt(f"{name} owner", os.chown, path, os.getuid(), os.getgid())
     attempt(f"{name} times", os.utime, path, (1, 1))
     attempt(f"{name} size", os.truncate, path, 0)
     attempt(f"{name} attribute", lambda: os.setxattr(path, "user.jobyard-attack", b"x"))
-""",
-        expected=Expected(
+"""),
+        Expected(
             prints={
                 f"{name} {what}": f"{READ_ONLY}|EISDIR"
                 for name in ("secret", "folder", "python")
@@ -249,10 +237,9 @@ for name, path in (("secret", "@SECRET_FILE@"), ("folder", "@SECRET_FOLDER@"), (
         without={Layer.NAMESPACES: (Expected(prints={"secret mode": READ_ONLY, "secret times": READ_ONLY}),)},
     ),
     Attack(
-        number=79,
-        name="bypass an audit hook",
-        program=SYSCALL
-        + """\
+        79,
+        "bypass an audit hook",
+        with_syscall("""\
 def forbid(event, given):
     if event == "open":
         raise RuntimeError("no")
@@ -260,8 +247,8 @@ def forbid(event, given):
 sys.addaudithook(forbid)
 attempt("hooked", lambda: open("@SECRET_FILE@"))
 attempt("unhooked", syscall, 257, 56, -100, b"@SECRET_FILE@", 0, 0)
-""",
-        expected=Expected(prints={"hooked": "RuntimeError", "unhooked": ABSENT}),
+"""),
+        Expected(prints={"hooked": "RuntimeError", "unhooked": ABSENT}),
         without=SHARED,
     ),
 )

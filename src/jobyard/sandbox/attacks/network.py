@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import ATTEMPT, REFUSED, UNREACHED, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import REFUSED, UNREACHED, Attack, Expected, Layer, with_attempt
 
-CONNECT = (
-    ATTEMPT
-    + """\
+CONNECT = with_attempt("""\
 import socket
 def connect(family, address, kind=socket.SOCK_STREAM):
     with socket.socket(family, kind) as one:
@@ -15,52 +13,50 @@ def connect(family, address, kind=socket.SOCK_STREAM):
         one.send(b"jobyard-attack")
     print("connected: ESCAPED")
 
-"""
-)
+""")
 CLOSED = f"{REFUSED}|EAFNOSUPPORT"
 
 ATTACKS = (
     Attack(
-        number=25,
-        name="TCP connection to a loopback service",
-        program=CONNECT
+        25,
+        "TCP connection to a loopback service",
+        CONNECT
         + """\
 attempt("four", connect, socket.AF_INET, ("127.0.0.1", @PORT@))
 attempt("six", connect, socket.AF_INET6, ("::1", @PORT@))
 """,
-        expected=Expected(prints={"four": CLOSED, "six": CLOSED}),
+        Expected(prints={"four": CLOSED, "six": CLOSED}),
         without={Layer.SECCOMP: (Expected(prints={"four": UNREACHED, "six": f"{UNREACHED}|{CLOSED}"}),)},
     ),
     Attack(
-        number=26,
-        name="UDP to the cloud metadata service",
-        program=CONNECT
+        26,
+        "UDP to the cloud metadata service",
+        CONNECT
         + """\
 attempt("metadata", connect, socket.AF_INET, ("169.254.169.254", 80), socket.SOCK_DGRAM)
 attempt("loopback", connect, socket.AF_INET, ("127.0.0.1", @UDP_PORT@), socket.SOCK_DGRAM)
 """,
-        expected=Expected(prints={"metadata": CLOSED, "loopback": CLOSED}),
+        Expected(prints={"metadata": CLOSED, "loopback": CLOSED}),
         without={Layer.SECCOMP: (Expected(prints={"metadata": UNREACHED, "loopback": UNREACHED}),)},
     ),
     Attack(
-        number=27,
-        name="Unix sockets by path and abstract name",
-        program=CONNECT
+        27,
+        "Unix sockets by path and abstract name",
+        CONNECT
         + """\
 attempt("path", connect, socket.AF_UNIX, "@UNIX_PATH@")
 attempt("abstract", connect, socket.AF_UNIX, "\\0@UNIX_NAME@")
 attempt("daemon", connect, socket.AF_UNIX, "@DAEMON@")
 """,
-        expected=Expected(prints=dict.fromkeys(("path", "abstract", "daemon"), CLOSED)),
+        Expected(prints=dict.fromkeys(("path", "abstract", "daemon"), CLOSED)),
         without={
             Layer.SECCOMP: (Expected(prints={"path": "ENOENT", "abstract": "ECONNREFUSED", "daemon": "ENOENT|EACCES"}),)
         },
     ),
     Attack(
-        number=28,
-        name="vsock, netlink, raw and packet sockets",
-        program=ATTEMPT
-        + """\
+        28,
+        "vsock, netlink, raw and packet sockets",
+        with_attempt("""\
 import socket
 def make(*given):
     socket.socket(*given).close()
@@ -70,15 +66,14 @@ attempt("netlink", make, socket.AF_NETLINK, socket.SOCK_RAW, 0)
 attempt("raw", make, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 attempt("packet", make, socket.AF_PACKET, socket.SOCK_RAW, 0)
 attempt("crypto", make, 38, socket.SOCK_SEQPACKET)
-""",
-        expected=Expected(prints=dict.fromkeys(("vsock", "netlink", "raw", "packet", "crypto"), CLOSED)),
+"""),
+        Expected(prints=dict.fromkeys(("vsock", "netlink", "raw", "packet", "crypto"), CLOSED)),
         without={Layer.SECCOMP: (Expected(prints={"raw": CLOSED, "packet": CLOSED}),)},
     ),
     Attack(
-        number=153,
-        name="sockets sent over each other, which outlive their process",
-        program=ATTEMPT
-        + """\
+        153,
+        "sockets sent over each other, which outlive their process",
+        with_attempt("""\
 import array, ctypes, os, socket
 one, other = socket.socketpair()
 file = os.open("/dev/null", os.O_RDONLY)
@@ -90,8 +85,8 @@ def many():
         raise OSError(ctypes.get_errno(), "sendmmsg")
 
 attempt("sendmmsg", many)
-""",
-        expected=Expected(prints={"sendmsg": REFUSED, "sendmmsg": REFUSED}),
+"""),
+        Expected(prints={"sendmsg": REFUSED, "sendmmsg": REFUSED}),
         without={Layer.SECCOMP: ()},
     ),
 )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import SYSCALL, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import NO_MEMORY, Attack, Expected, Layer, with_syscall
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 LARGE = 15 << 20
+COLLECTED = Expected(files={"large": b"x" * LARGE})
+MAY_COMPILE = Expected(verdicts=(RunVerdict.OK, RunVerdict.COMPILE_ERROR))
+NOT_PINNED = Expected(prints={"pin": "EPERM|ENOSYS|EACCES|MemoryError|EAGAIN|DONE 119"})
 NOWHERE: tuple[Expected, ...] = ()
 
 ATTACKS = (
     Attack(
-        number=146,
-        name="huge pages pinned by a pipe",
-        program=SYSCALL
-        + """\
+        146,
+        "huge pages pinned by a pipe",
+        with_syscall("""\
 import fcntl, time
 HUGE = 2 << 20
 libc.mmap.restype = ctypes.c_void_p
@@ -49,55 +51,42 @@ got = attempt("pin", pin)
 if got.startswith("DONE"):
     # With huge pages disabled, the pipe pins small pages: less than a megabyte.
     print("pinned: ESCAPED" if libc.prctl(42, 0, 0, 0, 0) != 1 else "pinned: small pages")
-""",
-        expected=Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)),
-        tiers=dict.fromkeys(
-            Tier,
-            (
-                Expected(verdicts=(RunVerdict.MEMORY_LIMIT,)),
-                Expected(prints={"pin": "EPERM|ENOSYS|EACCES|MemoryError|EAGAIN|DONE 119"}),
-            ),
-        ),
+"""),
+        NO_MEMORY,
+        tiers=dict.fromkeys(Tier, (NO_MEMORY, NOT_PINNED)),
         limits=Limits(time_seconds=5),
     ),
     Attack(
-        number=147,
-        name="collect a large file, whole or not at all",
-        program=f"open('large', 'wb').write(b'x' * {LARGE})\n",
-        expected=Expected(files={"large": b"x" * LARGE}),
-        tiers={
-            **dict.fromkeys((Tier.A, Tier.B), (Expected(files={"large": b"x" * LARGE}), Expected(files={}, notes=1))),
-            Tier.C: NOWHERE,
-        },
+        147,
+        "collect a large file, whole or not at all",
+        f"open('large', 'wb').write(b'x' * {LARGE})\n",
+        COLLECTED,
+        tiers={**dict.fromkeys((Tier.A, Tier.B), (COLLECTED, Expected(files={}, notes=1))), Tier.C: NOWHERE},
         without={Layer.NAMESPACES: NOWHERE},
         collect=("large",),
         with_bystander=True,
     ),
     Attack(
-        number=148,
-        name="C: a large program, whole or not at all",
+        148,
+        "C: a large program, whole or not at all",
+        "char large[28 << 20] = {1};\nint main(void) { return large[5]; }\n",
+        MAY_COMPILE,
         language="c",
-        program="char large[28 << 20] = {1};\nint main(void) { return large[5]; }\n",
-        expected=Expected(verdicts=(RunVerdict.OK, RunVerdict.COMPILE_ERROR)),
         # The program may be larger than its folder.
         tiers=dict.fromkeys(
-            (Tier.A, Tier.B),
-            (
-                Expected(verdicts=(RunVerdict.OK, RunVerdict.COMPILE_ERROR)),
-                Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), exit_code=125),
-            ),
+            (Tier.A, Tier.B), (MAY_COMPILE, Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), exit_code=125))
         ),
     ),
     Attack(
-        number=150,
-        name="Node: exhaust descriptors",
-        language="javascript",
-        program="""\
+        150,
+        "Node: exhaust descriptors",
+        """\
 const fs = require("fs");
 let count = 0;
 try { for (;;) { fs.openSync("/dev/null"); count++; } } catch (error) { console.log(`open: ${error.code}`); }
 console.log(`count: ${count < 65 ? count : "ESCAPED"}`);
 """,
-        expected=Expected(prints={"open": "EMFILE"}),
+        Expected(prints={"open": "EMFILE"}),
+        language="javascript",
     ),
 )

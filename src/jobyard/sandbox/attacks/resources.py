@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from jobyard.sandbox.attacks.attack import (
-    ATTEMPT,
     MEMORY_ERROR,
     NO_FORK,
     NO_MEMORY,
     OUT_OF_MEMORY,
     REFUSED,
     SHORT,
-    SYSCALL,
     TIMED_OUT,
     Attack,
     Expected,
     Layer,
+    with_attempt,
+    with_syscall,
 )
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
@@ -24,9 +24,9 @@ A_FEW = "[1-9]|[12][0-9]|3[012]"
 
 ATTACKS = (
     Attack(
-        number=1,
-        name="fork bomb",
-        program="""\
+        1,
+        "fork bomb",
+        """\
 import os
 while True:
     try:
@@ -34,15 +34,14 @@ while True:
     except OSError:
         pass
 """,
-        expected=TIMED_OUT,
+        TIMED_OUT,
         limits=SHORT,
         with_bystander=True,
     ),
     Attack(
-        number=2,
-        name="thread bomb",
-        program=ATTEMPT
-        + """\
+        2,
+        "thread bomb",
+        with_attempt("""\
 import threading, time
 count = 0
 try:
@@ -53,35 +52,34 @@ except (RuntimeError, MemoryError, OSError):
     pass
 print(f"threads: {count if count < 500 else 'ESCAPED'}", flush=True)
 os._exit(0)
-""",
-        expected=Expected(prints={"threads": A_FEW}),
+"""),
+        Expected(prints={"threads": A_FEW}),
         tiers={Tier.C: (Expected(prints={"threads": "[0-9]{1,3}"}),)},  # limited by the address space
     ),
     Attack(
-        number=3,
-        name="memory bomb",
-        program="kept = []\nwhile True:\n    kept.append(bytearray(b'x') * (8 << 20))\n",
-        expected=NO_MEMORY,
+        3,
+        "memory bomb",
+        "kept = []\nwhile True:\n    kept.append(bytearray(b'x') * (8 << 20))\n",
+        NO_MEMORY,
         tiers=OUT_OF_MEMORY,
         with_bystander=True,
     ),
     Attack(
-        number=4,
-        name="map 1 GB and touch it",
-        program="""\
+        4,
+        "map 1 GB and touch it",
+        """\
 import mmap
 area = mmap.mmap(-1, 1 << 30)
 for place in range(0, 1 << 30, 4096):
     area[place] = 1
 """,
-        expected=NO_MEMORY,
+        NO_MEMORY,
         tiers=OUT_OF_MEMORY,
     ),
     Attack(
-        number=5,
-        name="fill the disk",
-        program=ATTEMPT
-        + """\
+        5,
+        "fill the disk",
+        with_attempt("""\
 def fill():
     global total
     for number in range(64):
@@ -97,16 +95,15 @@ def fill():
 total = 0
 attempt("fill", fill)
 print(f"total: {'held' if total <= 17 << 20 else 'ESCAPED'}")
-""",
-        expected=Expected(prints={"fill": "ENOSPC|EFBIG|EDQUOT", "total": "held"}),
+"""),
+        Expected(prints={"fill": "ENOSPC|EFBIG|EDQUOT", "total": "held"}),
         tiers={Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
     ),
     Attack(
-        number=6,
-        name="fill /dev/shm",
-        program=ATTEMPT
-        + """\
+        6,
+        "fill /dev/shm",
+        with_attempt("""\
 total = 0
 def fill():
     global total
@@ -116,29 +113,27 @@ def fill():
 
 attempt("fill", fill)
 print(f"total: {'held' if total <= 17 << 20 else 'ESCAPED'}")
-""",
-        expected=Expected(prints={"fill": f"ENOSPC|EFBIG|ENOENT|{REFUSED}|EROFS", "total": "held"}),
+"""),
+        Expected(prints={"fill": f"ENOSPC|EFBIG|ENOENT|{REFUSED}|EROFS", "total": "held"}),
     ),
     Attack(
-        number=7,
-        name="200 MB of System V shared memory",
-        program=SYSCALL
-        + """\
+        7,
+        "200 MB of System V shared memory",
+        with_syscall("""\
 area = attempt("shmget", syscall, 29, 194, 0, 200 << 20, 0o1600)
 if area.startswith("DONE"):
     libc.shmat.restype = ctypes.c_void_p
     place = libc.shmat(int(area[5:]), None, 0)
     ctypes.memset(place, 1, 200 << 20)
     print("touched: ESCAPED")
-""",
-        expected=Expected(prints={"shmget": REFUSED}),
+"""),
+        Expected(prints={"shmget": REFUSED}),
         without={Layer.SECCOMP: (NO_MEMORY, Expected(verdicts=(RunVerdict.SIGNALED,)))},
     ),
     Attack(
-        number=8,
-        name="fill a memfd",
-        program=ATTEMPT
-        + """\
+        8,
+        "fill a memfd",
+        with_attempt("""\
 total = 0
 def fill():
     global total
@@ -148,14 +143,13 @@ def fill():
 
 attempt("fill", fill)
 print(f"total: {'held' if total <= 130 << 20 else 'ESCAPED'}")
-""",
-        expected=Expected(prints={"fill": f"EFBIG|ENOSPC|{REFUSED}", "total": "held"}),
+"""),
+        Expected(prints={"fill": f"EFBIG|ENOSPC|{REFUSED}", "total": "held"}),
     ),
     Attack(
-        number=9,
-        name="four children of 60 MB",
-        program=ATTEMPT
-        + """\
+        9,
+        "four children of 60 MB",
+        with_attempt("""\
 import time
 def fork():
     for _ in range(4):
@@ -171,17 +165,16 @@ try:
         os.wait()
 except OSError:
     pass
-""",
-        expected=NO_MEMORY,
+"""),
+        NO_MEMORY,
         tiers={Tier.B: (NO_MEMORY, NO_FORK), Tier.C: (NO_FORK,)},
         without=FORKLESS,
         limits=Limits(time_seconds=2),
     ),
     Attack(
-        number=17,
-        name="exhaust descriptors",
-        program=ATTEMPT
-        + """\
+        17,
+        "exhaust descriptors",
+        with_attempt("""\
 count = 0
 def use_up():
     global count
@@ -191,14 +184,13 @@ def use_up():
 
 attempt("dup", use_up)
 print(f"count: {count if count < 64 else 'ESCAPED'}")
-""",
-        expected=Expected(prints={"dup": "EMFILE", "count": "[56][0-9]"}),
+"""),
+        Expected(prints={"dup": "EMFILE", "count": "[56][0-9]"}),
     ),
     Attack(
-        number=18,
-        name="create 200,000 files",
-        program=ATTEMPT
-        + """\
+        18,
+        "create 200,000 files",
+        with_attempt("""\
 count = 0
 def fill():
     global count
@@ -208,32 +200,31 @@ def fill():
 
 attempt("fill", fill)
 print(f"count: {count if count <= 1024 else 'ESCAPED'}")
-""",
-        expected=Expected(prints={"fill": "ENOSPC|EDQUOT", "count": "9[0-9]{2}|10[0-9]{2}"}),
+"""),
+        Expected(prints={"fill": "ENOSPC|EDQUOT", "count": "9[0-9]{2}|10[0-9]{2}"}),
         tiers={Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
     ),
     Attack(
-        number=19,
-        name="a sparse file of 1 TB",
-        program=ATTEMPT + "attempt('fill', lambda: open('sparse', 'wb').truncate(1 << 40))\n",
-        expected=Expected(prints={"fill": "EFBIG|ENOSPC"}),
+        19,
+        "a sparse file of 1 TB",
+        with_attempt("attempt('fill', lambda: open('sparse', 'wb').truncate(1 << 40))\n"),
+        Expected(prints={"fill": "EFBIG|ENOSPC"}),
         tiers={Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
     ),
     Attack(
-        number=64,
-        name="one long interpreter operation",
-        program="10 ** 10 ** 8\n",
-        expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,)),
+        64,
+        "one long interpreter operation",
+        "10 ** 10 ** 8\n",
+        TIMED_OUT,
         tiers=dict.fromkeys((Tier.B, Tier.C), (TIMED_OUT, MEMORY_ERROR)),
         limits=SHORT,
     ),
     Attack(
-        number=70,
-        name="zombie flood",
-        program=ATTEMPT
-        + """\
+        70,
+        "zombie flood",
+        with_attempt("""\
 count = 0
 def fork():
     global count
@@ -244,16 +235,15 @@ def fork():
 
 attempt("fork", fork)
 print(f"count: {count if count < 33 else 'ESCAPED'}")
-""",
-        expected=Expected(prints={"fork": "EAGAIN", "count": "2[0-9]|3[012]"}),
+"""),
+        Expected(prints={"fork": "EAGAIN", "count": "2[0-9]|3[012]"}),
         tiers={Tier.B: (Expected(prints={"fork": "EAGAIN"}), NO_FORK), Tier.C: (NO_FORK,)},
         without=FORKLESS,
     ),
     Attack(
-        number=142,
-        name="fill many memfds",
-        program=ATTEMPT
-        + """\
+        142,
+        "fill many memfds",
+        with_attempt("""\
 total, files = 0, []
 def fill():
     global total
@@ -268,15 +258,14 @@ def fill():
 
 attempt("fill", fill)
 print(f"total: {'held' if total <= 130 << 20 else 'ESCAPED'}")
-""",
-        expected=NO_MEMORY,
+"""),
+        NO_MEMORY,
         tiers=dict.fromkeys((Tier.B, Tier.C), (NO_MEMORY, Expected(prints={"total": "held"}))),
     ),
     Attack(
-        number=143,
-        name="many small children beside an init that looks larger",
-        program=ATTEMPT
-        + """\
+        143,
+        "many small children beside an init that looks larger",
+        with_attempt("""\
 import time
 try:
     with open("/proc/self/oom_score_adj", "w") as file:
@@ -309,44 +298,38 @@ while full < len(children) and time.monotonic() < until:
     for child in list(children):
         if os.waitpid(child, os.WNOHANG)[0]:
             children.remove(child)
-""",
-        expected=NO_MEMORY,
+"""),
+        NO_MEMORY,
         tiers={Tier.B: (NO_MEMORY, NO_FORK), Tier.C: (NO_FORK,)},
         without=FORKLESS,
         limits=Limits(time_seconds=5),
     ),
     Attack(
-        number=144,
-        name="fill a disk larger than the memory limit",
-        program=ATTEMPT
-        + """\
+        144,
+        "fill a disk larger than the memory limit",
+        with_attempt("""\
 def fill():
     with open("fill", "wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 20))
 
 attempt("fill", fill)
-""",
-        expected=NO_MEMORY,
+"""),
+        NO_MEMORY,
         tiers={Tier.B: (NO_MEMORY, Expected(prints={"fill": "ENOSPC|EFBIG"})), Tier.C: (NO_FOLDER,)},
         without={Layer.NAMESPACES: (NO_FOLDER,)},
         limits=Limits(time_seconds=2, memory_mb=24, disk_mb=64),
     ),
     Attack(
-        number=71,
-        name="lock memory and raise priority",
-        program=SYSCALL
-        + """\
+        71,
+        "lock memory and raise priority",
+        with_syscall("""\
 attempt("mlockall", syscall, 151, 230, 3)
 attempt("nice", os.nice, -5)
 attempt("real-time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50)))
-""",
-        expected=Expected(
-            prints={
-                "mlockall": f"{REFUSED}|ENOMEM|DONE 0",
-                "nice": REFUSED,
-                "real-time": f"{REFUSED}|AttributeError",
-            }
+"""),
+        Expected(
+            prints={"mlockall": f"{REFUSED}|ENOMEM|DONE 0", "nice": REFUSED, "real-time": f"{REFUSED}|AttributeError"}
         ),
     ),
 )

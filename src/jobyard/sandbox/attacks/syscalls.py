@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import ATTEMPT, REFUSED, SHORT, SYSCALL, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import REFUSED, SHORT, Attack, Expected, Layer, with_attempt, with_syscall
 from jobyard.sandbox.protocol import RunVerdict, Tier
 
 NO_PROCESS = f"{REFUSED}|ESRCH"
@@ -13,29 +13,27 @@ BAD_CALL = (Expected(verdicts=(RunVerdict.SIGNALED,), signal=31), Expected(print
 
 ATTACKS = (
     Attack(
-        number=29,
-        name="ptrace other processes",
-        program=SYSCALL
-        + """\
+        29,
+        "ptrace other processes",
+        with_syscall("""\
 attempt("init", syscall, 101, 117, 16, 1, 0, 0)
 attempt("parent", syscall, 101, 117, 16, PARENT, 0, 0)
 attempt("seize", syscall, 101, 117, 0x4206, 1, 0, 0)
-""",
-        expected=Expected(prints=dict.fromkeys(("init", "parent", "seize"), NO_PROCESS)),
+"""),
+        Expected(prints=dict.fromkeys(("init", "parent", "seize"), NO_PROCESS)),
     ),
     Attack(
-        number=31,
-        name="kill init and the parent",
-        program=ATTEMPT
-        + """\
+        31,
+        "kill init and the parent",
+        with_attempt("""\
 import time
 attempt("init", os.kill, 1, 9)
 attempt("parent", os.kill, PARENT, 9)
 attempt("stop", os.kill, PARENT, 19)
 time.sleep(0.05)
 print("alive: yes")
-""",
-        expected=Expected(prints={"init": f"{NO_PROCESS}|DONE None", "alive": "yes"}),
+"""),
+        Expected(prints={"init": f"{NO_PROCESS}|DONE None", "alive": "yes"}),
         tiers={
             Tier.C: (Expected(prints={"init": NO_PROCESS, "parent": NO_PROCESS, "stop": NO_PROCESS, "alive": "yes"}),)
         },
@@ -43,10 +41,9 @@ print("alive: yes")
         with_bystander=True,
     ),
     Attack(
-        number=32,
-        name="kill every process",
-        program=ATTEMPT
-        + """\
+        32,
+        "kill every process",
+        with_attempt("""\
 attempt("all", os.kill, -1, 9)
 attempt("group", os.killpg, 1, 9)
 for number in range(2, 2000):
@@ -56,26 +53,24 @@ for number in range(2, 2000):
         except OSError:
             pass
 print("alive: yes")
-""",
-        expected=Expected(prints={"all": f"{NO_PROCESS}|DONE None", "alive": "yes"}),
+"""),
+        Expected(prints={"all": f"{NO_PROCESS}|DONE None", "alive": "yes"}),
         with_bystander=True,
     ),
     Attack(
-        number=33,
-        name="unshare namespaces",
-        program=SYSCALL
-        + """\
+        33,
+        "unshare namespaces",
+        with_syscall("""\
 for name, flag in (("user", 0x10000000), ("mount", 0x20000), ("network", 0x40000000), ("pid", 0x20000000)):
     attempt(name, syscall, 272, 97, flag)
-""",
-        expected=Expected(prints=dict.fromkeys(("user", "mount", "network", "pid"), REFUSED)),
+"""),
+        Expected(prints=dict.fromkeys(("user", "mount", "network", "pid"), REFUSED)),
         without=BY_FILTER,
     ),
     Attack(
-        number=34,
-        name="user namespace by clone3 and clone",
-        program=SYSCALL
-        + """\
+        34,
+        "user namespace by clone3 and clone",
+        with_syscall("""\
 def clone3():
     words = (ctypes.c_uint64 * 11)(0x10000000, 0, 0, 0, 17)
     if syscall(435, 435, ctypes.byref(words), 88) == 0:
@@ -87,32 +82,30 @@ def clone():
 
 attempt("clone3", clone3)
 attempt("clone", clone)
-""",
-        expected=Expected(prints={"clone3": REFUSED, "clone": REFUSED}),
+"""),
+        Expected(prints={"clone3": REFUSED, "clone": REFUSED}),
         without=BY_FILTER,
     ),
     Attack(
-        number=35,
-        name="mount, chroot, pivot_root",
-        program=SYSCALL
-        + """\
+        35,
+        "mount, chroot, pivot_root",
+        with_syscall("""\
 attempt("mount", syscall, 165, 40, b"none", b"/tmp", b"tmpfs", 0, 0)
 attempt("umount", syscall, 166, 39, b"/proc", 2)
 attempt("chroot", os.chroot, "/tmp")
 attempt("pivot", syscall, 155, 41, b"/tmp", b"/tmp")
 attempt("fsopen", syscall, 430, 430, b"tmpfs", 0)
 attempt("tree", syscall, 428, 428, -100, b"/", 1)
-""",
-        expected=Expected(prints=dict.fromkeys(("mount", "umount", "chroot", "pivot", "fsopen", "tree"), REFUSED)),
+"""),
+        Expected(prints=dict.fromkeys(("mount", "umount", "chroot", "pivot", "fsopen", "tree"), REFUSED)),
         without={
             Layer.SECCOMP: (Expected(prints=dict.fromkeys(("mount", "umount", "chroot", "fsopen", "tree"), "EPERM")),)
         },
     ),
     Attack(
-        number=36,
-        name="keyrings, BPF, io_uring, perf, userfaultfd",
-        program=SYSCALL
-        + """\
+        36,
+        "keyrings, BPF, io_uring, perf, userfaultfd",
+        with_syscall("""\
 block = ctypes.create_string_buffer(256)
 attempt("keyctl", syscall, 250, 219, 0, -3, 1)
 attempt("add_key", syscall, 248, 217, b"user", b"jobyard-attack", b"x", 1, -3)
@@ -120,33 +113,29 @@ attempt("bpf", syscall, 321, 280, 0, block, 72)
 attempt("io_uring", syscall, 425, 425, 8, block)
 attempt("perf", syscall, 298, 241, block, 0, -1, -1, 0)
 attempt("userfaultfd", syscall, 323, 282, 1)
-""",
-        expected=Expected(
-            prints=dict.fromkeys(("keyctl", "add_key", "bpf", "io_uring", "perf", "userfaultfd"), REFUSED)
-        ),
+"""),
+        Expected(prints=dict.fromkeys(("keyctl", "add_key", "bpf", "io_uring", "perf", "userfaultfd"), REFUSED)),
         without={Layer.SECCOMP: (Expected(prints={"bpf": f"{REFUSED}|EINVAL"}),)},
     ),
     Attack(
-        number=37,
-        name="gain root by setuid programs",
-        limits=SHORT,
-        program=SYSCALL
-        + """\
+        37,
+        "gain root by setuid programs",
+        with_syscall("""\
 print(f"privileges: {libc.prctl(39, 0, 0, 0, 0)}", flush=True)
 attempt("setuid", os.setuid, 0)
 attempt("setgroups", os.setgroups, [0])
 attempt("exec", os.execv, "/bin/su", ["su", "-c", "echo su: ESCAPED"])
-""",
-        expected=Expected(
+"""),
+        Expected(
             verdicts=(RunVerdict.OK, RunVerdict.RUNTIME_ERROR, RunVerdict.TIME_LIMIT),
             prints={"privileges": "1", "setuid": f"{REFUSED}|EINVAL", "setgroups": f"{REFUSED}|EINVAL"},
         ),
+        limits=SHORT,
     ),
     Attack(
-        number=87,
-        name="leftover capabilities and groups",
-        program=SYSCALL
-        + """\
+        87,
+        "leftover capabilities and groups",
+        with_syscall("""\
 words = (ctypes.c_uint32 * 6)(*[1] * 6)
 attempt("capget", syscall, 125, 90, (ctypes.c_uint32 * 2)(0x20080522, 0), words)
 print(f"capabilities: {sorted(set(words))}")
@@ -155,16 +144,15 @@ print(f"users: {len({*os.getresuid()})} {len({*os.getresgid()})} {'ESCAPED' if 0
 print(f"bounding: {[number for number in range(41) if libc.prctl(23, number, 0, 0, 0) == 1]}")
 attempt("setgid", os.setgid, 0)
 attempt("keep", lambda: libc.prctl(8, 1, 0, 0, 0))
-""",
-        expected=Expected(prints={**LEFT, "bounding": r"\[\]"}),
+"""),
+        Expected(prints={**LEFT, "bounding": r"\[\]"}),
         # Only root can empty the bounding set; with no_new_privs it grants nothing.
         tiers=dict.fromkeys((Tier.B, Tier.C), (Expected(prints=LEFT),)),
     ),
     Attack(
-        number=39,
-        name="32-bit system calls (int 0x80)",
-        program=SYSCALL
-        + """\
+        39,
+        "32-bit system calls (int 0x80)",
+        with_syscall("""\
 import mmap
 if IS_ARM:
     raise SystemExit(print("call: ENOSYS"))
@@ -173,27 +161,25 @@ area.write(b"\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3")
 call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(area)))
 got = call()
 print(f"call: {'ESCAPED' if got > 0 else errno.errorcode.get(-got)}")
-""",
-        expected=BAD_CALL[0],
+"""),
+        BAD_CALL[0],
         tiers=dict.fromkeys(Tier, BAD_CALL),
         without=BY_FILTER,
     ),
     Attack(
-        number=40,
-        name="inotify and fanotify",
-        program=SYSCALL
-        + """\
+        40,
+        "inotify and fanotify",
+        with_syscall("""\
 attempt("inotify", syscall, 294, 26, 0)
 attempt("fanotify", syscall, 300, 262, 0, 0)
-""",
-        expected=Expected(prints={"inotify": REFUSED, "fanotify": REFUSED}),
+"""),
+        Expected(prints={"inotify": REFUSED, "fanotify": REFUSED}),
         without=BY_FILTER,
     ),
     Attack(
-        number=89,
-        name="trigger the host's core dump helper",
-        program=SYSCALL
-        + """\
+        89,
+        "trigger the host's core dump helper",
+        with_syscall("""\
 import resource
 print(f"limit: {resource.getrlimit(resource.RLIMIT_CORE)}")
 attempt("lower", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
@@ -203,9 +189,9 @@ attempt("wide", syscall, 160, 164, (1 << 32) + 4, none)
 attempt("other", syscall, 302, 261, 0, 4, none, 0)
 attempt("other wide", syscall, 302, 261, 0, (1 << 32) + 4, none, 0)
 attempt("usual", resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
-""",
+"""),
         # A core_pattern with a pipe starts its helper at every size except 1.
-        expected=Expected(
+        Expected(
             prints={
                 "limit": r"\(1, 1\)",
                 **dict.fromkeys(("lower", "call", "wide", "other", "other wide"), f"{REFUSED}|ValueError"),
@@ -215,33 +201,30 @@ attempt("usual", resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
         without={Layer.SECCOMP: (Expected(prints={"limit": r"\(1, 1\)"}),)},
     ),
     Attack(
-        number=88,
-        name="probe the page cache for what others have read",
-        program=ATTEMPT
-        + """\
+        88,
+        "probe the page cache for what others have read",
+        with_attempt("""\
 import glob
 file = os.open(glob.glob("/usr/lib/python3*/os.py")[0], os.O_RDONLY)
 attempt("empty", os.posix_fadvise, file, 0, 0, os.POSIX_FADV_DONTNEED)
 attempt("ask", os.preadv, file, [bytearray(16)], 0, os.RWF_NOWAIT)
-""",
-        expected=Expected(prints={"empty": REFUSED, "ask": REFUSED}),
+"""),
+        Expected(prints={"empty": REFUSED, "ask": REFUSED}),
         without=BY_FILTER,
     ),
     Attack(
-        number=56,
-        name="set the clock",
-        program=ATTEMPT
-        + """\
+        56,
+        "set the clock",
+        with_attempt("""\
 import time
 attempt("set", lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()))
-""",
-        expected=Expected(prints={"set": REFUSED}),
+"""),
+        Expected(prints={"set": REFUSED}),
     ),
     Attack(
-        number=57,
-        name="raise its limits",
-        program=ATTEMPT
-        + """\
+        57,
+        "raise its limits",
+        with_attempt("""\
 import resource
 for name in ("NOFILE", "FSIZE", "CORE", "AS"):
     which = getattr(resource, "RLIMIT_" + name)
@@ -251,8 +234,8 @@ for name in ("NOFILE", "FSIZE", "CORE", "AS"):
     else:
         attempt(name, resource.setrlimit, which, (hard + 1, hard + 1))
 attempt("parent", lambda: resource.prlimit(PARENT, resource.RLIMIT_NOFILE, (9, 9)))
-""",
-        expected=Expected(
+"""),
+        Expected(
             prints={
                 **dict.fromkeys(("NOFILE", "FSIZE", "CORE"), f"ValueError|{REFUSED}"),
                 "AS": f"ValueError|unlimited|{REFUSED}",
@@ -263,45 +246,42 @@ attempt("parent", lambda: resource.prlimit(PARENT, resource.RLIMIT_NOFILE, (9, 9
         without={Layer.SECCOMP: (Expected(prints=dict.fromkeys(("NOFILE", "FSIZE", "CORE"), "ValueError")),)},
     ),
     Attack(
-        number=59,
-        name="write machine code and run it",
-        program=SYSCALL
-        + """\
+        59,
+        "write machine code and run it",
+        with_syscall("""\
 import mmap
 area = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 area.write(b"\\x40\\x05\\x80\\x52\\xc0\\x03\\x5f\\xd6" if IS_ARM else b"\\xb8\\x2a\\x00\\x00\\x00\\xc3")
 call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(area)))
 print(f"answer: {call()}")
-""",
-        expected=Expected(prints={"answer": "42"}),
+"""),
+        Expected(prints={"answer": "42"}),
     ),
     Attack(
-        number=69,
-        name="inject input into a terminal",
-        program=ATTEMPT
-        + """\
+        69,
+        "inject input into a terminal",
+        with_attempt("""\
 import fcntl, termios
 attempt("push", lambda: fcntl.ioctl(0, termios.TIOCSTI, b"x"))
 attempt("terminal", lambda: os.open("/dev/tty", os.O_RDWR))
 attempt("linux", lambda: fcntl.ioctl(0, 0x541C, b"\\x02"))
-""",
-        expected=Expected(
+"""),
+        Expected(
             prints={"push": f"{REFUSED}|ENOTTY|EINVAL", "terminal": f"{REFUSED}|ENOENT|ENXIO", "linux": ".*E[A-Z]+"}
         ),
     ),
     Attack(
-        number=80,
-        name="x32 system calls",
-        program=SYSCALL + "attempt('call', syscall, 0x40000000 + 39, -1)\n",
-        expected=BAD_CALL[0],
+        80,
+        "x32 system calls",
+        with_syscall("attempt('call', syscall, 0x40000000 + 39, -1)\n"),
+        BAD_CALL[0],
         tiers=dict.fromkeys(Tier, BAD_CALL),
         without=BY_FILTER,
     ),
     Attack(
-        number=81,
-        name="reboot, modules, swap, accounting, host name",
-        program=SYSCALL
-        + """\
+        81,
+        "reboot, modules, swap, accounting, host name",
+        with_syscall("""\
 attempt("reboot", syscall, 169, 142, 0, 0, 0, 0)
 attempt("module", syscall, 313, 273, 0, b"", 0)
 attempt("kexec", syscall, 246, 104, 0, 0, 0, 0)
@@ -310,8 +290,8 @@ attempt("accounting", syscall, 163, 89, b"/jobyard-attack")
 attempt("hostname", syscall, 170, 161, b"attack", 6)
 attempt("syslog", syscall, 103, 116, 3, ctypes.create_string_buffer(64), 64)
 attempt("ports", syscall, 172, -1, 3)
-""",
-        expected=Expected(
+"""),
+        Expected(
             prints=dict.fromkeys(
                 ("reboot", "module", "kexec", "swap", "accounting", "hostname", "syslog", "ports"), REFUSED
             )
@@ -321,10 +301,9 @@ attempt("ports", syscall, 172, -1, 3)
         },
     ),
     Attack(
-        number=141,
-        name="signals through the owner of a pipe",
-        program=SYSCALL
-        + """\
+        141,
+        "signals through the owner of a pipe",
+        with_syscall("""\
 import fcntl, time
 # F_SETSIG and F_SETOWN: the owner of the pipe gets the signal when it becomes readable.
 for pid in {PARENT, 1, PARENT - 1} - {0, os.getpid()}:
@@ -335,16 +314,15 @@ for pid in {PARENT, 1, PARENT - 1} - {0, os.getpid()}:
     os.write(writes, b"x")
 time.sleep(0.05)
 print("alive: yes")
-""",
-        expected=Expected(prints={"alive": "yes"}),
+"""),
+        Expected(prints={"alive": "yes"}),
         tiers={Tier.C: (Expected(prints={"signal": REFUSED, "owner": REFUSED, "alive": "yes"}),)},
         with_bystander=True,
     ),
     Attack(
-        number=82,
-        name="remove its own restrictions",
-        program=SYSCALL
-        + """\
+        82,
+        "remove its own restrictions",
+        with_syscall("""\
 attempt("death", lambda: libc.prctl(1, 0, 0, 0, 0))
 attempt("filter", lambda: libc.prctl(22, 0, 0, 0, 0))
 attempt("keep", lambda: libc.prctl(8, 1, 0, 0, 0))
@@ -354,8 +332,8 @@ print(f"still: {libc.prctl(39, 0, 0, 0, 0)}")
 attempt("capset", syscall, 126, 91, (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(*[0xFFFFFFFF] * 6))
 import time
 time.sleep(60)
-""",
-        expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,), prints={"still": "1", "capset": "EPERM|ENOSYS|EACCES"}),
+"""),
+        Expected(verdicts=(RunVerdict.TIME_LIMIT,), prints={"still": "1", "capset": "EPERM|ENOSYS|EACCES"}),
         limits=SHORT,
     ),
 )

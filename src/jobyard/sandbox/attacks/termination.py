@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import ATTEMPT, NO_FORK, SHORT, TIMED_OUT, Attack, Expected, Layer
+from jobyard.sandbox.attacks.attack import NO_FORK, SHORT, TIMED_OUT, Attack, Expected, Layer, with_attempt
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
 FORKED = {"fork": "DONE parent"}
@@ -18,30 +18,23 @@ SMALL = Limits(output_bytes=1000)
 
 ATTACKS = (
     Attack(
-        number=10,
-        name="flood stdout",
-        program=FLOOD.format(fd=1),
-        expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=64 << 10),
+        10, "flood stdout", FLOOD.format(fd=1), Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=64 << 10)
     ),
     Attack(
-        number=11,
-        name="flood stderr",
-        program=FLOOD.format(fd=2),
-        expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stderr_bytes=64 << 10),
+        11, "flood stderr", FLOOD.format(fd=2), Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stderr_bytes=64 << 10)
     ),
-    Attack(number=12, name="endless loop", program="while True:\n    pass\n", expected=TIMED_OUT, limits=SHORT),
+    Attack(12, "endless loop", "while True:\n    pass\n", TIMED_OUT, limits=SHORT),
     Attack(
-        number=13,
-        name="sleep past the time limit",
-        program="import time\nprint('kept', flush=True)\ntime.sleep(60)\n",
-        expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,), stdout=b"kept\n"),
+        13,
+        "sleep past the time limit",
+        "import time\nprint('kept', flush=True)\ntime.sleep(60)\n",
+        Expected(verdicts=(RunVerdict.TIME_LIMIT,), stdout=b"kept\n"),
         limits=SHORT,
     ),
     Attack(
-        number=14,
-        name="daemonize by double fork",
-        program=ATTEMPT
-        + """\
+        14,
+        "daemonize by double fork",
+        with_attempt("""\
 def fork():
     if os.fork() == 0:
         os.setsid()
@@ -54,16 +47,15 @@ def fork():
     return "parent"
 
 attempt("fork", fork)
-""",
-        expected=Expected(prints=FORKED, in_ms=1500),
+"""),
+        Expected(prints=FORKED, in_ms=1500),
         tiers=MAY_FORK,
         without=FORKLESS,
     ),
     Attack(
-        number=15,
-        name="a child that keeps stdout open",
-        program=ATTEMPT
-        + """\
+        15,
+        "a child that keeps stdout open",
+        with_attempt("""\
 import time
 def fork():
     if os.fork() == 0:
@@ -72,15 +64,15 @@ def fork():
     return "parent"
 
 attempt("fork", fork)
-""",
-        expected=Expected(prints=FORKED, in_ms=1500),
+"""),
+        Expected(prints=FORKED, in_ms=1500),
         tiers=MAY_FORK,
         without=FORKLESS,
     ),
     Attack(
-        number=16,
-        name="ignore every signal",
-        program="""\
+        16,
+        "ignore every signal",
+        """\
 import signal, time
 for number in signal.valid_signals():
     try:
@@ -94,51 +86,38 @@ except OSError:
 while True:
     time.sleep(60)
 """,
-        expected=TIMED_OUT,
+        TIMED_OUT,
         limits=SHORT,
     ),
+    Attack(41, "1 MB of stdin never read", "print('done')\n", Expected(stdout=b"done\n", in_ms=2000), stdin=MEGABYTE),
     Attack(
-        number=41,
-        name="1 MB of stdin never read",
-        program="print('done')\n",
-        expected=Expected(stdout=b"done\n", in_ms=2000),
-        stdin=MEGABYTE,
-    ),
-    Attack(
-        number=42,
-        name="1 MB of stdin read",
-        program="""\
+        42,
+        "1 MB of stdin read",
+        """\
 import sys
 data = sys.stdin.buffer.read()
 print(f"length: {len(data)}\\nsame: {data == bytes(range(256)) * 4096}")
 """,
-        expected=Expected(prints={"length": str(1 << 20), "same": "True"}),
+        Expected(prints={"length": str(1 << 20), "same": "True"}),
         stdin=MEGABYTE,
     ),
     Attack(
-        number=51,
-        name="kill itself",
-        program="import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
-        expected=Expected(verdicts=(RunVerdict.SIGNALED,), signal=9, exit_code=137),
+        51,
+        "kill itself",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+        Expected(verdicts=(RunVerdict.SIGNALED,), signal=9, exit_code=137),
+    ),
+    Attack(52, "stop itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n", TIMED_OUT, limits=SHORT),
+    Attack(
+        53,
+        "print to a closed stdout",
+        "import os\nos.close(1)\nprint('lost')\n",
+        Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), stdout=b""),
     ),
     Attack(
-        number=52,
-        name="stop itself",
-        program="import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n",
-        expected=TIMED_OUT,
-        limits=SHORT,
-    ),
-    Attack(
-        number=53,
-        name="print to a closed stdout",
-        program="import os\nos.close(1)\nprint('lost')\n",
-        expected=Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), stdout=b""),
-    ),
-    Attack(
-        number=54,
-        name="a grandchild that writes after exit",
-        program=ATTEMPT
-        + """\
+        54,
+        "a grandchild that writes after exit",
+        with_attempt("""\
 import time
 def fork():
     if os.fork() == 0:
@@ -151,63 +130,63 @@ def fork():
     return "parent"
 
 attempt("fork", fork)
-""",
-        expected=Expected(prints=FORKED, stdout=b"fork: DONE parent\n"),
+"""),
+        Expected(prints=FORKED, stdout=b"fork: DONE parent\n"),
         tiers=MAY_FORK,
         without=FORKLESS,
     ),
     Attack(
-        number=65,
-        name="sleep in an exit handler",
-        program="import atexit, time\natexit.register(time.sleep, 60)\nprint('main is done')\n",
-        expected=Expected(verdicts=(RunVerdict.TIME_LIMIT,), stdout=b"main is done\n"),
+        65,
+        "sleep in an exit handler",
+        "import atexit, time\natexit.register(time.sleep, 60)\nprint('main is done')\n",
+        Expected(verdicts=(RunVerdict.TIME_LIMIT,), stdout=b"main is done\n"),
         limits=SHORT,
     ),
     Attack(
-        number=66,
-        name="a thread that outlives main",
-        program="import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n",
-        expected=TIMED_OUT,
+        66,
+        "a thread that outlives main",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n",
+        TIMED_OUT,
         limits=SHORT,
     ),
     Attack(
-        number=72,
-        name="close stdin while it is being sent",
-        program="import os, time\nos.close(0)\ntime.sleep(0.05)\nprint('done')\n",
-        expected=Expected(stdout=b"done\n"),
+        72,
+        "close stdin while it is being sent",
+        "import os, time\nos.close(0)\ntime.sleep(0.05)\nprint('done')\n",
+        Expected(stdout=b"done\n"),
         stdin=MEGABYTE,
     ),
     Attack(
-        number=73,
-        name="output of exactly the limit",
-        program="import os\nos.write(1, b'x' * 1000)\n",
-        expected=Expected(stdout=b"x" * 1000),
+        73,
+        "output of exactly the limit",
+        "import os\nos.write(1, b'x' * 1000)\n",
+        Expected(stdout=b"x" * 1000),
         limits=SMALL,
     ),
     Attack(
-        number=74,
-        name="output one byte over the limit, then sleep",
-        program="import os, time\nos.write(1, b'x' * 1001)\ntime.sleep(60)\n",
-        expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=1000, in_ms=2000),
+        74,
+        "output one byte over the limit, then sleep",
+        "import os, time\nos.write(1, b'x' * 1001)\ntime.sleep(60)\n",
+        Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=1000, in_ms=2000),
         limits=SMALL,
     ),
     Attack(
-        number=75,
-        name="output one byte over the limit, then exit",
-        program="import os\nos.write(1, b'x' * 1001)\n",
-        expected=Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=1000),
+        75,
+        "output one byte over the limit, then exit",
+        "import os\nos.write(1, b'x' * 1001)\n",
+        Expected(verdicts=(RunVerdict.OUTPUT_LIMIT,), stdout_bytes=1000),
         limits=SMALL,
     ),
     Attack(
-        number=76,
-        name="20,000 signals to itself",
-        program="""\
+        76,
+        "20,000 signals to itself",
+        """\
 import os, signal
 signal.signal(signal.SIGUSR1, lambda *_: None)
 for _ in range(20_000):
     os.kill(os.getpid(), signal.SIGUSR1)
 print("done")
 """,
-        expected=Expected(stdout=b"done\n"),
+        Expected(stdout=b"done\n"),
     ),
 )
