@@ -112,30 +112,24 @@ class AdminStore(Protocol):
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         """Jobs by descending sequence, without their log lines, steps and tracebacks. Cost is bounded per call."""
-        ...
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         """Apply the action to each job; jobs whose state does not allow it are returned as unchanged.
 
         Ids that do not exist are in neither list.
         """
-        ...
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
         """Create the queue or replace its settings; takes effect with the next claim."""
-        ...
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
         """Pause or resume a whole queue (group None) or one group."""
-        ...
 
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
         """Set a group's own limit, or remove it (None). Running jobs are never stopped."""
-        ...
 
     async def queues(self) -> list[QueueInfo]:
         """All queues by name; the cost of the counts does not grow with the number of jobs."""
-        ...
 
     async def ages(self) -> list[QueueAges]:
         """All queues by name, with the times of their oldest due and oldest running jobs.
@@ -143,20 +137,15 @@ class AdminStore(Protocol):
         Reads the first job of each priority in each group, at most MAX_HEADS_SCANNED; the cost does not grow with the
         jobs behind those.
         """
-        ...
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         """Groups of a queue that have jobs, a limit or a pause, by name; jobs without a group come first."""
-        ...
 
     async def standing(self, job_id: str) -> Standing:
         """The facts for `domain.explain`, from one snapshot. Raises JobNotFound."""
-        ...
 
     async def prune(self, limit: int = 1000) -> int:
         """Remove at most `limit` finished jobs beyond each queue's retention, oldest first, and return how many."""
-        ...
 
     async def audit(self) -> list[str]:
         """Recount everything and describe each inconsistency; an empty list proves consistency."""
-        ...

@@ -11,7 +11,6 @@ from jobyard.domain.instant import Instant
 class Clock(Protocol):
     def now(self) -> Instant:
         """Milliseconds since 1970 UTC."""
-        ...
 
 
 class SystemClock:

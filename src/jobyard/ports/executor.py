@@ -18,20 +18,17 @@ class Attempt(Protocol):
     @property
     def is_stopping(self) -> bool:
         """Whether the attempt should end: cancelled, timed out, lease lost, or the worker is stopping."""
-        ...
 
     async def report(
         self, *, progress: Progress | None = None, lines: tuple[LogLine, ...] = (), step: Step | None = None
     ) -> None:
         """Record in the store. Raises LeaseLost when the attempt no longer holds its lease."""
-        ...
 
     async def complete(self, result: bytes, transaction: Any) -> None:
         """Complete the job inside the caller's own transaction: both take effect if and only if it commits.
 
         Raises LeaseLost when the attempt no longer holds its lease, NotPossible when the store has no transactions.
         """
-        ...
 
 
 class Executor(Protocol):
@@ -40,4 +37,3 @@ class Executor(Protocol):
 
         When cancelled, it must stop the work as far as possible, then let CancelledError propagate.
         """
-        ...

@@ -57,7 +57,6 @@ class JobStore(Protocol):
         (the caller's own database transaction) the jobs appear when the caller commits; a store without such
         transactions raises NotPossible.
         """
-        ...
 
     async def exchange(
         self,
@@ -78,7 +77,6 @@ class JobStore(Protocol):
         soon after `until` is done, and otherwise as `wait_for_work` would; it may return early without a job. Once
         `until` is done, it claims no more jobs than those already in flight.
         """
-        ...
 
     async def settle(self, settlement: Settlement, transaction: Any) -> None:
         """Settle one job inside the caller's own database transaction: it takes effect if and only if that commits.
@@ -86,7 +84,6 @@ class JobStore(Protocol):
         Raises LeaseLost when the token no longer holds the lease: the caller should roll back. A store without such
         transactions raises NotPossible.
         """
-        ...
 
     async def extend(
         self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
@@ -97,34 +94,27 @@ class JobStore(Protocol):
         UNACKNOWLEDGED_SECONDS: the response that granted them may still be in flight. Older ones belong to a
         response that was lost, and must expire.
         """
-        ...
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         """Record progress, log lines and steps of running attempts; returns the keys that were refused (lease lost)."""
-        ...
 
     async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         """End expired leases, by `domain.state.judge_expired`. The lease of a handed-off job does not expire."""
-        ...
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         """Return True as soon as a job of `queues` may be claimable or a cancel was requested, False after the timeout.
 
         May return True without work, but must never miss work that another process inserted.
         """
-        ...
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
         """The job once it is final; None after the timeout. Raises JobNotFound if it does not exist or is removed."""
-        ...
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         """Insert a job that was found running outside: RUNNING and handed off, even beyond the limits."""
-        ...
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
         """Wake the job if it is parked on `name`; otherwise keep the signal for its next Park on that name.
 
         Returns whether it woke. Raises JobNotFound, or NotPossible when the job is final.
         """
-        ...

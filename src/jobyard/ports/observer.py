@@ -11,11 +11,9 @@ class Observer(Protocol):
     @property
     def wants_each_job(self) -> bool:
         """Whether it wants an event for every start and every good end, or only for failures."""
-        ...
 
     def observe(self, event: Event) -> None:
         """Must be fast and must not raise. Called from any thread."""
-        ...
 
 
 class Companion(Protocol):
@@ -25,4 +23,3 @@ class Companion(Protocol):
 
     async def stop(self) -> None:
         """Must be fast and must not raise; safe twice."""
-        ...

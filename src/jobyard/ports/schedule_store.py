@@ -102,7 +102,6 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleStore(Protocol):
     async def now(self) -> Instant:
         """The store's clock."""
-        ...
 
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
         """From now on decide only ticks of this revision that are later than `since` and than the last decided one.
@@ -110,7 +109,6 @@ class ScheduleStore(Protocol):
         With `since` None, later than the last decided one; for a schedule that was not armed, than the store's
         present time. Returns False and changes nothing when it is armed with a later revision. Safe twice.
         """
-        ...
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         """Decide no more ticks and forget the decided ones; returns whether the schedule was armed.
@@ -118,11 +116,9 @@ class ScheduleStore(Protocol):
         With `revision`, returns False and changes nothing when it is armed with a later one: a late removal must not
         end a new schedule of the same name.
         """
-        ...
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
         """The armed schedules, by name; only names after `after`."""
-        ...
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         """Decide each tick in the given order, exactly once: it is recorded and its job inserted in one step.
@@ -139,16 +135,12 @@ class ScheduleStore(Protocol):
         Raises BadInput, with nothing decided, when a job that would be inserted has an existing id. Must keep the
         newest KEPT_TICKS records of a schedule; a thousand ticks are one round trip.
         """
-        ...
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         """The decided ticks, newest first; with `before`, only earlier ones."""
-        ...
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         """List the worker as alive for `seconds`, or until its next heartbeat; 0 takes it off the list."""
-        ...
 
     async def workers(self) -> list[WorkerInfo]:
         """The live workers (whose heartbeat has not expired), by id."""
-        ...

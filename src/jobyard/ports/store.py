@@ -50,23 +50,18 @@ class Store(JobStore, AdminStore, ScheduleStore, RecordStore, Protocol):
 
     async def open(self) -> None:
         """Connect and bring the schema up to date; safe from several processes at once, and twice."""
-        ...
 
     async def close(self) -> None:
         """Finish pending calls, then disconnect; safe twice."""
-        ...
 
     async def diagnose(self) -> list[Finding]:
         """Check the engine: reachable, writable, durable, with enough space.
 
         Raises StoreError only when the engine is not reachable at all.
         """
-        ...
 
     async def migrations(self) -> list[Migration]:
         """Every schema migration, in order, and whether it is applied. Changes nothing and needs no `open`."""
-        ...
 
     def for_event_loop(self) -> Store:
         """A handle for the event loop of the current thread; `self` if the store works from any loop."""
-        ...

@@ -11,21 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from jobyard.sandbox.protocol import (
-    VERSION,
-    DaemonMessage,
-    Fault,
-    FrameDecoder,
-    Output,
-    ProtocolError,
-    RunCancellation,
-    RunFinished,
-    RunRejected,
-    RunRequest,
-    SandboxState,
-    StateRequest,
-    encode_frame,
-)
+from jobyard.sandbox import protocol as p
 
 log = logging.getLogger("jobyard.sandbox")
 
@@ -34,7 +20,7 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.02, 2.0
 CONNECT_TIMEOUT_SECONDS = 15.0
 # A daemon that does not confirm a cancellation must not hold the worker's slot.
 CANCEL_TIMEOUT_SECONDS = 3.0
-_decode = msgspec.msgpack.Decoder(DaemonMessage).decode
+_decode = msgspec.msgpack.Decoder(p.DaemonMessage).decode
 
 OnOutput: TypeAlias = Callable[[int, bytes], None]
 
@@ -42,7 +28,7 @@ OnOutput: TypeAlias = Callable[[int, bytes], None]
 class SandboxFault(Exception):
     """The platform could not run the program."""
 
-    def __init__(self, fault: Fault, message: str) -> None:
+    def __init__(self, fault: p.Fault, message: str) -> None:
         super().__init__(f"{fault}: {message}")
         self.fault = fault
         self.message = message
@@ -51,7 +37,7 @@ class SandboxFault(Exception):
 class _PendingRun:
     __slots__ = ("on_output", "response")
 
-    def __init__(self, response: asyncio.Future[RunFinished], on_output: OnOutput | None) -> None:
+    def __init__(self, response: asyncio.Future[p.RunFinished], on_output: OnOutput | None) -> None:
         self.response = response
         self.on_output = on_output
 
@@ -59,12 +45,12 @@ class _PendingRun:
 class SandboxClient:
     def __init__(self, path: str, *, connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> None:
         self.path = path
-        self.state: SandboxState | None = None  # as last received; None while disconnected
+        self.state: p.SandboxState | None = None  # as last received; None while disconnected
         self.reason = "The sandbox daemon has not been reached yet."  # why it is disconnected
         self._connect_timeout = connect_timeout_seconds
         self._ids = itertools.count(1)
         self._runs: dict[int, _PendingRun] = {}
-        self._state_requests: dict[int, asyncio.Future[SandboxState]] = {}
+        self._state_requests: dict[int, asyncio.Future[p.SandboxState]] = {}
         self._connection: _ClientProtocol | None = None
         self._ready = asyncio.Event()  # the daemon's state has been received
         self._semaphore = asyncio.Semaphore(1)
@@ -104,7 +90,7 @@ class SandboxClient:
 
     # Requests
 
-    async def run(self, request: RunRequest, on_output: OnOutput | None = None) -> RunFinished:
+    async def run(self, request: p.RunRequest, on_output: OnOutput | None = None) -> p.RunFinished:
         """Run a program to its end. Raises SandboxFault when the platform cannot run it.
 
         On cancellation, the program is killed before CancelledError propagates.
@@ -116,15 +102,17 @@ class SandboxClient:
                 if connection is not None:
                     return await self._run(connection, request, on_output)
 
-    async def _run(self, connection: _ClientProtocol, request: RunRequest, on_output: OnOutput | None) -> RunFinished:
+    async def _run(
+        self, connection: _ClientProtocol, request: p.RunRequest, on_output: OnOutput | None
+    ) -> p.RunFinished:
         run_id, loop = next(self._ids), asyncio.get_running_loop()
         pending = self._runs[run_id] = _PendingRun(loop.create_future(), on_output)
-        connection.send(encode_frame(msgspec.structs.replace(request, id=run_id)))
+        connection.send(p.encode_frame(msgspec.structs.replace(request, id=run_id)))
         try:
             return await pending.response
         except asyncio.CancelledError:
             pending.response, pending.on_output = loop.create_future(), None
-            connection.send(encode_frame(RunCancellation(id=run_id)))
+            connection.send(p.encode_frame(p.RunCancellation(id=run_id)))
             with contextlib.suppress(SandboxFault, TimeoutError):
                 async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
                     await pending.response
@@ -132,33 +120,33 @@ class SandboxClient:
         finally:
             del self._runs[run_id]
 
-    async def ready_state(self) -> SandboxState:
+    async def ready_state(self) -> p.SandboxState:
         """The state of a daemon that runs programs. Raises SandboxFault if there is none within the timeout."""
         if not self._ready.is_set():
             try:
                 async with asyncio.timeout(self._connect_timeout):
                     await self._ready.wait()
             except TimeoutError:
-                raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, self.reason) from None
+                raise SandboxFault(p.Fault.SANDBOX_UNAVAILABLE, self.reason) from None
         state = self.state
         if state is None or state.tier is None:
-            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, self.reason if state is None else state.reason)
+            raise SandboxFault(p.Fault.SANDBOX_UNAVAILABLE, self.reason if state is None else state.reason)
         return state
 
-    async def fetch_state(self, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> SandboxState:
+    async def fetch_state(self, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> p.SandboxState:
         """Request the current state from the daemon."""
         if self._connection is None:
             return await self.ready_state()
         request_id = next(self._ids)
-        response: asyncio.Future[SandboxState] = asyncio.get_running_loop().create_future()
+        response: asyncio.Future[p.SandboxState] = asyncio.get_running_loop().create_future()
         self._state_requests[request_id] = response
         try:
-            self._connection.send(encode_frame(StateRequest(id=request_id)))
+            self._connection.send(p.encode_frame(p.StateRequest(id=request_id)))
             async with asyncio.timeout(timeout_seconds):
                 return await response
         except TimeoutError:
             message = f"The sandbox daemon did not respond within {timeout_seconds:g} s."
-            raise SandboxFault(Fault.SANDBOX_UNAVAILABLE, message) from None
+            raise SandboxFault(p.Fault.SANDBOX_UNAVAILABLE, message) from None
         finally:
             del self._state_requests[request_id]
 
@@ -169,24 +157,24 @@ class SandboxClient:
 
     def _on_message(self, data: bytes) -> None:
         message = _decode(data)
-        if isinstance(message, SandboxState):
+        if isinstance(message, p.SandboxState):
             self._on_state(message)
             return
         pending = self._runs.get(message.id)
         if pending is None:
             return  # the caller has given up on this run
-        if isinstance(message, Output):
+        if isinstance(message, p.Output):
             if pending.on_output is not None:
                 pending.on_output(message.fd, message.data)
         elif not pending.response.done():
-            if isinstance(message, RunFinished):
+            if isinstance(message, p.RunFinished):
                 pending.response.set_result(message)
-            elif isinstance(message, RunRejected):
+            elif isinstance(message, p.RunRejected):
                 pending.response.set_exception(SandboxFault(message.fault, message.message))
 
-    def _on_state(self, state: SandboxState) -> None:
-        if state.version != VERSION:
-            raise ProtocolError(f"the daemon speaks version {state.version} and this worker version {VERSION}")
+    def _on_state(self, state: p.SandboxState) -> None:
+        if state.version != p.VERSION:
+            raise p.ProtocolError(f"the daemon speaks version {state.version} and this worker version {p.VERSION}")
         self.state = state
         if state.slots != self._slots:
             self._slots, self._semaphore = state.slots, asyncio.Semaphore(max(1, state.slots))
@@ -199,7 +187,7 @@ class SandboxClient:
         """Fail every pending request: the daemon kills the runs of a lost connection."""
         self._connection, self.state, self.reason = None, None, reason
         self._ready.clear()
-        fault = SandboxFault(Fault.SUPERVISOR_LOST, reason)
+        fault = SandboxFault(p.Fault.SUPERVISOR_LOST, reason)
         pending: list[asyncio.Future[Any]] = [run.response for run in self._runs.values()]
         for future in pending + list(self._state_requests.values()):
             if not future.done():
@@ -211,7 +199,7 @@ class _ClientProtocol(asyncio.Protocol):
 
     def __init__(self, client: SandboxClient) -> None:
         self._client = client
-        self._decoder = FrameDecoder()
+        self._decoder = p.FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.reason = "The connection to the sandbox daemon was lost."
@@ -224,7 +212,7 @@ class _ClientProtocol(asyncio.Protocol):
         try:
             for frame in self._decoder.feed(data):
                 self._client._on_message(frame)
-        except (ProtocolError, msgspec.MsgspecError) as error:
+        except (p.ProtocolError, msgspec.MsgspecError) as error:
             self.reason = f"Incompatible sandbox daemon: {error}. Run the same jobyard version on both sides."
             log.warning("%s", self.reason)
             self.close()

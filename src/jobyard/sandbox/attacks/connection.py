@@ -14,23 +14,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobyard.sandbox.protocol import (
-    ClientMessage,
-    DaemonMessage,
-    FrameDecoder,
-    Output,
-    ProtocolError,
-    RunCancellation,
-    RunFinished,
-    RunRejected,
-    RunRequest,
-    SandboxState,
-    StateRequest,
-    encode_frame,
-)
+from jobyard.sandbox import protocol as p
 
 Response = TypeVar("Response")
-_decoder = msgspec.msgpack.Decoder(DaemonMessage)
+_decoder = msgspec.msgpack.Decoder(p.DaemonMessage)
 _CREDENTIALS = struct.Struct("iII")
 READ_BYTES = 1 << 18
 # Beyond the limits of a run, for compiling and a busy machine.
@@ -46,24 +33,24 @@ class DaemonConnection:
         self._reader, self._writer = reader, writer
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._on_output: dict[int, Callable[[Output], None]] = {}
-        self._first_state: asyncio.Future[SandboxState] = asyncio.get_running_loop().create_future()
+        self._on_output: dict[int, Callable[[p.Output], None]] = {}
+        self._first_state: asyncio.Future[p.SandboxState] = asyncio.get_running_loop().create_future()
         self._receiver = asyncio.create_task(self._receive())
         self.daemon_pid = _peer_pid(writer.get_extra_info("socket"))
 
-    async def ready(self, seconds: float = 60) -> SandboxState:
+    async def ready(self, seconds: float = 60) -> p.SandboxState:
         """The state that the daemon sends to a new connection."""
         return await _within(seconds, asyncio.shield(self._first_state), "the daemon sent no state")
 
-    async def fetch_state(self, seconds: float = 10) -> SandboxState:
+    async def fetch_state(self, seconds: float = 10) -> p.SandboxState:
         request_id = next(self._ids)
-        response: asyncio.Future[SandboxState] = self._expect(request_id)
-        self.send(StateRequest(id=request_id))
+        response: asyncio.Future[p.SandboxState] = self._expect(request_id)
+        self.send(p.StateRequest(id=request_id))
         return await _within(seconds, response, "no response")
 
     async def run(
-        self, request: RunRequest, on_output: Callable[[Output], None] | None = None, seconds: float | None = None
-    ) -> RunFinished | RunRejected:
+        self, request: p.RunRequest, on_output: Callable[[p.Output], None] | None = None, seconds: float | None = None
+    ) -> p.RunFinished | p.RunRejected:
         """Run a program. The request's id is replaced. A daemon that exceeds the run's limits is unresponsive."""
         run_id, response = self.begin(request, on_output)
         limit = request.limits.time_seconds if 0 < request.limits.time_seconds < 3600 else 1
@@ -75,22 +62,22 @@ class DaemonConnection:
             self._on_output.pop(run_id, None)
 
     def begin(
-        self, request: RunRequest, on_output: Callable[[Output], None] | None = None
-    ) -> tuple[int, asyncio.Future[RunFinished | RunRejected]]:
+        self, request: p.RunRequest, on_output: Callable[[p.Output], None] | None = None
+    ) -> tuple[int, asyncio.Future[p.RunFinished | p.RunRejected]]:
         run_id = next(self._ids)
         if on_output is not None:
             self._on_output[run_id] = on_output
-        response: asyncio.Future[RunFinished | RunRejected] = self._expect(run_id)
+        response: asyncio.Future[p.RunFinished | p.RunRejected] = self._expect(run_id)
         self.send(msgspec.structs.replace(request, id=run_id))
         return run_id, response
 
     def cancel(self, run_id: int) -> None:
-        self.send(RunCancellation(id=run_id))
+        self.send(p.RunCancellation(id=run_id))
 
-    def send(self, message: ClientMessage) -> None:
+    def send(self, message: p.ClientMessage) -> None:
         if self._receiver.done():
             raise DaemonUnresponsive("the daemon closed the connection")
-        self._writer.write(encode_frame(message))
+        self._writer.write(p.encode_frame(message))
 
     async def close(self) -> None:
         self._receiver.cancel()
@@ -104,14 +91,14 @@ class DaemonConnection:
         return response
 
     async def _receive(self) -> None:
-        frames, reason = FrameDecoder(), "the daemon closed the connection"
+        frames, reason = p.FrameDecoder(), "the daemon closed the connection"
         try:
             while data := await self._reader.read(READ_BYTES):
                 for frame in frames.feed(data):
                     self._on_message(_decoder.decode(frame))
         except OSError:
             pass
-        except (ProtocolError, msgspec.DecodeError) as error:
+        except (p.ProtocolError, msgspec.DecodeError) as error:
             reason = f"incompatible daemon: {error}"
         closed = DaemonUnresponsive(reason)
         for response in [self._first_state, *self._pending.values()]:
@@ -119,12 +106,12 @@ class DaemonConnection:
                 response.set_exception(closed)
                 response.exception()  # mark it as retrieved: there may be no waiter
 
-    def _on_message(self, message: DaemonMessage) -> None:
-        if isinstance(message, Output):
+    def _on_message(self, message: p.DaemonMessage) -> None:
+        if isinstance(message, p.Output):
             if message.id in self._on_output:
                 self._on_output[message.id](message)
             return
-        if isinstance(message, SandboxState) and not self._first_state.done():
+        if isinstance(message, p.SandboxState) and not self._first_state.done():
             self._first_state.set_result(message)
         response = self._pending.pop(message.id, None)
         if response is not None and not response.done():

@@ -46,13 +46,11 @@ class BoxListener(Protocol):
 
     def on_output(self, which: int, data: bytes) -> None:
         """Bytes from descriptor 1 or 2; empty at end of file."""
-        ...
 
     def on_status(self, what: bytes, body: bytes) -> None: ...
 
     def on_lost(self) -> None:
         """The init of the box has exited."""
-        ...
 
 
 class Box:

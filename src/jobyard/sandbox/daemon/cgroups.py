@@ -43,17 +43,14 @@ class Cgroup(Protocol):
 
     def join_descriptors(self) -> list[int]:
         """Descriptors to join it with: files to write 0 to (version 1), or its folder for clone3 (version 2)."""
-        ...
 
     def limit(self, memory_bytes: int, processes: int) -> None: ...
 
     def reset_peak(self) -> None:
         """Reset the peak, so that the memory used to set up the box does not count."""
-        ...
 
     def start(self) -> None:
         """Count CPU time from here."""
-        ...
 
     def cpu_ns(self) -> int: ...
 
@@ -63,11 +60,9 @@ class Cgroup(Protocol):
 
     def is_empty(self) -> bool:
         """Whether all of its processes have been reaped."""
-        ...
 
     def reset(self) -> bool:
         """Reset the counters. Return whether it can be reused without charging the next program."""
-        ...
 
     def remove(self) -> bool: ...
 
@@ -80,17 +75,14 @@ class CgroupManager(Protocol):
     @property
     def folders(self) -> list[str]:
         """Folders that the reaper removes if the daemon is killed."""
-        ...
 
     def make(self, serial: int) -> Cgroup: ...
 
     def recycle(self, group: Cgroup) -> bool:
         """Take back an empty cgroup for reuse. Return False if it must be removed instead."""
-        ...
 
     def trim(self) -> None:
         """Remove all free cgroups. Blocking: each removal takes milliseconds."""
-        ...
 
     def close(self) -> None: ...
 

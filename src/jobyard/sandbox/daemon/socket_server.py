@@ -14,23 +14,11 @@ from typing import cast
 
 import msgspec
 
+from jobyard.sandbox import protocol as p
 from jobyard.sandbox.daemon.daemon import SandboxDaemon
-from jobyard.sandbox.protocol import (
-    ClientMessage,
-    Fault,
-    FrameDecoder,
-    Output,
-    ProtocolError,
-    RunCancellation,
-    RunFinished,
-    RunRejected,
-    RunRequest,
-    StateRequest,
-    encode_frame,
-)
 
 _CREDENTIALS = struct.Struct("3i")
-_decode = msgspec.msgpack.Decoder(ClientMessage).decode
+_decode = msgspec.msgpack.Decoder(p.ClientMessage).decode
 
 
 class SocketInUse(Exception):
@@ -40,7 +28,7 @@ class SocketInUse(Exception):
 class _ServerProtocol(asyncio.Protocol):
     def __init__(self, daemon: SandboxDaemon, uids: Collection[int]) -> None:
         self._daemon, self._uids = daemon, uids
-        self._frames = FrameDecoder()
+        self._frames = p.FrameDecoder()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._transport: asyncio.Transport | None = None
 
@@ -53,7 +41,7 @@ class _ServerProtocol(asyncio.Protocol):
             connection.abort()
             return
         self._transport = connection
-        connection.write(encode_frame(self._daemon.state()))
+        connection.write(p.encode_frame(self._daemon.state()))
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
@@ -61,53 +49,55 @@ class _ServerProtocol(asyncio.Protocol):
         try:
             for message in self._frames.feed(data):
                 self._on_message(_decode(message))
-        except (ProtocolError, msgspec.DecodeError):
+        except (p.ProtocolError, msgspec.DecodeError):
             self._transport.abort()
 
-    def _on_message(self, message: ClientMessage) -> None:
+    def _on_message(self, message: p.ClientMessage) -> None:
         assert self._transport is not None
         match message:
-            case RunRequest():
+            case p.RunRequest():
                 if message.id in self._tasks:
-                    refused = RunRejected(
-                        id=message.id, fault=Fault.INTERNAL, message="a run with this id is in progress"
+                    refused = p.RunRejected(
+                        id=message.id, fault=p.Fault.INTERNAL, message="a run with this id is in progress"
                     )
-                    self._transport.write(encode_frame(refused))
+                    self._transport.write(p.encode_frame(refused))
                     return
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.id] = task
                 task.add_done_callback(lambda done: self._confirm_cancelled(message.id) if done.cancelled() else None)
-            case RunCancellation():
+            case p.RunCancellation():
                 if (task := self._tasks.get(message.id)) is not None:  # type: ignore[assignment]
                     task.cancel()
-            case StateRequest():
-                self._transport.write(encode_frame(msgspec.structs.replace(self._daemon.state(), id=message.id)))
+            case p.StateRequest():
+                self._transport.write(p.encode_frame(msgspec.structs.replace(self._daemon.state(), id=message.id)))
 
     def _confirm_cancelled(self, run_id: int) -> None:
         """Respond for a task that was cancelled before its first line and so could not respond itself."""
         assert self._transport is not None
         self._tasks.pop(run_id, None)
         if not self._transport.is_closing():
-            self._transport.write(encode_frame(RunRejected(id=run_id, fault=Fault.CANCELLED, message="cancelled")))
+            self._transport.write(
+                p.encode_frame(p.RunRejected(id=run_id, fault=p.Fault.CANCELLED, message="cancelled"))
+            )
 
-    async def _run(self, request: RunRequest) -> None:
+    async def _run(self, request: p.RunRequest) -> None:
         assert self._transport is not None
         transport = self._transport
 
         def on_output(which: int, data: bytes) -> None:
             if not transport.is_closing():
-                transport.write(encode_frame(Output(id=request.id, fd=which, data=data)))
+                transport.write(p.encode_frame(p.Output(id=request.id, fd=which, data=data)))
 
-        response: RunFinished | RunRejected
+        response: p.RunFinished | p.RunRejected
         try:
             response = await self._daemon.run(request, on_output if request.stream else None)
         except asyncio.CancelledError:
-            response = RunRejected(id=request.id, fault=Fault.CANCELLED, message="cancelled")
+            response = p.RunRejected(id=request.id, fault=p.Fault.CANCELLED, message="cancelled")
         except Exception as error:  # the client waits for a response, whatever the error
-            response = RunRejected(id=request.id, fault=Fault.INTERNAL, message=f"{type(error).__name__}: {error}")
+            response = p.RunRejected(id=request.id, fault=p.Fault.INTERNAL, message=f"{type(error).__name__}: {error}")
         self._tasks.pop(request.id, None)  # before the response: the client may reuse the id at once
         if not transport.is_closing():
-            transport.write(encode_frame(response))
+            transport.write(p.encode_frame(response))
 
     def connection_lost(self, error: Exception | None) -> None:
         for task in list(self._tasks.values()):

@@ -7,23 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jobyard.domain.job import Job
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.schedule_store import Decision
-from jobyard.testing.history.events import (
-    AdoptReturned,
-    ChangeReturned,
-    DecideReturned,
-    InsertReturned,
-    LeasesReturned,
-    ReclaimReturned,
-    RecordedAdopt,
-    RecordedChange,
-    RecordedDecide,
-    RecordedExtend,
-    RecordedInsert,
-    RecordedJob,
-    RecordedReclaim,
-    RecordedSignal,
-    SignalReturned,
-)
+from jobyard.testing.history import events as e
 from jobyard.testing.history.life import UNTOLD, Change, Claim, Life, Reclaim, Settled, Span
 from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.timeline import Timeline
@@ -57,10 +41,10 @@ class Lives:
         return life
 
     def _inserts(self, history: History) -> None:
-        for operation, question, answer in history.select(RecordedInsert, InsertReturned):
+        for operation, question, answer in history.select(e.RecordedInsert, e.InsertReturned):
             rows = None if answer is None else {row.id: row for row in answer.jobs if row.created}
             self._handed_in(operation, question.jobs, rows, is_certain=not question.in_transaction)
-        for operation, asked, judged in history.select(RecordedDecide, DecideReturned):
+        for operation, asked, judged in history.select(e.RecordedDecide, e.DecideReturned):
             for number, due in enumerate(asked.ticks):
                 if due.job is None:
                     continue
@@ -74,7 +58,7 @@ class Lives:
     def _handed_in(
         self,
         operation: RecordedOperation,
-        jobs: Sequence[RecordedJob],
+        jobs: Sequence[e.RecordedJob],
         rows: Mapping[str, Inserted] | None,
         is_certain: bool = True,
     ) -> None:
@@ -105,23 +89,23 @@ class Lives:
         life.claims.append(claim)
 
     def _others(self, history: History) -> None:
-        for operation, _, reclaimed in history.select(RecordedReclaim, ReclaimReturned):
+        for operation, _, reclaimed in history.select(e.RecordedReclaim, e.ReclaimReturned):
             if reclaimed is None:
                 self.lost_reclaims.append(self.span(operation))
                 continue
             for ended in reclaimed.ended:
                 self._life(ended.job_id).reclaims.append(Reclaim(self.span(operation), ended))
-        for operation, change, altered in history.select(RecordedChange, ChangeReturned):
+        for operation, change, altered in history.select(e.RecordedChange, e.ChangeReturned):
             for job_id in change.job_ids if altered is None else altered.changed:
                 recorded = Change(self.span(operation), change.action, change.priority)
                 self._life(job_id).changes.append(recorded)
-        for operation, signal, _ in history.select(RecordedSignal, SignalReturned):
+        for operation, signal, _ in history.select(e.RecordedSignal, e.SignalReturned):
             self._life(signal.job_id).signals.append(self.span(operation))
-        for operation, _, adopted in history.select(RecordedAdopt, AdoptReturned):
+        for operation, _, adopted in history.select(e.RecordedAdopt, e.AdoptReturned):
             if adopted is not None:
                 span = self.span(operation)
                 self._claim(Claim(adopted.lease, span.latest, span.earliest, adopted=True))
-        for operation, extend, _ in history.select(RecordedExtend, LeasesReturned):
+        for operation, extend, _ in history.select(e.RecordedExtend, e.LeasesReturned):
             # A renewal counts from its own moment and may be for less; which one won is not needed for a lower bound.
             at_least = self.timeline.now_at_least(operation.begin, extend.lease_seconds)
             for key in extend.keys:

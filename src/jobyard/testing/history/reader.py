@@ -9,18 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
-from jobyard.testing.history.events import (
-    Answer,
-    Line,
-    Question,
-    RecordedCall,
-    RecordedError,
-    RecordedResult,
-    RecordingStarted,
-)
+from jobyard.testing.history import events as e
 
-Q = TypeVar("Q", bound=Question)
-A = TypeVar("A", bound=Answer)
+Q = TypeVar("Q", bound=e.Question)
+A = TypeVar("A", bound=e.Answer)
 
 NEVER = 1 << 62  # the end of a bracket whose answer was never seen: the effect may come at any time, or not at all
 
@@ -29,9 +21,9 @@ NEVER = 1 << 62  # the end of a bracket whose answer was never seen: the effect 
 class RecordedOperation:
     """One verb: it took effect between `begin` and `end`; without an answer perhaps never."""
 
-    question: Question
+    question: e.Question
     begin: int
-    answer: Answer | None = None
+    answer: e.Answer | None = None
     end: int = NEVER
 
 
@@ -60,8 +52,8 @@ class History:
                     yield operation, operation.question, None
 
     def _read_file(self, path: Path) -> None:
-        decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
-        asked: dict[int, RecordedCall] = {}
+        decoder: msgspec.json.Decoder[e.Line] = msgspec.json.Decoder(e.Line)
+        asked: dict[int, e.RecordedCall] = {}
         torn_at = 0
         for number, raw in enumerate(path.read_bytes().split(b"\n"), 1):
             if not raw:
@@ -74,27 +66,27 @@ class History:
                 torn_at = number
                 self.torn += 1
                 continue
-            if torn_at and not isinstance(line, RecordingStarted):
+            if torn_at and not isinstance(line, e.RecordingStarted):
                 raise _broken(path, torn_at)
             torn_at = 0
             match line:
-                case RecordingStarted():
+                case e.RecordingStarted():
                     self._give_up(asked)
                     self.processes += 1
-                case RecordedCall(call):
+                case e.RecordedCall(call):
                     asked[call] = line
-                case RecordedResult(call, at, answer):
+                case e.RecordedResult(call, at, answer):
                     self._pair(asked.pop(call), at, answer)
         self._give_up(asked)
 
-    def _pair(self, asked: RecordedCall, at: int, answer: Answer) -> None:
-        if isinstance(answer, RecordedError):
+    def _pair(self, asked: e.RecordedCall, at: int, answer: e.Answer) -> None:
+        if isinstance(answer, e.RecordedError):
             if not answer.nothing_happened:
                 self.operations.append(RecordedOperation(asked.question, asked.at))
             return
         self.operations.append(RecordedOperation(asked.question, asked.at, answer, at))
 
-    def _give_up(self, asked: dict[int, RecordedCall]) -> None:
+    def _give_up(self, asked: dict[int, e.RecordedCall]) -> None:
         self.operations += [RecordedOperation(line.question, line.at) for line in asked.values()]
         asked.clear()
 

@@ -15,39 +15,8 @@ from jobyard.ports.admin_store import Action, Changed
 from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
 from jobyard.ports.schedule_store import Decided, Tick
 from jobyard.ports.store import Store
+from jobyard.testing.history import events as e
 from jobyard.testing.history.delegate import Delegate
-from jobyard.testing.history.events import (
-    AdoptReturned,
-    Answer,
-    ChangeReturned,
-    DecideReturned,
-    DisarmReturned,
-    ExchangeReturned,
-    InsertReturned,
-    LeasesReturned,
-    NothingReturned,
-    Question,
-    ReclaimReturned,
-    RecordedAdopt,
-    RecordedChange,
-    RecordedConfigure,
-    RecordedDecide,
-    RecordedDisarm,
-    RecordedError,
-    RecordedExchange,
-    RecordedExtend,
-    RecordedInsert,
-    RecordedJob,
-    RecordedLease,
-    RecordedLimit,
-    RecordedPause,
-    RecordedReclaim,
-    RecordedReport,
-    RecordedSettlement,
-    RecordedSignal,
-    RecordedTick,
-    SignalReturned,
-)
 from jobyard.testing.history.journal import Journal
 
 T = TypeVar("T")
@@ -65,29 +34,29 @@ class RecordingStore(Delegate):
         twin = self._store.for_event_loop()
         return self if twin is self._store else RecordingStore(twin, self._journal)
 
-    async def _record(self, question: Question, verb: Awaitable[T], answer: Callable[[T], Answer]) -> T:
+    async def _record(self, question: e.Question, verb: Awaitable[T], answer: Callable[[T], e.Answer]) -> T:
         call = self._journal.ask(question)
         try:
             value = await verb
         except BaseException as error:
-            self._journal.answer(call, RecordedError(type(error).__name__, isinstance(error, HARMLESS)))
+            self._journal.answer(call, e.RecordedError(type(error).__name__, isinstance(error, HARMLESS)))
             raise
         # Recorded before the caller sees it, so that no token is used that the history does not know.
         self._journal.answer(call, answer(value))
         return value
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
-        question = RecordedInsert(tuple(RecordedJob.of(job) for job in jobs), transaction is not None)
+        question = e.RecordedInsert(tuple(e.RecordedJob.of(job) for job in jobs), transaction is not None)
         return await self._record(
-            question, self._store.insert(jobs, transaction), lambda rows: InsertReturned(tuple(rows))
+            question, self._store.insert(jobs, transaction), lambda rows: e.InsertReturned(tuple(rows))
         )
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
-        question = RecordedDecide(tuple(RecordedTick.of(tick) for tick in ticks))
-        return await self._record(question, self._store.decide(ticks), lambda decided: DecideReturned(tuple(decided)))
+        question = e.RecordedDecide(tuple(e.RecordedTick.of(tick) for tick in ticks))
+        return await self._record(question, self._store.decide(ticks), lambda decided: e.DecideReturned(tuple(decided)))
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
-        return await self._record(RecordedDisarm(schedule), self._store.disarm(schedule, revision), DisarmReturned)
+        return await self._record(e.RecordedDisarm(schedule), self._store.disarm(schedule, revision), e.DisarmReturned)
 
     async def exchange(
         self,
@@ -98,9 +67,9 @@ class RecordingStore(Delegate):
         lease_seconds: float,
         until: asyncio.Future[None] | None = None,
     ) -> Exchange:
-        question = RecordedExchange(
+        question = e.RecordedExchange(
             worker=worker,
-            settlements=tuple(RecordedSettlement.of(settlement) for settlement in settlements),
+            settlements=tuple(e.RecordedSettlement.of(settlement) for settlement in settlements),
             queues=tuple(queues),
             wanted=wanted,
             lease_seconds=lease_seconds,
@@ -113,51 +82,53 @@ class RecordingStore(Delegate):
     ) -> Extended:
         verb = self._store.extend(worker, keys, lease_seconds, unacknowledged=unacknowledged)
         return await self._record(
-            RecordedExtend(tuple(keys), lease_seconds), verb, lambda answer: LeasesReturned(answer.lost)
+            e.RecordedExtend(tuple(keys), lease_seconds), verb, lambda answer: e.LeasesReturned(answer.lost)
         )
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
-        question = RecordedReport(tuple(report.key for report in reports))
-        return await self._record(question, self._store.report(reports), lambda lost: LeasesReturned(tuple(lost)))
+        question = e.RecordedReport(tuple(report.key for report in reports))
+        return await self._record(question, self._store.report(reports), lambda lost: e.LeasesReturned(tuple(lost)))
 
     async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         return await self._record(
-            RecordedReclaim(limit), self._store.reclaim(limit), lambda ended: ReclaimReturned(tuple(ended))
+            e.RecordedReclaim(limit), self._store.reclaim(limit), lambda ended: e.ReclaimReturned(tuple(ended))
         )
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         verb = self._store.adopt(job, worker, external_id)
         return await self._record(
-            RecordedAdopt(RecordedJob.of(job)), verb, lambda lease: AdoptReturned(RecordedLease.of(lease))
+            e.RecordedAdopt(e.RecordedJob.of(job)), verb, lambda lease: e.AdoptReturned(e.RecordedLease.of(lease))
         )
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        return await self._record(RecordedSignal(job_id, name), self._store.signal(job_id, name, data), SignalReturned)
+        return await self._record(
+            e.RecordedSignal(job_id, name), self._store.signal(job_id, name, data), e.SignalReturned
+        )
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         verb = self._store.change(action, job_ids, reason=reason, priority=priority)
-        question = RecordedChange(action, tuple(job_ids), priority)
-        return await self._record(question, verb, lambda answer: ChangeReturned(tuple(answer.changed)))
+        question = e.RecordedChange(action, tuple(job_ids), priority)
+        return await self._record(question, verb, lambda answer: e.ChangeReturned(tuple(answer.changed)))
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
-        await self._record(RecordedConfigure(queue, settings), self._store.configure(queue, settings), _accepted)
+        await self._record(e.RecordedConfigure(queue, settings), self._store.configure(queue, settings), _accepted)
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
         verb = self._store.set_paused(queue, group, paused)
-        await self._record(RecordedPause(queue, group, paused), verb, _accepted)
+        await self._record(e.RecordedPause(queue, group, paused), verb, _accepted)
 
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
-        await self._record(RecordedLimit(queue, group, limit), self._store.set_limit(queue, group, limit), _accepted)
+        await self._record(e.RecordedLimit(queue, group, limit), self._store.set_limit(queue, group, limit), _accepted)
 
 
-def _exchanged(answer: Exchange) -> ExchangeReturned:
-    return ExchangeReturned(
+def _exchanged(answer: Exchange) -> e.ExchangeReturned:
+    return e.ExchangeReturned(
         revision=answer.revision,
         now=answer.now,
         refused=tuple(answer.refused),
-        leases=tuple(RecordedLease.of(lease) for lease in answer.leases),
+        leases=tuple(e.RecordedLease.of(lease) for lease in answer.leases),
     )
 
 
-def _accepted(_: None) -> NothingReturned:
-    return NothingReturned()
+def _accepted(_: None) -> e.NothingReturned:
+    return e.NothingReturned()

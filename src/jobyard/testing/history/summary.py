@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from jobyard.testing.history.events import (
-    DecideReturned,
-    InsertReturned,
-    ReclaimReturned,
-    RecordedDecide,
-    RecordedInsert,
-    RecordedReclaim,
-)
+from jobyard.testing.history import events as e
 from jobyard.testing.history.reader import History
 from jobyard.testing.history.timeline import Timeline
 
@@ -31,10 +24,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def summary(history: History) -> Summary:
     timeline = Timeline(history)
     made = timeline.exchanges + timeline.idle
-    stored = [answer for _, _, answer in history.select(RecordedInsert, InsertReturned) if answer]
-    judged = [answer for _, _, answer in history.select(RecordedDecide, DecideReturned) if answer]
+    stored = [answer for _, _, answer in history.select(e.RecordedInsert, e.InsertReturned) if answer]
+    judged = [answer for _, _, answer in history.select(e.RecordedDecide, e.DecideReturned) if answer]
     fired = [one for answer in judged for one in answer.decided if one.verdict is not None and one.verdict.has_job]
-    reclaimed = [answer for _, _, answer in history.select(RecordedReclaim, ReclaimReturned) if answer]
+    reclaimed = [answer for _, _, answer in history.select(e.RecordedReclaim, e.ReclaimReturned) if answer]
     return Summary(
         processes=history.processes,
         inserted=sum(row.created for answer in stored for row in answer.jobs) + len(fired),
