@@ -19,8 +19,7 @@ from jobyard.operations.queries import Queries
 from jobyard.ports.executor import Attempt
 from jobyard.ports.job_store import Extended
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.worker.background import BackgroundThread
-from jobyard.worker.heartbeat import Heartbeat
+from jobyard.worker.background import BackgroundThread, Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
 from jobyard.worker.worker import Worker
@@ -142,7 +141,7 @@ async def test_after_a_slow_store_leases_are_renewed_before_any_is_reclaimed(
     loop, events = asyncio.get_running_loop(), Events()
     claimer = yard.worker(lease=0.03).claimer
     monitor = EventLoopMonitor(loop, events.observe)
-    renewer = LeaseRenewer(claimer, "w", 0.03, loop, monitor)
+    renewer = LeaseRenewer(claimer, "w", 0.03, monitor)
     heartbeat = Heartbeat(lambda: WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), lambda _: None, 0.03)
     background = BackgroundThread(yard.store, renewer, heartbeat, monitor, events.observe)
 

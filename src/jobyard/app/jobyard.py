@@ -38,8 +38,7 @@ from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Companion, Observer
 from jobyard.ports.store import Store
 from jobyard.scheduler.scheduler import Scheduler
-from jobyard.worker.identity import worker_name
-from jobyard.worker.worker import Worker
+from jobyard.worker.worker import Worker, worker_name
 
 if TYPE_CHECKING:
     from jobyard.app.sandbox import SandboxFactory

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from jobyard.domain.events import Event
+
+Emit = Callable[[Event], None]
 
 
 class Observer(Protocol):

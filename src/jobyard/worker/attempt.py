@@ -140,13 +140,9 @@ class JobAttempt:
             return
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self.task.get_loop().call_later(
-            STOP_GRACE_SECONDS if grace_seconds is None else grace_seconds, self._abandon
-        )
-
-    def _abandon(self) -> None:
-        """Settle although the handler ignores its cancellation."""
-        self._settle(self._verdict or Release())
+        grace = STOP_GRACE_SECONDS if grace_seconds is None else grace_seconds
+        # Settled then, although the handler ignores its cancellation.
+        self._deadline = self.task.get_loop().call_later(grace, self._settle, verdict)
 
     # What the handler may do
 

@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 
-from jobyard.domain.events import Event, LeasesExpired, StoreFailed
+from jobyard.domain.events import LeasesExpired, StoreFailed
 from jobyard.domain.lease import ExpiredLease
+from jobyard.operations.worker_control import Control, requested_control
+from jobyard.ports.observer import Emit
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
-from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
 
@@ -21,16 +23,39 @@ COMMAND_EVERY_SECONDS = 1.0
 RECLAIM_EVERY_SECONDS = 1.0
 PRUNE_EVERY_SECONDS = 5.0
 PRUNE_BATCH = 1000
+HEARTBEATS_PER_LEASE = 3
+
+
+class Heartbeat:
+    """Announces that the worker is alive, for as long as one lease, and receives its commands."""
+
+    def __init__(self, info: Callable[[], WorkerInfo], obey: Callable[[Control], None], lease_seconds: float) -> None:
+        self.interval = lease_seconds / HEARTBEATS_PER_LEASE
+        self._info = info
+        self._obey = obey
+        self._lease_seconds = lease_seconds
+        self._obeyed: Control | None = None
+
+    async def send(self, store: Store) -> None:
+        await store.heartbeat(self._info(), self._lease_seconds)
+
+    async def sign_off(self, store: Store) -> None:
+        """Take the worker off the list of live workers."""
+        await store.heartbeat(self._info(), 0)
+
+    async def obey_command(self, store: Store) -> None:
+        """Carry out a new command (quiet, stop), and show it in a heartbeat at once."""
+        info = self._info()
+        control = await requested_control(store, info.id, info.started_at)
+        if control is not None and control is not self._obeyed:
+            self._obeyed = control
+            self._obey(control)
+            await self.send(store)
 
 
 class BackgroundThread:
     def __init__(
-        self,
-        store: Store,
-        renewer: LeaseRenewer,
-        heartbeat: Heartbeat,
-        monitor: EventLoopMonitor,
-        emit: Callable[[Event], None],
+        self, store: Store, renewer: LeaseRenewer, heartbeat: Heartbeat, monitor: EventLoopMonitor, emit: Emit
     ) -> None:
         self._store = store
         self._renewer = renewer
@@ -39,7 +64,7 @@ class BackgroundThread:
         self._emit = emit
         self._due_at: dict[str, float] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="jobyard-background", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="jobyard-background", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -48,16 +73,13 @@ class BackgroundThread:
         self._stop.set()
         await asyncio.to_thread(self._thread.join)
 
-    def _main(self) -> None:
-        asyncio.run(self._run())
-
     async def _run(self) -> None:
         store = self._store.for_event_loop()
         try:
             if store is not self._store:
                 while not self._stop.is_set() and not await self._try("opening the store", store.open):
                     await self._sleep()
-            while not self._stop.is_set() and not self._monitor.is_closed:
+            while not self._stop.is_set() and not self._monitor.loop.is_closed():
                 await self.run_once(store)
                 await self._sleep()
             await self._try("signing off", lambda: self._heartbeat.sign_off(store))

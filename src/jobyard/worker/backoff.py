@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
 
-from jobyard.domain.events import Event, StoreFailed, StoreRecovered
+from jobyard.domain.events import StoreFailed, StoreRecovered
 from jobyard.domain.retry import outage_delay
+from jobyard.ports.observer import Emit
 
 
 class StoreBackoff:
-    def __init__(self, emit: Callable[[Event], None]) -> None:
+    def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self._failing_since: float | None = None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
-from jobyard.domain.events import JobLeaseLost, JobReported, JobStarted
+from jobyard.domain.events import Event, JobLeaseLost, JobReported, JobStarted
 from jobyard.domain.job import Progress
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.outcome import Failed, Release
@@ -15,19 +15,11 @@ from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import StoreError
 from jobyard.ports.executor import Executor
 from jobyard.ports.job_store import Exchange
+from jobyard.ports.observer import Observer
 from jobyard.ports.store import Store
 from jobyard.worker.attempt import AttemptRuntime, JobAttempt
 from jobyard.worker.backoff import StoreBackoff
-from jobyard.worker.emitter import EventEmitter
-from jobyard.worker.exchange_batch import (
-    ExchangeBatch,
-    LongPollClaim,
-    Outbox,
-    OverlapPolicy,
-    PendingSettlement,
-    StoreExchange,
-    settlement_events,
-)
+from jobyard.worker.exchange_batch import ExchangeBatch, LongPollClaim, Outbox, PendingSettlement, settlement_events
 from jobyard.worker.quarantine import SUSPECT_DEATHS, SuspectIsolation
 from jobyard.worker.throughput import Throughput
 
@@ -37,6 +29,23 @@ log = logging.getLogger("jobyard.worker")
 CLAIM_AGAIN_SECONDS = 1.0
 # A worker past its shutdown grace gives up on a store that has failed for this long; its leases then expire.
 GIVE_UP_SECONDS = 10.0
+# More claims in one exchange would hold the store's write lock for too long.
+MAX_CLAIMS = 500
+# Below this a second exchange in flight would only cost more round trips.
+LARGE_BATCH = 50
+
+
+class EventEmitter:
+    """Passes events to an observer without letting it stop the work."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+
+    def __call__(self, event: Event) -> None:
+        try:
+            self.observer.observe(event)
+        except Exception:
+            log.exception("an observer failed on %s", type(event).__name__)
 
 
 class Claimer:
@@ -45,7 +54,6 @@ class Claimer:
         store: Store,
         executor: Executor,
         emit: EventEmitter,
-        *,
         worker_id: str,
         queues: Sequence[str],
         concurrency: int,
@@ -59,8 +67,11 @@ class Claimer:
         self.is_stopping = False
         self.may_give_up = False  # the shutdown grace is over
         self._concurrency = concurrency
-        self._overlap = OverlapPolicy.of(store, concurrency)
-        self._exchange = StoreExchange(store, worker_id, queues, lease_seconds)
+        self._large_batch = min(MAX_CLAIMS, max(LARGE_BATCH, concurrency // 2))
+        # A store in another process works on one exchange while the jobs of the other run.
+        self._may_overlap = store.is_remote and concurrency >= 2 * LARGE_BATCH
+        self._queues = queues
+        self._lease_seconds = lease_seconds
         self._runtime = AttemptRuntime(worker_id, store, executor, self._finished, self._reported)
         self._emit = emit
         self._isolation = SuspectIsolation(self._exchange, self.attempts, emit)
@@ -94,7 +105,7 @@ class Claimer:
 
     async def run(self) -> None:
         overlapping: asyncio.Task[None] | None = None
-        if self._overlap.is_allowed:
+        if self._may_overlap:
             overlapping = asyncio.create_task(self._overlap_exchanges())
             overlapping.add_done_callback(log_failure)
         while not self.is_stopping or self.attempts or self._outbox.in_flight or self._has_leftovers():
@@ -124,7 +135,7 @@ class Claimer:
     def _wanted(self) -> int:
         if self.is_stopping or self.is_quiet:
             return 0
-        return max(0, min(self._free_slots(), self._overlap.max_claims))
+        return max(0, min(self._free_slots(), self._large_batch if self._may_overlap else MAX_CLAIMS))
 
     def _free_slots(self) -> int:
         waiting = 0 if self._waiting_claim is None else self._waiting_claim.wanted
@@ -137,13 +148,19 @@ class Claimer:
             return bool(pending or claims)
         # While the store fails, one exchange at a time: two would alternate for ever and never let a worker stop.
         is_well = self._backoff.outage_seconds() == 0
-        return self._overlap.is_allowed and is_well and max(pending, claims) >= self._overlap.large_batch
+        return self._may_overlap and is_well and max(pending, claims) >= self._large_batch
 
     def _has_leftovers(self) -> bool:
         gives_up = self.may_give_up and self._backoff.outage_seconds() > GIVE_UP_SECONDS
         return bool(self._outbox.pending or self._waiting_claim) and not gives_up
 
     # One exchange
+
+    def _exchange(
+        self, settlements: Sequence[Settlement], wanted: int = 0, until: asyncio.Future[None] | None = None
+    ) -> Awaitable[Exchange]:
+        runtime = self._runtime
+        return runtime.store.exchange(runtime.worker_id, settlements, self._queues, wanted, self._lease_seconds, until)
 
     async def run_once(self, wanted: int) -> None:
         """Settle what finished, and claim up to `wanted` jobs."""
@@ -156,9 +173,8 @@ class Claimer:
     async def _send(self, batch: ExchangeBatch) -> None:
         settlements, wanted = batch.settlements, batch.wanted
         # Cleared before the exchange, so that a notification during it counts for the next one.
-        self._may_have_work = (
-            self._may_have_work and self._overlap.is_allowed and self._free_slots() >= self._overlap.large_batch
-        )
+        has_room = self._may_overlap and self._free_slots() >= self._large_batch
+        self._may_have_work = self._may_have_work and has_room
         if self._may_have_work:
             self._overlap_wake.set()
         try:
@@ -270,7 +286,7 @@ class Claimer:
             pending = self._outbox.pending
             settlement = Settlement(attempt.key, transition)
             pending.append(PendingSettlement(attempt.lease, settlement, attempt.started, attempt.is_promised))
-            if len(pending) == self._overlap.large_batch:
+            if len(pending) == self._large_batch:
                 self._overlap_wake.set()
         self._wake.set()
 

@@ -5,36 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Container, Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from jobyard.domain.events import Event, JobSettled, SettlementRefused
 from jobyard.domain.job import State
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition
-from jobyard.ports.job_store import Exchange
-from jobyard.ports.store import Store
 from jobyard.worker.throughput import Throughput
 
 COMPLETED = Transition(to=State.COMPLETED)
-# More claims in one exchange would hold the store's write lock for too long.
-MAX_CLAIMS = 500
-LARGE_BATCH = 50
-
-
-class StoreExchange:
-    """The exchanges of one worker: under its id, for its queues."""
-
-    def __init__(self, store: Store, worker_id: str, queues: Sequence[str], lease_seconds: float) -> None:
-        self._store = store
-        self._worker_id = worker_id
-        self._queues = queues
-        self._lease_seconds = lease_seconds
-
-    def __call__(
-        self, settlements: Sequence[Settlement], wanted: int = 0, until: asyncio.Future[None] | None = None
-    ) -> Awaitable[Exchange]:
-        return self._store.exchange(self._worker_id, settlements, self._queues, wanted, self._lease_seconds, until)
 
 
 class PendingSettlement(NamedTuple):
@@ -46,14 +27,12 @@ class PendingSettlement(NamedTuple):
     is_promised: bool = False  # when refused, the handler's own transaction has completed the job
 
 
+@dataclass(slots=True, eq=False)
 class ExchangeBatch:
     """An exchange in flight, until its response has been handled."""
 
-    __slots__ = ("settlements", "wanted")
-
-    def __init__(self, settlements: list[PendingSettlement], wanted: int) -> None:
-        self.settlements = settlements
-        self.wanted = wanted  # free slots reserved for the response
+    settlements: list[PendingSettlement]
+    wanted: int  # free slots reserved for the response
 
 
 class LongPollClaim(NamedTuple):
@@ -86,24 +65,6 @@ class Outbox:
 
     def reserved_slots(self) -> int:
         return sum(batch.wanted for batch in self.in_flight)
-
-
-class OverlapPolicy(NamedTuple):
-    """Whether a second exchange may be in flight, and the batch size from which it pays."""
-
-    is_allowed: bool
-    large_batch: int
-    max_claims: int
-
-    @classmethod
-    def of(cls, store: Store, concurrency: int) -> OverlapPolicy:
-        """It pays where the store is another process: that works on one exchange while the jobs of the other run.
-
-        Small batches would only cost more round trips.
-        """
-        large = min(MAX_CLAIMS, max(LARGE_BATCH, concurrency // 2))
-        is_allowed = store.is_remote and concurrency >= 2 * LARGE_BATCH
-        return cls(is_allowed, large, large if is_allowed else MAX_CLAIMS)
 
 
 def settlement_events(

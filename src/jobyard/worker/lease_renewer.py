@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from jobyard.domain.lease import renewal_interval
 from jobyard.ports.store import Store
 from jobyard.worker.claimer import Claimer
@@ -14,19 +12,11 @@ RENEW_AT_LEAST_EVERY_SECONDS = 1.0
 
 
 class LeaseRenewer:
-    def __init__(
-        self,
-        claimer: Claimer,
-        worker_id: str,
-        lease_seconds: float,
-        loop: asyncio.AbstractEventLoop,
-        monitor: EventLoopMonitor,
-    ) -> None:
+    def __init__(self, claimer: Claimer, worker_id: str, lease_seconds: float, monitor: EventLoopMonitor) -> None:
         self.interval = min(RENEW_AT_LEAST_EVERY_SECONDS, renewal_interval(lease_seconds))
         self._claimer = claimer
         self._worker_id = worker_id
         self._lease_seconds = lease_seconds
-        self._loop = loop
         self._monitor = monitor
 
     async def renew(self, store: Store) -> None:
@@ -37,6 +27,6 @@ class LeaseRenewer:
             return
         extended = await store.extend(self._worker_id, list(held), self._lease_seconds, unacknowledged=unacknowledged)
         for key in extended.lost:
-            self._loop.call_soon_threadsafe(self._claimer.lose, key)
+            self._monitor.loop.call_soon_threadsafe(self._claimer.lose, key)
         for key, reason in extended.cancelled:
-            self._loop.call_soon_threadsafe(self._claimer.cancel, key, reason)
+            self._monitor.loop.call_soon_threadsafe(self._claimer.cancel, key, reason)

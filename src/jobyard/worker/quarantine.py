@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 
-from jobyard.domain.events import Event, StoreFailed
+from jobyard.domain.events import StoreFailed
 from jobyard.domain.lease import MAX_DEATHS, Lease, LeaseKey
 from jobyard.domain.outcome import Snooze
 from jobyard.domain.state import Settlement, judge
-from jobyard.worker.exchange_batch import StoreExchange
+from jobyard.ports.observer import Emit
 
+Settle = Callable[[Sequence[Settlement]], Awaitable[object]]
 # A suspect that met another one here is due again after this long.
 POSTPONE_SECONDS = 1.0
 # A job with this many worker deaths is a suspect: the next one would quarantine it.
@@ -23,10 +24,8 @@ class SuspectIsolation:
     The other suspects are returned to the store before that one starts, because it may kill this process at once.
     """
 
-    def __init__(
-        self, exchange: StoreExchange, running: Container[LeaseKey | None], emit: Callable[[Event], None]
-    ) -> None:
-        self._exchange = exchange
+    def __init__(self, settle: Settle, running: Container[LeaseKey | None], emit: Emit) -> None:
+        self._settle = settle
         self._running = running
         self._emit = emit
         self._lock = asyncio.Lock()
@@ -45,7 +44,7 @@ class SuspectIsolation:
         if postponed:
             later = Snooze(POSTPONE_SECONDS)
             try:
-                await self._exchange([Settlement(lease.key, judge(lease, later)) for lease in postponed])
+                await self._settle([Settlement(lease.key, judge(lease, later)) for lease in postponed])
             except Exception as error:
                 # The store is unavailable: running them together is better than letting their leases expire.
                 self._emit(StoreFailed("postponing suspect jobs", error, 0.0))

@@ -25,7 +25,8 @@ class Throughput:
             return
         now = self._clock()
         if not self._steps or now - self._steps[-1][0] >= STEP_SECONDS:
-            self._drop_old(now)
+            while self._steps and self._steps[0][0] <= now - WINDOW_SECONDS:
+                self._steps.popleft()
             self._steps.append((now, Counter()))
         self._steps[-1][1].update(finished)
 
@@ -37,7 +38,3 @@ class Throughput:
             if began > since:
                 found.update(finished.copy())
         return dict(found.most_common(MAX_QUEUES))
-
-    def _drop_old(self, now: float) -> None:
-        while self._steps and self._steps[0][0] <= now - WINDOW_SECONDS:
-            self._steps.popleft()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 from collections.abc import Sequence
 
@@ -15,13 +16,15 @@ from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Companion, Observer
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
-from jobyard.worker.background import BackgroundThread
-from jobyard.worker.claimer import Claimer, log_failure
-from jobyard.worker.emitter import EventEmitter
-from jobyard.worker.heartbeat import Heartbeat
-from jobyard.worker.identity import worker_name
+from jobyard.worker.background import BackgroundThread, Heartbeat
+from jobyard.worker.claimer import Claimer, EventEmitter, log_failure
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
+
+
+def worker_name() -> str:
+    """A name that is unique among all workers."""
+    return f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
 
 
 class Worker:
@@ -46,15 +49,7 @@ class Worker:
         self._lease_seconds = lease_seconds
         self._shutdown_seconds = shutdown_seconds
         self._companions = companions
-        self.claimer = Claimer(
-            store,
-            executor,
-            self._emit,
-            worker_id=self.id,
-            queues=self._queues,
-            concurrency=concurrency,
-            lease_seconds=lease_seconds,
-        )
+        self.claimer = Claimer(store, executor, self._emit, self.id, self._queues, concurrency, lease_seconds)
         self._background: BackgroundThread | None = None
         self._claim_task: asyncio.Task[None] | None = None
         self._shutdown: asyncio.Task[None] | None = None
@@ -79,7 +74,7 @@ class Worker:
             for companion in self._companions:
                 await companion.start()
             monitor = EventLoopMonitor(self._loop, self._emit)
-            renewer = LeaseRenewer(self.claimer, self.id, self._lease_seconds, self._loop, monitor)
+            renewer = LeaseRenewer(self.claimer, self.id, self._lease_seconds, monitor)
             heartbeat = Heartbeat(self.info, self._obey, self._lease_seconds)
             self._background = BackgroundThread(self._store, renewer, heartbeat, monitor, self._emit)
             self._background.start()

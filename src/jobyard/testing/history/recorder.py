@@ -16,19 +16,48 @@ from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
 from jobyard.ports.schedule_store import Decided, Tick
 from jobyard.ports.store import Store
 from jobyard.testing.history import events as e
-from jobyard.testing.history.delegate import Delegate
 from jobyard.testing.history.journal import Journal
 
 T = TypeVar("T")
 HARMLESS = (BadInput, JobNotFound, NotPossible)
 
 
-class RecordingStore(Delegate):
+class RecordingStore:
     """Wrap the store of each process in one of these, with a file for each process."""
 
     def __init__(self, store: Store, path: Path | str | Journal) -> None:
-        super().__init__(store)
+        self._store = store
         self._journal = path if isinstance(path, Journal) else Journal(path)
+        self.url, self.has_transactions, self.is_remote = store.url, store.has_transactions, store.is_remote
+        # Verbs that leave no trace in a history.
+        self.open = store.open
+        self.close = store.close
+        self.settle = store.settle
+        self.diagnose = store.diagnose
+        self.migrations = store.migrations
+        self.wait_for_work = store.wait_for_work
+        self.wait_for_end = store.wait_for_end
+        self.get = store.get
+        self.find = store.find
+        self.queues = store.queues
+        self.ages = store.ages
+        self.groups = store.groups
+        self.standing = store.standing
+        self.prune = store.prune
+        self.audit = store.audit
+        self.now = store.now
+        self.arm = store.arm
+        self.armed = store.armed
+        self.ticks = store.ticks
+        self.heartbeat = store.heartbeat
+        self.workers = store.workers
+        self.put = store.put
+        self.fetch = store.fetch
+        self.fetch_all = store.fetch_all
+        self.remove = store.remove
+        self.append = store.append
+        self.read = store.read
+        self.trim = store.trim
 
     def for_event_loop(self) -> Store:
         twin = self._store.for_event_loop()
@@ -47,9 +76,8 @@ class RecordingStore(Delegate):
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         question = e.RecordedInsert(tuple(e.RecordedJob.of(job) for job in jobs), transaction is not None)
-        return await self._record(
-            question, self._store.insert(jobs, transaction), lambda rows: e.InsertReturned(tuple(rows))
-        )
+        verb = self._store.insert(jobs, transaction)
+        return await self._record(question, verb, lambda rows: e.InsertReturned(tuple(rows)))
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         question = e.RecordedDecide(tuple(e.RecordedTick.of(tick) for tick in ticks))
@@ -81,29 +109,25 @@ class RecordingStore(Delegate):
         self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
         verb = self._store.extend(worker, keys, lease_seconds, unacknowledged=unacknowledged)
-        return await self._record(
-            e.RecordedExtend(tuple(keys), lease_seconds), verb, lambda answer: e.LeasesReturned(answer.lost)
-        )
+        question = e.RecordedExtend(tuple(keys), lease_seconds)
+        return await self._record(question, verb, lambda answer: e.LeasesReturned(answer.lost))
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         question = e.RecordedReport(tuple(report.key for report in reports))
         return await self._record(question, self._store.report(reports), lambda lost: e.LeasesReturned(tuple(lost)))
 
     async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
-        return await self._record(
-            e.RecordedReclaim(limit), self._store.reclaim(limit), lambda ended: e.ReclaimReturned(tuple(ended))
-        )
+        verb = self._store.reclaim(limit)
+        return await self._record(e.RecordedReclaim(limit), verb, lambda ended: e.ReclaimReturned(tuple(ended)))
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         verb = self._store.adopt(job, worker, external_id)
-        return await self._record(
-            e.RecordedAdopt(e.RecordedJob.of(job)), verb, lambda lease: e.AdoptReturned(e.RecordedLease.of(lease))
-        )
+        question = e.RecordedAdopt(e.RecordedJob.of(job))
+        return await self._record(question, verb, lambda lease: e.AdoptReturned(e.RecordedLease.of(lease)))
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        return await self._record(
-            e.RecordedSignal(job_id, name), self._store.signal(job_id, name, data), e.SignalReturned
-        )
+        verb = self._store.signal(job_id, name, data)
+        return await self._record(e.RecordedSignal(job_id, name), verb, e.SignalReturned)
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         verb = self._store.change(action, job_ids, reason=reason, priority=priority)
