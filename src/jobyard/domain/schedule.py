@@ -73,9 +73,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     origin: str = MANAGED  # or where it is declared: "file", "code:<app>"
     is_declared: bool = True  # False: its declaration has disappeared
     declared_enabled: bool = True  # as declared; an operator may have paused or resumed it since
-    since: Instant = (
-        0  # instants up to this one are not due: the schedule did not exist, was paused, or had other times
-    )
+    since: Instant = 0  # instants up to it are not due: the schedule did not exist, was paused, or had other times
     revision: int = 0
     created_at: Instant = 0
     changed_at: Instant = 0

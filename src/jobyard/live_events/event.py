@@ -49,7 +49,7 @@ class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[LiveEvent, ...]).decode
+unpack = msgspec.json.Decoder(tuple[LiveEvent, ...]).decode
 
 
 def event_key(now: Instant, source: str, counter: int) -> str:
@@ -72,7 +72,3 @@ def keys_since(instant: Instant) -> str:
 
 def pack(events: tuple[LiveEvent, ...]) -> bytes:
     return _encode(events)
-
-
-def unpack(data: bytes) -> tuple[LiveEvent, ...]:
-    return _decode(data)

@@ -30,15 +30,9 @@ def live_events_of(event: e.Event, now: Instant) -> Iterator[LiveEvent]:
         case e.JobStarted(lease):
             yield _of_lease(LiveEventType.STARTED, lease, now, State.RUNNING)
         case e.JobReported(lease, progress):
-            yield _of_lease(
-                LiveEventType.PROGRESS,
-                lease,
-                now,
-                State.RUNNING,
-                percent=progress.percent,
-                message=progress.message[:MAX_TEXT],
-                data=_small(progress.data),
-            )
+            message, data = progress.message[:MAX_TEXT], _small(progress.data)
+            more = {"percent": progress.percent, "message": message, "data": data}
+            yield _of_lease(LiveEventType.PROGRESS, lease, now, State.RUNNING, **more)
         case e.JobSettled(lease, to, _, message, _) if to in TYPES:
             yield _of_lease(TYPES[to], lease, now, to, reason=None if message is None else message[:MAX_TEXT])
         case e.LeasesExpired(_, leases):

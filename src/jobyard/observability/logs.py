@@ -45,9 +45,8 @@ class LogObserver:
                 _log_job(lease, logging.WARNING, "%s %s: lease lost, stopping the attempt")
             case e.LeasesExpired(worker, leases):
                 jobs = ", ".join(lease.job_id for lease in leases[:3]) + (", …" if len(leases) > 3 else "")
-                worker_log.warning(
-                    "worker %s stopped renewing its leases: %d jobs reclaimed (%s)", worker, len(leases), jobs
-                )
+                text = "worker %s stopped renewing its leases: %d jobs reclaimed (%s)"
+                worker_log.warning(text, worker, len(leases), jobs)
             case e.StoreFailed(doing, error, seconds):
                 # One outage makes many calls fail: it is logged once, then at intervals until it is over.
                 level = logging.ERROR if self._is_new(str(error)) else logging.DEBUG

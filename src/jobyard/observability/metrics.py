@@ -59,32 +59,20 @@ class Metrics:
         self._retries = self._counter("job_retries", "Attempts that ended and will be retried.", job)
         self._lost = self._counter("leases_lost", "Attempts that lost their lease in this process.", job)
         self._store_errors = self._counter("store_errors", "Failed calls to the store.", ())
-        self._duration = Histogram(
-            "jobyard_job_run_duration_seconds",
-            "Duration of attempts.",
-            (*job, "state"),
-            buckets=BUCKETS,
-            registry=self.registry,
-        )
-        self._waited = Histogram(
-            "jobyard_job_queue_wait_seconds",
-            "Time from when a job was due until its attempt started in this process; of a sample of jobs.",
-            job,
-            buckets=BUCKETS,
-            registry=self.registry,
-        )
+        self._duration = self._histogram("job_run_duration_seconds", "Duration of attempts.", (*job, "state"))
+        about = "Time from when a job was due until its attempt started in this process; of a sample of jobs."
+        self._waited = self._histogram("job_queue_wait_seconds", about, job)
         self._ticks = self._counter("schedule_ticks", "Ticks of schedules that this process decided.", ("verdict",))
-        self._lateness = Histogram(
-            "jobyard_schedule_lateness_seconds",
-            "Time from a tick until this process inserted its job.",
-            buckets=BUCKETS,
-            registry=self.registry,
-        )
+        about = "Time from a tick until this process inserted its job."
+        self._lateness = self._histogram("schedule_lateness_seconds", about, ())
         info = Gauge("jobyard_build_info", "The running version.", ("version",), registry=self.registry)
         info.labels(version("jobyard")).set(1)
 
     def _counter(self, name: str, about: str, labels: Iterable[str]) -> Counter:
         return Counter(f"jobyard_{name}", about, tuple(labels), registry=self.registry)
+
+    def _histogram(self, name: str, about: str, labels: Iterable[str]) -> Histogram:
+        return Histogram(f"jobyard_{name}", about, tuple(labels), buckets=BUCKETS, registry=self.registry)
 
     def enqueued(self, queue: str, kind: str, number: int = 1) -> None:
         self._child(self._enqueued, queue, kind).inc(number)

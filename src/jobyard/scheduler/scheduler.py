@@ -11,10 +11,10 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 
-from jobyard.domain.events import SchedulerStarted, SchedulerStopped, StoreFailed, StoreRecovered, TickDecided
+from jobyard.domain.events import SchedulerStarted, SchedulerStopped, TickDecided
 from jobyard.domain.instant import Instant
-from jobyard.domain.retry import outage_delay
 from jobyard.domain.schedule import Verdict
+from jobyard.operations.store_backoff import StoreBackoff
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Store
 from jobyard.scheduler.definitions_watcher import DefinitionsWatcher
@@ -117,7 +117,7 @@ class Scheduler:
     # Loops
 
     async def _follow(self) -> None:
-        backoff = _OutageBackoff(self._observer)
+        backoff = StoreBackoff(self._observer.observe)
         next_measure = next_sweep = 0.0
         while not self._stopping.is_set():
             try:
@@ -144,7 +144,7 @@ class Scheduler:
                 await self._pause(FOLLOW_EVERY_SECONDS)
 
     async def _tick(self) -> None:
-        backoff = _OutageBackoff(self._observer)
+        backoff = StoreBackoff(self._observer.observe)
         while not self._stopping.is_set():
             self.iterated_at = time.monotonic()
             self._moved.clear()
@@ -198,26 +198,6 @@ class Scheduler:
             is_usual = isinstance(event, TickDecided) and event.verdict is Verdict.FIRED
             if not is_usual or self._observer.wants_each_job:
                 self._observer.observe(event)
-
-
-class _OutageBackoff:
-    """Delays while the store fails, and the events that tell of it."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self._failing_since: float | None = None
-
-    def delay(self, doing: str, error: Exception) -> float:
-        now = time.monotonic()
-        self._failing_since = self._failing_since or now
-        delay = outage_delay(now - self._failing_since, random.random())
-        self._observer.observe(StoreFailed(doing, error, delay))
-        return delay
-
-    def reset(self) -> None:
-        if self._failing_since is not None:
-            self._observer.observe(StoreRecovered(time.monotonic() - self._failing_since))
-            self._failing_since = None
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -28,7 +28,7 @@ class TimetableEntry:
         "schedule",
         "version",
         "warned_at",
-    )  # fmt: skip
+    )
 
     def __init__(self, schedule: Schedule, version: int, decided_until: Instant) -> None:
         self.schedule = schedule

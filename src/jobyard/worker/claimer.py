@@ -13,12 +13,12 @@ from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.outcome import Failed, Release
 from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import StoreError
+from jobyard.operations.store_backoff import StoreBackoff
 from jobyard.ports.executor import Executor
 from jobyard.ports.job_store import Exchange
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Store
 from jobyard.worker.attempt import AttemptRuntime, JobAttempt
-from jobyard.worker.backoff import StoreBackoff
 from jobyard.worker.exchange_batch import ExchangeBatch, LongPollClaim, Outbox, PendingSettlement, settlement_events
 from jobyard.worker.quarantine import SUSPECT_DEATHS, SuspectIsolation
 from jobyard.worker.throughput import Throughput
@@ -185,7 +185,7 @@ class Claimer:
                 await self._settle_one_by_one(settlements)
             else:
                 self._outbox.put_back(settlements)
-                await self._backoff.wait("exchanging jobs", error)
+                await self._back_off(error)
             return
         batch.settlements, batch.wanted = [], len(response.leases)
         # Ends before starts: an observer that follows one job sees its events in order.
@@ -194,7 +194,7 @@ class Claimer:
 
     async def _handle(self, response: Exchange, wanted: int) -> None:
         self.last_exchange = time.monotonic()
-        self._backoff.reset(self.last_exchange)
+        self._backoff.reset()
         if wanted > 0:
             # After a short response a waiting claim follows and looks at once, so no notification is missed.
             self._may_have_work = len(response.leases) == wanted
@@ -212,15 +212,18 @@ class Claimer:
                 response = await self._exchange([each.settlement])
             except StoreError as error:
                 self._outbox.put_back(settlements[number:])
-                await self._backoff.wait("exchanging jobs", error)
+                await self._back_off(error)
                 return
             except Exception as error:
                 failed = Failed(message=f"its outcome could not be stored: {error!r}"[:500], retry=False)
                 replaced = Settlement(each.lease.key, judge(each.lease, failed, worker=self._runtime.worker_id))
                 self._outbox.pending.append(PendingSettlement(each.lease, replaced, each.started))
-                await self._backoff.wait("exchanging jobs", error)
+                await self._back_off(error)
             else:
                 self._emit_settled([each], response)
+
+    async def _back_off(self, error: Exception) -> None:
+        await asyncio.sleep(self._backoff.delay("exchanging jobs", error))
 
     def _emit_settled(self, settlements: Sequence[PendingSettlement], response: Exchange) -> None:
         each = self._emit.observer.wants_each_job
@@ -244,7 +247,7 @@ class Claimer:
         try:
             response = await self._exchange((), wanted, until)
         except Exception as error:
-            await self._backoff.wait("exchanging jobs", error)
+            await self._back_off(error)
             self._may_have_work = True
         else:
             # The lease renewer must know that leases have arrived, although none of them runs yet.

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -34,12 +35,10 @@ class SandboxFault(Exception):
         self.message = message
 
 
+@dataclass(slots=True)
 class _PendingRun:
-    __slots__ = ("on_output", "response")
-
-    def __init__(self, response: asyncio.Future[p.RunFinished], on_output: OnOutput | None) -> None:
-        self.response = response
-        self.on_output = on_output
+    response: asyncio.Future[p.RunFinished]
+    on_output: OnOutput | None
 
 
 class SandboxClient:

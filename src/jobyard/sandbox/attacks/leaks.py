@@ -51,7 +51,7 @@ def take_snapshot(daemon: int, state: SandboxState) -> ResourceSnapshot:
     return ResourceSnapshot(
         processes=len(descendants(daemon)),
         groups=sum(1 for _ in groups(daemon)),
-        mounts=_count_lines(PROC / str(daemon) / "mountinfo"),
+        mounts=len(_lines(PROC / str(daemon) / "mountinfo")),
         descriptors=_count_entries(PROC / str(daemon) / "fd"),
         segments=_segments(),
         files=frozenset(_marked_files()),
@@ -127,12 +127,9 @@ def groups(daemon: int) -> Iterator[Path]:
 
 @functools.cache
 def _bases(daemon: int) -> frozenset[Path]:
-    fields = [line.split() for line in (PROC / "self" / "mounts").read_text().splitlines()]
+    fields = [line.split() for line in _lines(PROC / "self" / "mounts")]
     mounts = [Path(each[1]) for each in fields if each[2] in {"cgroup", "cgroup2"}]
-    try:
-        own = [line.split(":", 2)[2] for line in (PROC / str(daemon) / "cgroup").read_text().splitlines()]
-    except OSError:
-        own = []
+    own = [line.split(":", 2)[2] for line in _lines(PROC / str(daemon) / "cgroup")]
     return frozenset({*mounts, *(mount / path.lstrip("/") for mount in mounts for path in own)})
 
 
@@ -144,18 +141,14 @@ def _marked_files() -> Iterator[str]:
 
 
 def _segments() -> int:
-    try:
-        lines = (PROC / "sysvipc" / "shm").read_text().splitlines()[1:]
-    except OSError:
-        return 0
-    return sum(line.split()[3] == str(SEGMENT_BYTES) for line in lines)
+    return sum(line.split()[3] == str(SEGMENT_BYTES) for line in _lines(PROC / "sysvipc" / "shm")[1:])
 
 
-def _count_lines(path: Path) -> int:
+def _lines(path: Path) -> list[str]:
     try:
-        return len(path.read_text().splitlines())
+        return path.read_text().splitlines()
     except OSError:
-        return 0
+        return []
 
 
 def _count_entries(folder: Path) -> int:

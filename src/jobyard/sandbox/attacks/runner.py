@@ -26,7 +26,7 @@ AnyAttack = Attack | Scenario
 LANGUAGES = {attack.language for attack in ATTACKS}
 
 
-class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
+class AttackReport(msgspec.Struct, frozen=True):
     number: int
     name: str
     expected: str
@@ -62,14 +62,7 @@ async def attack_context(
     with honeypot(socket, secret) as decoys:
         async with connect(socket) as connection:
             state = await connection.ready()
-            yield AttackContext(
-                connection=connection,
-                honeypot=decoys,
-                socket=socket,
-                state=state,
-                without=without,
-                is_private=is_private,
-            )
+            yield AttackContext(connection, decoys, socket, state, without, is_private)
 
 
 async def run_attacks(context: AttackContext, items: Sequence[AnyAttack]) -> AsyncIterator[AttackReport]:
@@ -165,15 +158,7 @@ def _summary(seen: RunFinished | RunRejected) -> tuple[str, float]:
 def _report(
     item: AnyAttack, expected: str, seen: str, ms: float, contained: bool | None, problems: list[str]
 ) -> AttackReport:
-    return AttackReport(
-        number=item.number,
-        name=item.name,
-        expected=expected or str(item.expected),
-        seen=seen,
-        ms=ms,
-        contained=contained,
-        problems=problems,
-    )
+    return AttackReport(item.number, item.name, expected or str(item.expected), seen, ms, contained, problems)
 
 
 def has_escape(reports: Sequence[AttackReport]) -> bool:

@@ -84,10 +84,7 @@ _BAIT = "jobyard-canary"
 _LIMITS = Limits(time_seconds=5.0, memory_mb=64, processes=8, output_bytes=10_000)
 _SHORT = Limits(time_seconds=0.2, memory_mb=64, processes=8)
 # What succeeds without a layer, which tests leave out on purpose.
-_EXPECTED_WITHOUT = {
-    "seccomp": {"make a namespace", "mount"},
-    "namespaces": {"signal the daemon"},
-}
+_EXPECTED_WITHOUT = {"seccomp": {"make a namespace", "mount"}, "namespaces": {"signal the daemon"}}
 
 
 class CanaryEscaped(Exception):

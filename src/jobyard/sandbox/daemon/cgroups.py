@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-_MAX_RESIDUE_BYTES = (
-    1 << 20
-)  # with more memory still charged, a cgroup is not reused: the next program would pay for it
+# With more memory still charged, a cgroup is not reused: the next program would pay for it.
+_MAX_RESIDUE_BYTES = 1 << 20
 _MAX_FREE = 32
 
 
@@ -65,26 +64,6 @@ class Cgroup(Protocol):
         """Reset the counters. Return whether it can be reused without charging the next program."""
 
     def remove(self) -> bool: ...
-
-
-class CgroupManager(Protocol):
-    """Creates cgroups and keeps free ones for reuse."""
-
-    version: str
-
-    @property
-    def folders(self) -> list[str]:
-        """Folders that the reaper removes if the daemon is killed."""
-
-    def make(self, serial: int) -> Cgroup: ...
-
-    def recycle(self, group: Cgroup) -> bool:
-        """Take back an empty cgroup for reuse. Return False if it must be removed instead."""
-
-    def trim(self) -> None:
-        """Remove all free cgroups. Blocking: each removal takes milliseconds."""
-
-    def close(self) -> None: ...
 
 
 class _OpenFiles:
@@ -244,44 +223,50 @@ def _remove(paths: Iterable[str]) -> bool:
     return gone
 
 
-class _FreeCgroups:
-    """Free cgroups, kept for reuse."""
+class CgroupManager:
+    """Creates cgroups and keeps free ones for reuse. The reaper removes its folders if the daemon is killed."""
 
-    def __init__(self) -> None:
+    version: str
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.folders = sorted(set(folders))
+        for path in self.folders:
+            Path(path).mkdir(exist_ok=True)
         self._free: list[Cgroup] = []
         self._is_closed = False
 
-    def _reuse(self) -> Cgroup | None:
-        return self._free.pop() if self._free else None
+    def make(self, serial: int) -> Cgroup:
+        raise NotImplementedError
 
     def recycle(self, group: Cgroup) -> bool:
+        """Take back an empty cgroup for reuse. Return False if it must be removed instead."""
         if not self._is_closed and len(self._free) < _MAX_FREE and group.reset():
             self._free.append(group)
             return True
         return False
 
     def trim(self) -> None:
+        """Remove all free cgroups. Blocking: each removal takes milliseconds."""
         free, self._free = self._free, []
         for group in free:
             group.remove()
 
+    def close(self) -> None:
+        self._is_closed = True
+        self.trim()
+        remove_tree(self.folders)
 
-class CgroupManagerV1(_FreeCgroups):
+
+class CgroupManagerV1(CgroupManager):
     version = "v1"
 
     def __init__(self, bases: dict[str, str], name: str) -> None:
-        super().__init__()
         self._folders = {controller: f"{base}/{name}" for controller, base in bases.items()}
-        for path in set(self._folders.values()):
-            Path(path).mkdir(exist_ok=True)
-
-    @property
-    def folders(self) -> list[str]:
-        return sorted(set(self._folders.values()))
+        super().__init__(self._folders.values())
 
     def make(self, serial: int) -> Cgroup:
-        if (free := self._reuse()) is not None:
-            return free
+        if self._free:
+            return self._free.pop()
         folders = {controller: f"{path}/{serial}" for controller, path in self._folders.items()}
         try:
             for path in set(folders.values()):
@@ -291,34 +276,19 @@ class CgroupManagerV1(_FreeCgroups):
             _remove(folders.values())
             raise
 
-    def close(self) -> None:
-        self._is_closed = True
-        self.trim()
-        remove_tree(self.folders)
 
-
-class CgroupManagerV2(_FreeCgroups):
+class CgroupManagerV2(CgroupManager):
     version = "v2"
 
     def __init__(self, base: str, name: str) -> None:
-        super().__init__()
         self._folder = f"{base}/{name}"
-        Path(self._folder).mkdir(exist_ok=True)
+        super().__init__([self._folder])
         write(f"{self._folder}/cgroup.subtree_control", "+memory +pids +cpu")
-
-    @property
-    def folders(self) -> list[str]:
-        return [self._folder]
 
     def make(self, serial: int) -> Cgroup:
         folder = f"{self._folder}/{serial}"
         os.mkdir(folder, 0o755)  # noqa: PTH102
         return CgroupV2(folder)
-
-    def close(self) -> None:
-        self._is_closed = True
-        self.trim()
-        remove_tree(self.folders)
 
 
 def remove_tree(folders: Iterable[str]) -> None:

@@ -55,7 +55,7 @@ class SandboxDaemon:
     async def _try_open(self, tier: Tier | None, previous: RunSupervisor | None) -> bool:
         options = self._options
         try:
-            choice = await tiers.choose(
+            runtime, reason = await tiers.choose(
                 self._definitions, options.min_tier, tier, pool=options.pool, without=options.without
             )
         except tiers.TierUnavailable as error:
@@ -63,16 +63,16 @@ class SandboxDaemon:
             return False
         supervisor = previous
         if supervisor is None:
-            supervisor = RunSupervisor(choice.runtime, self._definitions, options.slots)
+            supervisor = RunSupervisor(runtime, self._definitions, options.slots)
             self._languages, self._missing = await check_languages(supervisor, self._definitions)
-        supervisor.runtime = choice.runtime
+        supervisor.runtime = runtime
         supervisor.offer(self._languages)
-        self._reason = choice.reason
+        self._reason = reason
         self._supervisor = supervisor
-        choice.runtime.zygote.on_lost = self._on_zygote_lost
+        runtime.zygote.on_lost = self._on_zygote_lost
         self._decided.set()
-        _log.info("tier %s; %s", choice.runtime.tier, ", ".join(language.name for language in self._languages))
-        if not choice.runtime.zygote.is_alive:
+        _log.info("tier %s; %s", runtime.tier, ", ".join(language.name for language in self._languages))
+        if not runtime.zygote.is_alive:
             self._on_zygote_lost()
         return True
 

@@ -53,14 +53,10 @@ class _ServerProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def _on_message(self, message: p.ClientMessage) -> None:
-        assert self._transport is not None
         match message:
             case p.RunRequest():
                 if message.id in self._tasks:
-                    refused = p.RunRejected(
-                        id=message.id, fault=p.Fault.INTERNAL, message="a run with this id is in progress"
-                    )
-                    self._transport.write(p.encode_frame(refused))
+                    self._reject(message.id, p.Fault.INTERNAL, "a run with this id is in progress")
                     return
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.id] = task
@@ -69,24 +65,23 @@ class _ServerProtocol(asyncio.Protocol):
                 if (task := self._tasks.get(message.id)) is not None:  # type: ignore[assignment]
                     task.cancel()
             case p.StateRequest():
-                self._transport.write(p.encode_frame(msgspec.structs.replace(self._daemon.state(), id=message.id)))
+                self._send(msgspec.structs.replace(self._daemon.state(), id=message.id))
+
+    def _send(self, message: p.DaemonMessage) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(p.encode_frame(message))
+
+    def _reject(self, run_id: int, fault: p.Fault, why: str) -> None:
+        self._send(p.RunRejected(id=run_id, fault=fault, message=why))
 
     def _confirm_cancelled(self, run_id: int) -> None:
         """Respond for a task that was cancelled before its first line and so could not respond itself."""
-        assert self._transport is not None
         self._tasks.pop(run_id, None)
-        if not self._transport.is_closing():
-            self._transport.write(
-                p.encode_frame(p.RunRejected(id=run_id, fault=p.Fault.CANCELLED, message="cancelled"))
-            )
+        self._reject(run_id, p.Fault.CANCELLED, "cancelled")
 
     async def _run(self, request: p.RunRequest) -> None:
-        assert self._transport is not None
-        transport = self._transport
-
         def on_output(which: int, data: bytes) -> None:
-            if not transport.is_closing():
-                transport.write(p.encode_frame(p.Output(id=request.id, fd=which, data=data)))
+            self._send(p.Output(id=request.id, fd=which, data=data))
 
         response: p.RunFinished | p.RunRejected
         try:
@@ -96,8 +91,7 @@ class _ServerProtocol(asyncio.Protocol):
         except Exception as error:  # the client waits for a response, whatever the error
             response = p.RunRejected(id=request.id, fault=p.Fault.INTERNAL, message=f"{type(error).__name__}: {error}")
         self._tasks.pop(request.id, None)  # before the response: the client may reuse the id at once
-        if not transport.is_closing():
-            transport.write(p.encode_frame(response))
+        self._send(response)
 
     def connection_lost(self, error: Exception | None) -> None:
         for task in list(self._tasks.values()):

@@ -222,11 +222,7 @@ def rlimits(
     limits: Limits, language: LanguageDefinition, *, has_group: bool, has_own_uid: bool = True
 ) -> dict[str, int]:
     seconds = limits.cpu_seconds if limits.cpu_seconds is not None else limits.time_seconds * 64
-    found = {
-        "cpu": math.ceil(seconds) + 1,
-        "files_open": limits.files_open,
-        "file_bytes": limits.disk_mb << 20,
-    }
+    found = {"cpu": math.ceil(seconds) + 1, "files_open": limits.files_open, "file_bytes": limits.disk_mb << 20}
     if not has_group:
         found["address_space"] = limits.memory_mb << 20
         if has_own_uid:  # RLIMIT_NPROC counts all processes of the user, so it needs a user of its own

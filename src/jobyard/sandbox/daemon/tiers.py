@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from jobyard.sandbox.daemon import canaries, cgroup_discovery
 from jobyard.sandbox.daemon.box import SpawnFailed
@@ -21,12 +20,6 @@ class TierUnavailable(Exception):
         self.reasons = reasons
 
 
-@dataclass(frozen=True)
-class TierChoice:
-    runtime: TierRuntime
-    reason: str  # why it is not better
-
-
 async def choose(
     languages: dict[str, LanguageDefinition],
     min_tier: Tier,
@@ -34,8 +27,8 @@ async def choose(
     *,
     pool: int | None = None,
     without: Collection[str] = (),
-) -> TierChoice:
-    """Open the best tier that contains its canaries. Raises TierUnavailable."""
+) -> tuple[TierRuntime, str]:
+    """Open the best tier that contains its canaries; also say why it is not better. Raises TierUnavailable."""
     reasons: dict[Tier, str] = {}
     for tier in Tier:
         if only is not None and tier is not only:
@@ -45,7 +38,7 @@ async def choose(
             continue
         runtime, why = await _open(tier, languages, pool, without)
         if runtime is not None:
-            return TierChoice(runtime, _joined(reasons))
+            return runtime, _joined(reasons)
         reasons[tier] = why
     raise TierUnavailable(reasons)
 

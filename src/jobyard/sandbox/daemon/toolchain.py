@@ -82,10 +82,7 @@ class Toolchain:
         began = time.monotonic()
         ended = await self._run_compiler(definition, request, limits)
         built = _build_result(ended, (time.monotonic() - began) * 1e3)
-        if ended.killed_for not in (
-            RunVerdict.TIME_LIMIT,
-            RunVerdict.CPU_LIMIT,
-        ):  # on a less busy machine it may succeed
+        if ended.killed_for not in (RunVerdict.TIME_LIMIT, RunVerdict.CPU_LIMIT):  # it may succeed when less busy
             self._store(key, built)
         return built
 

@@ -28,15 +28,7 @@ class RecordedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @classmethod
     def of(cls, job: NewJob) -> RecordedJob:
-        return cls(
-            id=job.id,
-            queue=job.queue,
-            group=job.group,
-            priority=job.priority,
-            delay_seconds=job.delay_seconds,
-            run_at=job.run_at,
-            max_attempts=job.max_attempts,
-        )
+        return msgspec.convert(job, cls, from_attributes=True)
 
 
 class RecordedSettlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,17 +71,7 @@ class RecordedLease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @classmethod
     def of(cls, lease: Lease) -> RecordedLease:
-        return cls(
-            job_id=lease.job_id,
-            token=lease.token,
-            queue=lease.queue,
-            group=lease.group,
-            priority=lease.priority,
-            sequence=lease.sequence,
-            attempt=lease.attempt,
-            max_attempts=lease.max_attempts,
-            deaths=lease.deaths,
-        )
+        return msgspec.convert(lease, cls, from_attributes=True)
 
 
 class RecordedInsert(msgspec.Struct, frozen=True, tag="insert"):

@@ -32,9 +32,8 @@ class Made:
 class Timeline:
     def __init__(self, history: History) -> None:
         self.idle: list[Made] = []  # changed nothing, so their place does not matter
-        self.lost: list[
-            tuple[RecordedOperation, RecordedExchange]
-        ] = []  # may have changed something, at an unknown position
+        # May have changed something, at an unknown position.
+        self.lost: list[tuple[RecordedOperation, RecordedExchange]] = []
         self.exchanges: list[Made] = []
         for operation, question, answer in history.select(RecordedExchange, ExchangeReturned):
             if answer is None:

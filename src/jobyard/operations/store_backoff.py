@@ -1,8 +1,7 @@
-"""Backoff while the store fails, and the events that tell of it."""
+"""Backoff of a worker or scheduler while the store fails, and the events that tell of it."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 
@@ -16,19 +15,18 @@ class StoreBackoff:
         self._emit = emit
         self._failing_since: float | None = None
 
-    async def wait(self, doing: str, error: Exception) -> None:
-        """Sleep before the next try: the longer the outage, the longer the delay."""
+    def delay(self, doing: str, error: Exception) -> float:
+        """Seconds until the next try: the longer the outage, the longer the delay."""
         now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
+        self._failing_since = self._failing_since or now
         delay = outage_delay(now - self._failing_since, random.random())
         self._emit(StoreFailed(doing, error, delay))
-        await asyncio.sleep(delay)
+        return delay
 
-    def reset(self, now: float) -> None:
+    def reset(self) -> None:
         """The store responded."""
         if self._failing_since is not None:
-            self._emit(StoreRecovered(now - self._failing_since))
+            self._emit(StoreRecovered(self.outage_seconds()))
             self._failing_since = None
 
     def outage_seconds(self) -> float:
