@@ -19,10 +19,10 @@ from jobyard.cli.session import Session
 from jobyard.errors import ConfigurationError
 from jobyard.sandbox.attacks.attack import Layer
 from jobyard.sandbox.attacks.connection import DaemonUnresponsive
-from jobyard.sandbox.attacks.context import AttackContext
 from jobyard.sandbox.attacks.leaks import settled_snapshot
 from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed, private_daemon
 from jobyard.sandbox.attacks.runner import AnyAttack, AttackReport, attack_context, has_escape, run_attack, select
+from jobyard.sandbox.attacks.scenarios import AttackContext
 from jobyard.sandbox.protocol import SandboxState, Tier
 
 MARKS = {True: "[green]✔ held[/]", False: "[bold red]✘ NOT HELD[/]", None: "[dim]– not here[/]"}  # noqa: RUF001

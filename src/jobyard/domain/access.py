@@ -53,7 +53,6 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return self.role is Role.SUBMITTER
 
     def reaches(self, queue: str, group: str | None) -> bool:
-        """Whether the principal may access this queue and group."""
         return (not self.queues or queue in self.queues) and (not self.groups or group in self.groups)
 
 
@@ -78,8 +77,6 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One change in the audit log."""
-
     number: int
     at: Instant  # the store's clock
     principal: str  # the id of the principal

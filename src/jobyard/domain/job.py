@@ -36,8 +36,6 @@ class Ending(StrEnum):
 
 
 class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An attempt that ended without success."""
-
     attempt: int
     ending: Ending
     message: str

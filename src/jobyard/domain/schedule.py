@@ -20,8 +20,6 @@ TAG = "schedule:"
 
 
 class Verdict(StrEnum):
-    """The verdict on one tick of a schedule."""
-
     FIRED = "fired"  # its job was inserted in time
     LATE = "late"  # its job was inserted after the grace time
     MISSED = "missed"  # no scheduler ran in time, and the policy skips it

@@ -29,8 +29,6 @@ class _Seen(msgspec.Struct):
 
 
 class JobPoller:
-    """Polls the jobs that have watchers."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._watchers: Counter[str] = Counter()

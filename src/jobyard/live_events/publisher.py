@@ -13,16 +13,7 @@ import msgspec
 
 from jobyard.domain import events as e
 from jobyard.domain.instant import Instant
-from jobyard.live_events.event import (
-    COLLECTION,
-    KEPT_SECONDS,
-    LISTENERS,
-    NOTICE_SECONDS,
-    LiveEvent,
-    LiveEventType,
-    event_key,
-    pack,
-)
+from jobyard.live_events import event as live
 from jobyard.live_events.translate import live_events_of
 from jobyard.ports.store import Store
 
@@ -51,7 +42,7 @@ class LiveEventPublisher:
     def __init__(self, store: Store, source: str) -> None:
         self._store = store
         self._source = source
-        self._pending: dict[object, LiveEvent] = {}
+        self._pending: dict[object, live.LiveEvent] = {}
         self._lock = threading.Lock()
         self._has_listeners = False
         self._checked_at = 0.0  # when the last answered check began
@@ -90,8 +81,6 @@ class LiveEventPublisher:
             self._has_listeners = False
             self._measured_at = None
 
-    # Events in
-
     @property
     def has_listeners(self) -> bool:
         return self._has_listeners
@@ -105,14 +94,14 @@ class LiveEventPublisher:
         """Whether the last check found no listener but is too old to rely on."""
         if self._measured_at is None or self._is_stopping:
             return False
-        return time.monotonic() - self._checked_at > NOTICE_SECONDS
+        return time.monotonic() - self._checked_at > live.NOTICE_SECONDS
 
     def observe(self, event: e.Event) -> None:
         if self._has_listeners or self._is_unsure():
             for live_event in live_events_of(event, self._now()):
                 self.publish(live_event)
 
-    def publish(self, event: LiveEvent) -> None:
+    def publish(self, event: live.LiveEvent) -> None:
         """Publish soon; may be called from any thread. An event without a time gets the present one."""
         if not self._has_listeners and not self._is_unsure():
             return
@@ -120,7 +109,7 @@ class LiveEventPublisher:
             event = msgspec.structs.replace(event, at=self._now())
         with self._lock:
             # A later progress report replaces a pending one of the same attempt.
-            key: object = (event.job_id, event.attempt) if event.type is LiveEventType.PROGRESS else object()
+            key: object = (event.job_id, event.attempt) if event.type is live.LiveEventType.PROGRESS else object()
             self._pending.pop(key, None)
             if len(self._pending) < MAX_PENDING_EVENTS:
                 self._pending[key] = event
@@ -131,8 +120,6 @@ class LiveEventPublisher:
             wake.set()
         elif self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(wake.set)
-
-    # The two loops
 
     async def _check_loop(self) -> None:
         while True:
@@ -147,7 +134,7 @@ class LiveEventPublisher:
     async def check_listeners(self) -> None:
         """Find out whether a process listens, and the store's time."""
         began = time.monotonic()
-        has_listeners = bool(await self._store.fetch_all(LISTENERS, 1))
+        has_listeners = bool(await self._store.fetch_all(live.LISTENERS, 1))
         if has_listeners or self._measured_at is None or began - self._measured_at >= MEASURE_EVERY_SECONDS:
             asked_at = time.monotonic()
             now = await self._store.now()
@@ -158,7 +145,7 @@ class LiveEventPublisher:
             self._checked_at, self._has_listeners = began, has_listeners
             if self._has_listeners:
                 return
-            if self._newest_at > began + NOTICE_SECONDS:
+            if self._newest_at > began + live.NOTICE_SECONDS:
                 self._check_wake.set()  # the check was too slow to answer for events that occurred during it
                 return
             self._pending.clear()
@@ -181,17 +168,17 @@ class LiveEventPublisher:
         batch = self._take(now)
         if batch:
             self._last_key, self._count = max(now, self._last_key), self._count + 1
-            key = event_key(self._last_key, self._source, self._count)
-            await self._store.put(COLLECTION, key, pack(batch), expire_seconds=KEPT_SECONDS)
+            key = live.event_key(self._last_key, self._source, self._count)
+            await self._store.put(live.COLLECTION, key, live.pack(batch), expire_seconds=live.KEPT_SECONDS)
 
-    def _take(self, now: Instant) -> tuple[LiveEvent, ...]:
+    def _take(self, now: Instant) -> tuple[live.LiveEvent, ...]:
         with self._lock:
             batch = tuple(self._pending.values())
             self._pending.clear()
             if self._has_dropped and time.monotonic() - self._resynced_at >= RESYNC_EVERY_SECONDS:
                 self._has_dropped = False
                 self._resynced_at = time.monotonic()
-                batch = (*batch, LiveEvent(type=LiveEventType.RESYNC, at=now))
+                batch = (*batch, live.LiveEvent(type=live.LiveEventType.RESYNC, at=now))
         return batch
 
     @contextlib.contextmanager

@@ -12,7 +12,6 @@ current_lease: ContextVar[Lease | None] = ContextVar("jobyard_lease", default=No
 
 
 def lease_fields(lease: Lease) -> dict[str, Any]:
-    """The job's fields for structured log lines."""
     return {"job_id": lease.job_id, "kind": lease.kind, "queue": lease.queue, "attempt": lease.attempt}
 
 

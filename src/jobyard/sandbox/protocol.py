@@ -47,8 +47,6 @@ class Tier(enum.StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Resource limits of one run."""
-
     time_seconds: float = 3.0  # wall clock
     cpu_seconds: float | None = None  # None: limited by time_seconds only
     memory_mb: int = 128
@@ -158,6 +156,7 @@ class RunRejected(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     may_have_run: bool = True  # False: no line of the program was executed
 
 
+RunResponse = RunFinished | RunRejected
 ClientMessage = RunRequest | RunCancellation | StateRequest
 DaemonMessage = SandboxState | Output | RunFinished | RunRejected
 

@@ -68,8 +68,6 @@ class Scheduler:
         """Whether its loops run, whatever the store does; if not, only a restart helps."""
         return not any(task.done() for task in self._tasks) and time.monotonic() - self.iterated_at < HANGS_SECONDS
 
-    # Life
-
     async def start(self) -> None:
         """Start the loops; a store that is unavailable is waited for in the background."""
         if not self._tasks:
@@ -113,8 +111,6 @@ class Scheduler:
             self._emit()
             now = await self._store.now()
         return decided
-
-    # Loops
 
     async def _follow(self) -> None:
         backoff = StoreBackoff(self._observer.observe)
@@ -184,8 +180,6 @@ class Scheduler:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
-
-    # Results
 
     async def _reload_stale(self) -> None:
         """Reload stale definitions; one that cannot be read now is stale again within a second."""

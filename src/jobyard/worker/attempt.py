@@ -27,8 +27,6 @@ NOT_COMMITTED = Failed(
 
 
 class AttemptRuntime(NamedTuple):
-    """What an attempt needs from its worker."""
-
     worker_id: str
     store: JobStore
     executor: Executor

@@ -82,10 +82,7 @@ class Claimer:
         self._wake = asyncio.Event()
         self._overlap_wake = asyncio.Event()  # there may be enough for a second exchange
 
-    # Control
-
     def quiet(self) -> None:
-        """Claim no more jobs."""
         self.is_quiet = True
         self._end_waiting_claim()
 
@@ -100,8 +97,6 @@ class Claimer:
         for attempt in list(self.attempts.values()):
             self.handed_back += 1
             attempt.release()
-
-    # The loop
 
     async def run(self) -> None:
         overlapping: asyncio.Task[None] | None = None
@@ -153,8 +148,6 @@ class Claimer:
     def _has_leftovers(self) -> bool:
         gives_up = self.may_give_up and self._backoff.outage_seconds() > GIVE_UP_SECONDS
         return bool(self._outbox.pending or self._waiting_claim) and not gives_up
-
-    # One exchange
 
     def _exchange(
         self, settlements: Sequence[Settlement], wanted: int = 0, until: asyncio.Future[None] | None = None
@@ -261,8 +254,6 @@ class Claimer:
             timer.cancel()
             self._waiting_claim = None
             self._wake.set()
-
-    # Attempts
 
     def start(self, leases: Sequence[Lease]) -> None:
         loop = asyncio.get_running_loop()

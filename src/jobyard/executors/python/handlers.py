@@ -95,8 +95,6 @@ class Handler:
 
 
 class HandlerRegistry:
-    """The handlers of one application, by kind."""
-
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
 

@@ -15,8 +15,6 @@ IDLE_SECONDS = 10.0
 
 
 class ThreadCall:
-    """A call that runs in a thread, with a future for its result."""
-
     def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.run = copy_context().run
         self.function = function

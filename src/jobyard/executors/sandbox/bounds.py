@@ -56,8 +56,6 @@ OWN_FILES = {
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Upper bounds for submitted programs."""
-
     max_time_seconds: float = 30.0
     max_memory_mb: int = 1024
     max_processes: int = 128
@@ -76,8 +74,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoundsViolation(NamedTuple):
-    """One invalid field of a program."""
-
     where: tuple[str | int, ...]
     why: str
 

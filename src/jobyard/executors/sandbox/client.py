@@ -27,8 +27,6 @@ OnOutput: TypeAlias = Callable[[int, bytes], None]
 
 
 class SandboxFault(Exception):
-    """The platform could not run the program."""
-
     def __init__(self, fault: p.Fault, message: str) -> None:
         super().__init__(f"{fault}: {message}")
         self.fault = fault
@@ -55,8 +53,6 @@ class SandboxClient:
         self._semaphore = asyncio.Semaphore(1)
         self._slots = 0
         self._task: asyncio.Task[None] | None = None
-
-    # Lifecycle
 
     async def start(self) -> None:
         if self._task is None:
@@ -86,8 +82,6 @@ class SandboxClient:
                 self._on_disconnect(connection.reason)
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
-
-    # Requests
 
     async def run(self, request: p.RunRequest, on_output: OnOutput | None = None) -> p.RunFinished:
         """Run a program to its end. Raises SandboxFault when the platform cannot run it.
@@ -133,7 +127,6 @@ class SandboxClient:
         return state
 
     async def fetch_state(self, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> p.SandboxState:
-        """Request the current state from the daemon."""
         if self._connection is None:
             return await self.ready_state()
         request_id = next(self._ids)
@@ -194,8 +187,6 @@ class SandboxClient:
 
 
 class _ClientProtocol(asyncio.Protocol):
-    """One connection to the daemon."""
-
     def __init__(self, client: SandboxClient) -> None:
         self._client = client
         self._decoder = p.FrameDecoder()

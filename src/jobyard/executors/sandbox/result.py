@@ -12,11 +12,7 @@ from jobyard.sandbox.protocol import CompileResult, File, RunFinished
 # Binary output is shown as text up to this length; base64 holds all of it.
 PREVIEW_BYTES = 4096
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r")) + b"\x7f"
-_encode = msgspec.json.Encoder().encode
-
-
-def as_json(value: Any) -> bytes:
-    return _encode(value)
+as_json = msgspec.json.Encoder().encode
 
 
 def run_result(finished: RunFinished) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class DaemonConnection:
 
     async def run(
         self, request: p.RunRequest, on_output: Callable[[p.Output], None] | None = None, seconds: float | None = None
-    ) -> p.RunFinished | p.RunRejected:
+    ) -> p.RunResponse:
         """Run a program. The request's id is replaced. A daemon that exceeds the run's limits is unresponsive."""
         run_id, response = self.begin(request, on_output)
         limit = request.limits.time_seconds if 0 < request.limits.time_seconds < 3600 else 1
@@ -63,11 +63,11 @@ class DaemonConnection:
 
     def begin(
         self, request: p.RunRequest, on_output: Callable[[p.Output], None] | None = None
-    ) -> tuple[int, asyncio.Future[p.RunFinished | p.RunRejected]]:
+    ) -> tuple[int, asyncio.Future[p.RunResponse]]:
         run_id = next(self._ids)
         if on_output is not None:
             self._on_output[run_id] = on_output
-        response: asyncio.Future[p.RunFinished | p.RunRejected] = self._expect(run_id)
+        response: asyncio.Future[p.RunResponse] = self._expect(run_id)
         self.send(msgspec.structs.replace(request, id=run_id))
         return run_id, response
 

@@ -25,8 +25,6 @@ WATCHED_FOLDERS = ("/", "/etc", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSnapshot:
-    """Resources of an idle daemon."""
-
     processes: int
     groups: int
     mounts: int

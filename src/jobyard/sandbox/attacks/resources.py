@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from jobyard.sandbox.attacks.attack import (
-    MEMORY_ERROR,
     NO_FORK,
     NO_MEMORY,
-    OUT_OF_MEMORY,
     REFUSED,
     SHORT,
     TIMED_OUT,
@@ -18,6 +16,8 @@ from jobyard.sandbox.attacks.attack import (
 )
 from jobyard.sandbox.protocol import Limits, RunVerdict, Tier
 
+MEMORY_ERROR = Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), stderr="MemoryError|ENOMEM|Cannot allocate|Errno 12")
+OUT_OF_MEMORY = {Tier.B: (NO_MEMORY, MEMORY_ERROR), Tier.C: (NO_MEMORY, MEMORY_ERROR)}
 NO_FOLDER = Expected(prints={"fill": f"{REFUSED}|EROFS|ENOENT"})
 FORKLESS = {Layer.NAMESPACES: (NO_FORK,)}  # without a namespace to contain them, children are not allowed
 A_FEW = "[1-9]|[12][0-9]|3[012]"

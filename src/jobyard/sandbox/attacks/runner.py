@@ -13,12 +13,11 @@ import msgspec
 from jobyard.sandbox.attacks.attack import Attack, Layer, judge
 from jobyard.sandbox.attacks.catalogue import ATTACKS
 from jobyard.sandbox.attacks.connection import DaemonUnresponsive, connect
-from jobyard.sandbox.attacks.context import AttackContext
 from jobyard.sandbox.attacks.honeypot import honeypot
 from jobyard.sandbox.attacks.leaks import ResourceSnapshot, find_leaks, settled_snapshot, warm_up
 from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed
-from jobyard.sandbox.attacks.scenarios import SCENARIOS, Scenario
-from jobyard.sandbox.protocol import RunFinished, RunRejected, RunRequest
+from jobyard.sandbox.attacks.scenarios import SCENARIOS, AttackContext, Scenario
+from jobyard.sandbox.protocol import RunFinished, RunRejected, RunRequest, RunResponse
 
 # Lasts about as long as the shortest attacks, so that it overlaps with each.
 BYSTANDER = RunRequest(id=0, language="python", source=b"import time\ntime.sleep(0.2)\nprint('well')\n")
@@ -102,9 +101,7 @@ async def _snapshot(context: AttackContext) -> ResourceSnapshot:
     return await settled_snapshot(context.connection)
 
 
-async def _attack(
-    context: AttackContext, attack: Attack
-) -> tuple[RunFinished | RunRejected, RunFinished | RunRejected | None]:
+async def _attack(context: AttackContext, attack: Attack) -> tuple[RunResponse, RunResponse | None]:
     run = RunRequest(
         id=0,
         language=attack.language,
@@ -122,7 +119,7 @@ async def _attack(
     return seen, await bystander
 
 
-def _bystander_problems(bystander: RunFinished | RunRejected | None) -> list[str]:
+def _bystander_problems(bystander: RunResponse | None) -> list[str]:
     if bystander is None or (isinstance(bystander, RunFinished) and bystander.stdout == b"well\n"):
         return []
     return [f"the concurrent program: {_summary(bystander)[0]}"]
@@ -144,7 +141,7 @@ async def _run_scenario(context: AttackContext, item: Scenario) -> AttackReport:
     return _report(item, item.expected, seen, (time.perf_counter() - began) * 1000, not problems, problems)
 
 
-def _summary(seen: RunFinished | RunRejected) -> tuple[str, float]:
+def _summary(seen: RunResponse) -> tuple[str, float]:
     if isinstance(seen, RunRejected):
         return f"rejected: {seen.message}", 0.0
     words = [str(seen.verdict)]
@@ -162,5 +159,4 @@ def _report(
 
 
 def has_escape(reports: Sequence[AttackReport]) -> bool:
-    """Whether any attack was not contained."""
     return any(report.contained is False for report in reports)

@@ -11,16 +11,24 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from jobyard.sandbox.attacks.attack import DEFAULT_LIMITS
+import msgspec
+
+from jobyard.sandbox import protocol as p
+from jobyard.sandbox.attacks.attack import DEFAULT_LIMITS, Layer
 from jobyard.sandbox.attacks.connection import DaemonConnection, DaemonUnresponsive, connect
-from jobyard.sandbox.attacks.context import AttackContext
-from jobyard.sandbox.attacks.leaks import PROC, descendants, groups
+from jobyard.sandbox.attacks.honeypot import Honeypot
+from jobyard.sandbox.attacks.leaks import PROC, ResourceSnapshot, descendants, groups
 from jobyard.sandbox.attacks.private_daemon import private_daemon
-from jobyard.sandbox.protocol import Fault, File, Limits, RunFinished, RunRejected, RunRequest, RunVerdict, encode_frame
 
-LONG = RunRequest(id=0, language="python", source=b"import time\ntime.sleep(30)\n", limits=Limits(time_seconds=30))
-HELLO = RunRequest(id=0, language="python", source=b"print('hello')\n")
+
+def _python(source: str, limits: p.Limits = DEFAULT_LIMITS) -> p.RunRequest:
+    return p.RunRequest(id=0, language="python", source=source.encode(), limits=limits)
+
+
+LONG = _python("import time\ntime.sleep(30)\n", p.Limits(time_seconds=30))
+HELLO = _python("print('hello')\n")
 BAD_NUMBERS = (0.0, -1.0, math.nan, math.inf, -math.inf, 1e308)
 THREADS = """\
 import os, threading, time
@@ -91,6 +99,23 @@ except OSError:
 """
 
 
+@dataclass(slots=True)
+class AttackContext:
+    connection: DaemonConnection
+    honeypot: Honeypot
+    socket: Path
+    state: p.SandboxState
+    without: Layer | None = None
+    is_private: bool = False
+    is_warm: bool = False
+    snapshot: ResourceSnapshot | None = None  # before the attacks; None after a problem
+
+    @property
+    def tier(self) -> p.Tier:
+        assert self.state.tier is not None
+        return self.state.tier
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     number: int
@@ -102,27 +127,25 @@ class Scenario:
 
 async def _run_hello(context: AttackContext, why: str) -> list[str]:
     seen = await context.connection.run(HELLO)
-    is_ok = isinstance(seen, RunFinished) and seen.stdout == b"hello\n"
+    is_ok = isinstance(seen, p.RunFinished) and seen.stdout == b"hello\n"
     return [] if is_ok else [f"{why}: {seen}"[:200]]
 
 
 async def _bad_limits(context: AttackContext) -> list[str]:
     found = []
-    limits = [Limits(time_seconds=number) for number in BAD_NUMBERS]
-    limits += [Limits(cpu_seconds=number) for number in BAD_NUMBERS]
+    limits = [p.Limits(time_seconds=number) for number in BAD_NUMBERS]
+    limits += [p.Limits(cpu_seconds=number) for number in BAD_NUMBERS]
     for word in ("memory_mb", "processes", "files_open", "output_bytes", "disk_mb", "disk_files"):
-        limits += [Limits(**{word: number}) for number in (0, -1, 1 << 62)]
+        limits += [p.Limits(**{word: number}) for number in (0, -1, 1 << 62)]
     for each in limits:
-        seen = await context.connection.run(
-            RunRequest(id=0, language="python", source=b"print('it ran')", limits=each), seconds=10
-        )
-        if not isinstance(seen, RunRejected):
+        seen = await context.connection.run(_python("print('it ran')", each), seconds=10)
+        if not isinstance(seen, p.RunRejected):
             found.append(f"it ran with {_changed_limit(each)}")
     return found
 
 
-def _changed_limit(limits: Limits) -> str:
-    usual = Limits()
+def _changed_limit(limits: p.Limits) -> str:
+    usual = p.Limits()
     return next(
         f"{name}={getattr(limits, name)}"
         for name in limits.__struct_fields__
@@ -132,28 +155,26 @@ def _changed_limit(limits: Limits) -> str:
 
 async def _memory_of_previous_run(context: AttackContext) -> list[str]:
     word = secrets.token_hex(16)
-    source = f"kept = '{word}'\nprint(input())\n".encode()
+    first = msgspec.structs.replace(_python(f"kept = '{word}'\nprint(input())\n"), stdin=word.encode(), args=(word,))
     found = []
     for _ in range(6):
-        seen = await context.connection.run(
-            RunRequest(id=0, language="python", source=source, stdin=word.encode(), args=(word,))
-        )
-        if not isinstance(seen, RunFinished) or seen.stdout.strip() != word.encode():
+        seen = await context.connection.run(first)
+        if not isinstance(seen, p.RunFinished) or seen.stdout.strip() != word.encode():
             found.append(f"the first program: {seen}"[:200])
         search = SEARCH.replace("@HALF@", word[:16]).replace("@OTHER@", word[16:])
-        again = await context.connection.run(RunRequest(id=0, language="python", source=search.encode()))
-        if not isinstance(again, RunFinished) or again.stdout != b"found: 0\n":
+        again = await context.connection.run(_python(search))
+        if not isinstance(again, p.RunFinished) or again.stdout != b"found: 0\n":
             found.append(f"a later program found it: {again}"[:300])
     return found
 
 
 async def _network_of_previous_run(context: AttackContext) -> list[str]:
     """More runs than a pool has boxes, some concurrent: each finds its network as the first one did."""
-    run = RunRequest(id=0, language="python", source=NETWORK.encode())
+    run = _python(NETWORK)
     seen = [await context.connection.run(run) for _ in range(12)]
     seen += await asyncio.gather(*(context.connection.run(run) for _ in range(12)))
-    texts = {each.stdout if isinstance(each, RunFinished) else str(each).encode() for each in seen}
-    is_same = len(texts) == 1 and isinstance(seen[0], RunFinished)
+    texts = {each.stdout if isinstance(each, p.RunFinished) else str(each).encode() for each in seen}
+    is_same = len(texts) == 1 and isinstance(seen[0], p.RunFinished)
     return [] if is_same else [f"networks differ: {sorted(texts)}"[:200]]
 
 
@@ -172,9 +193,9 @@ async def _concurrent_runs(context: AttackContext) -> list[str]:
         "print([name for name in names if name.isdigit() and int(name) not in (1, os.getpid())])\n"
     )
     first = await _begin_and_wait_for_output(context.connection, one.encode())
-    second = await context.connection.run(RunRequest(id=0, language="python", source=other.encode()))
+    second = await context.connection.run(_python(other))
     await first
-    is_blind = isinstance(second, RunFinished) and second.stdout == b"[]\n[]\n"
+    is_blind = isinstance(second, p.RunFinished) and second.stdout == b"[]\n[]\n"
     return [] if is_blind else [f"it sees the other: {second}"[:200]]
 
 
@@ -199,7 +220,7 @@ async def _cancelled(context: AttackContext) -> list[str]:
     context.connection.cancel(10**9)
     async with asyncio.timeout(5):
         seen = await answer
-    is_cancelled = isinstance(seen, RunRejected) and seen.fault is Fault.CANCELLED
+    is_cancelled = isinstance(seen, p.RunRejected) and seen.fault is p.Fault.CANCELLED
     return [] if is_cancelled else [f"the answer to a cancelled run: {seen}"[:200]]
 
 
@@ -225,15 +246,15 @@ async def _garbage(context: AttackContext) -> list[str]:
 async def _client_never_reads(context: AttackContext) -> list[str]:
     """A client that requests much live output and never reads it must not delay others."""
     _, writer = await asyncio.open_unix_connection(os.fspath(context.socket), limit=1024)
-    loud = RunRequest(
+    loud = p.RunRequest(
         id=1,
         language="python",
         source=b"import os\nfor _ in range(200): os.write(1, b'x' * 65536)\n",
-        limits=Limits(time_seconds=2, output_bytes=16 << 20),
+        limits=p.Limits(time_seconds=2, output_bytes=16 << 20),
         stream=True,
     )
     for _ in range(2):
-        writer.write(encode_frame(loud))
+        writer.write(p.encode_frame(loud))
     await asyncio.sleep(0.2)  # until the output fills the socket's buffer
     found = await _run_hello(context, "with a client that does not read")
     writer.close()
@@ -245,7 +266,7 @@ async def _client_never_reads(context: AttackContext) -> list[str]:
 async def _more_runs_than_slots(context: AttackContext) -> list[str]:
     count = 4 * max(1, context.state.slots) + 8
     answers = await asyncio.gather(*(context.connection.run(HELLO) for _ in range(count)))
-    bad = [seen for seen in answers if not (isinstance(seen, RunFinished) and seen.verdict is RunVerdict.OK)]
+    bad = [seen for seen in answers if not (isinstance(seen, p.RunFinished) and seen.verdict is p.RunVerdict.OK)]
     return [f"{len(bad)} of {count} failed: {bad[0]}"[:200]] if bad else []
 
 
@@ -255,11 +276,11 @@ async def _same_source_other_files(context: AttackContext) -> list[str]:
         return []
     found = []
     for number in (11, 12, 11):
-        files = (File(name="value.h", data=f"#define VALUE {number}\n".encode()),)
+        files = (p.File(name="value.h", data=f"#define VALUE {number}\n".encode()),)
         source = b'#include "value.h"\nint main(void) { return VALUE; }\n'
-        seen = await context.connection.run(RunRequest(id=0, language="c", source=source, files=files))
-        if not isinstance(seen, RunFinished) or (
-            seen.exit_code != number and seen.verdict is not RunVerdict.COMPILE_ERROR
+        seen = await context.connection.run(p.RunRequest(id=0, language="c", source=source, files=files))
+        if not isinstance(seen, p.RunFinished) or (
+            seen.exit_code != number and seen.verdict is not p.RunVerdict.COMPILE_ERROR
         ):
             found.append(f"with {number}: {seen}"[:200])
     return found
@@ -271,7 +292,7 @@ async def _cancelled_compilations(context: AttackContext) -> list[str]:
         return []
     for number in range(6):
         source = SLOW_TO_COMPILE.replace("@NUMBER@", str(number)).encode()
-        one, answer = context.connection.begin(RunRequest(id=0, language="cpp", source=source))
+        one, answer = context.connection.begin(p.RunRequest(id=0, language="cpp", source=source))
         async with asyncio.timeout(10):
             while not (_compilers(context) or answer.done()):  # noqa: ASYNC110 - a look at /proc
                 await asyncio.sleep(0.005)
@@ -304,7 +325,9 @@ async def _zygote_killed(context: AttackContext) -> list[str]:
     async with asyncio.timeout(40):
         seen = await answer
     found = []
-    if not (isinstance(seen, RunRejected) and seen.fault in {Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.INTERNAL}):
+    if not (
+        isinstance(seen, p.RunRejected) and seen.fault in {p.Fault.ZYGOTE_LOST, p.Fault.SPAWN_FAILED, p.Fault.INTERNAL}
+    ):
         found.append(f"the run in flight: {seen}"[:200])
     return found + await _run_hello(context, "the next run")
 
@@ -312,8 +335,8 @@ async def _zygote_killed(context: AttackContext) -> list[str]:
 async def _threads_of_another_daemon(context: AttackContext) -> list[str]:
     """Many threads in runs of one daemon must not reduce those of another."""
     many = THREADS.replace("@COUNT@", "100").replace("@SECONDS@", "1.5").encode()
-    few = THREADS.replace("@COUNT@", "6").replace("@SECONDS@", "0.01").encode()
-    wide = Limits(time_seconds=8, memory_mb=256, processes=128)
+    few = THREADS.replace("@COUNT@", "6").replace("@SECONDS@", "0.01")
+    wide = p.Limits(time_seconds=8, memory_mb=256, processes=128)
     async with (
         private_daemon(tier=context.tier, without=context.without, slots=4) as daemon,
         connect(daemon.socket) as connection,
@@ -322,10 +345,8 @@ async def _threads_of_another_daemon(context: AttackContext) -> list[str]:
         hogs = await asyncio.gather(*(_begin_and_wait_for_output(connection, many, wide) for _ in range(4)))
         found = []
         for _ in range(8):
-            seen = await context.connection.run(
-                RunRequest(id=0, language="python", source=few, limits=Limits(memory_mb=512))
-            )
-            if not isinstance(seen, RunFinished) or seen.stdout != b"6\n":
+            seen = await context.connection.run(_python(few, p.Limits(memory_mb=512)))
+            if not isinstance(seen, p.RunFinished) or seen.stdout != b"6\n":
                 found.append(f"threads are missing: {seen}"[:200])
         await asyncio.wait(hogs, timeout=20)
     return found[:1]
@@ -354,29 +375,27 @@ async def _daemon_killed(context: AttackContext) -> list[str]:
 
 
 def _children(daemon: int) -> list[int]:
-    return [pid for pid in descendants(daemon) if _parent(pid) == daemon]
+    return [pid for pid in descendants(daemon) if _stat(pid)[1] == str(daemon)]
 
 
-def _parent(pid: int) -> int:
+def _stat(pid: int) -> list[str]:
+    """State, parent and further fields of a process; X if it is gone."""
     try:
-        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0
+        return ["X", "0"]
 
 
 def _is_alive(pid: int) -> bool:
-    try:
-        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except OSError:
-        return False
+    return _stat(pid)[0] not in {"Z", "X"}
 
 
 async def _begin_and_wait_for_output(
-    connection: DaemonConnection, source: bytes, limits: Limits = DEFAULT_LIMITS
-) -> asyncio.Future[RunFinished | RunRejected]:
+    connection: DaemonConnection, source: bytes, limits: p.Limits = DEFAULT_LIMITS
+) -> asyncio.Future[p.RunResponse]:
     """Begin a run that prints a line when it is where it should be."""
     first_output = asyncio.Event()
-    request = RunRequest(id=0, language="python", source=source, limits=limits, stream=True)
+    request = p.RunRequest(id=0, language="python", source=source, limits=limits, stream=True)
     _, response = connection.begin(request, lambda _: first_output.set())
     async with asyncio.timeout(10):
         await first_output.wait()

@@ -42,8 +42,6 @@ def pid_of(pidfd: int) -> int:
 
 
 class BoxListener(Protocol):
-    """Receives the events of a box."""
-
     def on_output(self, which: int, data: bytes) -> None:
         """Bytes from descriptor 1 or 2; empty at end of file."""
 
@@ -116,8 +114,6 @@ class Box:
             if not each.done():
                 await asyncio.wait([each])  # asyncio.wait: a cancelled caller must not cancel the future
             each.result()
-
-    # Events
 
     def _read_status(self) -> None:
         try:
@@ -219,8 +215,6 @@ class Box:
                     if self.listener is not None:
                         self.listener.on_output(which, data)
 
-    # Termination
-
     def kill(self) -> None:
         if self._is_killed:
             return
@@ -232,7 +226,6 @@ class Box:
         self._is_killed = min(left) >= 0  # a process whose pidfd has not arrived yet is still to be killed
 
     def _live_pidfds(self) -> tuple[int, ...]:
-        """The pidfds of processes that may be alive."""
         return (self.pidfd,) if self._is_reaped else (self.program_pidfd, self.pidfd)
 
     def kill_program(self) -> bool:

@@ -31,8 +31,6 @@ class _IdleListener(BoxListener):
 
 
 class BoxPool:
-    """Warm boxes of one kind."""
-
     def __init__(self, zygote: ZygoteClient, kind: int, limits: SpawnLimits, size: int) -> None:
         self._zygote, self._kind, self._limits, self.size = zygote, kind, limits, size
         self._idle: deque[Box] = deque()
@@ -64,7 +62,6 @@ class BoxPool:
             self._timer = asyncio.get_running_loop().call_later(_REFILL_AFTER_S, self.refill)
 
     def refill_if_scheduled(self) -> None:
-        """Refill now if a refill is scheduled."""
         if self._timer is not None:
             self.refill()
 

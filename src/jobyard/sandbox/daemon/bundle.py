@@ -46,7 +46,6 @@ _exit_with(*_made)
 
 
 def script(config: dict[str, Any]) -> bytes:
-    """The reaper's script with this configuration."""
     modules = json.dumps([[name, (_INSIDE / f"{name}.py").read_text()] for name in _MODULES])
     packed = json.dumps({**config, "filters": [base64.b64encode(data).decode() for data in config["filters"]]})
     return _BOOT.format(modules=modules, config=packed, package=_PACKAGE).encode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
 
 from jobyard.sandbox.daemon.box import pid_of
 from jobyard.sandbox.daemon.inside import kernel
@@ -13,28 +12,23 @@ from jobyard.sandbox.daemon.inside.protocol import PROGRAM_FOLDER
 _MAX_FILES = 64
 
 
-@dataclass
-class CollectedFiles:
-    files: dict[int, bytes] = field(default_factory=dict)  # by index of the requested name
-    notes: dict[int, str] = field(default_factory=dict)
-
-
-def collect(folder: int, names: tuple[str, ...], max_bytes: int) -> CollectedFiles:
-    """Read the files after every process of the program has ended. A file that is left out is noted with the reason."""
-    found = CollectedFiles()
+def collect(folder: int, names: tuple[str, ...], max_bytes: int) -> tuple[dict[int, bytes], dict[int, str]]:
+    """Read the files after every process of the program has ended, and note why a file is left out; both by index."""
+    files: dict[int, bytes] = {}
+    notes: dict[int, str] = {}
     left = max_bytes
     for index, name in enumerate(names):
         if index >= _MAX_FILES:
-            found.notes[index] = f"at most {_MAX_FILES} files are returned"
+            notes[index] = f"at most {_MAX_FILES} files are returned"
             continue
         try:
             data = _read_file(folder, name, left)
         except (OSError, ValueError) as error:
-            found.notes[index] = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            notes[index] = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             continue
-        found.files[index] = data
+        files[index] = data
         left -= len(data)
-    return found
+    return files, notes
 
 
 def _read_file(folder: int, name: str, max_bytes: int) -> bytes:

@@ -29,8 +29,6 @@ class CompileStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One language of languages.yaml."""
-
     version: tuple[str, ...]  # a command that prints the version to stdout or stderr
     file: str  # name of the source in the program's folder
     self_test: LanguageSelfTest

@@ -25,8 +25,6 @@ _SIGXCPU = 24
 
 @dataclass(kw_only=True)
 class CompletedRun:
-    """What is known of a run after its end."""
-
     exit_code: int = 137
     signal: int | None = 9
     exit_reported: bool = False  # False: it was killed together with its init
@@ -117,8 +115,7 @@ class ProgramRun:
             if code_writer is not None and code_writer.is_broken and not was_killed:
                 raise BoxDied("the box died before it received its code")
             if collect_names:
-                found = collect(folder, collect_names, max_bytes)
-                self.completed.files, self.completed.notes = found.files, found.notes
+                self.completed.files, self.completed.notes = collect(folder, collect_names, max_bytes)
         finally:
             if folder >= 0:
                 os.close(folder)
@@ -140,8 +137,6 @@ class ProgramRun:
             self._box.kill()
         if not self.completed.exit_reported or not self._box.is_empty():
             await self._box.terminate()
-
-    # Events of the box
 
     def on_output(self, which: int, data: bytes) -> None:
         if self._truncated[which - 1]:
@@ -166,8 +161,6 @@ class ProgramRun:
 
     def on_lost(self) -> None:
         self._finish()
-
-    # Limits
 
     def _start_timers(self) -> None:
         limits = self._limits

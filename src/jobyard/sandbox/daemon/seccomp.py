@@ -73,8 +73,6 @@ _CORE, _RESOURCES = 4, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What the filter must enforce in a tier."""
-
     can_fork: bool = True
     can_execute: bool = True
     own_pid_only: bool = False

@@ -83,7 +83,7 @@ class _ServerProtocol(asyncio.Protocol):
         def on_output(which: int, data: bytes) -> None:
             self._send(p.Output(id=request.id, fd=which, data=data))
 
-        response: p.RunFinished | p.RunRejected
+        response: p.RunResponse
         try:
             response = await self._daemon.run(request, on_output if request.stream else None)
         except asyncio.CancelledError:

@@ -13,28 +13,18 @@ from typing import Any
 
 import msgspec
 
+from jobyard.sandbox import protocol as p
 from jobyard.sandbox.daemon.box import SpawnFailed
-from jobyard.sandbox.daemon.inside import protocol
+from jobyard.sandbox.daemon.inside import protocol as wire
 from jobyard.sandbox.daemon.languages import LanguageDefinition
 from jobyard.sandbox.daemon.program_run import BoxDied, CompletedRun, OnOutput, ProgramRun
 from jobyard.sandbox.daemon.tier_runtime import EXEC, TierRuntime
 from jobyard.sandbox.daemon.toolchain import Toolchain
 from jobyard.sandbox.daemon.validation import find_problem
 from jobyard.sandbox.daemon.zygote_client import ZygoteClient
-from jobyard.sandbox.protocol import (
-    CompileResult,
-    Fault,
-    File,
-    Language,
-    Limits,
-    RunFinished,
-    RunRejected,
-    RunRequest,
-    RunVerdict,
-)
 
 _log = logging.getLogger(__name__)
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": wire.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
 # A zygote with many namespaces dies slowly and closes its descriptors last. With less time, its loss would be reported
 # as an internal fault.
 _LOSS_TIMEOUT_S = 3.0
@@ -44,9 +34,7 @@ _MAX_DEAD_BOXES = 16  # enough to drain a pool whose boxes all died
 
 
 class RunFailed(Exception):
-    """The platform could not run the program."""
-
-    def __init__(self, fault: Fault, message: str, *, may_have_run: bool = False) -> None:
+    def __init__(self, fault: p.Fault, message: str, *, may_have_run: bool = False) -> None:
         super().__init__(message)
         self.fault, self.may_have_run = fault, may_have_run
 
@@ -68,7 +56,7 @@ class RunSupervisor:
             return f"tier {runtime.tier} runs Python only"
         return ""
 
-    def offer(self, languages: Iterable[Language]) -> None:
+    def offer(self, languages: Iterable[p.Language]) -> None:
         """Offer these languages only, and keep them warm."""
         self._versions = {language.name: language.version for language in languages}
         self.runtime.keep_warm(self.runtime.kind_of(name) for name in self._versions)
@@ -76,21 +64,21 @@ class RunSupervisor:
     def idle(self) -> dict[str, int]:
         return {name: self.runtime.idle(self.runtime.kind_of(name)) for name in self._versions}
 
-    async def run(self, request: RunRequest, on_output: OnOutput | None = None) -> RunFinished | RunRejected:
+    async def run(self, request: p.RunRequest, on_output: OnOutput | None = None) -> p.RunFinished | p.RunRejected:
         """Run a program. On cancellation it is killed and leaves nothing behind."""
         try:
             return await self._run(request, on_output)
         except RunFailed as error:
-            return RunRejected(id=request.id, fault=error.fault, message=str(error), may_have_run=error.may_have_run)
+            return p.RunRejected(id=request.id, fault=error.fault, message=str(error), may_have_run=error.may_have_run)
 
-    async def _run(self, request: RunRequest, on_output: OnOutput | None) -> RunFinished:
+    async def _run(self, request: p.RunRequest, on_output: OnOutput | None) -> p.RunFinished:
         language = self._languages.get(request.language)
         if language is None or (self._versions and request.language not in self._versions):
-            raise RunFailed(Fault.UNKNOWN_LANGUAGE, f"language {request.language!r} is not offered here")
+            raise RunFailed(p.Fault.UNKNOWN_LANGUAGE, f"language {request.language!r} is not offered here")
         if why := find_problem(request):
-            raise RunFailed(Fault.INTERNAL, why)
+            raise RunFailed(p.Fault.INTERNAL, why)
         if request.files and not self.runtime.has_folder:
-            raise RunFailed(Fault.SANDBOX_UNAVAILABLE, f"tier {self.runtime.tier} has no folder for files")
+            raise RunFailed(p.Fault.SANDBOX_UNAVAILABLE, f"tier {self.runtime.tier} has no folder for files")
         requested_at = time.monotonic()
         async with self._slots:
             built = None
@@ -110,13 +98,13 @@ class RunSupervisor:
                 completed.notes = dict.fromkeys(range(len(request.collect)), why)
         return self._finished(request, completed, setup_ms, built.result if built else None)
 
-    def _limits(self, limits: Limits, language: LanguageDefinition) -> Limits:
+    def _limits(self, limits: p.Limits, language: LanguageDefinition) -> p.Limits:
         """Add the language runtime's own threads to the process limit."""
         if not language.processes:
             return limits
         return msgspec.structs.replace(limits, processes=limits.processes + language.processes)
 
-    async def _compile(self, language: LanguageDefinition, request: RunRequest, limits: Limits) -> CompletedRun:
+    async def _compile(self, language: LanguageDefinition, request: p.RunRequest, limits: p.Limits) -> CompletedRun:
         step = language.compile
         assert step is not None
         files = [(language.file, request.source, 0o644), *((file.name, file.data, 0o644) for file in request.files)]
@@ -126,14 +114,14 @@ class RunSupervisor:
         )
         return completed
 
-    def _not_compiled(self, request: RunRequest, result: CompileResult) -> RunFinished:
-        verdict, tier = RunVerdict.COMPILE_ERROR, self.runtime.tier
-        return RunFinished(id=request.id, verdict=verdict, exit_code=result.exit_code, tier=tier, compiled=result)
+    def _not_compiled(self, request: p.RunRequest, result: p.CompileResult) -> p.RunFinished:
+        verdict, tier = p.RunVerdict.COMPILE_ERROR, self.runtime.tier
+        return p.RunFinished(id=request.id, verdict=verdict, exit_code=result.exit_code, tier=tier, compiled=result)
 
     def _finished(
-        self, request: RunRequest, completed: CompletedRun, setup_ms: float, compiled: CompileResult | None
-    ) -> RunFinished:
-        return RunFinished(
+        self, request: p.RunRequest, completed: CompletedRun, setup_ms: float, compiled: p.CompileResult | None
+    ) -> p.RunFinished:
+        return p.RunFinished(
             id=request.id,
             verdict=completed.verdict,
             exit_code=completed.exit_code,
@@ -149,7 +137,7 @@ class RunSupervisor:
             setup_ms=setup_ms,
             tier=self.runtime.tier,
             compiled=compiled,
-            files=tuple(File(name=request.collect[index], data=data) for index, data in completed.files.items()),
+            files=tuple(p.File(name=request.collect[index], data=data) for index, data in completed.files.items()),
             notes=tuple(f"{request.collect[index]}: {why}" for index, why in completed.notes.items()),
         )
 
@@ -157,7 +145,7 @@ class RunSupervisor:
         self,
         kind: str,
         code: bytes,
-        limits: Limits,
+        limits: p.Limits,
         stdin: bytes,
         requested_at: float,
         on_output: OnOutput | None = None,
@@ -170,7 +158,7 @@ class RunSupervisor:
             try:
                 box = self.runtime.take(kind, limits)
             except SpawnFailed as error:
-                raise await _lost(zygote, RunFailed(Fault.SPAWN_FAILED, str(error))) from error
+                raise await _lost(zygote, RunFailed(p.Fault.SPAWN_FAILED, str(error))) from error
             self.running += 1
             try:
                 run = ProgramRun(box, limits, on_output)
@@ -179,31 +167,32 @@ class RunSupervisor:
                 _log.warning("a box of kind %s died in its pool", kind)
                 continue
             except SpawnFailed as error:
-                raise await _lost(zygote, RunFailed(Fault.SPAWN_FAILED, str(error))) from error
+                raise await _lost(zygote, RunFailed(p.Fault.SPAWN_FAILED, str(error))) from error
             except OSError as error:
-                raise await _lost(zygote, RunFailed(Fault.INTERNAL, str(error), may_have_run=True)) from error
+                raise await _lost(zygote, RunFailed(p.Fault.INTERNAL, str(error), may_have_run=True)) from error
             finally:
                 self.running -= 1
                 zygote.dispose(box)
                 self.runtime.refill(kind)
             if not completed.exit_reported and completed.killed_for is None and not completed.oom_kills:
                 raise await _lost(
-                    zygote, RunFailed(Fault.INTERNAL, "the init of the box exited without a report", may_have_run=True)
+                    zygote,
+                    RunFailed(p.Fault.INTERNAL, "the init of the box exited without a report", may_have_run=True),
                 )
             return completed, max(0.0, run.started_at / 1e6 - requested_at * 1e3)
-        raise RunFailed(Fault.SPAWN_FAILED, "boxes die before they receive their code")
+        raise RunFailed(p.Fault.SPAWN_FAILED, "boxes die before they receive their code")
 
 
 async def _lost(zygote: ZygoteClient, otherwise: RunFailed) -> RunFailed:
     """Attribute a failure to the zygote if it is lost, which is noticed a moment after the loss of its boxes."""
     if await zygote.is_lost_within(_LOSS_TIMEOUT_S):
         when = "while the program ran" if otherwise.may_have_run else "before the program started"
-        return RunFailed(Fault.ZYGOTE_LOST, f"the zygote was lost {when}", may_have_run=otherwise.may_have_run)
+        return RunFailed(p.Fault.ZYGOTE_LOST, f"the zygote was lost {when}", may_have_run=otherwise.may_have_run)
     return otherwise
 
 
 def encode_code(
-    language: LanguageDefinition, request: RunRequest, runtime: TierRuntime, program: bytes | None = None
+    language: LanguageDefinition, request: p.RunRequest, runtime: TierRuntime, program: bytes | None = None
 ) -> bytes:
     """Encode what the box reads from its code pipe."""
     limits = rlimits(request.limits, language, has_group=runtime.groups is not None, has_own_uid=runtime.has_own_uid)
@@ -219,7 +208,7 @@ def encode_code(
 
 
 def rlimits(
-    limits: Limits, language: LanguageDefinition, *, has_group: bool, has_own_uid: bool = True
+    limits: p.Limits, language: LanguageDefinition, *, has_group: bool, has_own_uid: bool = True
 ) -> dict[str, int]:
     seconds = limits.cpu_seconds if limits.cpu_seconds is not None else limits.time_seconds * 64
     found = {"cpu": math.ceil(seconds) + 1, "files_open": limits.files_open, "file_bytes": limits.disk_mb << 20}
@@ -249,5 +238,5 @@ def pack(
     if source is not None:
         head["source"] = len(source)
     text = json.dumps(head).encode() if as_json else marshal.dumps(head, _MARSHAL)
-    parts = [protocol.CODE_HEAD.pack(len(text)), text, *(data for _, data, _ in files)]
+    parts = [wire.CODE_HEAD.pack(len(text)), text, *(data for _, data, _ in files)]
     return b"".join(parts if source is None else [*parts, source])

@@ -122,7 +122,6 @@ class TierRuntime:
         return self._pools[self.kind_of(name)].size
 
     def keep_warm(self, kinds: Iterable[str]) -> None:
-        """Fill the pools of these kinds."""
         for kind in set(kinds):
             self._pools[kind].refill()
 

@@ -26,8 +26,6 @@ _TRIM_AFTER_S = 0.5  # of idleness: until then free cgroups are reused, as remov
 
 
 class ZygoteClient:
-    """Spawns boxes and disposes of them."""
-
     def __init__(self, groups: CgroupManager | None, uids: Iterable[int]) -> None:
         self._groups = groups
         self._uids = deque(uids)

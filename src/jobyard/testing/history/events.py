@@ -80,8 +80,6 @@ class RecordedInsert(msgspec.Struct, frozen=True, tag="insert"):
 
 
 class RecordedTick(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tick as it was submitted."""
-
     schedule: str
     at: Instant
     job: RecordedJob | None = None
@@ -174,8 +172,6 @@ class InsertReturned(msgspec.Struct, frozen=True, tag="stored"):
 
 
 class DecideReturned(msgspec.Struct, frozen=True, tag="judged"):
-    """The result of decide."""
-
     decided: tuple[Decided, ...]
 
 

@@ -29,8 +29,6 @@ class RecordedOperation:
 
 @dataclass(slots=True)
 class History:
-    """What all processes wrote down."""
-
     operations: list[RecordedOperation] = field(default_factory=list)
     processes: int = 0
     torn: int = 0  # lines cut off by a kill
