@@ -47,6 +47,18 @@ async def yard(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         assert await yard.store.audit() == []
 
 
+def test_decorators_without_their_arguments_are_errors(yard: Jobyard) -> None:
+    with pytest.raises(BadOption):
+        yard.cron(lambda: None)  # type: ignore[arg-type]  # `@yard.cron` without parentheses
+    with pytest.raises(BadOption):
+        yard.job("mail")  # type: ignore[call-overload]  # the queue is a keyword
+
+
+async def test_a_list_of_prepared_jobs_is_an_error(yard: Jobyard) -> None:
+    with pytest.raises(BadInput):
+        await yard.enqueue_many([])  # type: ignore[arg-type]
+
+
 def nested(depth: int, leaf: Any = None) -> Any:
     for _ in range(depth):
         leaf = [leaf]

@@ -103,7 +103,7 @@ def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
             # A second caller is served after the first was heard, so the first is inside.
             assert up.client.get("/v1/queues").status_code == 200
             up.process.send_signal(signal.SIGTERM)
-            until("it stops", lambda: "asked to stop" in up.said())
+            until("it stops", lambda: "no new connections" in up.said())
             until("no new connection is accepted", lambda: refuses(host, int(port)))
             caller.sendall(body[9:])
             answer = b""
@@ -119,7 +119,7 @@ def test_a_stopping_server_can_be_seen_to_stop(tmp_path: Path) -> None:
         assert up.client.get("/readyz").status_code == 200
         up.process.send_signal(signal.SIGTERM)
         until("it is not ready", lambda: up.client.get("/readyz").status_code == 503)
-        assert "It is stopping." in up.client.get("/readyz?verbose").text
+        assert "stopping" in up.client.get("/readyz?verbose").json()["reason"]
         assert up.client.get("/v1/queues").status_code == 200
         up.process.send_signal(signal.SIGTERM)  # now
         assert up.end() == 0
@@ -178,10 +178,8 @@ def test_a_port_in_use_is_an_error_before_anything_is_done(tmp_path: Path, comma
         port = taken.getsockname()[1]
         with starting(tmp_path, command, PORT=str(port)) as up:
             assert up.end() == 1
-            assert up.said() == (
-                f"error: Port {port} of 127.0.0.1 is in use. Stop what listens there, or choose another with --port "
-                "(0 takes a free one).\n"
-            )
+            [line] = up.said().splitlines()
+            assert f"port {port}: it is in use" in line
     assert not (tmp_path / "jobs.db").exists()
 
 
@@ -204,7 +202,7 @@ def test_beyond_this_machine_only_with_a_token(tmp_path: Path) -> None:
 def test_open_on_loopback_with_a_warning_and_without_an_app_for_any_kind(tmp_path: Path) -> None:
     with starting(tmp_path, "server", "--insecure", app=False) as up:
         up.greet()
-        assert "everybody on this machine may do everything" in up.said()
+        assert "--insecure" in up.said()
         answer = up.client.post("/v1/jobs", json={"kind": "whatever", "payload": {}})
         assert answer.status_code == 202
         # A page of another site that has its name point here.
@@ -244,7 +242,7 @@ def test_one_trace_goes_from_the_caller_to_the_handler(tmp_path: Path) -> None:
 def test_up_needs_a_store_that_processes_share(tmp_path: Path) -> None:
     with starting(tmp_path, "up", JOBYARD_STORE="memory://") as up:
         assert up.end() == 1
-        assert "memory:// lives in one process" in up.said()
+        assert "Cannot use memory://" in up.said()
 
 
 @pytest.mark.parametrize("words", [("--concurrency", "0"), ("--lease-seconds", "0"), ("--shutdown-timeout", "-1")])

@@ -1,1 +1,1 @@
-"""Puts the parts together: the only floor that names concrete classes."""
+"""The Python API: `Jobyard`, tasks, job handles, schedules, and the processes around them."""

@@ -21,7 +21,7 @@ from jobyard.domain.job import Job
 from jobyard.domain.job_options import JobOptions, Seconds
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 from jobyard.domain.schedule import Schedule
-from jobyard.errors import BadOption, NotPossible
+from jobyard.errors import BadInput, BadOption, NotPossible
 from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.executors.python.executor import PythonExecutor
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
@@ -129,6 +129,8 @@ class Jobyard:
         ctx without an annotation, receives the context; the other parameters are the payload. A `transactional`
         handler completes its jobs in its own database transactions, with `ctx.complete`.
         """
+        if function is not None and not callable(function):
+            raise BadOption(f"Cannot declare {function!r} as a handler. Write @yard.job or @yard.job(queue=…).")
         decorator = JobDecorator(self, options)
         return decorator if function is None else decorator(function)
 
@@ -141,6 +143,8 @@ class Jobyard:
         says otherwise; a handler that declares neither has 3 retries and 300 s. `max_retry` counts the attempts after
         the first: max_attempts = max_retry + 1.
         """
+        if callable(expression):
+            raise BadOption('Cannot declare a schedule without a cron expression. Write @yard.cron("*/5 * * * *").')
         options = {word: value for word, value in given.items() if value is not None}
         return CronDecorator(self, {"expression": expression, **options})
 
@@ -198,6 +202,9 @@ class Jobyard:
 
     async def enqueue_many(self, *jobs: PreparedJob[R]) -> list[JobHandle[R]]:
         """Insert all jobs in one transaction, or none: `yard.enqueue_many(task.call(1), task.call(2))`."""
+        for job in jobs:
+            if not isinstance(job, PreparedJob):
+                raise BadInput(f"Cannot enqueue {job!r}. Write yard.enqueue_many(task.call(1), task.call(2)).")
         transactions = {id(job.transaction): job.transaction for job in jobs}
         if len(transactions) > 1:
             raise BadOption("Cannot enqueue jobs of different transactions together.", option="transaction")

@@ -1,1 +1,1 @@
-"""Events become logs here, and metrics and alerts later."""
+"""Events as logs, metrics and traces."""

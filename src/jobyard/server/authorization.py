@@ -1,7 +1,7 @@
 """Authorization: the jobs, queues and groups that a principal may see.
 
 A token may be restricted to queues and groups, and a submitter sees only its own jobs. What a principal may not see is
-reported as not found.
+reported as not found. Roles are checked in `server.dispatch`, by the table in `domain.access`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The engines that hold jobs; each performs the same rule in its own way."""
+"""Stores of jobs: memory, SQLite, PostgreSQL, Redis, and queues spread over several of them."""

@@ -55,9 +55,7 @@ _decode = msgspec.json.Decoder(Program).decode
 
 def read(private_payload: bytes | None) -> Program:
     if private_payload is None:
-        raise BadInput(
-            "Cannot run this job: it has no program. It completed before, or was not submitted to /v1/execute."
-        )
+        raise BadInput("Cannot run this job: it has no program. It completed before, or was not submitted to /execute.")
     try:
         return _decode(private_payload)
     except (msgspec.DecodeError, RecursionError):

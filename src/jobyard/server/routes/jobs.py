@@ -1,4 +1,4 @@
-"""Jobs: list, get, wait for the end, explain."""
+"""Jobs: list, get, wait for the end, explain. `submit.py` creates them, `job_actions.py` and `bulk.py` change them."""
 
 from __future__ import annotations
 

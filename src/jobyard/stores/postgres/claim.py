@@ -1,4 +1,4 @@
-"""Exchange: settle what finished and claim the next jobs in one trip; wait when there is nothing to claim."""
+"""Claim: the `exchange` verb. The admission rule itself runs in the server, in `functions/claim.sql`."""
 
 from __future__ import annotations
 

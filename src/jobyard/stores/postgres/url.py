@@ -16,4 +16,5 @@ def without_secrets(url: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     name = user.partition(":")[0]
     query = urlencode([(key, value) for key, value in parse_qsl(parts.query) if key not in SECRETS])
-    return urlunsplit((parts.scheme, f"{name}{at}{host}", parts.path, query, ""))
+    shown = urlunsplit(("", "", parts.path, query, ""))
+    return f"{parts.scheme}://{name}{at}{host}{shown}"

@@ -1,4 +1,4 @@
-"""Histories of many processes: recorded at the store, and proved right afterwards."""
+"""Histories of several processes: recorded at the store and checked afterwards."""
 
 from jobyard.testing.history.checker import check
 from jobyard.testing.history.reader import History

@@ -1,4 +1,4 @@
-"""The judge: an empty answer is proof that the history kept every promise."""
+"""The checker: an empty list of violations proves that the history kept every guarantee."""
 
 from __future__ import annotations
 

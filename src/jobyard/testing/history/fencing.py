@@ -1,4 +1,4 @@
-"""Fencing: one live claim per job, and only its token is heard."""
+"""Fencing: one live claim per job, and only its token is accepted."""
 
 from __future__ import annotations
 

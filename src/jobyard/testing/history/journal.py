@@ -1,4 +1,4 @@
-"""The file of one process: appended line by line, so that a kill tears at most the last line."""
+"""The file of one process, appended line by line: a kill damages at most the last line."""
 
 from __future__ import annotations
 

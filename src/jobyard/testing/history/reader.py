@@ -1,4 +1,4 @@
-"""Questions and answers of all processes, brought together again."""
+"""Reads the recorded calls and responses of all processes."""
 
 from __future__ import annotations
 
