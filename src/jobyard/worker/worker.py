@@ -76,6 +76,7 @@ class Worker:
             monitor = EventLoopMonitor(self._loop, self._emit)
             renewer = LeaseRenewer(self.claimer, self.id, self._lease_seconds, monitor)
             heartbeat = Heartbeat(self.info, self._obey, self._lease_seconds)
+            await heartbeat.send(self._store)  # listed before it claims, or `explain` would report no_worker
             self._background = BackgroundThread(self._store, renewer, heartbeat, monitor, self._emit)
             self._background.start()
             self._claim_task = self._loop.create_task(self.claimer.run())
