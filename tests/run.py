@@ -23,21 +23,35 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tests.progress import PROGRESS_VARIABLE, Collected, Finished, decode
 
 # Most tests wait for a lease, a notification or a process, so more parts than cores keep the cores busy.
-PARALLEL = 3
+PARALLEL = 4
 # Without a terminal a line of counts is printed this often.
 REPORT_SECONDS = 20.0
+COMMANDS = ("test_up.py", "test_up_schedules.py", "test_programs.py", "test_readme.py", "test_cron_example.py")
 # In this order: the longest first. Timing-sensitive parts come last, when fewer run beside them.
-PARTS = (
+PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("stories", ("tests/story",)),
+    ("commands", tuple(f"tests/story/{name}" for name in COMMANDS)),
+    ("faults", ("tests/story/faults",)),
     ("conformance", ("tests/conformance",)),
     ("server", ("tests/server", "tests/browser", "tests/client")),
+    ("cli", ("tests/cli", "tests/app")),
     ("stores", ("tests/stores",)),
 )
 LAST = (("sandbox", ("tests/sandbox",)),)
-REST = ("rest", ("tests", "src", *(f"--ignore={path}" for _, paths in PARTS + LAST for path in paths)))
+REST = ("rest", ("tests", "src"))
+SLOWEST_SHOWN = 10
+_ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
 CHECK = "check"
 SLOWEST_SHOWN = 10
 _ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
+
+
+def selection(name: str) -> list[str]:
+    """The paths of a part, without those that are parts of their own."""
+    parts = dict((*PARTS, REST, *LAST))
+    own = parts[name]
+    others = [path for part, paths in parts.items() if part != name for path in paths]
+    return [*own, *(f"--ignore={path}" for path in others if any(path.startswith(f"{each}/") for each in own))]
 
 
 class Part(NamedTuple):
@@ -124,7 +138,7 @@ def run_check(display: Display) -> Part:
     return Part(CHECK, done.returncode, done.stdout, time.monotonic() - began, ())
 
 
-def run_part(name: str, arguments: Sequence[str], display: Display) -> Part:
+def run_part(name: str, display: Display) -> Part:
     began = time.monotonic()
     display.begin(name)
     with tempfile.TemporaryDirectory(prefix="jobyard-run-") as folder:
@@ -133,7 +147,7 @@ def run_part(name: str, arguments: Sequence[str], display: Display) -> Part:
         # A file, not a pipe: a process that a test leaves behind must not keep this one waiting.
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", "-p", "tests.progress", *arguments],
+                [sys.executable, "-m", "pytest", "-p", "tests.progress", *selection(name)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -164,12 +178,12 @@ def follow(name: str, process: subprocess.Popen[bytes], progress: Path, display:
 
 
 def main(names: Sequence[str]) -> int:
-    parts = [part for part in (*PARTS, REST, *LAST) if not names or part[0] in names]
+    parts = [name for name, _ in (*PARTS, REST, *LAST) if not names or name in names]
     began = time.monotonic()
     with Display() as display, ThreadPoolExecutor(PARALLEL) as pool:
         finished: list[Part] = []
         submitted = [pool.submit(run_check, display)] if not names or CHECK in names else []
-        submitted += [pool.submit(run_part, *part, display) for part in parts]
+        submitted += [pool.submit(run_part, name, display) for name in parts]
         for running in as_completed(submitted):
             finished.append(running.result())
             display.end(finished[-1])

@@ -16,7 +16,7 @@ from jobyard.testing.clock import ManualClock
 MACHINES = STORES | {"sharded": sharded_machine}
 SOAK = bool(os.environ.get("JOBYARD_SOAK"))
 COUNTS = settings(
-    max_examples=600 if SOAK else 60,
+    max_examples=600 if SOAK else 30,
     stateful_step_count=60 if SOAK else 40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -24,7 +24,7 @@ COUNTS = settings(
 )
 # Runs the code of PostgreSQL, more slowly: a few histories test that nothing depends on a session.
 # A sharded store decides nothing itself: a few examples show that it forwards every verb.
-FEWER = settings(COUNTS, max_examples=COUNTS.max_examples // 4)
+FEWER = settings(COUNTS, max_examples=COUNTS.max_examples // 3)
 
 
 # Memory against itself tests the machine and that the reference is deterministic.
