@@ -113,12 +113,7 @@ class PostgresConnection:
 
     def for_event_loop(self) -> PostgresConnection:
         return PostgresConnection(
-            self._full_url,
-            self._clock,
-            connections=self._size,
-            pooled=self.pooled,
-            schema=self._schema,
-            parent=self,
+            self._full_url, self._clock, connections=self._size, pooled=self.pooled, schema=self._schema, parent=self
         )
 
     # Lifecycle

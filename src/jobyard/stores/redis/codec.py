@@ -165,12 +165,7 @@ def unpack_changes(data: bytes) -> JobChanges:
 
 
 def unpack_lease(
-    token: str,
-    queue: str,
-    sequence: int,
-    record: bytes,
-    changes: JobChanges = UNCHANGED,
-    private: bytes | None = None,
+    token: str, queue: str, sequence: int, record: bytes, changes: JobChanges = UNCHANGED, private: bytes | None = None
 ) -> Lease:
     _, _, _, priority, size = STORED_JOB.unpack_from(record)
     end = 27 + size

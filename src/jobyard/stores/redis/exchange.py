@@ -47,12 +47,7 @@ class RedisExchange:
         self._lease_queues = lease_queues
 
     async def run(
-        self,
-        worker: str,
-        settlements: Sequence[Settlement],
-        queues: Sequence[str],
-        wanted: int,
-        lease_seconds: float,
+        self, worker: str, settlements: Sequence[Settlement], queues: Sequence[str], wanted: int, lease_seconds: float
     ) -> Exchange:
         token, slot = new_token(), self.slots.take(worker)
         request: dict[str, Any] = {

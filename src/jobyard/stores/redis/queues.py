@@ -29,12 +29,7 @@ class RedisQueues:
         self._client = client
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
-        limits = (
-            settings.max_running,
-            settings.max_per_group,
-            settings.max_waiting,
-            settings.max_waiting_per_group,
-        )
+        limits = (settings.max_running, settings.max_per_group, settings.max_waiting, settings.max_waiting_per_group)
         values = [-1 if limit is None else limit for limit in limits]
         values += [settings.keep_completed, settings.keep_failed, milliseconds(settings.keep_seconds)]
         await self._client.call(CONFIGURE, {"name": encode_queue(queue), "settings": values})

@@ -30,13 +30,7 @@ def encode_settlements(lease_queues: LeaseQueues, settlements: Sequence[Settleme
             flat += (queue, f"{key.sequence:015d}", key.job_id, key.token, result == b"null" or as_string(result))
         else:
             lookup = lease_queues.get if transition.to is State.RUNNING else lease_queues.pop
-            flat += (
-                lookup(key.sequence),
-                f"{key.sequence:015d}",
-                key.job_id,
-                key.token,
-                encode_transition(transition),
-            )
+            flat += (lookup(key.sequence), f"{key.sequence:015d}", key.job_id, key.token, encode_transition(transition))
     return flat
 
 

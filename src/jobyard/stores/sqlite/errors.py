@@ -7,15 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jobyard.errors import (
-    BadInput,
-    NotADatabase,
-    NotPossible,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from jobyard.errors import BadInput, NotADatabase, NotPossible, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 
 
 def store_closed(path: Path) -> StoreUnavailable:
