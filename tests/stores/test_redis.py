@@ -21,7 +21,7 @@ from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.record_store import LogEntry
 from jobyard.ports.store import Finding, Level
 from jobyard.stores.redis import RedisStore
-from jobyard.stores.redis.exchange import EXCHANGE
+from jobyard.stores.redis.scripts import library
 
 __all__ = ["server", "store"]
 
@@ -122,8 +122,8 @@ async def test_a_repeated_exchange_is_replayed(store: RedisStore) -> None:
         "settled": [False, f"{first.sequence:015d}", first.job_id, first.token, True],
         "slot": 0,
     }
-    answer = await store._client.call(EXCHANGE, dict(request))
-    again = await store._client.call(EXCHANGE, dict(request))
+    answer = await store._client.call("exchange", dict(request))
+    again = await store._client.call("exchange", dict(request))
     # Everything but the next due time, which is not stored with the response.
     assert [*again[:6], *again[7:]] == [*answer[:6], *answer[7:]]
     assert (again[0], [int(seq) for seq in again[2]]) == ([], [2])
@@ -147,11 +147,13 @@ async def test_an_exchange_is_retried_when_its_reply_is_lost(
 async def test_a_late_command_is_not_executed(store: RedisStore) -> None:
     await store.insert(jobs("one"))
     request = {"worker": "w", "token": "a" * 16, "lease": 15_000, "wanted": 1, "queues": [], "settled": []}
-    *_, packed = store._client.encode_call(EXCHANGE, request)
+    *_, packed = store._client.encode_call("exchange", request)
     assert isinstance(packed, bytes)
     late = msgspec.msgpack.decode(packed) | {"deadline": 1}
     with pytest.raises(StoreUnavailable):
-        await store._client.execute("FCALL", EXCHANGE, 0, store._client.prefix, msgspec.msgpack.encode(late))
+        await store._client.execute(
+            "FCALL", f"{library().name}_exchange", 0, store._client.prefix, msgspec.msgpack.encode(late)
+        )
     assert (await store.queues())[0].running == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -17,7 +18,9 @@ from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NotPossible, StoreFull, StoreUnavailable
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.schedule_store import Tick
+from jobyard.stores import sqlite
 from jobyard.stores.sqlite import SqliteStore
+from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 from jobyard.testing.clock import ManualClock
 
@@ -318,3 +321,8 @@ async def test_a_claim_in_a_failed_transaction_is_undone(tmp_path: Path, monkeyp
     assert (await waiting).leases == ()
     assert await store.get("one") is None
     await store.close()
+
+
+def test_the_code_names_every_statement_and_no_other() -> None:
+    texts = (path.read_text("utf-8") for path in Path(sqlite.__file__).parent.glob("*.py"))
+    assert {name for text in texts for name in re.findall(r'SQL\["(\w+)"\]', text)} == set(SQL)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from jobyard.ports.clock import Clock
-from jobyard.ports.store import Finding, Migration, Store
+from jobyard.ports.store import Finding, Level, Migration, Store
+from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
 from jobyard.stores.memory.audit import disagreements
 from jobyard.stores.memory.claim import MemoryClaim
 from jobyard.stores.memory.connection import MemoryConnection
-from jobyard.stores.memory.diagnostics import findings
 from jobyard.stores.memory.insert import MemoryInsert
 from jobyard.stores.memory.jobs import MemoryJobs
 from jobyard.stores.memory.leases import MemoryLeases
@@ -18,7 +18,7 @@ from jobyard.stores.memory.schedules import MemorySchedules
 from jobyard.stores.memory.settle import MemorySettle
 
 
-class MemoryStore:
+class MemoryStore(ScheduleAndRecordVerbs):
     """A store for tests and examples: it implements the whole port, and its data ends with the process.
 
     Each verb of the port is bound to the part that implements it.
@@ -53,14 +53,7 @@ class MemoryStore:
         self.prune = jobs.prune
 
         schedules = MemorySchedules(connection)
-        self.now = schedules.now
-        self.arm = schedules.arm
-        self.disarm = schedules.disarm
-        self.armed = schedules.armed
-        self.decide = schedules.decide
-        self.ticks = schedules.ticks
-        self.heartbeat = schedules.heartbeat
-        self.workers = schedules.workers
+        super().__init__(schedules, MemoryRecords(connection))
 
         queues = MemoryQueues(connection, schedules)
         self.configure = queues.configure
@@ -71,15 +64,6 @@ class MemoryStore:
         self.ages = queues.ages
         self.standing = queues.standing
 
-        records = MemoryRecords(connection)
-        self.put = records.put
-        self.fetch = records.fetch
-        self.fetch_all = records.fetch_all
-        self.remove = records.remove
-        self.append = records.append
-        self.read = records.read
-        self.trim = records.trim
-
     async def open(self) -> None:
         """Do nothing: there is nothing to connect to."""
 
@@ -87,7 +71,7 @@ class MemoryStore:
         """Do nothing: the data lives as long as the object."""
 
     async def diagnose(self) -> list[Finding]:
-        return findings()
+        return [Finding(Level.WARN, "memory", "data is lost when the process ends", "use this store in tests only")]
 
     async def migrations(self) -> list[Migration]:
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
-from jobyard.domain.lease import LeaseKey
+from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, LeaseKey
 from jobyard.domain.state import Settlement, judge_expired
 from jobyard.errors import StoreError
 from jobyard.ports.job_store import Exchange
@@ -24,7 +25,6 @@ from jobyard.stores.postgres.job_rows import load_jobs
 from jobyard.stores.postgres.notifier import PollInterval, PostgresNotifier
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.settle import SettlementBatch, exchange_from_rows
-from jobyard.stores.postgres.unacknowledged import UnacknowledgedTokens
 from jobyard.stores.postgres.waiting_claims import PostgresWaitingClaim, PostgresWaitingClaims
 
 # Retries for about a second; then a job that a caller's open transaction is settling is refused.
@@ -58,6 +58,31 @@ class ClaimedQueues:
                 return None
             found |= queues
         return list(found)
+
+
+class UnacknowledgedTokens:
+    """Exchanges whose response was lost, by worker: their leases are ended soon, not held until they expire.
+
+    Kept for as long as such leases are renewed: a commit may arrive late.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, dict[str, float]] = {}
+
+    def add(self, worker: str, token: str) -> None:
+        self._tokens.setdefault(worker, {})[token] = time.monotonic()
+
+    def of(self, worker: str) -> list[str]:
+        tokens = self._tokens.get(worker)
+        if not tokens:
+            return []
+        now = time.monotonic()
+        recent = {token: since for token, since in tokens.items() if now - since < UNACKNOWLEDGED_SECONDS}
+        if recent:
+            self._tokens[worker] = recent
+        else:
+            del self._tokens[worker]
+        return list(recent)
 
 
 class PostgresClaim:

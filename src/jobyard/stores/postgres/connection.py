@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
@@ -23,13 +24,27 @@ from jobyard.stores.postgres.listen_notify import ENDS, WORK, NotificationListen
 from jobyard.stores.postgres.pool import ATTEMPTS, COMMAND_SECONDS, POOLED_SECONDS, Connection, Pool
 from jobyard.stores.postgres.schema import MIGRATE_SECONDS, find_schema, is_behind, migrate
 from jobyard.stores.postgres.statements import Statements
-from jobyard.stores.postgres.url import without_secrets
 from jobyard.stores.postgres.vacuum import Vacuum
 
 T = TypeVar("T")
+Work: TypeAlias = Callable[[Connection, Statements], Awaitable[T]]
 
 # A handle on another event loop serves lease renewal, heartbeats and pruning, one after the other.
 SECONDARY_CONNECTIONS = 2
+SECRETS = ("password", "sslpassword")  # parameters of a URL
+
+
+def without_secrets(url: str) -> str:
+    """
+    >>> without_secrets("postgresql://me:secret@host:5432/jobs?password=secret&sslmode=require")
+    'postgresql://me@host:5432/jobs?sslmode=require'
+    """
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    query = urlencode([(key, value) for key, value in parse_qsl(parts.query) if key not in SECRETS])
+    shown = urlunsplit(("", "", parts.path, query, ""))
+    return f"{parts.scheme}://{name}{at}{host}{shown}"
 
 
 class Resources:
@@ -72,9 +87,8 @@ class Resources:
         return await self.pool.run(poll)
 
     async def _poll_transactions(self, transactions: list[str]) -> dict[str, str]:
-        rows = await self.pool.run(
-            lambda connection: connection.fetch(self.statements["transaction_status"], transactions)
-        )
+        statement = self.statements["transaction_status"]
+        rows = await self.pool.run(lambda connection: connection.fetch(statement, transactions))
         return {row[0]: row[1] for row in rows}
 
     def _on_commit(self) -> None:
@@ -178,17 +192,12 @@ class PostgresConnection:
             return Resources(self._pool(0), parent._resources.statements, self.waiters)
         return opened
 
-    async def run(
-        self,
-        work: Callable[[Connection, Statements], Awaitable[T]],
-        attempts: int = ATTEMPTS,
-        pooled_seconds: float = POOLED_SECONDS,
-    ) -> T:
+    async def run(self, work: Work[T], attempts: int = ATTEMPTS, pooled_seconds: float = POOLED_SECONDS) -> T:
         resources = self.resources()
         statements = resources.statements
         return await resources.pool.run(lambda connection: work(connection, statements), attempts, pooled_seconds)
 
-    async def run_snapshot(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+    async def run_snapshot(self, work: Work[T]) -> T:
         """Run `work` in a read-only transaction that sees one snapshot."""
         resources = self.resources()
 
@@ -201,7 +210,7 @@ class PostgresConnection:
 
         return await resources.pool.run(inside, pooled_seconds=COMMAND_SECONDS)
 
-    async def inspect(self, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+    async def inspect(self, work: Work[T]) -> T:
         """Run `work` also when the store is not open, on a connection of its own."""
 
         async def inside(connection: Connection) -> T:
@@ -209,7 +218,7 @@ class PostgresConnection:
 
         return await (self._pool(0) if self._resources is None else self._resources.pool).run(inside)
 
-    async def run_in(self, transaction: Any, work: Callable[[Connection, Statements], Awaitable[T]]) -> T:
+    async def run_in(self, transaction: Any, work: Work[T]) -> T:
         """Run `work` inside the caller's own transaction."""
         resources = self.resources()
         with translated(self.url):

@@ -19,6 +19,7 @@ from jobyard.stores.postgres.stall_detector import STALL_SECONDS, StallDetector
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Work: TypeAlias = Callable[[Connection], Awaitable[T]]
 
 CONNECT_SECONDS = 4.0
 COMMAND_SECONDS = 30.0
@@ -49,8 +50,9 @@ class Pool:
         self._closed = False
 
     async def connect(self) -> Connection:
-        # A name in the URL wins, so that pg_stat_activity shows what the operator chose.
-        named = "application_name=" in self._url
+        # A name in the URL wins, so that pg_stat_activity shows what the operator chose. No other settings: PgBouncer
+        # rejects connections with startup parameters that it does not know.
+        settings = {} if "application_name=" in self._url else {"application_name": "jobyard"}
         connection: Connection = await asyncpg.connect(
             self._url,
             timeout=CONNECT_SECONDS,
@@ -58,21 +60,12 @@ class Pool:
             command_timeout=None if self._pooled else COMMAND_SECONDS,
             # Behind PgBouncer the next statement may run in another session, where nothing is prepared.
             statement_cache_size=0 if self._pooled else 200,
-            server_settings=self._settings(named=named),
+            server_settings=settings,
         )
         keep_alive(connection)
         return connection
 
-    def _settings(self, *, named: bool) -> dict[str, str]:
-        # PgBouncer rejects connections with startup parameters that it does not know.
-        return {} if named else {"application_name": "jobyard"}
-
-    async def run(
-        self,
-        work: Callable[[Connection], Awaitable[T]],
-        attempts: int = ATTEMPTS,
-        pooled_seconds: float = POOLED_SECONDS,
-    ) -> T:
+    async def run(self, work: Work[T], attempts: int = ATTEMPTS, pooled_seconds: float = POOLED_SECONDS) -> T:
         """Run `work` on a connection, with retries. If the caller is cancelled, the work still runs to its end."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
@@ -82,13 +75,7 @@ class Pool:
         # A future, because awaiting the task behind asyncio.shield takes one more turn of the event loop.
         return await outcome
 
-    async def _finish(
-        self,
-        outcome: asyncio.Future[T],
-        work: Callable[[Connection], Awaitable[T]],
-        attempts: int,
-        pooled_seconds: float,
-    ) -> None:
+    async def _finish(self, outcome: asyncio.Future[T], work: Work[T], attempts: int, pooled_seconds: float) -> None:
         try:
             answer = await self._run_with_retries(work, attempts, pooled_seconds)
         except asyncio.CancelledError:
@@ -103,9 +90,7 @@ class Pool:
             if not outcome.done():
                 outcome.set_result(answer)
 
-    async def _run_with_retries(
-        self, work: Callable[[Connection], Awaitable[T]], attempts: int, pooled_seconds: float
-    ) -> T:
+    async def _run_with_retries(self, work: Work[T], attempts: int, pooled_seconds: float) -> T:
         backoff = FIRST_BACKOFF_SECONDS
         for left in range(attempts - 1, -1, -1):
             try:
@@ -117,11 +102,11 @@ class Pool:
             backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
         raise AssertionError
 
-    async def run_once(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float) -> T:
+    async def run_once(self, work: Work[T], pooled_seconds: float) -> T:
         """Without retries and translation of errors."""
         return await self.run_bare(partial(_in_transaction, work) if self._pooled else work, pooled_seconds)
 
-    async def run_bare(self, work: Callable[[Connection], Awaitable[T]], pooled_seconds: float = COMMAND_SECONDS) -> T:
+    async def run_bare(self, work: Work[T], pooled_seconds: float = COMMAND_SECONDS) -> T:
         """As `run_once`, and never inside a transaction; behind a pooler, for plain statements only."""
         connection = await self._acquire()
         detector = StallDetector(connection, self.connect)
@@ -230,7 +215,7 @@ class Pool:
         await asyncio.gather(*(_close(connection) for connection in idle))
 
 
-async def _in_transaction(work: Callable[[Connection], Awaitable[T]], connection: Connection) -> T:
+async def _in_transaction(work: Work[T], connection: Connection) -> T:
     """PgBouncer may send the Parse and the Bind of one statement to different sessions, unless in a transaction."""
     async with connection.transaction():
         return await work(connection)

@@ -9,6 +9,7 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
+from jobyard.stores._shared.queue_rows import group_info, queue_info, settings_from_row
 from jobyard.stores.postgres.codec import order_of
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.job_rows import load_jobs
@@ -45,25 +46,7 @@ class PostgresQueues:
     async def queues(self) -> list[QueueInfo]:
         await self._fold_inbox([])
         return [
-            QueueInfo(
-                name=row[0],
-                settings=QueueSettings(
-                    max_running=row[1],
-                    max_per_group=row[2],
-                    max_waiting=row[3],
-                    max_waiting_per_group=row[4],
-                    keep_completed=row[5],
-                    keep_failed=row[6],
-                    keep_seconds=row[7],
-                ),
-                paused=row[8],
-                waiting=row[9],
-                delayed=row[10],
-                running=row[11],
-                completed=row[12],
-                failed=row[13],
-                cancelled=row[14],
-            )
+            queue_info(row[0], settings_from_row(row[1:8]), row[8], row[9:])
             for row in await self._connection.fetch("list_queues")
         ]
 
@@ -81,22 +64,8 @@ class PostgresQueues:
             row = await connection.fetchrow(statements["load_queue"], queue)
             if row is None:
                 return []
-            max_per_group = row[2]
-            return [
-                GroupInfo(
-                    queue=queue,
-                    name=name or None,
-                    limit=own,
-                    effective_limit=own if own is not None else max_per_group if name else None,
-                    paused=paused,
-                    waiting=waiting,
-                    delayed=delayed,
-                    running=running,
-                )
-                for name, own, paused, waiting, delayed, running in await connection.fetch(
-                    statements["list_groups"], queue, after, limit
-                )
-            ]
+            groups = await connection.fetch(statements["list_groups"], queue, after, limit)
+            return [group_info(queue, row[2], group) for group in groups]
 
         return await self._connection.run_snapshot(read)
 
@@ -126,20 +95,10 @@ async def read_standing(connection: Connection, statements: Statements, clock: I
     found = await connection.fetchrow(statements["load_group"], job.queue, job.group or "")
     own, is_paused, group_turn, waiting, group_running = found or (None, False, 0, 0, 0)
     group = Group(job.group, own, is_paused, group_running, waiting, group_turn)
-    jobs_ahead = await connection.fetchval(
-        statements["count_jobs_ahead"],
-        job.queue,
-        job.group or "",
-        order_of(job.priority, job.sequence),
-        MAX_COUNTED_AHEAD + 1,
-    )
-    groups_ahead = await connection.fetchval(
-        statements["count_groups_ahead"],
-        job.queue,
-        group_turn if waiting else UNLIMITED,
-        job.group or "",
-        MAX_COUNTED_AHEAD + 1,
-    )
+    group_name, most, order = job.group or "", MAX_COUNTED_AHEAD + 1, order_of(job.priority, job.sequence)
+    jobs_ahead = await connection.fetchval(statements["count_jobs_ahead"], job.queue, group_name, order, most)
+    before = group_turn if waiting else UNLIMITED
+    groups_ahead = await connection.fetchval(statements["count_groups_ahead"], job.queue, before, group_name, most)
     # The jobs whose end would make room: those of the group, or of the queue when only the queue is full.
     is_full = queue.max_running is not None and queue.running >= queue.max_running
     of_group = None if is_full and group.running < limit_of(queue, group) else job.group or ""

@@ -14,11 +14,9 @@ class PostgresRecords:
     async def put(
         self, collection: str, key: str, data: bytes, *, expect: int | None = None, expire_seconds: float | None = None
     ) -> int | None:
-        now = self._connection.now()
         expire = None if expire_seconds is None else milliseconds(expire_seconds)
-        version: int | None = await self._connection.fetch_value(
-            "put_record", now, collection, key, data, expect, expire
-        )
+        document = (collection, key, data, expect, expire)
+        version: int | None = await self._connection.fetch_value("put_record", self._connection.now(), *document)
         return version
 
     async def fetch(self, collection: str, key: str) -> Record | None:
@@ -33,12 +31,10 @@ class PostgresRecords:
         return bool(await self._connection.fetch("delete_record", self._connection.now(), collection, key, expect))
 
     async def append(self, log: str, data: bytes) -> int:
-        number: int = await self._connection.fetch_value("append_log", self._connection.now(), log, data)
-        return number
+        return int(await self._connection.fetch_value("append_log", self._connection.now(), log, data))
 
     async def read(self, log: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
         return [LogEntry(*row) for row in await self._connection.fetch("read_log", log, after, limit)]
 
     async def trim(self, log: str, through: int) -> int:
-        count: int = await self._connection.fetch_value("trim_log", log, through)
-        return count
+        return int(await self._connection.fetch_value("trim_log", log, through))

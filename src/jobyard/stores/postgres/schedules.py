@@ -35,8 +35,7 @@ class PostgresSchedules:
         self._notifier = notifier
 
     async def now(self) -> Instant:
-        now: Instant = await self._connection.fetch_value("now", self._connection.now())
-        return now
+        return int(await self._connection.fetch_value("now", self._connection.now()))
 
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
         return bool(await self._connection.fetch("arm", self._connection.now(), schedule, revision, since))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Finding, Migration, Store
+from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
 from jobyard.stores.postgres.audit import audit
 from jobyard.stores.postgres.claim import PostgresClaim
 from jobyard.stores.postgres.connection import PostgresConnection
@@ -19,7 +20,7 @@ from jobyard.stores.postgres.schema import known_migrations
 from jobyard.stores.postgres.settle import PostgresSettle
 
 
-class PostgresStore:
+class PostgresStore(ScheduleAndRecordVerbs):
     """`connections`: the maximum, in addition to one that listens for notifications.
 
     `pooled`: the URL leads to PgBouncer in transaction mode: nothing is kept in a session, and changes of other
@@ -44,6 +45,7 @@ class PostgresStore:
         )
         self.url = self._connection.url
         notifier = PostgresNotifier(self._connection)
+        super().__init__(PostgresSchedules(self._connection, notifier), PostgresRecords(self._connection))
         self.wait_for_work = notifier.wait_for_work
         self.wait_for_end = notifier.wait_for_end
 
@@ -77,25 +79,6 @@ class PostgresStore:
         self.ages = queues.ages
         self.groups = queues.groups
         self.standing = queues.standing
-
-        schedules = PostgresSchedules(self._connection, notifier)
-        self.now = schedules.now
-        self.arm = schedules.arm
-        self.disarm = schedules.disarm
-        self.armed = schedules.armed
-        self.decide = schedules.decide
-        self.ticks = schedules.ticks
-        self.heartbeat = schedules.heartbeat
-        self.workers = schedules.workers
-
-        records = PostgresRecords(self._connection)
-        self.put = records.put
-        self.fetch = records.fetch
-        self.fetch_all = records.fetch_all
-        self.remove = records.remove
-        self.append = records.append
-        self.read = records.read
-        self.trim = records.trim
 
     async def open(self) -> None:
         await self._connection.open()

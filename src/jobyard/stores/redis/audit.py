@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from jobyard.stores.redis.client import RedisClient
-from jobyard.stores.redis.scripts import function_name
 
-AUDIT, AUDIT_SCHEDULES = function_name("audit"), function_name("audit_schedules")
 # It reads everything, at about 10 µs per job: the usual deadline would fail it from half a million jobs on.
 AUDIT_SECONDS = 300.0
 
@@ -13,6 +11,6 @@ AUDIT_SECONDS = 300.0
 async def audit(client: RedisClient) -> list[str]:
     found: list[bytes] = []
     for name in sorted(await client.execute("SMEMBERS", f"{client.prefix}:queues")):
-        found += await client.call(AUDIT, {"name": name.decode()}, extra_seconds=AUDIT_SECONDS)
-    found += await client.call(AUDIT_SCHEDULES, {}, extra_seconds=AUDIT_SECONDS)
+        found += await client.call("audit", {"name": name.decode()}, extra_seconds=AUDIT_SECONDS)
+    found += await client.call("audit_schedules", {}, extra_seconds=AUDIT_SECONDS)
     return [sentence.decode() for sentence in found]

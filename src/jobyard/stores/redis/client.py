@@ -19,9 +19,7 @@ from jobyard.stores.redis.codec import encode
 from jobyard.stores.redis.connection import REPLY_SECONDS
 from jobyard.stores.redis.errors import is_function_missing, is_late, store_error
 from jobyard.stores.redis.loop_pool import LoopPool
-from jobyard.stores.redis.scripts import function_name, library
-
-FORWARD_WAKEUP = function_name("forward_wakeup")
+from jobyard.stores.redis.scripts import library
 
 
 class RedisClient:
@@ -36,6 +34,7 @@ class RedisClient:
         self._clock_offset_ms = 0.0  # of the server's clock to time.monotonic() here
         self._pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._lock = threading.Lock()
+        self._function_prefix = f"{library().name}_"
 
     @property
     def pool(self) -> LoopPool:
@@ -72,7 +71,7 @@ class RedisClient:
     async def _forward_wakeup(self, queue: str) -> None:
         """Pass a wake-up to another process; if that fails, its waiters poll within a second."""
         with suppress(StoreError):
-            await self.call(FORWARD_WAKEUP, {"name": queue})
+            await self.call("forward_wakeup", {"name": queue})
 
     async def execute(self, *words: str | bytes | int) -> Any:
         """Run a built-in command."""
@@ -100,7 +99,7 @@ class RedisClient:
         await self.execute("FUNCTION", "LOAD", "REPLACE", library().text)
 
     def encode_call(
-        self, function: str, request: dict[str, Any], *arguments: bytes, extra_seconds: float = 0.0
+        self, command: str, request: dict[str, Any], *arguments: bytes, extra_seconds: float = 0.0
     ) -> tuple[str | bytes, ...]:
         """The words of a call to a Lua command. With `now` 0 the server's clock decides."""
         if self.clock is not None:
@@ -111,20 +110,20 @@ class RedisClient:
                 (time.monotonic() + REPLY_SECONDS + extra_seconds) * 1000 + self._clock_offset_ms
             )
         try:
-            return (b"FCALL", function, b"0", self.prefix, encode(request), *arguments)
+            return (b"FCALL", self._function_prefix + command, b"0", self.prefix, encode(request), *arguments)
         except UnicodeEncodeError as error:
             raise BadInput(f"Cannot store this text: {error}.") from error
 
-    async def call(self, function: str, request: dict[str, Any], *arguments: bytes, extra_seconds: float = 0.0) -> Any:
+    async def call(self, command: str, request: dict[str, Any], *arguments: bytes, extra_seconds: float = 0.0) -> Any:
         """Call a Lua command; loads the library, or measures the clock again, when the server asks for it."""
         pool = self.pool
         connection = pool.idle_connection() or await pool.connection()
-        words = self.encode_call(function, request, *arguments, extra_seconds=extra_seconds)
+        words = self.encode_call(command, request, *arguments, extra_seconds=extra_seconds)
         reply = await connection.send(*words, extra_seconds=extra_seconds)
         if isinstance(reply, ReplyError) and (is_function_missing(reply) or is_late(reply)):
             await (self.load_library() if is_function_missing(reply) else self.sync_clock())
             connection = pool.idle_connection() or await pool.connection()
-            words = self.encode_call(function, request, *arguments, extra_seconds=extra_seconds)
+            words = self.encode_call(command, request, *arguments, extra_seconds=extra_seconds)
             reply = await connection.send(*words, extra_seconds=extra_seconds)
         if isinstance(reply, ReplyError):
             raise self.error_of(reply)

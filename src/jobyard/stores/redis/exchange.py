@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any
 
 from jobyard.domain.lease import Lease, LeaseKey
@@ -25,11 +25,8 @@ from jobyard.stores.redis.codec import (
     unpack_lease,
 )
 from jobyard.stores.redis.errors import ReplyLost
-from jobyard.stores.redis.lease_queues import ExchangeSlots, LeaseQueues
-from jobyard.stores.redis.scripts import function_name
-from jobyard.stores.redis.settle import encode_settlements
+from jobyard.stores.redis.settle import LeaseQueues, encode_settlements
 
-EXCHANGE = function_name("exchange")
 # As long as a restarted server needs to come back. Giving up earlier loses leases whose grant was not received.
 RETRY_SECONDS = 4.0
 FIRST_PAUSE_SECONDS = 0.02
@@ -38,6 +35,25 @@ FIRST_PAUSE_SECONDS = 0.02
 def new_token() -> str:
     """One per exchange: an exchange claims a job at most once, so it is also one per attempt."""
     return secrets.token_hex(8)
+
+
+class ExchangeSlots:
+    """Small numbers that distinguish the exchanges of one worker in flight: the server keeps one response per slot."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, set[int]] = {}
+
+    def take(self, worker: str) -> int:
+        taken = self._taken.setdefault(worker, set())
+        slot = next(number for number in count() if number not in taken)
+        taken.add(slot)
+        return slot
+
+    def free(self, worker: str, slot: int) -> None:
+        taken = self._taken.get(worker, set())
+        taken.discard(slot)
+        if not taken:
+            self._taken.pop(worker, None)
 
 
 class RedisExchange:
@@ -71,7 +87,7 @@ class RedisExchange:
         Without that, jobs granted in a lost reply would return only when their leases expire, as after a dead worker.
         """
         try:
-            return await self.client.call(EXCHANGE, request)
+            return await self.client.call("exchange", request)
         except ReplyLost as error:
             lost = error
         deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
@@ -79,7 +95,7 @@ class RedisExchange:
             await asyncio.sleep(pause)
             pause *= 2
             with suppress(StoreUnavailable):
-                return await self.client.call(EXCHANGE, request)
+                return await self.client.call("exchange", request)
         raise lost
 
     def decode(self, token: str, settlements: Sequence[Settlement], reply: list[Any]) -> Exchange:

@@ -17,9 +17,7 @@ from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import decode_queue, encode_queue, has_options, job_options, pack_job
 from jobyard.stores.redis.errors import is_function_missing, is_late
 from jobyard.stores.redis.loop_pool import LoopPool
-from jobyard.stores.redis.scripts import function_name
 
-INSERT = function_name("insert")
 # Jobs in one command: more would delay the commands of others by milliseconds.
 MAX_BATCH = 1000
 # A busy server inserts at least this many; the deadline of a large call is extended accordingly.
@@ -144,7 +142,7 @@ class InsertBatch:
             return
         try:
             words = self._client.encode_call(
-                INSERT, self._request(), *self._records(), extra_seconds=self._extra_seconds
+                "insert", self._request(), *self._records(), extra_seconds=self._extra_seconds
             )
         except BadInput as error:
             self._send_separately(error)
@@ -157,7 +155,7 @@ class InsertBatch:
         """Send when a connection must be opened first, or the server does not know the command yet."""
         try:
             replies = await self._client.call(
-                INSERT, self._request(), *self._records(), extra_seconds=self._extra_seconds
+                "insert", self._request(), *self._records(), extra_seconds=self._extra_seconds
             )
         except BadInput as error:
             self._send_separately(error)

@@ -13,9 +13,7 @@ from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import CODES, as_string, encode_queue
 from jobyard.stores.redis.job_view import job_view
 from jobyard.stores.redis.notifier import RedisNotifier
-from jobyard.stores.redis.scripts import function_name
 
-GET, FIND, CHANGE, PRUNE = function_name("get"), function_name("find"), function_name("change"), function_name("prune")
 # Jobs examined for one page; a filter that matches few returns short pages with a cursor.
 MAX_EXAMINED = 20_000
 # Per command: more would block the server for other clients.
@@ -30,7 +28,7 @@ class RedisJobs:
         self._notifier = notifier
 
     async def get(self, job_id: str) -> Job | None:
-        parts = await self._client.call(GET, {"id": job_id})
+        parts = await self._client.call("get", {"id": job_id})
         return job_view(parts) if parts else None
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
@@ -40,7 +38,7 @@ class RedisJobs:
         examined = 0
         while True:
             batch = {"before": before, "rows": min(limit - len(jobs), ROWS_PER_COMMAND)}
-            last, rows = await self._client.call(FIND, request | batch)
+            last, rows = await self._client.call("find", request | batch)
             found = (job_view(row, full=False) for row in rows)
             jobs += [job for job in found if _matches(where, job)]
             examined += EXAMINED_PER_COMMAND
@@ -51,20 +49,15 @@ class RedisJobs:
                 return Page(tuple(jobs), str(last))
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
-        request = {
-            "action": str(action),
-            "ids": list(job_ids),
-            "reason": reason or DEFAULT_CANCEL_REASON,
-            "priority": priority,
-        }
-        changed, unchanged = await self._client.call(CHANGE, request)
+        request = {"action": str(action), "ids": list(job_ids), "priority": priority}
+        request["reason"] = reason or DEFAULT_CANCEL_REASON
+        changed, unchanged = await self._client.call("change", request)
         if action is Action.CANCEL and changed:
             self._notifier.note_cancel()
         return Changed(tuple(job_id.decode() for job_id in changed), tuple(job_id.decode() for job_id in unchanged))
 
     async def prune(self, limit: int = 1000) -> int:
-        removed: int = await self._client.call(PRUNE, {"limit": limit})
-        return removed
+        return int(await self._client.call("prune", {"limit": limit}))
 
 
 def _encode_filter(where: Filter) -> dict[str, Any]:

@@ -26,14 +26,9 @@ from jobyard.stores.redis.codec import (
     unpack_changes,
     unpack_job,
 )
-from jobyard.stores.redis.exchange import EXCHANGE, decode_cancels, new_token
+from jobyard.stores.redis.exchange import decode_cancels, new_token
 from jobyard.stores.redis.job_view import cancel_reason, unpack_lease_record
-from jobyard.stores.redis.lease_queues import LeaseQueues
-from jobyard.stores.redis.scripts import function_name
-from jobyard.stores.redis.settle import encode_transition
-
-EXTEND, REPORT, EXPIRED_LEASES = function_name("extend"), function_name("report"), function_name("expired_leases")
-ADOPT, SIGNAL = function_name("adopt"), function_name("signal")
+from jobyard.stores.redis.settle import LeaseQueues, encode_transition
 
 
 class RedisLeases:
@@ -53,7 +48,7 @@ class RedisLeases:
             "keys": [part for key in keys for part in self._encode_key(key)],
             "unacknowledged": milliseconds(UNACKNOWLEDGED_SECONDS) if unacknowledged else False,
         }
-        lost, cancels = await self._client.call(EXTEND, request)
+        lost, cancels = await self._client.call("extend", request)
         return Extended(lost=tuple(keys[position - 1] for position in lost), cancelled=decode_cancels(cancels))
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
@@ -67,24 +62,20 @@ class RedisLeases:
             else:
                 step = as_string(msgspec.json.encode(one.step))
                 rows.append((*row, one.step.name, step, one.step.status == "running"))
-        refused = await self._client.call(REPORT, {"reports": rows, "kept": MAX_LOG_LINES})
+        refused = await self._client.call("report", {"reports": rows, "kept": MAX_LOG_LINES})
         return tuple(reports[position - 1].key for position in refused)
 
     async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         # Two commands, because `judge_expired` decides here; the second settles only leases that are still expired.
-        rows = await self._client.call(EXPIRED_LEASES, {"limit": limit})
+        rows = await self._client.call("expired_leases", {"limit": limit})
         if not rows:
             return []
         flat: list[Any] = []
         ended: list[ExpiredLease] = []
         for name, sequence, record, lease_record, changes, cancel in rows:
             lease, body = unpack_lease_record(lease_record), unpack_job(record)[4]
-            transition = judge_expired(
-                attempt=lease.attempt,
-                deaths=unpack_changes(changes).deaths,
-                worker=lease.worker,
-                cancel_requested=cancel_reason(cancel),
-            )
+            worker, deaths, reason = lease.worker, unpack_changes(changes).deaths, cancel_reason(cancel)
+            transition = judge_expired(attempt=lease.attempt, deaths=deaths, worker=worker, cancel_requested=reason)
             assert transition.error is not None
             flat += (name.decode(), sequence.decode(), body.id, lease.token, encode_transition(transition))
             ended.append(
@@ -98,7 +89,7 @@ class RedisLeases:
                 )
             )
         request = {"worker": "", "token": "", "lease": 0, "wanted": 0, "queues": [], "settled": flat}
-        reply = await self._client.call(EXCHANGE, request | {"expired_only": True})
+        reply = await self._client.call("exchange", request | {"expired_only": True})
         renewed, now = set(reply[0]), reply[8]
         return [
             msgspec.structs.replace(one, error=msgspec.structs.replace(one.error, at=now))
@@ -122,13 +113,13 @@ class RedisLeases:
             "flags": record[0],
             "options": job_options(job),
         }
-        sequence = await self._client.call(ADOPT, request, record)
+        sequence = await self._client.call("adopt", request, record)
         if sequence < 0:
             raise duplicate_job_id(job.id)
         return adopted(job, sequence, token)
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        answer = await self._client.call(SIGNAL, {"id": job_id, "name": name, "data": as_string(data)})
+        answer = await self._client.call("signal", {"id": job_id, "name": name, "data": as_string(data)})
         if answer < 0:
             raise JobNotFound.of(job_id)
         if answer >= 10:

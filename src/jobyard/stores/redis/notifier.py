@@ -12,10 +12,8 @@ from jobyard.stores._shared.limits import MIN_WAIT_SECONDS
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import encode_queue
 from jobyard.stores.redis.job_view import job_view
-from jobyard.stores.redis.scripts import function_name
 from jobyard.stores.redis.subscriber import CHECK, DELETED, WORK
 
-WAIT_FOR_WORK, WAIT_FOR_END = function_name("wait_for_work"), function_name("wait_for_end")
 # While the subscription is down no message arrives, so waiters poll.
 POLL_UNSUBSCRIBED_SECONDS = 0.25
 # How long the server keeps the registration of a waiter beyond its timeout, for one that is late.
@@ -40,7 +38,7 @@ class RedisNotifier:
         """`wait_for_work` that also returns when `until` is done."""
         request: dict[str, Any] = {"queues": [encode_queue(queue) for queue in dict.fromkeys(queues)]}
         if timeout_seconds <= 0:
-            claimable, _, _ = await self._client.call(WAIT_FOR_WORK, request)
+            claimable, _, _ = await self._client.call("wait_for_work", request)
             return bool(claimable)
         loop = asyncio.get_running_loop()
         deadline, cancels_before = loop.time() + timeout_seconds, self._cancels_requested
@@ -50,7 +48,7 @@ class RedisNotifier:
         while True:
             waiter = subscriber.work_waiter(request["queues"])
             try:
-                claimable, due, now = await self._client.call(WAIT_FOR_WORK, request)
+                claimable, due, now = await self._client.call("wait_for_work", request)
                 if claimable or self._cancels_requested != cancels_before:
                     return True
                 sleep = remaining = deadline - loop.time()
@@ -92,7 +90,7 @@ class RedisNotifier:
 
     async def _ended(self, job_id: str, handle: str, keep_ms: int) -> Job | None:
         """The job if it has ended; otherwise the server registers the handle as waiting for it."""
-        reply = await self._client.call(WAIT_FOR_END, {"id": job_id, "handle": handle, "keep": keep_ms})
+        reply = await self._client.call("wait_for_end", {"id": job_id, "handle": handle, "keep": keep_ms})
         if not reply:
             raise JobNotFound.of(job_id)
         return job_view(reply[1]) if reply[0] else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Any
 
 import msgspec
 
@@ -14,11 +13,7 @@ from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInf
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import as_string, milliseconds
 from jobyard.stores.redis.insert import JOBS_PER_SECOND, EncodedJobs, rejection
-from jobyard.stores.redis.scripts import function_name
 
-ARM, DISARM, ARMED = function_name("arm"), function_name("disarm"), function_name("armed")
-DECIDE = function_name("decide")
-HEARTBEAT, WORKERS = function_name("heartbeat"), function_name("workers")
 TWO = Struct(">dd")
 TICK = Struct(">ddB")  # instant, decided at, verdict
 # The order is that of the codes in decide.lua.
@@ -38,22 +33,13 @@ class RedisSchedules:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
-        request: dict[str, Any] = {"schedule": schedule, "revision": revision}
-        if since is not None:
-            request["since"] = since
-        return bool(await self._client.call(ARM, request))
+        return bool(await self._client.call("arm", {"schedule": schedule, "revision": revision, "since": since}))
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
-        request: dict[str, Any] = {"schedule": schedule}
-        if revision is not None:
-            request["revision"] = revision
-        return bool(await self._client.call(DISARM, request))
+        return bool(await self._client.call("disarm", {"schedule": schedule, "revision": revision}))
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
-        request: dict[str, Any] = {"limit": limit}
-        if after is not None:
-            request["after"] = after
-        flat = await self._client.call(ARMED, request)
+        flat = await self._client.call("armed", {"limit": limit, "after": after})
         rows = ((name, TWO.unpack_from(row)) for name, row in zip(flat[::2], flat[1::2], strict=True))
         return [Armed(name.decode(), int(revision), int(until)) for name, (revision, until) in rows]
 
@@ -65,7 +51,7 @@ class RedisSchedules:
         schedules: dict[str, int] = {}
         request = jobs.request(queues) | {"ticks": _encode_ticks(ticks, schedules)}
         request |= {"names": list(queues), "schedules": list(schedules)}
-        outcomes = await self._client.call(DECIDE, request, *jobs.records, extra_seconds=len(ticks) / JOBS_PER_SECOND)
+        outcomes = await self._client.call("decide", request, *jobs.records, extra_seconds=len(ticks) / JOBS_PER_SECOND)
         if isinstance(outcomes[0], list):
             raise rejection(outcomes[0])
         return [_decode_decision(tick, outcome) for tick, outcome in zip(ticks, outcomes, strict=True)]
@@ -77,10 +63,10 @@ class RedisSchedules:
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         data = as_string(msgspec.json.encode(worker))
-        await self._client.call(HEARTBEAT, {"id": worker.id, "data": data, "ttl": milliseconds(seconds)})
+        await self._client.call("heartbeat", {"id": worker.id, "data": data, "ttl": milliseconds(seconds)})
 
     async def workers(self) -> list[WorkerInfo]:
-        now, beats = await self._client.call(WORKERS, {})
+        now, beats = await self._client.call("workers", {})
         return live_workers(beats, now)
 
 

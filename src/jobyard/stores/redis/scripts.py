@@ -50,8 +50,3 @@ def library() -> Library:
     body = "".join([*shared, *commands])
     name = f"jobyard_{hashlib.sha256(body.encode()).hexdigest()[:12]}"
     return Library(name, f"#!lua name={name}\nlocal LIBRARY = '{name}'\n{body}")
-
-
-def function_name(command: str) -> str:
-    """The name of a command on the server, for FCALL."""
-    return f"{library().name}_{command}"

@@ -11,7 +11,28 @@ from jobyard.domain.job import State
 from jobyard.domain.state import Settlement, Transition
 from jobyard.stores._shared.errors import settle_without_transaction
 from jobyard.stores.redis.codec import CODES, as_string, milliseconds
-from jobyard.stores.redis.lease_queues import LeaseQueues
+
+# Leases that are never settled here, such as those of handed-off jobs, must not pile up.
+MAX_KNOWN = 100_000
+
+
+class LeaseQueues:
+    """The queue of each lease granted to this process. For an unknown lease, the server searches its queues."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, str] = {}
+
+    def add(self, sequences: Sequence[int], queues: Sequence[bytes]) -> None:
+        for sequence, queue in zip(sequences, queues, strict=True):
+            self._queues[sequence] = queue.decode()
+        while len(self._queues) > MAX_KNOWN:
+            self._queues.pop(next(iter(self._queues)), None)
+
+    def get(self, sequence: int) -> str | bool:
+        return self._queues.get(sequence, False)
+
+    def pop(self, sequence: int) -> str | bool:
+        return self._queues.pop(sequence, False)
 
 
 class RedisSettle:

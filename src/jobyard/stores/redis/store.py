@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Finding, Migration, Store
+from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
 from jobyard.stores._shared.clock import AdjustableClock
 from jobyard.stores.redis.address import parse_address
 from jobyard.stores.redis.audit import audit
@@ -17,18 +18,17 @@ from jobyard.stores.redis.diagnostics import findings, migrations, prepare
 from jobyard.stores.redis.exchange import RedisExchange
 from jobyard.stores.redis.insert import RedisInsert
 from jobyard.stores.redis.jobs import RedisJobs
-from jobyard.stores.redis.lease_queues import LeaseQueues
 from jobyard.stores.redis.leases import RedisLeases
 from jobyard.stores.redis.notifier import RedisNotifier
 from jobyard.stores.redis.queues import RedisQueues
 from jobyard.stores.redis.records import RedisRecords
 from jobyard.stores.redis.schedules import RedisSchedules
-from jobyard.stores.redis.settle import RedisSettle
+from jobyard.stores.redis.settle import LeaseQueues, RedisSettle
 
 T = TypeVar("T")
 
 
-class RedisStore:
+class RedisStore(ScheduleAndRecordVerbs):
     """`connections` is the maximum per event loop; `prefix` separates several yards on one server."""
 
     has_transactions = False
@@ -39,6 +39,7 @@ class RedisStore:
         self.url = address.url
         self._client = client = RedisClient(address, prefix, connections, clock)
         self._unsubscribe: Callable[[], None] | None = None
+        super().__init__(RedisSchedules(client), RedisRecords(client))
         lease_queues = LeaseQueues()
         notifier = RedisNotifier(client)
 
@@ -69,27 +70,6 @@ class RedisStore:
         self.ages = queues.ages
         self.groups = queues.groups
         self.standing = queues.standing
-
-        # ScheduleStore
-        schedules = RedisSchedules(client)
-        self.now = schedules.now
-        self.arm = schedules.arm
-        self.disarm = schedules.disarm
-        self.armed = schedules.armed
-        self.decide = schedules.decide
-        self.ticks = schedules.ticks
-        self.heartbeat = schedules.heartbeat
-        self.workers = schedules.workers
-
-        # RecordStore
-        records = RedisRecords(client)
-        self.put = records.put
-        self.fetch = records.fetch
-        self.fetch_all = records.fetch_all
-        self.remove = records.remove
-        self.append = records.append
-        self.read = records.read
-        self.trim = records.trim
 
     async def open(self) -> None:
         client = self._client

@@ -17,10 +17,8 @@ from jobyard.stores._shared.polling_claim import POLL_SECONDS
 from jobyard.stores.redis.codec import encode_queue, milliseconds, split_strings
 from jobyard.stores.redis.errors import ReplyLost
 from jobyard.stores.redis.exchange import FIRST_PAUSE_SECONDS, RETRY_SECONDS, RedisExchange, new_token
-from jobyard.stores.redis.scripts import function_name
 from jobyard.stores.redis.subscriber import CHECK
 
-CLAIM_OR_WAIT, WITHDRAW_CLAIM = function_name("claim_or_wait"), function_name("withdraw_claim")
 # The server drops a claim that was not withdrawn by then: its process is gone or suspended, and jobs granted to it
 # would be lost until their leases expire.
 CLAIM_TTL_MS = 3000
@@ -67,7 +65,7 @@ class RedisWaitingClaim:
 
     async def _wait(self, until: asyncio.Future[None]) -> Exchange:
         try:
-            first = await self._client.call(CLAIM_OR_WAIT, self._request())
+            first = await self._client.call("claim_or_wait", self._request())
         except ReplyLost:
             return await self._withdraw() or await self._exchange()
         answer = self._decode(first)
@@ -114,7 +112,7 @@ class RedisWaitingClaim:
         deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
         while True:
             try:
-                reply = await self._client.call(WITHDRAW_CLAIM, self._request())
+                reply = await self._client.call("withdraw_claim", self._request())
             except StoreUnavailable:
                 if time.monotonic() > deadline:
                     raise
@@ -143,7 +141,7 @@ class RedisWaitingClaim:
             pool = self._client.pool
             connection = pool.idle_connection()
             if connection is not None:
-                reply = connection.send(*self._client.encode_call(WITHDRAW_CLAIM, self._request()))
+                reply = connection.send(*self._client.encode_call("withdraw_claim", self._request()))
                 pool.spawn(self._release(reply))
 
     async def _release(self, reply: asyncio.Future[Any]) -> None:

@@ -23,6 +23,7 @@ class ShardedSchedules:
     def __init__(self, shards: Shards, timeouts: ShardTimeouts) -> None:
         self._shards = shards
         self._timeouts = timeouts
+        self.now = shards.default.store.now
 
     async def arm(self, schedule: str, revision: int, since: Instant | None = None) -> bool:
         # A schedule that moves to the store of another queue continues there after its last tick.

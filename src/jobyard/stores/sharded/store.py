@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from jobyard.ports.store import Finding, Migration, Store
+from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
 from jobyard.stores.sharded import diagnostics
 from jobyard.stores.sharded.claim import ShardedClaim
 from jobyard.stores.sharded.insert import ShardedInsert
@@ -19,7 +20,7 @@ from jobyard.stores.sharded.shards import Shards, on_each
 from jobyard.stores.sharded.timeouts import ShardTimeouts
 
 
-class ShardedStore:
+class ShardedStore(ScheduleAndRecordVerbs):
     """Queues named in `others` have stores of their own; all other queues are in the default store.
 
     The contract of the port holds within each store. Across stores these promises are weaker:
@@ -37,6 +38,7 @@ class ShardedStore:
         self._others = dict(others)
         self._shards = shards = Shards(default, others)
         self._timeouts = ShardTimeouts()
+        super().__init__(ShardedSchedules(shards, self._timeouts), default)
         self._owned = shards.all  # the shards that this store opens and closes
         self.url = default.url
         self.has_transactions = all(shard.store.has_transactions for shard in shards.all)
@@ -71,24 +73,6 @@ class ShardedStore:
         self.ages = queues.ages
         self.groups = queues.groups
         self.standing = queues.standing
-
-        schedules = ShardedSchedules(shards, self._timeouts)
-        self.now = default.now
-        self.arm = schedules.arm
-        self.disarm = schedules.disarm
-        self.armed = schedules.armed
-        self.decide = schedules.decide
-        self.ticks = schedules.ticks
-        self.heartbeat = schedules.heartbeat
-        self.workers = schedules.workers
-
-        self.put = default.put
-        self.fetch = default.fetch
-        self.fetch_all = default.fetch_all
-        self.remove = default.remove
-        self.append = default.append
-        self.read = default.read
-        self.trim = default.trim
 
     async def open(self) -> None:
         opened: list[Store] = []

@@ -12,19 +12,11 @@ from jobyard.ports.admin_store import Action, Changed
 from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
 from jobyard.stores.sqlite.codec import HAS_TAGS, RELEASES_KEY
 from jobyard.stores.sqlite.insert import acquire_key
-from jobyard.stores.sqlite.queue_line import CLEAR_WAITING_FOR, DELETE_DELAYED, INSERT_READY, enqueue
+from jobyard.stores.sqlite.queue_line import enqueue
 from jobyard.stores.sqlite.retention import delete_jobs, delete_tags
-from jobyard.stores.sqlite.settle import RELEASE_UNIQUE_KEY, finish, record_end
+from jobyard.stores.sqlite.settle import finish, record_end
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
-
-LOAD_JOB_STATUS = SQL["load_job_status"]
-REQUEST_CANCEL = SQL["request_cancel"]
-DELETE_READY = SQL["delete_ready"]
-DELETE_DONE = SQL["delete_done"]
-RESET_JOB = SQL["reset_job"]
-PRIORITISE_JOB = SQL["prioritise_job"]
-RESCHEDULE_JOB = SQL["reschedule_job"]
 
 
 class JobStatus(msgspec.Struct, frozen=True):
@@ -50,7 +42,7 @@ class JobStatus(msgspec.Struct, frozen=True):
 
 
 def load_status(tx: Transaction, job_id: str) -> JobStatus | None:
-    row = tx.cursor.execute(LOAD_JOB_STATUS, (job_id,)).fetchone()
+    row = tx.cursor.execute(SQL["load_job_status"], (job_id,)).fetchone()
     return None if row is None else JobStatus(*row)
 
 
@@ -82,22 +74,22 @@ def leave_line(tx: Transaction, status: JobStatus) -> None:
     """Take a PENDING job out of line, or out of the delayed."""
     group = tx.group(status.queue, status.group)
     ready = (status.queue, status.group, -status.priority, status.sequence)
-    if tx.cursor.execute(DELETE_READY, ready).rowcount:
+    if tx.cursor.execute(SQL["delete_ready"], ready).rowcount:
         tx.remove_due(group)
     else:
-        tx.cursor.execute(DELETE_DELAYED, (status.run_at, status.sequence))
+        tx.cursor.execute(SQL["delete_delayed"], (status.run_at, status.sequence))
         tx.add_delayed(group, -1)
 
 
 def _cancel(tx: Transaction, job_id: str, status: JobStatus, reason: str) -> bool:
     if status.state is State.RUNNING:
-        tx.cursor.execute(REQUEST_CANCEL, (reason, status.sequence))
+        tx.cursor.execute(SQL["request_cancel"], (reason, status.sequence))
         tx.has_work = True
         return True
     if status.state is not State.PENDING:
         return False
     leave_line(tx, status)
-    tx.cursor.execute(CLEAR_WAITING_FOR, (status.sequence,))
+    tx.cursor.execute(SQL["clear_waiting_for"], (status.sequence,))
     finish(tx, status.sequence, status.queue, State.CANCELLED, flags=status.flags, attempt=status.used, reason=reason)
     record_end(tx, job_id)
     return True
@@ -111,8 +103,8 @@ def _retry(tx: Transaction, job_id: str, status: JobStatus) -> bool:
         if acquire_key(tx, status.queue, Unique(status.unique_key), job_id) is not None:
             return False
     tx.queue(status.queue).tally(status.state, -1)
-    tx.cursor.execute(DELETE_DONE, (status.sequence,))
-    tx.cursor.execute(RESET_JOB, (tx.now, status.sequence))
+    tx.cursor.execute(SQL["delete_done"], (status.sequence,))
+    tx.cursor.execute(SQL["reset_job"], (tx.now, status.sequence))
     enqueue(tx, tx.group(status.queue, status.group), status.sequence, status.priority, tx.now)
     return True
 
@@ -124,10 +116,10 @@ def _delete(tx: Transaction, status: JobStatus) -> bool:
     if state is State.PENDING:
         leave_line(tx, status)
         if status.flags & RELEASES_KEY:
-            tx.cursor.execute(RELEASE_UNIQUE_KEY, (status.sequence,))
+            tx.cursor.execute(SQL["release_unique_key"], (status.sequence,))
     else:
         tx.queue(status.queue).tally(state, -1)
-        tx.cursor.execute(DELETE_DONE, (status.sequence,))
+        tx.cursor.execute(SQL["delete_done"], (status.sequence,))
     if status.flags & HAS_TAGS:
         delete_tags(tx, status.sequence)
     delete_jobs(tx, [status.sequence])
@@ -138,9 +130,9 @@ def _prioritise(tx: Transaction, status: JobStatus, priority: int) -> bool:
     if status.state is not State.PENDING:
         return False
     ready = (status.queue, status.group, -status.priority, status.sequence)
-    if tx.cursor.execute(DELETE_READY, ready).rowcount:
-        tx.cursor.execute(INSERT_READY, (status.queue, status.group, -priority, status.sequence))
-    tx.cursor.execute(PRIORITISE_JOB, (priority, status.sequence))
+    if tx.cursor.execute(SQL["delete_ready"], ready).rowcount:
+        tx.cursor.execute(SQL["insert_ready"], (status.queue, status.group, -priority, status.sequence))
+    tx.cursor.execute(SQL["prioritise_job"], (priority, status.sequence))
     return True
 
 
@@ -148,6 +140,6 @@ def _run_now(tx: Transaction, status: JobStatus) -> bool:
     if status.state is not State.PENDING or status.run_at <= tx.now or status.waiting_for is not None:
         return False
     leave_line(tx, status)
-    tx.cursor.execute(RESCHEDULE_JOB, (tx.now, status.sequence))
+    tx.cursor.execute(SQL["reschedule_job"], (tx.now, status.sequence))
     enqueue(tx, tx.group(status.queue, status.group), status.sequence, status.priority, tx.now)
     return True

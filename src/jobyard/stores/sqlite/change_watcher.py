@@ -23,8 +23,6 @@ from jobyard.stores.sqlite.sql import SQL
 
 log = logging.getLogger("jobyard.store")
 
-NEXT_DELAYED = SQL["next_delayed"]
-LIST_ENDED = SQL["list_ended"]
 
 # Commits of other processes are followed by a query for the awaited jobs of all waiters. With few waiters it runs after
 # each change; with many it runs so rarely that it takes a twentieth of the thread's time, but at least this often.
@@ -169,7 +167,7 @@ class ChangeWatcher:
                 present = self._connection.execute("PRAGMA data_version").fetchone()[0]
                 is_changed, version = present != version, present
                 if is_interrupted or is_changed or due <= self._clock.now():
-                    row = self._connection.execute(NEXT_DELAYED).fetchone()
+                    row = self._connection.execute(SQL["next_delayed"]).fetchone()
                     due = row[0] if row else NEVER
                     self._check_for_work()
                 is_stale = self._check_for_ends(is_stale=is_stale or is_changed)
@@ -205,7 +203,7 @@ class ChangeWatcher:
             self._ended_checked_at, is_stale = now, False
         else:
             ids = unchecked
-        found = self._connection.execute(LIST_ENDED, (json_list(list(ids)),)).fetchall() if ids else []
+        found = self._connection.execute(SQL["list_ended"], (json_list(list(ids)),)).fetchall() if ids else []
         for job_id, exists in found:
             answer = load_job(self._connection, job_id) if exists else None
             with self._lock:

@@ -23,13 +23,6 @@ from jobyard.stores.sqlite.settle import settle_all
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction, new_token
 
-QUEUES_WITH_WORK = SQL["queues_with_work"]
-GROUP_HEADS = SQL["group_heads"]
-NEXT_JOBS_OF_GROUP = SQL["next_jobs_of_group"]
-DELETE_READY = SQL["delete_ready"]
-DELETE_READY_THROUGH = SQL["delete_ready_through"]
-INSERT_LEASE = SQL["insert_lease"]
-
 
 class IdleCheck:
     """Condition for a waiting claim to keep waiting: nothing was claimed, and no cancel request is new."""
@@ -124,7 +117,7 @@ def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, leas
         )
         tx.turn += 1
         group.turn = queue.turn = tx.turn
-    tx.bare_cursor.executemany(INSERT_LEASE, rows)
+    tx.bare_cursor.executemany(SQL["insert_lease"], rows)
     return leases
 
 
@@ -133,7 +126,7 @@ def _choose_groups(tx: Transaction, queues: Sequence[str], wanted: int) -> list[
     if wanted <= 0:
         return []
     # Changes of this transaction are not written yet, so the statement does not find queues that just got work.
-    names = queues or [*tx.loaded_queues(), *(row[0] for row in tx.bare_cursor.execute(QUEUES_WITH_WORK).fetchall())]
+    names = queues or [*tx.loaded_queues(), *(name for (name,) in tx.bare_cursor.execute(SQL["queues_with_work"]))]
     candidates = [queue for queue in map(tx.known_queue, dict.fromkeys(names)) if queue and queue.waiting]
     candidates = [queue for queue in candidates if queue.room() > 0]
     candidates.sort(key=_turn)
@@ -165,21 +158,21 @@ def _take_heads(tx: Transaction, groups: list[GroupRow]) -> dict[int, Iterator[t
     for queue, some in by_queue.items():
         taken: list[tuple[object, ...]] = []
         names = json_list([group.name for group in some])
-        for index, *row in tx.cursor.execute(GROUP_HEADS, (names, queue)).fetchall():
+        for index, *row in tx.cursor.execute(SQL["group_heads"], (names, queue)).fetchall():
             group = some[index]
             taken.append((queue, group.name, row[0], row[1]))
             picked[id(group)] = iter([tuple(row)])
             _count_started(group, 1)
-        tx.cursor.executemany(DELETE_READY, taken)
+        tx.cursor.executemany(SQL["delete_ready"], taken)
     return picked
 
 
 def _take(tx: Transaction, group: GroupRow, count: int) -> Iterator[tuple[Any, ...]]:
     """Take the first jobs of the group out of line, and count them as running."""
     queue = group.queue
-    rows = tx.cursor.execute(NEXT_JOBS_OF_GROUP, (queue.name, group.name, count)).fetchall()
+    rows = tx.cursor.execute(SQL["next_jobs_of_group"], (queue.name, group.name, count)).fetchall()
     last = rows[-1]
-    tx.cursor.execute(DELETE_READY_THROUGH, (queue.name, group.name, last[0], last[1]))
+    tx.cursor.execute(SQL["delete_ready_through"], (queue.name, group.name, last[0], last[1]))
     _count_started(group, count)
     return iter(rows)
 

@@ -14,9 +14,6 @@ from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.stores._shared.job_rows import JobExtras, job_from_row
 from jobyard.stores.sqlite.sql import SQL
 
-LOAD_JOB = SQL["load_job"]
-LIST_EXTRAS = SQL["list_extras"]
-
 # Bits of the column `flags`: what settling a job has to do beside the common case.
 RELEASES_KEY, HAS_PRIVATE_PAYLOAD, HAS_TAGS = 1, 2, 4
 
@@ -66,14 +63,14 @@ def claim_row(row: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def load_job(connection: sqlite3.Connection, job_id: str) -> Job | None:
-    row = connection.execute(LOAD_JOB, (job_id,)).fetchone()
+    row = connection.execute(SQL["load_job"], (job_id,)).fetchone()
     return None if row is None else decode_job(connection, row, whole=True)
 
 
 def decode_job(connection: sqlite3.Connection, row: tuple[Any, ...], *, whole: bool) -> Job:
     """Decode a row of `load_job`; without `whole` the job has no log lines, steps and tracebacks."""
     extras = JobExtras()
-    for what, _, data in connection.execute(LIST_EXTRAS, (row[0],)):
+    for what, _, data in connection.execute(SQL["list_extras"], (row[0],)):
         if what == "error":
             error = msgspec.json.decode(data, type=AttemptError)
             extras.errors.append(error if whole else msgspec.structs.replace(error, traceback=None))

@@ -24,7 +24,6 @@ from jobyard.stores.sqlite.transaction import Transaction
 from jobyard.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
-NEXT_DELAYED = SQL["next_delayed"]
 
 
 class Threads(NamedTuple):
@@ -58,7 +57,7 @@ class SqliteConnection:
 
     async def read_line(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run the work on a snapshot in which all due jobs are in line."""
-        row = await self.read(lambda connection: connection.execute(NEXT_DELAYED).fetchone())
+        row = await self.read(lambda connection: connection.execute(SQL["next_delayed"]).fetchone())
         if row is not None and row[0] <= self.clock.now():
             await self.write(lambda _: None, durable=False)
         return await self.read(work)

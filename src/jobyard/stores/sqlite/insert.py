@@ -12,16 +12,9 @@ from jobyard.errors import BadInput, QueueFull, duplicate_job_id
 from jobyard.ports.job_store import Inserted
 from jobyard.stores.sqlite.codec import claim_row, job_row
 from jobyard.stores.sqlite.connection import SqliteConnection
-from jobyard.stores.sqlite.queue_line import INSERT_DELAYED, INSERT_READY
 from jobyard.stores.sqlite.queue_rows import GroupRow
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction, UnwrittenJob
-
-INSERT_JOB = SQL["insert_job"]
-INSERT_TAG = SQL["insert_tag"]
-LAST_SEQUENCE = SQL["last_sequence"]
-LOAD_UNIQUE_KEY = SQL["load_unique_key"]
-PUT_UNIQUE_KEY = SQL["put_unique_key"]
 
 
 class SqliteInsert:
@@ -64,7 +57,7 @@ def insert_jobs(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
             tx.has_work = True
         touched[id(group)] = group
         if job.tags:
-            tx.cursor.executemany(INSERT_TAG, [(tag, sequence) for tag in job.tags])
+            tx.cursor.executemany(SQL["insert_tag"], [(tag, sequence) for tag in job.tags])
         answers.append(Inserted(job.id, True, sequence))
     _require_room(touched.values())
     if rows:
@@ -73,21 +66,21 @@ def insert_jobs(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
         if ready:
             # Sorted by the key, because neighbours share a page.
             ready.sort()
-            tx.cursor.executemany(INSERT_READY, ready)
+            tx.cursor.executemany(SQL["insert_ready"], ready)
         if delayed:
-            tx.cursor.executemany(INSERT_DELAYED, delayed)
+            tx.cursor.executemany(SQL["insert_delayed"], delayed)
         tx.bump()
     return answers
 
 
 def write_jobs(tx: Transaction, rows: list[tuple[object, ...]]) -> None:
     try:
-        tx.bare_cursor.executemany(INSERT_JOB, rows)
+        tx.bare_cursor.executemany(SQL["insert_job"], rows)
     except sqlite3.IntegrityError as error:
         if "UNIQUE" not in str(error):
             raise BadInput(f"Cannot store a value: {error}.") from error
         # The rows before the rejected one are in the table until the transaction is rolled back.
-        (last,) = tx.bare_cursor.execute(LAST_SEQUENCE).fetchone()
+        (last,) = tx.bare_cursor.execute(SQL["last_sequence"]).fetchone()
         raise duplicate_job_id(next(str(row[1]) for row in rows if row[0] > last)) from error
 
 
@@ -101,12 +94,12 @@ def acquire_key(tx: Transaction, queue: str, unique: Unique, job_id: str) -> str
         until = after(tx.now, unique.period_seconds or 0.0)
     elif unique.scope is UniqueScope.FOREVER:
         until = FOREVER
-    tx.cursor.execute(PUT_UNIQUE_KEY, (queue, unique.key, job_id, until))
+    tx.cursor.execute(SQL["put_unique_key"], (queue, unique.key, job_id, until))
     return None
 
 
 def key_holder(tx: Transaction, queue: str, key: str) -> str | None:
-    row = tx.cursor.execute(LOAD_UNIQUE_KEY, (queue, key)).fetchone()
+    row = tx.cursor.execute(SQL["load_unique_key"], (queue, key)).fetchone()
     return str(row[0]) if row is not None and (row[1] is None or row[1] > tx.now) else None
 
 

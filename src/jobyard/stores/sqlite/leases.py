@@ -18,29 +18,11 @@ from jobyard.stores._shared.limits import MAX_LOG_LINES
 from jobyard.stores.sqlite.change import leave_line, load_status
 from jobyard.stores.sqlite.codec import job_row, json_list
 from jobyard.stores.sqlite.connection import SqliteConnection
-from jobyard.stores.sqlite.insert import INSERT_TAG, acquire_key, write_jobs
+from jobyard.stores.sqlite.insert import acquire_key, write_jobs
 from jobyard.stores.sqlite.queue_line import enqueue
-from jobyard.stores.sqlite.settle import (
-    DELETE_LEASES,
-    HAND_OFF_LEASE,
-    LIST_EXTRAS_OF,
-    NEXT_EXTRA_NUMBER,
-    PUT_EXTRA,
-    EndedLease,
-    apply,
-)
+from jobyard.stores.sqlite.settle import EndedLease, apply
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction, new_token
-
-INSERT_LEASE = SQL["insert_lease"]
-CHECK_LEASE = SQL["check_lease"]
-EXTEND_LEASE = SQL["extend_lease"]
-EXTEND_WORKER = SQL["extend_worker"]
-LIST_CANCEL_REQUESTS = SQL["list_cancel_requests"]
-HAS_EXPIRED_LEASE = SQL["has_expired_lease"]
-LIST_EXPIRED_LEASES = SQL["list_expired_leases"]
-TRIM_EXTRAS = SQL["trim_extras"]
-WAKE_JOB = SQL["wake_job"]
 
 
 class SqliteLeases:
@@ -60,7 +42,7 @@ class SqliteLeases:
     async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
         now = self._connection.clock.now()
         # A read first, so that an idle fleet does not compete for the write lock.
-        if await self._connection.read(lambda reader: reader.execute(HAS_EXPIRED_LEASE, (now,)).fetchone()) is None:
+        if not await self._connection.read(lambda reader: reader.execute(SQL["has_expired_lease"], (now,)).fetchone()):
             return []
         return await self._connection.write(lambda tx: reclaim(tx, now, limit), durable=False)
 
@@ -76,15 +58,15 @@ def extend(
 ) -> Extended:
     expires_at = after(tx.now, lease_seconds)
     if unacknowledged:
-        tx.cursor.execute(EXTEND_WORKER, (expires_at, worker, tx.now - round(UNACKNOWLEDGED_SECONDS * 1000)))
+        tx.cursor.execute(SQL["extend_worker"], (expires_at, worker, tx.now - round(UNACKNOWLEDGED_SECONDS * 1000)))
     execute = tx.cursor.execute
-    lost = [key for key in keys if execute(EXTEND_LEASE, (expires_at, key.sequence, key.token)).rowcount == 0]
+    lost = [key for key in keys if execute(SQL["extend_lease"], (expires_at, key.sequence, key.token)).rowcount == 0]
     return Extended(lost=tuple(lost), cancelled=cancel_requests_of(tx, worker))
 
 
 def cancel_requests_of(tx: Transaction, worker: str) -> tuple[tuple[LeaseKey, str], ...]:
     """Return the leases of the worker whose jobs have a cancel request, with the reasons."""
-    rows = tx.cursor.execute(LIST_CANCEL_REQUESTS, (worker,)).fetchall()
+    rows = tx.cursor.execute(SQL["list_cancel_requests"], (worker,)).fetchall()
     return tuple((LeaseKey(job_id, sequence, token), reason) for job_id, sequence, token, reason in rows)
 
 
@@ -92,30 +74,30 @@ def report(tx: Transaction, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
     refused: list[LeaseKey] = []
     for item in reports:
         sequence = item.key.sequence
-        if tx.cursor.execute(CHECK_LEASE, (sequence, item.key.token)).fetchone() is None:
+        if tx.cursor.execute(SQL["check_lease"], (sequence, item.key.token)).fetchone() is None:
             refused.append(item.key)
             continue
         if item.progress is not None:
             _put_extra(tx, sequence, "progress", 0, msgspec.structs.replace(item.progress, at=tx.now))
         for line in item.lines:
-            number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (sequence, "log")).fetchone()[0]
+            number = tx.cursor.execute(SQL["next_extra_number"], (sequence, "log")).fetchone()[0]
             _put_extra(tx, sequence, "log", number, msgspec.structs.replace(line, at=tx.now))
             if number > MAX_LOG_LINES:
-                tx.cursor.execute(TRIM_EXTRAS, (sequence, "log", number - MAX_LOG_LINES))
+                tx.cursor.execute(SQL["trim_extras"], (sequence, "log", number - MAX_LOG_LINES))
         if item.step is not None:
             _put_step(tx, sequence, item.step)
     return tuple(refused)
 
 
 def _put_extra(tx: Transaction, sequence: int, what: str, number: int, value: Any) -> None:
-    tx.cursor.execute(PUT_EXTRA, (sequence, what, number, msgspec.json.encode(value)))
+    tx.cursor.execute(SQL["put_extra"], (sequence, what, number, msgspec.json.encode(value)))
 
 
 def _put_step(tx: Transaction, sequence: int, step: Step) -> None:
     """Add the step, or replace the one of the same name in its position; the store's clock stamps it."""
-    number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (sequence, "step")).fetchone()[0]
+    number = tx.cursor.execute(SQL["next_extra_number"], (sequence, "step")).fetchone()[0]
     started_at = tx.now
-    for known_number, data in tx.cursor.execute(LIST_EXTRAS_OF, (sequence, "step")).fetchall():
+    for known_number, data in tx.cursor.execute(SQL["list_extras_of"], (sequence, "step")).fetchall():
         known = msgspec.json.decode(data, type=Step)
         if known.name == step.name:
             number = known_number
@@ -132,23 +114,15 @@ def reclaim(tx: Transaction, requested_at: Instant, limit: int) -> list[ExpiredL
     One that expired later, while this transaction waited for the write lock, may still be renewed.
     """
     ended: list[ExpiredLease] = []
-    for row in tx.cursor.execute(LIST_EXPIRED_LEASES, (min(requested_at, tx.now), limit)).fetchall():
+    for row in tx.cursor.execute(SQL["list_expired_leases"], (min(requested_at, tx.now), limit)).fetchall():
         sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
-        tx.cursor.execute(DELETE_LEASES, (json_list([sequence]),))
+        tx.cursor.execute(SQL["delete_leases"], (json_list([sequence]),))
         tx.add_running(tx.group(queue, group_name), -1)
         transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
         apply(tx, EndedLease(job_id, sequence, queue, group_name, attempt, worker, started_at, flags), transition)
         assert transition.error is not None
-        ended.append(
-            ExpiredLease(
-                job_id=job_id,
-                queue=queue,
-                group=group_name or None,
-                token=token,
-                worker=worker,
-                error=msgspec.structs.replace(transition.error, at=tx.now),
-            )
-        )
+        group, error = group_name or None, msgspec.structs.replace(transition.error, at=tx.now)
+        ended.append(ExpiredLease(job_id=job_id, queue=queue, group=group, token=token, worker=worker, error=error))
     if ended:
         tx.bump()
     return ended
@@ -164,9 +138,10 @@ def adopt(tx: Transaction, job: NewJob, worker: str, external_id: str) -> Lease:
     row = job_row(job, sequence, tx.now, tx.now)
     write_jobs(tx, [row])
     if job.tags:
-        tx.cursor.executemany(INSERT_TAG, [(tag, sequence) for tag in job.tags])
-    tx.cursor.execute(INSERT_LEASE, (sequence, token, FOREVER, worker, 1, tx.now, job.queue, group.name, row[-1]))
-    tx.cursor.execute(HAND_OFF_LEASE, (external_id, FOREVER, sequence, token))
+        tx.cursor.executemany(SQL["insert_tag"], [(tag, sequence) for tag in job.tags])
+    lease = (sequence, token, FOREVER, worker, 1, tx.now, job.queue, group.name, row[-1])
+    tx.cursor.execute(SQL["insert_lease"], lease)
+    tx.cursor.execute(SQL["hand_off_lease"], (external_id, FOREVER, sequence, token))
     tx.add_running(group)
     tx.bump()
     return adopted(job, sequence, token)
@@ -180,14 +155,14 @@ def signal(tx: Transaction, job_id: str, name: str, data: bytes) -> bool:
         raise cannot_signal(job_id, status.state)
     if status.waiting_for == name:
         leave_line(tx, status)
-        tx.cursor.execute(WAKE_JOB, (tx.now, data, status.sequence))
+        tx.cursor.execute(SQL["wake_job"], (tx.now, data, status.sequence))
         enqueue(tx, tx.group(status.queue, status.group), status.sequence, status.priority, tx.now)
         tx.bump()
         return True
-    number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (status.sequence, "signal")).fetchone()[0]
-    for known_number, known in tx.cursor.execute(LIST_EXTRAS_OF, (status.sequence, "signal")).fetchall():
+    number = tx.cursor.execute(SQL["next_extra_number"], (status.sequence, "signal")).fetchone()[0]
+    for known_number, known in tx.cursor.execute(SQL["list_extras_of"], (status.sequence, "signal")).fetchall():
         if msgspec.json.decode(known, type=tuple[str, msgspec.Raw])[0] == name:
             number = known_number
     early_signal = msgspec.json.encode((name, msgspec.Raw(data)))
-    tx.cursor.execute(PUT_EXTRA, (status.sequence, "signal", number, early_signal))
+    tx.cursor.execute(SQL["put_extra"], (status.sequence, "signal", number, early_signal))
     return False

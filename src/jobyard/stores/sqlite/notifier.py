@@ -11,11 +11,6 @@ from jobyard.stores.sqlite.codec import json_list, load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.sql import SQL
 
-HAS_WORK = SQL["has_work"]
-HAS_ANY_WORK = SQL["has_any_work"]
-COUNT_CANCEL_REQUESTS = SQL["count_cancel_requests"]
-NEXT_DELAYED = SQL["next_delayed"]
-
 
 class SqliteNotifier:
     def __init__(self, connection: SqliteConnection) -> None:
@@ -23,19 +18,20 @@ class SqliteNotifier:
 
     def has_work(self, queues: Sequence[str]) -> Callable[[sqlite3.Connection], bool]:
         """Return a check for claimable jobs, due jobs, and cancel requests that are new since its first call."""
-        names = json_list(list(queues))
+        statement = SQL["has_work"] if queues else SQL["has_any_work"]
+        parameters = (json_list(list(queues)),) if queues else ()
         known_requests: int | None = None
 
         def check(connection: sqlite3.Connection) -> bool:
             nonlocal known_requests
-            if (connection.execute(HAS_WORK, (names,)) if queues else connection.execute(HAS_ANY_WORK)).fetchone():
+            if connection.execute(statement, parameters).fetchone():
                 return True
-            requests: int = connection.execute(COUNT_CANCEL_REQUESTS).fetchone()[0]
+            requests: int = connection.execute(SQL["count_cancel_requests"]).fetchone()[0]
             # Only a new request: one that takes long to be heeded would wake all workers again and again.
             if known_requests is not None and requests > known_requests:
                 return True
             known_requests = requests
-            row = connection.execute(NEXT_DELAYED).fetchone()
+            row = connection.execute(SQL["next_delayed"]).fetchone()
             return bool(row) and row[0] <= self._connection.clock.now()
 
         return check

@@ -7,13 +7,6 @@ from jobyard.stores.sqlite.queue_rows import GroupRow
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
-INSERT_READY = SQL["insert_ready"]
-INSERT_DELAYED = SQL["insert_delayed"]
-DELETE_DELAYED = SQL["delete_delayed"]
-NEXT_DELAYED = SQL["next_delayed"]
-LIST_DUE = SQL["list_due"]
-CLEAR_WAITING_FOR = SQL["clear_waiting_for"]
-
 # Jobs promoted per transaction: a million jobs due at one instant would hold the write lock for seconds.
 MAX_PROMOTED = 5000
 
@@ -21,7 +14,7 @@ MAX_PROMOTED = 5000
 def next_due(tx: Transaction) -> Instant | None:
     """Return when the next delayed job becomes due."""
     if not tx.due_known:
-        row = tx.bare_cursor.execute(NEXT_DELAYED).fetchone()
+        row = tx.bare_cursor.execute(SQL["next_delayed"]).fetchone()
         tx.due, tx.due_known = (None if row is None or row[0] >= FOREVER else row[0]), True
     return tx.due
 
@@ -31,16 +24,16 @@ def promote(tx: Transaction) -> bool:
     due = next_due(tx)
     if due is None or due > tx.now:
         return False
-    rows = tx.cursor.execute(LIST_DUE, (tx.now, MAX_PROMOTED)).fetchall()
+    rows = tx.cursor.execute(SQL["list_due"], (tx.now, MAX_PROMOTED)).fetchall()
     for _, _, queue, group_name, _, _ in rows:
         group = tx.group(queue, group_name)
         tx.add_delayed(group, -1)
         tx.add_due(group)
-    tx.cursor.executemany(DELETE_DELAYED, [(run_at, sequence) for run_at, sequence, *_ in rows])
-    tx.cursor.executemany(INSERT_READY, [(queue, name, -prio, seq) for _, seq, queue, name, prio, _ in rows])
+    tx.cursor.executemany(SQL["delete_delayed"], [(run_at, sequence) for run_at, sequence, *_ in rows])
+    tx.cursor.executemany(SQL["insert_ready"], [(queue, name, -prio, seq) for _, seq, queue, name, prio, _ in rows])
     parked = [(sequence,) for _, sequence, _, _, _, waiting_for in rows if waiting_for is not None]
     if parked:
-        tx.cursor.executemany(CLEAR_WAITING_FOR, parked)
+        tx.cursor.executemany(SQL["clear_waiting_for"], parked)
     tx.bump()
     return len(rows) == MAX_PROMOTED
 
@@ -48,9 +41,9 @@ def promote(tx: Transaction) -> bool:
 def enqueue(tx: Transaction, group: GroupRow, sequence: int, priority: int, run_at: Instant) -> None:
     """Put a PENDING job in line if it is due, else among the delayed."""
     if run_at <= tx.now:
-        tx.cursor.execute(INSERT_READY, (group.queue.name, group.name, -priority, sequence))
+        tx.cursor.execute(SQL["insert_ready"], (group.queue.name, group.name, -priority, sequence))
         tx.add_due(group)
     else:
-        tx.cursor.execute(INSERT_DELAYED, (run_at, sequence))
+        tx.cursor.execute(SQL["insert_delayed"], (run_at, sequence))
         tx.add_delayed(group)
         tx.has_work = True  # waiting claims must learn the new earliest time

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any
+
 from jobyard.domain.admission import UNLIMITED
 from jobyard.domain.job import QueueSettings, State
+from jobyard.stores._shared.queue_rows import settings_from_row
 
 
+@dataclass(slots=True, eq=False)
 class QueueRow:
     """Settings, turn and counts of a queue."""
 
-    __slots__ = (
-        "cancelled",
-        "completed",
-        "delayed",
-        "failed",
-        "max_per_group",
-        "max_running",
-        "name",
-        "paused",
-        "running",
-        "saved",
-        "settings",
-        "turn",
-        "waiting",
-    )
+    name: str
+    settings: QueueSettings
+    paused: int = 0
+    turn: int = 0
+    waiting: int = 0
+    delayed: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    saved: tuple[object, ...] = field(default=(), kw_only=True)
+    max_running: int = field(init=False)
+    max_per_group: int = field(init=False)
 
-    def __init__(self, name: str, settings: QueueSettings, *rest: int) -> None:
-        self.name = name
-        self.configure(settings)
-        (self.paused, self.turn, self.waiting, self.delayed, self.running) = rest[:5]
-        (self.completed, self.failed, self.cancelled) = rest[5:]
-        self.saved: tuple[object, ...] = ()
+    def __post_init__(self) -> None:
+        self.configure(self.settings)
 
     @classmethod
-    def load(cls, row: tuple[object, ...]) -> QueueRow:
-        name, running, per_group, waiting, group_waiting, completed, failed, seconds, *rest = row
-        settings = QueueSettings(
-            max_running=running,  # type: ignore[arg-type]  # columns are typed by the schema
-            max_per_group=per_group,  # type: ignore[arg-type]
-            max_waiting=waiting,  # type: ignore[arg-type]
-            max_waiting_per_group=group_waiting,  # type: ignore[arg-type]
-            keep_completed=completed,  # type: ignore[arg-type]
-            keep_failed=failed,  # type: ignore[arg-type]
-            keep_seconds=seconds,  # type: ignore[arg-type]
-        )
-        queue = cls(str(name), settings, *rest)  # type: ignore[arg-type]
-        queue.saved = row
-        return queue
+    def load(cls, row: tuple[Any, ...]) -> QueueRow:
+        return cls(row[0], settings_from_row(row[1:8]), *row[8:], saved=row)
 
     def configure(self, settings: QueueSettings) -> None:
         self.settings = settings
@@ -73,33 +60,20 @@ class QueueRow:
         return (self.name, *limits, *keeps, self.paused, self.turn, *counts)
 
 
+@dataclass(slots=True, eq=False)
 class GroupRow:
     """Limit, turn and counts of a group."""
 
-    __slots__ = ("delayed", "dirty", "name", "own_limit", "paused", "queue", "running", "stored", "turn", "waiting")
-
-    def __init__(
-        self,
-        queue: QueueRow,
-        name: str,
-        own_limit: int | None,
-        paused: int,
-        turn: int,
-        waiting: int,
-        delayed: int,
-        running: int,
-        stored: bool = True,
-    ) -> None:
-        self.queue = queue
-        self.name = name
-        self.own_limit = own_limit
-        self.paused = paused
-        self.turn = turn
-        self.waiting = waiting
-        self.delayed = delayed
-        self.running = running
-        self.stored = stored
-        self.dirty = False
+    queue: QueueRow
+    name: str
+    own_limit: int | None = None
+    paused: int = 0
+    turn: int = 0
+    waiting: int = 0
+    delayed: int = 0
+    running: int = 0
+    stored: bool = True
+    dirty: bool = False
 
     def room(self) -> int:
         """Return how many of its due jobs may start by the group's own limit."""

@@ -11,24 +11,13 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
+from jobyard.stores._shared.queue_rows import group_info, queue_info, settings_from_row
 from jobyard.stores.sqlite.codec import load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.queue_rows import QueueRow
 from jobyard.stores.sqlite.schedules import live_workers
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
-
-LOAD_QUEUE = SQL["load_queue"]
-LOAD_QUEUES = SQL["load_queues"]
-LOAD_GROUP = SQL["load_group"]
-LIST_GROUPS = SQL["list_groups"]
-OLDEST_LEASES = SQL["oldest_leases"]
-NEXT_URGENCY_HEAD = SQL["next_urgency_head"]
-NEXT_GROUP_HEAD = SQL["next_group_head"]
-COUNT_JOBS_AHEAD = SQL["count_jobs_ahead"]
-COUNT_GROUPS_AHEAD = SQL["count_groups_ahead"]
-RUNNING_IN_GROUP = SQL["running_in_group"]
-RUNNING_IN_QUEUE = SQL["running_in_queue"]
 
 BEFORE_FIRST_HEAD = ("", -(1 << 62))
 
@@ -41,10 +30,21 @@ class SqliteQueues:
         await self._connection.write(lambda tx: configure(tx, queue, settings))
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
-        await self._connection.write(lambda tx: set_paused(tx, queue, group, paused))
+        def set_paused(tx: Transaction) -> None:
+            row = tx.queue(queue) if group is None else tx.group(queue, group)
+            row.paused = int(paused)
+            tx.has_work = tx.has_work or not paused
+            tx.bump()
+
+        await self._connection.write(set_paused)
 
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
-        await self._connection.write(lambda tx: set_limit(tx, queue, group, limit))
+        def set_limit(tx: Transaction) -> None:
+            tx.group(queue, group).own_limit = limit
+            tx.has_work = True
+            tx.bump()
+
+        await self._connection.write(set_limit)
 
     async def queues(self) -> list[QueueInfo]:
         return await self._connection.read_line(queue_infos)
@@ -70,72 +70,28 @@ def configure(tx: Transaction, name: str, settings: QueueSettings) -> None:
     tx.bump()
 
 
-def set_paused(tx: Transaction, queue: str, group: str | None, paused: bool) -> None:
-    row = tx.queue(queue) if group is None else tx.group(queue, group)
-    row.paused = int(paused)
-    tx.has_work = tx.has_work or not paused
-    tx.bump()
-
-
-def set_limit(tx: Transaction, queue: str, group: str, limit: int | None) -> None:
-    tx.group(queue, group).own_limit = limit
-    tx.has_work = True
-    tx.bump()
-
-
 def queue_infos(connection: sqlite3.Connection) -> list[QueueInfo]:
-    found = (QueueRow.load(row) for row in connection.execute(LOAD_QUEUES))
-    return [
-        QueueInfo(
-            name=queue.name,
-            settings=queue.settings,
-            paused=bool(queue.paused),
-            waiting=queue.waiting,
-            delayed=queue.delayed,
-            running=queue.running,
-            completed=queue.completed,
-            failed=queue.failed,
-            cancelled=queue.cancelled,
-        )
-        for queue in found
-    ]
+    rows = connection.execute(SQL["load_queues"])
+    return [queue_info(row[0], settings_from_row(row[1:8]), row[8], row[10:]) for row in rows]
 
 
 def group_infos(connection: sqlite3.Connection, queue: str, limit: int, after: str | None) -> list[GroupInfo]:
-    row = connection.execute(LOAD_QUEUE, (queue,)).fetchone()
+    row = connection.execute(SQL["load_queue"], (queue,)).fetchone()
     if row is None:
         return []
     max_per_group = QueueRow.load(row).settings.max_per_group
-    ungrouped = connection.execute(LOAD_GROUP, (queue, "")).fetchall() if after is None else []
+    ungrouped = connection.execute(SQL["load_group"], (queue, "")).fetchall() if after is None else []
     rows = [("", own, paused, waiting, delayed, running) for own, paused, _, waiting, delayed, running in ungrouped]
     page = {"queue": queue, "after": after or "", "limit": max(0, limit - len(rows))}
-    rows += connection.execute(LIST_GROUPS, page).fetchall()
-    return [
-        GroupInfo(
-            queue=queue,
-            name=name or None,
-            limit=own,
-            effective_limit=own if own is not None else max_per_group if name else None,
-            paused=bool(paused),
-            waiting=waiting,
-            delayed=delayed,
-            running=running,
-        )
-        for name, own, paused, waiting, delayed, running in rows
-    ]
+    rows += connection.execute(SQL["list_groups"], page).fetchall()
+    return [group_info(queue, max_per_group, row) for row in rows]
 
 
 def ages(connection: sqlite3.Connection) -> list[QueueAges]:
-    running: dict[str, Instant] = dict(connection.execute(OLDEST_LEASES))
-    found = [QueueRow.load(row) for row in connection.execute(LOAD_QUEUES)]
-    return [
-        QueueAges(
-            queue=queue.name,
-            waiting_since=_waiting_since(connection, queue.name) if queue.waiting else None,
-            running_since=running.get(queue.name),
-        )
-        for queue in found
-    ]
+    running: dict[str, Instant] = dict(connection.execute(SQL["oldest_leases"]))
+    found = [QueueRow.load(row) for row in connection.execute(SQL["load_queues"])]
+    waiting = {queue.name: _waiting_since(connection, queue.name) if queue.waiting else None for queue in found}
+    return [QueueAges(queue=name, waiting_since=waiting[name], running_since=running.get(name)) for name in waiting]
 
 
 def _waiting_since(connection: sqlite3.Connection, queue: str) -> Instant | None:
@@ -143,9 +99,9 @@ def _waiting_since(connection: sqlite3.Connection, queue: str) -> Instant | None
     oldest: Instant | None = None
     group, urgency = BEFORE_FIRST_HEAD
     for _ in range(MAX_HEADS_SCANNED):
-        row = connection.execute(NEXT_URGENCY_HEAD, (queue, group, urgency)).fetchone()
+        row = connection.execute(SQL["next_urgency_head"], (queue, group, urgency)).fetchone()
         if row is None:
-            row = connection.execute(NEXT_GROUP_HEAD, (queue, group)).fetchone()
+            row = connection.execute(SQL["next_group_head"], (queue, group)).fetchone()
         if row is None:
             break
         group, urgency, since = row
@@ -157,28 +113,26 @@ def standing(connection: sqlite3.Connection, job_id: str, now: Instant) -> Stand
     job = load_job(connection, job_id)
     if job is None:
         raise JobNotFound.of(job_id)
-    queue = QueueRow.load(connection.execute(LOAD_QUEUE, (job.queue,)).fetchone())
+    queue = QueueRow.load(connection.execute(SQL["load_queue"], (job.queue,)).fetchone())
     name = job.group or ""
-    found = connection.execute(LOAD_GROUP, (job.queue, name)).fetchone()
+    found = connection.execute(SQL["load_group"], (job.queue, name)).fetchone()
     own_limit, paused, turn, waiting, _, running = found or (None, 0, 0, 0, 0, 0)
     cap = MAX_COUNTED_AHEAD
     in_line = {"queue": job.queue, "group": name, "limit": cap + 1}
     position = in_line | {"urgency": -job.priority, "sequence": job.sequence}
-    ahead = connection.execute(COUNT_JOBS_AHEAD, position).fetchone()[0]
+    ahead = connection.execute(SQL["count_jobs_ahead"], position).fetchone()[0]
     own_turn = in_line | {"turn": turn if waiting else UNLIMITED}
-    groups_ahead = connection.execute(COUNT_GROUPS_AHEAD, own_turn).fetchone()[0]
+    groups_ahead = connection.execute(SQL["count_groups_ahead"], own_turn).fetchone()[0]
     limit = own_limit if own_limit is not None else queue.max_per_group if name else UNLIMITED
     if running < limit and queue.running >= queue.max_running:
-        holders = connection.execute(RUNNING_IN_QUEUE, (job.queue, MAX_RUNNING_IDS))
+        holders = connection.execute(SQL["running_in_queue"], (job.queue, MAX_RUNNING_IDS))
     else:
-        holders = connection.execute(RUNNING_IN_GROUP, (job.queue, name, MAX_RUNNING_IDS))
-    settings = queue.settings
+        holders = connection.execute(SQL["running_in_group"], (job.queue, name, MAX_RUNNING_IDS))
+    limits = queue.settings
     return Standing(
         job=job,
         now=now,
-        queue=Queue(
-            job.queue, settings.max_running, settings.max_per_group, bool(queue.paused), queue.running, queue.turn
-        ),
+        queue=Queue(job.queue, limits.max_running, limits.max_per_group, bool(queue.paused), queue.running, queue.turn),
         group=Group(job.group, own_limit, bool(paused), running, waiting, turn),
         ahead_in_group=min(cap, ahead),
         groups_ahead=min(cap, groups_ahead),

@@ -9,26 +9,15 @@ from jobyard.stores.sqlite.queue_rows import QueueRow
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
-LOAD_QUEUES = SQL["load_queues"]
-LIST_PRUNABLE = SQL["list_prunable"]
-DELETE_ALL_DONE = SQL["delete_all_done"]
-DELETE_JOBS = SQL["delete_jobs"]
-DELETE_EXTRAS = SQL["delete_extras"]
-LOAD_TAGS = SQL["load_tags"]
-DELETE_TAG = SQL["delete_tag"]
-DELETE_EXPIRED_KEYS = SQL["delete_expired_keys"]
-DELETE_EXPIRED_RECORDS = SQL["delete_expired_records"]
-DELETE_EXPIRED_WORKERS = SQL["delete_expired_workers"]
-
 
 def prune(tx: Transaction, limit: int) -> int:
     removed = 0
-    for name in [row[0] for row in tx.cursor.execute(LOAD_QUEUES).fetchall()]:
+    for name in [row[0] for row in tx.cursor.execute(SQL["load_queues"]).fetchall()]:
         if removed < limit:
             removed += prune_queue(tx, tx.queue(name), limit - removed)
-    tx.cursor.execute(DELETE_EXPIRED_KEYS, (tx.now, limit))
-    tx.cursor.execute(DELETE_EXPIRED_RECORDS, (tx.now, limit))
-    tx.cursor.execute(DELETE_EXPIRED_WORKERS, (tx.now,))
+    tx.cursor.execute(SQL["delete_expired_keys"], (tx.now, limit))
+    tx.cursor.execute(SQL["delete_expired_records"], (tx.now, limit))
+    tx.cursor.execute(SQL["delete_expired_workers"], (tx.now,))
     return removed
 
 
@@ -45,7 +34,7 @@ def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) ->
         if beyond > slack and count > 0:
             oldest = tx.now - round(settings.keep_seconds * 1000)
             parameters = {"queue": queue.name, "bucket": bucket, "limit": count, "finished_until": oldest}
-            rows = tx.cursor.execute(LIST_PRUNABLE, parameters).fetchall()
+            rows = tx.cursor.execute(SQL["list_prunable"], parameters).fetchall()
             _delete_finished(tx, queue, rows)
             removed += len(rows)
     return removed
@@ -57,17 +46,17 @@ def _delete_finished(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str
         if flags & HAS_TAGS:
             delete_tags(tx, sequence)
     sequences = [sequence for sequence, _, _ in rows]
-    tx.cursor.execute(DELETE_ALL_DONE, (json_list(sequences),))
+    tx.cursor.execute(SQL["delete_all_done"], (json_list(sequences),))
     delete_jobs(tx, sequences)
 
 
 def delete_jobs(tx: Transaction, sequences: list[int]) -> None:
     parameters = (json_list(sequences),)
-    tx.cursor.execute(DELETE_EXTRAS, parameters)
-    tx.cursor.execute(DELETE_JOBS, parameters)
+    tx.cursor.execute(SQL["delete_extras"], parameters)
+    tx.cursor.execute(SQL["delete_jobs"], parameters)
 
 
 def delete_tags(tx: Transaction, sequence: int) -> None:
-    (tags,) = tx.cursor.execute(LOAD_TAGS, (sequence,)).fetchone()
+    (tags,) = tx.cursor.execute(SQL["load_tags"], (sequence,)).fetchone()
     names = msgspec.json.decode(tags, type=list[str])
-    tx.cursor.executemany(DELETE_TAG, [(tag, sequence) for tag in names])
+    tx.cursor.executemany(SQL["delete_tag"], [(tag, sequence) for tag in names])

@@ -19,19 +19,6 @@ from jobyard.stores.sqlite.insert import insert_jobs, key_holder
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
-ARM = SQL["arm"]
-DISARM = SQL["disarm"]
-LOAD_ARMED = SQL["load_armed"]
-LIST_ARMED = SQL["list_armed"]
-SAVE_DECIDED = SQL["save_decided"]
-INSERT_TICK = SQL["insert_tick"]
-LIST_TICKS = SQL["list_ticks"]
-TRIM_TICKS = SQL["trim_ticks"]
-DELETE_TICKS = SQL["delete_ticks"]
-PUT_WORKER = SQL["put_worker"]
-LIST_WORKERS = SQL["list_workers"]
-DELETE_WORKER = SQL["delete_worker"]
-
 
 class SqliteSchedules:
     def __init__(self, connection: SqliteConnection) -> None:
@@ -48,7 +35,7 @@ class SqliteSchedules:
 
     async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
         return await self._connection.read(
-            lambda reader: [Armed(*row) for row in reader.execute(LIST_ARMED, (after or "", limit))]
+            lambda reader: [Armed(*row) for row in reader.execute(SQL["list_armed"], (after or "", limit))]
         )
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
@@ -56,10 +43,19 @@ class SqliteSchedules:
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         page = (schedule, FOREVER + 1 if before is None else before, limit)
-        return await self._connection.read(lambda reader: ticks_from_rows(schedule, reader.execute(LIST_TICKS, page)))
+        return await self._connection.read(
+            lambda reader: ticks_from_rows(schedule, reader.execute(SQL["list_ticks"], page))
+        )
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
-        await self._connection.write(lambda tx: heartbeat(tx, worker, seconds), durable=False)
+        def beat(tx: Transaction) -> None:
+            if seconds <= 0:
+                tx.cursor.execute(SQL["delete_worker"], (worker.id,))
+            else:
+                data = msgspec.json.encode(msgspec.structs.replace(worker, seen_at=tx.now))
+                tx.cursor.execute(SQL["put_worker"], (worker.id, after(tx.now, seconds), data))
+
+        await self._connection.write(beat, durable=False)
 
     async def workers(self) -> list[WorkerInfo]:
         now = self._connection.clock.now()
@@ -68,33 +64,33 @@ class SqliteSchedules:
 
 def arm(tx: Transaction, schedule: str, revision: int, since: Instant | None) -> bool:
     parameters = {"schedule": schedule, "revision": revision, "since": since, "now": tx.now}
-    return tx.bare_cursor.execute(ARM, parameters).rowcount > 0
+    return tx.bare_cursor.execute(SQL["arm"], parameters).rowcount > 0
 
 
 def disarm(tx: Transaction, schedule: str, revision: int | None) -> bool:
-    if tx.bare_cursor.execute(DISARM, {"schedule": schedule, "revision": revision}).rowcount == 0:
+    if tx.bare_cursor.execute(SQL["disarm"], {"schedule": schedule, "revision": revision}).rowcount == 0:
         return False
-    tx.bare_cursor.execute(DELETE_TICKS, (schedule,))
+    tx.bare_cursor.execute(SQL["delete_ticks"], (schedule,))
     return True
 
 
 def decide(tx: Transaction, ticks: Sequence[Tick]) -> list[Decided]:
     schedules = list({tick.schedule for tick in ticks})
-    rows = tx.bare_cursor.execute(LOAD_ARMED, (json_list(schedules),)).fetchall()
+    rows = tx.bare_cursor.execute(SQL["load_armed"], (json_list(schedules),)).fetchall()
     batch = TickBatch({row[0]: Armed(*row) for row in rows}, partial(_holder, tx), partial(_is_full, tx))
     answers = [batch.decide(tick) for tick in ticks]
     if batch.jobs:
         insert_jobs(tx, batch.jobs)
     _record(tx, ticks, answers)
     decided = batch.decided_until
-    tx.bare_cursor.executemany(SAVE_DECIDED, [(until, schedule) for schedule, until in decided.items()])
-    tx.bare_cursor.executemany(TRIM_TICKS, [{"schedule": schedule, "keep": KEPT_TICKS} for schedule in decided])
+    tx.bare_cursor.executemany(SQL["save_decided"], [(until, schedule) for schedule, until in decided.items()])
+    tx.bare_cursor.executemany(SQL["trim_ticks"], [{"schedule": schedule, "keep": KEPT_TICKS} for schedule in decided])
     return answers
 
 
 def _record(tx: Transaction, ticks: Sequence[Tick], answers: Sequence[Decided]) -> None:
     tx.bare_cursor.executemany(
-        INSERT_TICK,
+        SQL["insert_tick"],
         [
             {
                 "schedule": tick.schedule,
@@ -129,13 +125,5 @@ def _is_full(tx: Transaction, queue: str, group: str | None, added: int) -> bool
     return group_row.waiting + group_row.delayed + added > limit
 
 
-def heartbeat(tx: Transaction, worker: WorkerInfo, seconds: float) -> None:
-    if seconds <= 0:
-        tx.cursor.execute(DELETE_WORKER, (worker.id,))
-        return
-    seen = msgspec.structs.replace(worker, seen_at=tx.now)
-    tx.cursor.execute(PUT_WORKER, (worker.id, after(tx.now, seconds), msgspec.json.encode(seen)))
-
-
 def live_workers(connection: sqlite3.Connection, now: Instant) -> list[WorkerInfo]:
-    return [msgspec.json.decode(data, type=WorkerInfo) for (data,) in connection.execute(LIST_WORKERS, (now,))]
+    return [msgspec.json.decode(data, type=WorkerInfo) for (data,) in connection.execute(SQL["list_workers"], (now,))]

@@ -20,19 +20,6 @@ from jobyard.stores.sqlite.retention import delete_jobs, prune_queue
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
-HAND_OFF_LEASE = SQL["hand_off_lease"]
-LOAD_LEASES = SQL["load_leases"]
-DELETE_LEASES = SQL["delete_leases"]
-INSERT_DONE = SQL["insert_done"]
-FINISH_JOB = SQL["finish_job"]
-REQUEUE_JOB = SQL["requeue_job"]
-LOAD_SIGNAL_AND_PRIORITY = SQL["load_signal_and_priority"]
-RELEASE_UNIQUE_KEY = SQL["release_unique_key"]
-NEXT_EXTRA_NUMBER = SQL["next_extra_number"]
-PUT_EXTRA = SQL["put_extra"]
-LIST_EXTRAS_OF = SQL["list_extras_of"]
-DELETE_EXTRA = SQL["delete_extra"]
-
 # Settling prunes slightly more than it adds, so a queue at its retention limit needs no separate prune.
 PRUNE_SLACK = 64
 
@@ -64,7 +51,7 @@ def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Lease
             refused.append(key)
             continue
         if transition.to is State.RUNNING:
-            tx.cursor.execute(HAND_OFF_LEASE, (transition.external_id, FOREVER, sequence, key.token))
+            tx.cursor.execute(SQL["hand_off_lease"], (transition.external_id, FOREVER, sequence, key.token))
             continue
         del held[sequence]
         ended.append(sequence)
@@ -80,7 +67,7 @@ def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Lease
             ended_lease = EndedLease(key.job_id, sequence, queue_name, group_name, attempt, worker, started_at, flags)
             apply(tx, ended_lease, apply_cancel_request(transition, cancel))
             common.setdefault(queue_name, [])
-    tx.cursor.execute(DELETE_LEASES, (json_list(ended),))
+    tx.cursor.execute(SQL["delete_leases"], (json_list(ended),))
     for name, ends in common.items():
         _complete(tx, tx.queue(name), ends)
         prune_queue(tx, tx.queue(name), 2 * len(ended) + PRUNE_SLACK, slack=PRUNE_SLACK)
@@ -88,7 +75,7 @@ def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Lease
 
 
 def _load_leases(tx: Transaction, sequences: list[int]) -> dict[int, tuple[Any, ...]]:
-    return {row[0]: row for row in tx.cursor.execute(LOAD_LEASES, (json_list(sequences),)).fetchall()}
+    return {row[0]: row for row in tx.cursor.execute(SQL["load_leases"], (json_list(sequences),)).fetchall()}
 
 
 def _complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> None:
@@ -103,7 +90,7 @@ def _complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> 
     for sequence, name, started_at, now, worker, attempt, result in ends:
         tx.finish += 1
         rows.append((sequence, tx.finish, name, 0, "COMPLETED", started_at, now, worker, 0, attempt, result, None))
-    tx.cursor.executemany(INSERT_DONE, rows)
+    tx.cursor.executemany(SQL["insert_done"], rows)
     queue.completed += len(rows)
 
 
@@ -129,7 +116,7 @@ def apply(tx: Transaction, ended: EndedLease, transition: Transition) -> None:
         _requeue(tx, ended, transition, used)
         return
     erase = transition.to is State.COMPLETED and bool(ended.flags & HAS_PRIVATE_PAYLOAD)
-    tx.cursor.execute(FINISH_JOB, (used, int(transition.died), erase, ended.sequence))
+    tx.cursor.execute(SQL["finish_job"], (used, int(transition.died), erase, ended.sequence))
     finish(
         tx,
         ended.sequence,
@@ -146,7 +133,7 @@ def apply(tx: Transaction, ended: EndedLease, transition: Transition) -> None:
 
 
 def _requeue(tx: Transaction, ended: EndedLease, transition: Transition, used: int) -> None:
-    signal, priority = tx.cursor.execute(LOAD_SIGNAL_AND_PRIORITY, (ended.sequence,)).fetchone()
+    signal, priority = tx.cursor.execute(SQL["load_signal_and_priority"], (ended.sequence,)).fetchone()
     run_at, waiting_for = after(tx.now, transition.delay_seconds), None
     if transition.signal is not None:
         signal = _take_signal(tx, ended.sequence, transition.signal)
@@ -158,7 +145,7 @@ def _requeue(tx: Transaction, ended: EndedLease, transition: Transition, used: i
         if run_at <= tx.now:
             waiting_for = None
     tx.cursor.execute(
-        REQUEUE_JOB,
+        SQL["requeue_job"],
         {
             "used": used,
             "deaths": int(transition.died),
@@ -173,10 +160,10 @@ def _requeue(tx: Transaction, ended: EndedLease, transition: Transition, used: i
 
 def _take_signal(tx: Transaction, sequence: int, name: str) -> bytes | None:
     """Remove and return a signal that was sent before the job parked on it."""
-    for number, data in tx.cursor.execute(LIST_EXTRAS_OF, (sequence, "signal")).fetchall():
+    for number, data in tx.cursor.execute(SQL["list_extras_of"], (sequence, "signal")).fetchall():
         known, value = msgspec.json.decode(data, type=tuple[str, msgspec.Raw])
         if known == name:
-            tx.cursor.execute(DELETE_EXTRA, (sequence, "signal", number))
+            tx.cursor.execute(SQL["delete_extra"], (sequence, "signal", number))
             return bytes(value)
     return None
 
@@ -199,7 +186,7 @@ def finish(
     bucket = 0 if state is State.COMPLETED else 1
     tx.finish += 1
     tx.cursor.execute(
-        INSERT_DONE,
+        SQL["insert_done"],
         (
             sequence,
             tx.finish,
@@ -216,7 +203,7 @@ def finish(
         ),
     )
     if flags & RELEASES_KEY:
-        tx.cursor.execute(RELEASE_UNIQUE_KEY, (sequence,))
+        tx.cursor.execute(SQL["release_unique_key"], (sequence,))
 
 
 def record_end(tx: Transaction, job_id: str) -> None:
@@ -227,5 +214,5 @@ def record_end(tx: Transaction, job_id: str) -> None:
 
 def _add_error(tx: Transaction, sequence: int, error: AttemptError) -> None:
     stamped = msgspec.structs.replace(error, at=tx.now)
-    number = tx.cursor.execute(NEXT_EXTRA_NUMBER, (sequence, "error")).fetchone()[0]
-    tx.cursor.execute(PUT_EXTRA, (sequence, "error", number, msgspec.json.encode(stamped)))
+    number = tx.cursor.execute(SQL["next_extra_number"], (sequence, "error")).fetchone()[0]
+    tx.cursor.execute(SQL["put_extra"], (sequence, "error", number, msgspec.json.encode(stamped)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Finding, Migration, Store
+from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import SqliteClaim
 from jobyard.stores.sqlite.connection import SqliteConnection
@@ -21,7 +22,7 @@ from jobyard.stores.sqlite.schedules import SqliteSchedules
 from jobyard.stores.sqlite.settle import SqliteSettle
 
 
-class SqliteStore:
+class SqliteStore(ScheduleAndRecordVerbs):
     """One database file, used by any number of processes.
 
     With `synchronous` FULL (the default), what was acknowledged survives a power failure. NORMAL may lose the last
@@ -37,6 +38,7 @@ class SqliteStore:
         self.url = f"sqlite:///{path}"
         self._connection = connection = SqliteConnection(self.path, clock or SystemClock(), synchronous.upper())
 
+        super().__init__(SqliteSchedules(connection), SqliteRecords(connection))
         notifier = SqliteNotifier(connection)
         self.wait_for_work = notifier.wait_for_work
         self.wait_for_end = notifier.wait_for_end
@@ -66,25 +68,6 @@ class SqliteStore:
         self.groups = queues.groups
         self.ages = queues.ages
         self.standing = queues.standing
-
-        schedules = SqliteSchedules(connection)
-        self.now = schedules.now
-        self.arm = schedules.arm
-        self.disarm = schedules.disarm
-        self.armed = schedules.armed
-        self.decide = schedules.decide
-        self.ticks = schedules.ticks
-        self.heartbeat = schedules.heartbeat
-        self.workers = schedules.workers
-
-        records = SqliteRecords(connection)
-        self.put = records.put
-        self.fetch = records.fetch
-        self.fetch_all = records.fetch_all
-        self.remove = records.remove
-        self.append = records.append
-        self.read = records.read
-        self.trim = records.trim
 
     async def open(self) -> None:
         await self._connection.open()

@@ -13,19 +13,6 @@ from jobyard.stores.sqlite.codec import json_list
 from jobyard.stores.sqlite.queue_rows import GroupRow, QueueRow
 from jobyard.stores.sqlite.sql import SQL
 
-LOAD_COUNTER = SQL["load_counter"]
-SAVE_COUNTER = SQL["save_counter"]
-LOAD_QUEUE = SQL["load_queue"]
-SAVE_QUEUE = SQL["save_queue"]
-LOAD_GROUP = SQL["load_group"]
-LOAD_GROUPS = SQL["load_groups"]
-LIST_OPEN_GROUPS = SQL["list_open_groups"]
-INSERT_GROUP = SQL["insert_group"]
-UPDATE_GROUP = SQL["update_group"]
-DELETE_GROUP = SQL["delete_group"]
-UPDATE_OPEN_GROUPS = SQL["update_open_groups"]
-INSERT_READY = SQL["insert_ready"]
-
 
 class UnwrittenJob(NamedTuple):
     """A due job that was inserted in this transaction and is not in jobyard_ready yet."""
@@ -71,7 +58,7 @@ class Transaction:
         self._queues: dict[str, QueueRow] = {}
         self._groups: dict[str, dict[str, GroupRow]] = {}  # by queue, then by name
         self._unwritten: dict[int, UnwrittenJob] = {}  # by the identity of the group's row
-        *counter, due = self._cursor.execute(LOAD_COUNTER).fetchone()
+        *counter, due = self._cursor.execute(SQL["load_counter"]).fetchone()
         self._counter = tuple(counter)
         self.sequence, self.turn, self.finish, self.revision = counter
         self.due: Instant | None = due if due is None or due < FOREVER else None  # of the next delayed job
@@ -104,19 +91,19 @@ class Transaction:
     def _write_ready(self) -> None:
         rows = sorted(job.position for job in self._unwritten.values())
         self._unwritten.clear()
-        self._cursor.executemany(INSERT_READY, rows)
+        self._cursor.executemany(SQL["insert_ready"], rows)
 
     def queue(self, name: str) -> QueueRow:
         """Return the row of the queue, created with default settings if it is new."""
         row = self.known_queue(name)
         if row is None:
-            row = self._queues[name] = QueueRow(name, QueueSettings(), *([0] * 8))
+            row = self._queues[name] = QueueRow(name, QueueSettings())
         return row
 
     def known_queue(self, name: str) -> QueueRow | None:
         row = self._queues.get(name)
         if row is None:
-            found = self._cursor.execute(LOAD_QUEUE, (name,)).fetchone()
+            found = self._cursor.execute(SQL["load_queue"], (name,)).fetchone()
             if found is None:
                 return None
             row = self._queues[name] = QueueRow.load(found)
@@ -130,12 +117,9 @@ class Transaction:
         groups = self._groups.setdefault(queue, {})
         row = groups.get(name)
         if row is None:
-            found = self._cursor.execute(LOAD_GROUP, (queue, name)).fetchone()
-            if found is None:
-                row = GroupRow(self.queue(queue), name, None, 0, 0, 0, 0, 0, stored=False)
-            else:
-                row = GroupRow(self.queue(queue), name, *found)
-            groups[name] = row
+            found = self._cursor.execute(SQL["load_group"], (queue, name)).fetchone()
+            row = groups[name] = GroupRow(self.queue(queue), name, *(found or ()))
+            row.stored = found is not None
         row.dirty = True
         return row
 
@@ -147,7 +131,7 @@ class Transaction:
                 by_queue.setdefault(queue, []).append(name)
         for queue, names in by_queue.items():
             row, groups = self.queue(queue), self._groups[queue]
-            for name, *rest in self._cursor.execute(LOAD_GROUPS, (queue, json_list(names))).fetchall():
+            for name, *rest in self._cursor.execute(SQL["load_groups"], (queue, json_list(names))).fetchall():
                 groups[name] = GroupRow(row, name, *rest)
 
     def open_groups(self, queue: QueueRow, wanted: int) -> list[GroupRow]:
@@ -155,7 +139,8 @@ class Transaction:
         groups = self._groups.setdefault(queue.name, {})
         # When all due jobs of the queue are unwritten, no other group can be in line.
         if sum(job.position[0] == queue.name for job in self._unwritten.values()) < queue.waiting:
-            for name, *rest in self._cursor.execute(LIST_OPEN_GROUPS, (queue.name, wanted + len(groups))).fetchall():
+            first = (queue.name, wanted + len(groups))
+            for name, *rest in self._cursor.execute(SQL["list_open_groups"], first).fetchall():
                 if name not in groups:
                     groups[name] = GroupRow(queue, name, *rest)
         eligible = [group for group in groups.values() if group.room() > 0]
@@ -196,13 +181,12 @@ class Transaction:
         """Recompute which groups have room, after `max_per_group` of the queue changed."""
         self.flush()
         limit = {"queue": queue.name, "max_per_group": queue.settings.max_per_group}
-        self._cursor.execute(UPDATE_OPEN_GROUPS, limit)
+        self._cursor.execute(SQL["update_open_groups"], limit)
         self._groups.clear()
         self.has_work = True
 
-    def bump(self) -> int:
+    def bump(self) -> None:
         self.revision += 1
-        return self.revision
 
     def flush(self) -> None:
         if self._unwritten:
@@ -213,11 +197,11 @@ class Transaction:
         for queue in self._queues.values():
             values = queue.values()
             if values != queue.saved:
-                self._cursor.execute(SAVE_QUEUE, values)
+                self._cursor.execute(SQL["save_queue"], values)
                 queue.saved = values
         counter = (self.sequence, self.turn, self.finish, self.revision)
         if counter != self._counter:
-            self._cursor.execute(SAVE_COUNTER, counter)
+            self._cursor.execute(SQL["save_counter"], counter)
             self._counter = counter
 
     def _write_groups(self, groups: list[GroupRow]) -> None:
@@ -238,11 +222,11 @@ class Transaction:
                 new.append((*key, *counts, is_open))
                 group.stored = True
         if changed:
-            self._cursor.executemany(UPDATE_GROUP, changed)
+            self._cursor.executemany(SQL["update_group"], changed)
         if new:
-            self._cursor.executemany(INSERT_GROUP, new)
+            self._cursor.executemany(SQL["insert_group"], new)
         if gone:
-            self._cursor.executemany(DELETE_GROUP, gone)
+            self._cursor.executemany(SQL["delete_group"], gone)
 
 
 def _turn(group: GroupRow) -> int:

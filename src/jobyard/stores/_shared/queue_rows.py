@@ -1,0 +1,44 @@
+"""Settings and counts of queues and groups, from the columns that the stores have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jobyard.domain.job import QueueSettings
+from jobyard.ports.admin_store import GroupInfo, QueueInfo
+
+COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled")
+
+
+def settings_from_row(row: Sequence[Any]) -> QueueSettings:
+    running, per_group, waiting, waiting_per_group, completed, failed, seconds = row
+    return QueueSettings(
+        max_running=running,
+        max_per_group=per_group,
+        max_waiting=waiting,
+        max_waiting_per_group=waiting_per_group,
+        keep_completed=completed,
+        keep_failed=failed,
+        keep_seconds=seconds,
+    )
+
+
+def queue_info(name: str, settings: QueueSettings, paused: Any, counts: Iterable[int]) -> QueueInfo:
+    """`counts` are in the order of COUNTS."""
+    return QueueInfo(name=name, settings=settings, paused=bool(paused), **dict(zip(COUNTS, counts, strict=True)))
+
+
+def group_info(queue: str, max_per_group: int | None, row: Sequence[Any]) -> GroupInfo:
+    """The row: name (empty for jobs without a group), own limit, paused, waiting, delayed, running."""
+    name, own, paused, waiting, delayed, running = row
+    return GroupInfo(
+        queue=queue,
+        name=name or None,
+        limit=own,
+        effective_limit=own if own is not None else max_per_group if name else None,
+        paused=bool(paused),
+        waiting=waiting,
+        delayed=delayed,
+        running=running,
+    )
