@@ -243,7 +243,7 @@ async def test_invalid_text_and_cursors_are_rejected(tmp_path: Path) -> None:
 
 async def test_a_page_visits_a_bounded_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter that matches few jobs gives short pages with a cursor, and all pages together are complete."""
-    monkeypatch.setattr("jobyard.stores.sqlite.find.MAX_ROWS_PER_PAGE", 10)
+    monkeypatch.setattr("jobyard.stores.sqlite.jobs.MAX_ROWS_PER_PAGE", 10)
     store = SqliteStore(tmp_path / "jobs.db")
     await store.open()
     try:

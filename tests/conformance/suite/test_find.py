@@ -14,7 +14,7 @@ from jobyard.testing.clock import ManualClock
 # Settings of each store for the rows visited per page.
 ROWS = (
     "jobyard.stores.memory.jobs.MAX_ROWS_PER_PAGE",
-    "jobyard.stores.sqlite.find.MAX_ROWS_PER_PAGE",
+    "jobyard.stores.sqlite.jobs.MAX_ROWS_PER_PAGE",
     "jobyard.stores.redis.jobs.EXAMINED_PER_COMMAND",
     "jobyard.stores.redis.jobs.MAX_EXAMINED",
     "jobyard.stores.postgres.find.MAX_SCANNED_ROWS",
@@ -22,7 +22,7 @@ ROWS = (
 # Settings of each store for the payload bytes searched per page.
 SEARCHES = (
     "jobyard.stores.memory.jobs.MAX_BYTES_PER_PAGE",
-    "jobyard.stores.sqlite.find.MAX_BYTES_PER_PAGE",
+    "jobyard.stores.sqlite.jobs.MAX_BYTES_PER_PAGE",
     "jobyard.stores.redis.jobs.BYTES_SEARCHED_PER_COMMAND",
     "jobyard.stores.postgres.find.MAX_SEARCHED_BYTES",
 )

@@ -27,7 +27,7 @@ class JobExtras:
 
 
 def job_from_row(row: Sequence[Any], extras: JobExtras) -> Job:
-    """Decode a row of the statement `see_job`."""
+    """Decode a row of the statement `load_job` or `load_jobs`."""
     (sequence, job_id, kind, queue, group, priority, payload, most, used, deaths, timeout, backoff) = row[:12]
     (run_at, created_at, unique_key, tags, waiting_for) = row[12:17]
     (attempt, started_at, worker, external_id, cancel) = row[17:22]

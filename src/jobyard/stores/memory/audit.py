@@ -18,7 +18,6 @@ def disagreements(table: JobTable, now: Instant) -> list[str]:
 
 
 def _misplaced(table: JobTable, now: Instant) -> list[str]:
-    """Check that each job is in the structure that its state selects."""
     found: list[str] = []
     delayed = table.delayed()
     expected = sorted((job.run_at, job.sequence) for job in table if job.state is State.PENDING and not job.is_in_line)

@@ -31,7 +31,6 @@ def lease_of(stored: StoredJob) -> Lease:
 
 
 def job_of(stored: StoredJob) -> Job:
-    """Return the job with everything that belongs to it."""
     return _job(stored, tuple(stored.errors), tuple(stored.log), tuple(stored.steps.values()))
 
 

@@ -27,7 +27,6 @@ class MemoryInsert:
 
 
 def insert_jobs(table: JobTable, jobs: Sequence[NewJob], now: Instant) -> list[Inserted]:
-    """Insert all jobs, or none."""
     holders = _holders(table, jobs, now)
     _require_room(table, [job for job, holder in zip(jobs, holders, strict=True) if holder is None])
     return [

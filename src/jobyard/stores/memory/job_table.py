@@ -4,16 +4,54 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from jobyard.domain.admission import next_in_turn
 from jobyard.domain.instant import FOREVER, Instant, after
-from jobyard.domain.job import NewJob, State
+from jobyard.domain.job import NewJob, State, UniqueScope
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.state import require_legal
 from jobyard.errors import JobNotFound
 from jobyard.stores.memory.queue_line import QueueLines
 from jobyard.stores.memory.stored_job import ActiveLease, StoredJob
-from jobyard.stores.memory.unique_keys import UniqueKeys
+
+
+@dataclass(slots=True, frozen=True)
+class KeyHolder:
+    job_id: str
+    scope: UniqueScope
+    until: Instant
+
+
+class UniqueKeys:
+    def __init__(self) -> None:
+        self._holders: dict[tuple[str, str], KeyHolder] = {}
+
+    def holder(self, job: NewJob, now: Instant) -> str | None:
+        """Return the id of the job that holds this job's key, which may be the job itself."""
+        if job.unique is None:
+            return None
+        holder = self._holders.get((job.queue, job.unique.key))
+        if holder is None or holder.until <= now:
+            return None
+        return holder.job_id
+
+    def acquire(self, job: NewJob, now: Instant) -> None:
+        unique = job.unique
+        if unique is None:
+            return
+        until = FOREVER
+        if unique.scope is UniqueScope.PERIOD:
+            until = after(now, unique.period_seconds or 0.0)
+        self._holders[job.queue, unique.key] = KeyHolder(job.id, unique.scope, until)
+
+    def release(self, job: NewJob) -> None:
+        """Release the key of a job that ended or was deleted, if its scope is ACTIVE."""
+        if job.unique is None or job.unique.scope is not UniqueScope.ACTIVE:
+            return
+        holder = self._holders.get((job.queue, job.unique.key))
+        if holder is not None and holder.job_id == job.id and holder.scope is UniqueScope.ACTIVE:
+            del self._holders[job.queue, job.unique.key]
 
 
 class JobTable:
@@ -48,7 +86,6 @@ class JobTable:
         return stored
 
     def held(self, key: LeaseKey) -> StoredJob | None:
-        """Return the job if the key still holds its lease."""
         stored = self.get(key.job_id)
         if stored is None or stored.lease is None or stored.sequence != key.sequence:
             return None
@@ -67,7 +104,6 @@ class JobTable:
         return list(self._delayed)
 
     def next_due_at(self) -> Instant | None:
-        """Return when the next delayed job becomes due."""
         if self._delayed and self._delayed[0][0] < FOREVER:
             return self._delayed[0][0]
         return None
@@ -80,7 +116,6 @@ class JobTable:
             self._put(stored, now)
 
     def add(self, job: NewJob, now: Instant) -> StoredJob:
-        """Add a new PENDING job."""
         stored = self._register(job, now)
         if job.run_at is not None:
             stored.run_at = min(job.run_at, FOREVER)

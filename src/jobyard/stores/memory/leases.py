@@ -103,7 +103,6 @@ def cancel_requests_of(table: JobTable, worker: str) -> tuple[tuple[LeaseKey, st
 
 
 def _end(table: JobTable, stored: StoredJob, now: Instant) -> ExpiredLease:
-    """End an expired lease."""
     lease = stored.lease
     assert lease is not None
     transition = judge_expired(
@@ -111,11 +110,5 @@ def _end(table: JobTable, stored: StoredJob, now: Instant) -> ExpiredLease:
     )
     error = apply(table, stored, transition, now)
     assert error is not None
-    return ExpiredLease(
-        job_id=stored.id,
-        queue=stored.new.queue,
-        group=stored.new.group,
-        token=lease.token,
-        worker=lease.worker,
-        error=error,
-    )
+    job, token, worker = stored.new, lease.token, lease.worker
+    return ExpiredLease(job_id=job.id, queue=job.queue, group=job.group, token=token, worker=worker, error=error)

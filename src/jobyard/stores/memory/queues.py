@@ -6,11 +6,12 @@ from bisect import bisect_left
 from dataclasses import replace
 from itertools import islice
 
-from jobyard.domain.admission import UNLIMITED, Group, Queue, group_room, limit_of
+from jobyard.domain.admission import Group, Queue, group_room, limit_of
 from jobyard.domain.explain import Standing
 from jobyard.domain.job import QueueSettings, State
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
+from jobyard.stores._shared.queue_rows import group_info, queue_info
 from jobyard.stores.memory.codec import job_of
 from jobyard.stores.memory.connection import MemoryConnection
 from jobyard.stores.memory.job_table import JobTable
@@ -84,31 +85,17 @@ class MemoryQueues:
 
 
 def _queue_info(line: QueueLine) -> QueueInfo:
-    return QueueInfo(
-        name=line.queue.name,
-        settings=line.settings,
-        paused=line.queue.paused,
-        waiting=line.due,
-        delayed=line.delayed,
-        running=line.queue.running,
-        completed=line.ended.get(State.COMPLETED, 0),
-        failed=line.ended.get(State.FAILED, 0) + line.ended.get(State.TIMEOUT, 0),
-        cancelled=line.ended.get(State.CANCELLED, 0),
+    completed, failed, timed_out, cancelled = (
+        line.ended.get(state, 0) for state in (State.COMPLETED, State.FAILED, State.TIMEOUT, State.CANCELLED)
     )
+    counts = (line.due, line.delayed, line.queue.running, completed, failed + timed_out, cancelled)
+    return queue_info(line.queue.name, line.settings, line.queue.paused, counts)
 
 
 def _group_info(line: QueueLine, group: GroupLine) -> GroupInfo:
-    limit = limit_of(line.queue, group.group)
-    return GroupInfo(
-        queue=line.queue.name,
-        name=group.group.name,
-        limit=group.group.limit,
-        effective_limit=None if limit == UNLIMITED else limit,
-        paused=group.group.paused,
-        waiting=group.group.due,
-        delayed=group.delayed,
-        running=group.group.running,
-    )
+    own = group.group
+    row = (own.name, own.limit, own.paused, own.due, group.delayed, own.running)
+    return group_info(line.queue.name, line.settings.max_per_group, row)
 
 
 def _ages(table: JobTable, line: QueueLine) -> QueueAges:

@@ -79,7 +79,6 @@ class MemoryRecords:
             return len(entries) - len(stay)
 
     def _present(self, collection: str, key: str, now: Instant) -> Record | None:
-        """Return the document unless it has expired."""
         document = self._collections.get(collection, {}).get(key)
         return document.record if document is not None and now < document.expires_at else None
 

@@ -41,8 +41,6 @@ def can_copy(jobs: Sequence[NewJob]) -> bool:
 
 
 class GroupInsert:
-    """The inbox row of one group."""
-
     __slots__ = ("delayed", "ord", "run_at", "waiting")
 
     def __init__(self, ord_: int) -> None:

@@ -24,7 +24,6 @@ FIRST_POLL_SECONDS, MAX_POLL_SECONDS, GIVE_UP_SECONDS = 0.003, 1.0, 600.0
 
 
 async def driver_connection(transaction: Any) -> Connection:
-    """The asyncpg connection of the caller's transaction."""
     if isinstance(transaction, asyncpg.Connection | PoolConnectionProxy):
         return transaction
     # Recognised by attributes, because SQLAlchemy need not be installed.

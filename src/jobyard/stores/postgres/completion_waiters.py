@@ -57,7 +57,6 @@ class CompletionWaiters:
             self._settling.difference_update(ids)
 
     def resolve(self, jobs: Iterable[Job]) -> None:
-        """Resolve the futures of those jobs that have ended."""
         for job in jobs:
             if job.state.is_final:
                 self._resolve(job.id, job)

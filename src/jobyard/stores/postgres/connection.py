@@ -219,7 +219,6 @@ class PostgresConnection:
         return await (self._pool(0) if self._resources is None else self._resources.pool).run(inside)
 
     async def run_in(self, transaction: Any, work: Work[T]) -> T:
-        """Run `work` inside the caller's own transaction."""
         resources = self.resources()
         with translated(self.url):
             connection = await driver_connection(transaction)

@@ -112,7 +112,6 @@ def _unavailable(error: BaseException, state: str, text: str, url: str) -> Store
 
 
 def breaks_connection(error: BaseException) -> bool:
-    """Whether the connection must not be used again."""
     if isinstance(error, asyncpg.PostgresError):
         return state_of(error) in UNAVAILABLE - {"53300", "53400"}
     # The driver rejected a value, or the error is jobyard's own: nothing was sent.

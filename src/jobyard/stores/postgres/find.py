@@ -114,23 +114,17 @@ def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]
         values.append(value)
         conditions.append(condition.format(f"${len(values) + 1}::{as_type}"))
 
+    equal = {"queue": where.queue, "group_name": where.group, "kind": where.kind, "unique_key": where.unique_key}
+    for column, value in equal.items():
+        if value is not None:
+            add(f"j.{column} = ANY ({{}})", [value])
     if where.ids is not None:
         add("j.id = ANY ({})", list(where.ids))
-    if where.queue is not None:
-        add("j.queue = ANY ({})", [where.queue])
-    if where.group is not None:
-        add("j.group_name = ANY ({})", [where.group])
-    if where.kind is not None:
-        add("j.kind = ANY ({})", [where.kind])
-    if where.unique_key is not None:
-        add("j.unique_key = ANY ({})", [where.unique_key])
     if where.states is not None:
         add(f"({STATE.replace('{', '{{').replace('}', '}}')}) = ANY ({{}})", [str(state) for state in where.states])
     if where.tag is not None:
-        add(
-            "EXISTS (SELECT FROM {{schema}}.jobyard_tag t WHERE t.sequence = j.sequence AND t.tag = ANY ({}))",
-            [where.tag],
-        )
+        tagged = "EXISTS (SELECT FROM {{schema}}.jobyard_tag t WHERE t.sequence = j.sequence AND t.tag = ANY ({}))"
+        add(tagged, [where.tag])
     if where.created_after is not None:
         add("j.created_at >= {}", bounded(where.created_after), "bigint")
     if where.created_before is not None:

@@ -43,7 +43,6 @@ class InsertBatcher:
         return await future
 
     async def finish(self) -> None:
-        """Send what is pending and wait for it."""
         while self._tasks or self._pending:
             if self._tasks:
                 await asyncio.wait(self._tasks)

@@ -61,26 +61,21 @@ class PostgresLeases:
         read_at = rows[0][9]
         settlements: list[Settlement] = []
         ended: list[ExpiredLease] = []
-        for sequence, token, worker, attempt, queue, group, cancel, job_id, deaths, _ in rows:
+        for sequence, token, worker, attempt, queue, group_name, cancel, job_id, deaths, _ in rows:
             transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
             assert transition.error is not None
             settlements.append(Settlement(LeaseKey(job_id, sequence, token), transition))
-            error = msgspec.structs.replace(transition.error, at=read_at)
-            ended.append(
-                ExpiredLease(job_id=job_id, queue=queue, group=group or None, token=token, worker=worker, error=error)
-            )
+            group, error = group_name or None, msgspec.structs.replace(transition.error, at=read_at)
+            ended.append(ExpiredLease(job_id=job_id, queue=queue, group=group, token=token, worker=worker, error=error))
         batch = SettlementBatch(settlements, self._connection.waiters.ends.awaited)
         # Only what had expired by then: a lease that was renewed since is still held.
-        arguments = ExchangeArguments(
-            read_at, "", "", [], 0, 0, **batch.columns(), p_expired_before=read_at, p_impatient=True
-        )
+        columns = batch.columns() | {"p_expired_before": read_at, "p_impatient": True}
+        arguments = ExchangeArguments(read_at, "", "", [], 0, 0, **columns)
         answer = exchange_from_rows(await self._claim.send(batch, arguments), batch, "")
         refused = {key.sequence for key in answer.refused}
         self._notifier.announce_ends()
         self._notifier.announce_work()
-        return [
-            one for one, settlement in zip(ended, settlements, strict=True) if settlement.key.sequence not in refused
-        ]
+        return [one for one, row in zip(ended, rows, strict=True) if row[0] not in refused]
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         token = new_token()

@@ -18,8 +18,6 @@ LISTENER_POLL_SECONDS = 1.0
 
 
 class PollInterval:
-    """How long to sleep between two polls."""
-
     def __init__(self, resources: Resources) -> None:
         self._listener = resources.listener
         self._interval = FIRST_POLL_SECONDS
@@ -93,12 +91,10 @@ class PostgresNotifier:
     # Announcements: to waiters of this process directly, to other processes by NOTIFY
 
     def announce_work(self) -> None:
-        """A job may be claimable."""
         self._waiters.work.wake_all()
         self._notify(WORK)
 
     def announce_cancel(self) -> None:
-        """A cancel was requested."""
         self._waiters.wake(CANCEL)
         self._notify(CANCEL)
 

@@ -91,6 +91,5 @@ def tick_columns(ticks: Sequence[Tick]) -> tuple[TickColumns, JobColumns]:
 
 async def live_workers(connection: Connection, statements: Statements, now: Instant | None) -> list[WorkerInfo]:
     rows = await connection.fetch(statements["list_workers"], now)
-    return [
-        msgspec.structs.replace(msgspec.json.decode(data, type=WorkerInfo), seen_at=seen_at) for seen_at, data in rows
-    ]
+    decode, replace = msgspec.json.decode, msgspec.structs.replace
+    return [replace(decode(data, type=WorkerInfo), seen_at=seen_at) for seen_at, data in rows]

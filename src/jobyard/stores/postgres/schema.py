@@ -36,30 +36,23 @@ async def is_behind(connection: Connection, statements: Statements) -> bool:
 async def migrate(connection: Connection, statements: Statements, url: str) -> None:
     if connection.get_server_version().major < OLDEST_SERVER:
         raise StoreError(f"Cannot use {url}: jobyard needs PostgreSQL {OLDEST_SERVER} or later. Upgrade the server.")
-    steps = migrations()
+    steps, table = migrations(), f"{statements.quoted}.{TABLE}"
     newest = steps[-1][0]
     present = await version(connection, statements)
     if present < newest:
         async with connection.transaction():
             # A transaction-level lock: it also works behind PgBouncer, where a session-level one could leak.
-            await connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-                f"jobyard {statements.schema}",
-                timeout=MIGRATE_SECONDS,
-            )
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+            await connection.execute(lock, f"jobyard {statements.schema}", timeout=MIGRATE_SECONDS)
             # Not IF NOT EXISTS, which fails without the right to create schemas even when the schema exists.
             if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", statements.quoted):
                 await connection.execute(f"CREATE SCHEMA {statements.quoted}")
-            await connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {statements.quoted}.{TABLE} (version integer PRIMARY KEY)"
-            )
+            await connection.execute(f"CREATE TABLE IF NOT EXISTS {table} (version integer PRIMARY KEY)")
             present = await version(connection, statements)
             for number, _, text in steps:
                 if present < number:
                     await connection.execute(statements.qualify(text), timeout=MIGRATE_SECONDS)
-                    await connection.execute(
-                        f"INSERT INTO {statements.quoted}.{TABLE} VALUES ({number})"  # noqa: S608  # our own number
-                    )
+                    await connection.execute(f"INSERT INTO {table} VALUES ({number})")  # noqa: S608  # our own number
     if present > newest:
         raise NewerSchema(
             f"Cannot open {url}: its schema has version {present}, this jobyard knows {newest}. Upgrade jobyard."

@@ -69,7 +69,6 @@ class SettlementBatch:
         return columns
 
     def tokens(self) -> set[str]:
-        """The tokens of the plain completions."""
         return {one.key.token for one in self._completions}
 
     def refused(self, marks: list[int]) -> tuple[LeaseKey, ...]:

@@ -46,9 +46,8 @@ class RedisClient:
             with self._lock:
                 for closed in [one for one in self._pools if one.is_closed()]:
                     del self._pools[closed]
-                pool = self._pools[loop] = LoopPool(
-                    self.address, self.prefix, self._max_connections, self._forward_wakeup
-                )
+                pool = LoopPool(self.address, self.prefix, self._max_connections, self._forward_wakeup)
+                self._pools[loop] = pool
         return pool
 
     async def close(self) -> None:
@@ -106,9 +105,8 @@ class RedisClient:
             request["now"] = self.clock.now()
         else:
             request["now"] = 0
-            request["deadline"] = round(
-                (time.monotonic() + REPLY_SECONDS + extra_seconds) * 1000 + self._clock_offset_ms
-            )
+            deadline = time.monotonic() + REPLY_SECONDS + extra_seconds
+            request["deadline"] = round(deadline * 1000 + self._clock_offset_ms)
         try:
             return (b"FCALL", self._function_prefix + command, b"0", self.prefix, encode(request), *arguments)
         except UnicodeEncodeError as error:

@@ -132,7 +132,6 @@ class RedisConnection(asyncio.Protocol):
 
 
 async def connect(address: RedisAddress) -> RedisConnection:
-    """Open a connection, authenticate and select the database."""
     connection: RedisConnection | None = None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

@@ -60,8 +60,6 @@ class RedisInsert:
 
 
 class EncodedJobs:
-    """New jobs with their records."""
-
     __slots__ = ("jobs", "records")
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
@@ -94,8 +92,6 @@ class EncodedJobs:
 
 
 class InsertCall(EncodedJobs):
-    """The jobs of one caller and the answer that it awaits."""
-
     __slots__ = ("answer",)
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:

@@ -71,7 +71,6 @@ def unpack_finished(record: bytes) -> FinishedRecord:
 
 
 def cancel_reason(packed: bytes) -> str | None:
-    """The reason of a cancel request, if there is one."""
     if not packed:
         return None
     # Lua packs three values one after the other; the header of a three-item array makes them one value.

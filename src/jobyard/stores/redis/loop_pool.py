@@ -57,7 +57,6 @@ class LoopPool:
             self._subscriber.reconnect()
 
     def wake_all(self) -> None:
-        """Let all waiters of this loop check again."""
         if self._subscriber is not None:
             self._subscriber.wake_all()
 
@@ -109,7 +108,6 @@ class LoopPool:
         self._connections.append(connection)
 
     async def close(self) -> None:
-        """Wait for outstanding replies, then close everything."""
         self._closed = True
         for connection in self._connections:
             with suppress(StoreUnavailable):

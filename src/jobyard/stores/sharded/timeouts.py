@@ -59,7 +59,6 @@ class ShardTimeouts:
         call.add_done_callback(done)
 
     async def cancel_late_calls(self) -> None:
-        """Cancel the late calls of this event loop."""
         loop = asyncio.get_running_loop()
         own = [call for call in self._late_calls if call.get_loop() is loop]
         for call in own:

@@ -14,7 +14,7 @@ from jobyard.stores.sqlite.codec import HAS_TAGS, RELEASES_KEY
 from jobyard.stores.sqlite.insert import acquire_key
 from jobyard.stores.sqlite.queue_line import enqueue
 from jobyard.stores.sqlite.retention import delete_jobs, delete_tags
-from jobyard.stores.sqlite.settle import finish, record_end
+from jobyard.stores.sqlite.settle import EndedLease, finish
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
@@ -90,8 +90,8 @@ def _cancel(tx: Transaction, job_id: str, status: JobStatus, reason: str) -> boo
         return False
     leave_line(tx, status)
     tx.cursor.execute(SQL["clear_waiting_for"], (status.sequence,))
-    finish(tx, status.sequence, status.queue, State.CANCELLED, flags=status.flags, attempt=status.used, reason=reason)
-    record_end(tx, job_id)
+    ended = EndedLease(job_id, status.sequence, status.queue, status.group, status.used, None, None, status.flags)
+    finish(tx, ended, State.CANCELLED, status.used, None, reason)
     return True
 
 

@@ -78,14 +78,12 @@ class ChangeWatcher:
         self._thread.start()
 
     async def wait_for_work(self, check: Check, timeout_seconds: float) -> bool:
-        """Return True once the check does, False after the timeout."""
         waiter = Waiter()
         with self._lock:
             self._work[waiter] = check
         return await self._wait(waiter, timeout_seconds) is not None
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
-        """Return the job once it is final, None after the timeout."""
         waiter = Waiter()
         with self._lock:
             self._ends[waiter] = job_id

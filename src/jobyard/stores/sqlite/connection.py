@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,15 +16,45 @@ from jobyard.errors import NotPossible
 from jobyard.ports.clock import Clock
 from jobyard.stores._shared.errors import not_open
 from jobyard.stores.sqlite.change_watcher import ChangeWatcher
-from jobyard.stores.sqlite.database_file import is_same_file
-from jobyard.stores.sqlite.errors import translated_errors
+from jobyard.stores.sqlite.database_file import connect, is_same_file, require_same_file
+from jobyard.stores.sqlite.errors import store_closed, translated_errors
 from jobyard.stores.sqlite.queue_line import promote
-from jobyard.stores.sqlite.reader import Reader
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 from jobyard.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
+
+
+class Reader:
+    """A thread that reads snapshots while the writer goes on, as a write-ahead log allows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = connect(path, "NORMAL", writer=False)
+        self._inode = path.stat().st_ino
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jobyard-sqlite-reader")
+        self._closed = False
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise store_closed(self._path)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._snapshot, work)
+
+    def _snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run the work in one read transaction, so that all its reads are of the same moment."""
+        with translated_errors(self._path):
+            require_same_file(self._path, self._inode)
+            self._connection.execute("BEGIN")
+            try:
+                return work(self._connection)
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._closed = True
+        self._thread.shutdown(wait=True)
+        self._connection.close()
 
 
 class Threads(NamedTuple):
@@ -48,11 +79,9 @@ class SqliteConnection:
         await asyncio.shield(asyncio.to_thread(self._close))
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> Coroutine[Any, Any, T]:
-        """Run the work in a write transaction."""
         return self.threads.writer.write(work, durable=durable)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        """Run the work on a snapshot."""
         return self.threads.reader.read(work)
 
     async def read_line(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -73,7 +73,6 @@ def begin(connection: sqlite3.Connection, timeout_seconds: float = LOCK_TIMEOUT_
 
 
 def is_same_file(connection: sqlite3.Connection, path: Path) -> bool:
-    """Tell whether the connection's main database is this file."""
     cursor = connection.cursor()
     cursor.row_factory = None
     for _, name, file in cursor.execute("PRAGMA database_list"):

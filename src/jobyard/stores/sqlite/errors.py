@@ -16,7 +16,6 @@ def store_closed(path: Path) -> StoreUnavailable:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Raise jobyard's errors instead of SQLite's."""
     try:
         yield
     except (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError) as error:

@@ -12,7 +12,6 @@ MAX_PROMOTED = 5000
 
 
 def next_due(tx: Transaction) -> Instant | None:
-    """Return when the next delayed job becomes due."""
     if not tx.due_known:
         row = tx.bare_cursor.execute(SQL["next_delayed"]).fetchone()
         tx.due, tx.due_known = (None if row is None or row[0] >= FOREVER else row[0]), True

@@ -12,8 +12,6 @@ from jobyard.stores._shared.queue_rows import settings_from_row
 
 @dataclass(slots=True, eq=False)
 class QueueRow:
-    """Settings, turn and counts of a queue."""
-
     name: str
     settings: QueueSettings
     paused: int = 0
@@ -62,8 +60,6 @@ class QueueRow:
 
 @dataclass(slots=True, eq=False)
 class GroupRow:
-    """Limit, turn and counts of a group."""
-
     queue: QueueRow
     name: str
     own_limit: int | None = None

@@ -81,30 +81,16 @@ def decide(tx: Transaction, ticks: Sequence[Tick]) -> list[Decided]:
     answers = [batch.decide(tick) for tick in ticks]
     if batch.jobs:
         insert_jobs(tx, batch.jobs)
-    _record(tx, ticks, answers)
-    decided = batch.decided_until
-    tx.bare_cursor.executemany(SQL["save_decided"], [(until, schedule) for schedule, until in decided.items()])
-    tx.bare_cursor.executemany(SQL["trim_ticks"], [{"schedule": schedule, "keep": KEPT_TICKS} for schedule in decided])
+    made = [
+        (tick.schedule, tick.at, decided.verdict, decided.job_id, tick.since, tick.count, tx.now)
+        for tick, decided in zip(ticks, answers, strict=True)
+        if decided.decision is Decision.MADE
+    ]
+    tx.bare_cursor.executemany(SQL["insert_tick"], made)
+    last = batch.decided_until
+    tx.bare_cursor.executemany(SQL["save_decided"], [(until, schedule) for schedule, until in last.items()])
+    tx.bare_cursor.executemany(SQL["trim_ticks"], [{"schedule": schedule, "keep": KEPT_TICKS} for schedule in last])
     return answers
-
-
-def _record(tx: Transaction, ticks: Sequence[Tick], answers: Sequence[Decided]) -> None:
-    tx.bare_cursor.executemany(
-        SQL["insert_tick"],
-        [
-            {
-                "schedule": tick.schedule,
-                "at": tick.at,
-                "verdict": decided.verdict,
-                "job_id": decided.job_id,
-                "first": tick.since,
-                "count": tick.count,
-                "decided_at": tx.now,
-            }
-            for tick, decided in zip(ticks, answers, strict=True)
-            if decided.decision is Decision.MADE
-        ],
-    )
 
 
 def _holder(tx: Transaction, job: NewJob) -> str | None:

@@ -95,20 +95,19 @@ def _complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> 
 
 
 class EndedLease(msgspec.Struct, frozen=True):
-    """A lease that is deleted and no longer counted as running."""
+    """A lease that is deleted and no longer counted as running; without a worker: a job that ends without one."""
 
     job_id: str
     sequence: int
     queue: str
     group: str
     attempt: int
-    worker: str
-    started_at: Instant
+    worker: str | None
+    started_at: Instant | None
     flags: int
 
 
 def apply(tx: Transaction, ended: EndedLease, transition: Transition) -> None:
-    """Apply the transition to the job of an ended lease."""
     used = ended.attempt if transition.counted else ended.attempt - 1
     if transition.error is not None:
         _add_error(tx, ended.sequence, transition.error)
@@ -117,19 +116,7 @@ def apply(tx: Transaction, ended: EndedLease, transition: Transition) -> None:
         return
     erase = transition.to is State.COMPLETED and bool(ended.flags & HAS_PRIVATE_PAYLOAD)
     tx.cursor.execute(SQL["finish_job"], (used, int(transition.died), erase, ended.sequence))
-    finish(
-        tx,
-        ended.sequence,
-        ended.queue,
-        transition.to,
-        flags=ended.flags,
-        attempt=used,
-        started_at=ended.started_at,
-        worker=ended.worker,
-        result=transition.result,
-        reason=transition.reason,
-    )
-    record_end(tx, ended.job_id)
+    finish(tx, ended, transition.to, used, transition.result, transition.reason)
 
 
 def _requeue(tx: Transaction, ended: EndedLease, transition: Transition, used: int) -> None:
@@ -144,17 +131,8 @@ def _requeue(tx: Transaction, ended: EndedLease, transition: Transition, used: i
             run_at = tx.now
         if run_at <= tx.now:
             waiting_for = None
-    tx.cursor.execute(
-        SQL["requeue_job"],
-        {
-            "used": used,
-            "deaths": int(transition.died),
-            "run_at": run_at,
-            "waiting_for": waiting_for,
-            "signal": signal,
-            "sequence": ended.sequence,
-        },
-    )
+    job = {"sequence": ended.sequence, "used": used, "deaths": int(transition.died)}
+    tx.cursor.execute(SQL["requeue_job"], job | {"run_at": run_at, "waiting_for": waiting_for, "signal": signal})
     enqueue(tx, tx.group(ended.queue, ended.group), ended.sequence, priority, run_at)
 
 
@@ -169,47 +147,19 @@ def _take_signal(tx: Transaction, sequence: int, name: str) -> bytes | None:
 
 
 def finish(
-    tx: Transaction,
-    sequence: int,
-    queue_name: str,
-    state: State,
-    *,
-    flags: int,
-    attempt: int,
-    started_at: Instant | None = None,
-    worker: str | None = None,
-    result: bytes | None = None,
-    reason: str | None = None,
+    tx: Transaction, ended: EndedLease, state: State, attempt: int, result: bytes | None, reason: str | None
 ) -> None:
     """Write the end of a job: its row in jobyard_done, the counts of its queue, its unique key."""
-    tx.queue(queue_name).tally(state, 1)
+    tx.queue(ended.queue).tally(state, 1)
     bucket = 0 if state is State.COMPLETED else 1
     tx.finish += 1
-    tx.cursor.execute(
-        SQL["insert_done"],
-        (
-            sequence,
-            tx.finish,
-            queue_name,
-            bucket,
-            str(state),
-            started_at,
-            tx.now,
-            worker,
-            flags,
-            attempt,
-            result,
-            reason,
-        ),
-    )
-    if flags & RELEASES_KEY:
-        tx.cursor.execute(SQL["release_unique_key"], (sequence,))
-
-
-def record_end(tx: Transaction, job_id: str) -> None:
-    """Keep the job for waiters in this process, because retention may delete it before they read it."""
-    if job_id in tx.awaited:
-        tx.ended[job_id] = load_job(tx.connection, job_id)
+    end = (str(state), ended.started_at, tx.now, ended.worker, ended.flags, attempt, result, reason)
+    tx.cursor.execute(SQL["insert_done"], (ended.sequence, tx.finish, ended.queue, bucket, *end))
+    if ended.flags & RELEASES_KEY:
+        tx.cursor.execute(SQL["release_unique_key"], (ended.sequence,))
+    if ended.job_id in tx.awaited:
+        # For waiters in this process: retention may delete the job before they read it.
+        tx.ended[ended.job_id] = load_job(tx.connection, ended.job_id)
 
 
 def _add_error(tx: Transaction, sequence: int, error: AttemptError) -> None:

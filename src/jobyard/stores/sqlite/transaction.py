@@ -113,7 +113,6 @@ class Transaction:
         return list(self._queues)
 
     def group(self, queue: str, name: str) -> GroupRow:
-        """Return the row of the group, to be changed."""
         groups = self._groups.setdefault(queue, {})
         row = groups.get(name)
         if row is None:

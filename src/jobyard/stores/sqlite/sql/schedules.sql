@@ -24,9 +24,8 @@ SELECT schedule, revision, decided_until FROM jobyard_armed WHERE schedule > ? O
 UPDATE jobyard_armed SET decided_until = ? WHERE schedule = ?
 
 -- name: insert_tick
--- :schedule, :at, :verdict, :job_id, :first, :count, :decided_at
-INSERT INTO jobyard_tick (schedule, at, verdict, job_id, first, count, decided_at)
-VALUES (:schedule, :at, :verdict, :job_id, :first, :count, :decided_at)
+-- the columns as listed
+INSERT INTO jobyard_tick (schedule, at, verdict, job_id, first, count, decided_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: list_ticks
 -- schedule, before (an instant), limit -> at, verdict, job_id, first, count, decided_at; newest first
