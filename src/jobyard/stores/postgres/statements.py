@@ -29,9 +29,6 @@ class Statements:
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
 
-    def named(self, prefix: str) -> list[str]:
-        return [text for name, text in self._texts.items() if name.startswith(prefix)]
-
     def qualify(self, text: str) -> str:
         return text.replace(PLACEHOLDER, self.quoted)
 
