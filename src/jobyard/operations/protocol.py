@@ -91,7 +91,7 @@ class Operations(Protocol):
     async def control_worker(self, worker_id: str, control: str) -> None:
         """Ask a worker to be "quiet" or to "stop". Raises WorkerNotFound."""
 
-    # Schedules: `fields` are those of `schedule_options.definition`; NotFound is raised for an unknown name
+    # Schedules: `fields` are those of `schedule_options.BY_FIELD`; NotFound is raised for an unknown name
 
     def schedules(self) -> AsyncIterator[ScheduleView]: ...
     async def schedule(self, name: str) -> ScheduleView: ...

@@ -90,9 +90,12 @@ class Routes:
         self.all: list[Route] = []
 
     def add(
-        self, method: str, path: str, permission: Permission | None, summary: str, **options: Unpack[RouteOptions]
+        self, method: str, path: str, permission: Permission | None, **options: Unpack[RouteOptions]
     ) -> Callable[[Handler], Handler]:
+        """The first line of the handler's docstring is the summary of the route."""
+
         def decorate(handler: Handler) -> Handler:
+            summary = (handler.__doc__ or "").partition("\n")[0].removesuffix(".")
             self.all.append(Route(method, path, permission, handler, summary, self.tag, **options))
             return handler
 

@@ -20,15 +20,9 @@ class AuditQuery(RequestSchema, frozen=True, kw_only=True):
     page_token: PageToken | None = None
 
 
-@ROUTES.add(
-    "GET",
-    "/v1/audit",
-    Permission.ADMINISTER,
-    "List the changes and who made them, oldest first",
-    query=AuditQuery,
-    response=AuditPage,
-)
+@ROUTES.add("GET", "/v1/audit", Permission.ADMINISTER, query=AuditQuery, response=AuditPage)
 async def read_audit(context: RequestContext) -> Response:
+    """List the changes and who made them, oldest first."""
     if context.principal.queues or context.principal.groups:
         raise HttpError(
             403, "out_of_scope", "A token that is restricted to queues or groups cannot read the audit log."

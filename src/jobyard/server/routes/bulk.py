@@ -30,15 +30,9 @@ IDS_PER_BATCH = 200
 EMPTY_FILTER = JobFilter()
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/jobs/actions",
-    Permission.SUBMIT,
-    "Apply an action to many jobs, by ids or by a filter; submitters may only cancel",
-    body=BulkRequest,
-    response=BulkResponse,
-)
+@ROUTES.add("POST", "/v1/jobs/actions", Permission.SUBMIT, body=BulkRequest, response=BulkResponse)
 async def change_jobs(context: RequestContext) -> BulkResponse:
+    """Apply an action to many jobs, by ids or by a filter; submitters may only cancel."""
     request: BulkRequest = context.body
     if request.action is not Action.CANCEL and not context.principal.may(Permission.OPERATE):
         raise HttpError(403, "not_allowed", f"The role {context.principal.role} cannot {request.action} jobs.")

@@ -15,27 +15,15 @@ from jobyard.server.routes.jobs import JobListQuery, job_page
 ROUTES = Routes("dead letters")
 
 
-@ROUTES.add(
-    "GET",
-    "/v1/dead-letters",
-    Permission.READ,
-    "List jobs that failed or timed out in all attempts, newest first",
-    query=JobListQuery,
-    response=JobPage,
-)
+@ROUTES.add("GET", "/v1/dead-letters", Permission.READ, query=JobListQuery, response=JobPage)
 async def list_dead_letters(context: RequestContext) -> Response:
+    """List jobs that failed or timed out in all attempts, newest first."""
     return await job_page(context, DEAD)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/dead-letters/redrive",
-    Permission.OPERATE,
-    "Retry dead letters, by ids or by a filter",
-    body=RedriveRequest,
-    response=BulkResponse,
-)
+@ROUTES.add("POST", "/v1/dead-letters/redrive", Permission.OPERATE, body=RedriveRequest, response=BulkResponse)
 async def redrive_dead_letters(context: RequestContext) -> BulkResponse:
+    """Retry dead letters, by ids or by a filter."""
     body: RedriveRequest = context.body
     request = BulkRequest(
         action=Action.RETRY, ids=body.ids, filter=body.filter, limit=body.limit, page_token=body.page_token

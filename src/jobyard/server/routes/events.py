@@ -57,13 +57,13 @@ class EventsQuery(JobEventsQuery, frozen=True, kw_only=True):
     "GET",
     "/v1/events",
     Permission.READ,
-    "Stream live events (server-sent events)",
     query=EventsQuery,
     response=CloudEvent,
     headers=(LAST_EVENT_ID,),
     is_stream=True,
 )
 async def all_events(context: RequestContext) -> Response:
+    """Stream live events (server-sent events)."""
     query: EventsQuery = context.query
     if query.job is not None:
         context.path["id"] = query.job
@@ -96,13 +96,13 @@ async def all_events(context: RequestContext) -> Response:
     "GET",
     "/v1/jobs/{id}/events",
     Permission.READ,
-    "Stream live events of one job (server-sent events)",
     query=JobEventsQuery,
     response=CloudEvent,
     headers=(LAST_EVENT_ID,),
     is_stream=True,
 )
 async def job_events(context: RequestContext) -> Response:
+    """Stream live events of one job (server-sent events)."""
     return await stream_job(context)
 
 

@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _RawExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An schemas.ExecutionView whose result is encoded JSON."""
+    """An ExecutionView whose result is encoded JSON."""
 
     job_id: str
     status: str
@@ -51,7 +51,6 @@ class _RawExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     "POST",
     "/execute",
     Permission.SUBMIT,
-    "Run a program; with wait (seconds) the response comes when it has ended or the time is over",
     status=202,
     query=WaitQuery,
     body=schemas.ExecuteRequest,
@@ -62,6 +61,7 @@ class _RawExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     locates_bad_json=True,
 )
 async def execute(context: RequestContext) -> Response:
+    """Run a program; with wait (seconds) the response comes when it has ended or the time is over."""
     body: schemas.ExecuteRequest = context.body
     if body.input and body.input_base64 is not None:
         raise invalid_body([FieldError("/input_base64", "Give input or input_base64, not both.")])
@@ -73,7 +73,6 @@ async def execute(context: RequestContext) -> Response:
     "POST",
     "/execute/batch",
     Permission.SUBMIT,
-    "Run a program once per input, compiled once; the results are in the order of the inputs",
     status=202,
     query=WaitQuery,
     body=schemas.ExecuteBatchRequest,
@@ -84,30 +83,23 @@ async def execute(context: RequestContext) -> Response:
     locates_bad_json=True,
 )
 async def execute_batch(context: RequestContext) -> Response:
+    """Run a program once per input, compiled once; the results are in the order of the inputs."""
     body: schemas.ExecuteBatchRequest = context.body
     return await submit(context, program_of(body, tuple(text.encode() for text in body.inputs), is_batch=True))
 
 
-@ROUTES.add(
-    "GET",
-    "/jobs/{job_id}",
-    Permission.READ,
-    "Get a run of a program; with wait (seconds) the response comes when it has ended or the time is over",
-    query=WaitQuery,
-    response=schemas.ExecutionView,
-    problems=(422,),
-)
+@ROUTES.add("GET", "/jobs/{job_id}", Permission.READ, query=WaitQuery, response=schemas.ExecutionView, problems=(422,))
 async def get_execution(context: RequestContext) -> Response:
+    """Get a run of a program; with wait (seconds) the response comes when it has ended or the time is over."""
     job = await visible_program(context)
     if context.query.wait and not job.state.is_final:
         job = await wait_for_end(context, job.id) or await visible_program(context)
     return execution_response(job, 200)
 
 
-@ROUTES.add(
-    "GET", "/languages", Permission.READ, "List the languages that live workers can run", response=schemas.LanguageList
-)
+@ROUTES.add("GET", "/languages", Permission.READ, response=schemas.LanguageList)
 async def list_languages(context: RequestContext) -> schemas.LanguageList:
+    """List the languages that live workers can run."""
     known = await context.dependencies.sandboxes.known(fresh=True)
     items = tuple(
         schemas.LanguageView(name=name, version=language.version, compiled=language.compiled, tier=tier)

@@ -23,15 +23,9 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     page_token: PageToken | None = None
 
 
-@ROUTES.add(
-    "GET",
-    "/v1/queues/{queue}/groups",
-    Permission.WATCH,
-    "List groups with jobs, a limit or a pause, by name; jobs without a group come first",
-    query=GroupQuery,
-    response=GroupPage,
-)
+@ROUTES.add("GET", "/v1/queues/{queue}/groups", Permission.WATCH, query=GroupQuery, response=GroupPage)
 async def list_groups(context: RequestContext) -> Response:
+    """List groups with jobs, a limit or a pause, by name; jobs without a group come first."""
     queue, size = (await visible_queue(context)).name, context.query.page_size
     after = decode_page_token(context.query.page_token)
     if context.principal.groups:
@@ -55,24 +49,17 @@ async def own_groups(context: RequestContext, queue: str, size: int, after: str 
     return found[:size]
 
 
-@ROUTES.add(
-    "PUT",
-    "/v1/queues/{queue}/groups/{group}/limit",
-    Permission.OPERATE,
-    "Set the limit of a group: 0 blocks it, 1 makes it serial",
-    status=204,
-    body=LimitRequest,
-)
+@ROUTES.add("PUT", "/v1/queues/{queue}/groups/{group}/limit", Permission.OPERATE, status=204, body=LimitRequest)
 async def set_group_limit(context: RequestContext) -> None:
+    """Set the limit of a group: 0 blocks it, 1 makes it serial."""
     queue, group = await visible_group(context)
     await context.dependencies.commands.set_limit(queue, group, context.body.limit)
     await context.audit("group.limit", f"{queue}/{group}", limit=context.body.limit)
 
 
-@ROUTES.add(
-    "DELETE", "/v1/queues/{queue}/groups/{group}/limit", Permission.OPERATE, "Remove the limit of a group", status=204
-)
+@ROUTES.add("DELETE", "/v1/queues/{queue}/groups/{group}/limit", Permission.OPERATE, status=204)
 async def remove_group_limit(context: RequestContext) -> None:
+    """Remove the limit of a group."""
     queue, group = await visible_group(context)
     await context.dependencies.commands.remove_limit(queue, group)
     await context.audit("group.unlimit", f"{queue}/{group}")
@@ -84,17 +71,13 @@ async def pause(context: RequestContext, *, paused: bool) -> None:
     await context.audit("group.pause" if paused else "group.resume", f"{queue}/{group}")
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/queues/{queue}/groups/{group}/pause",
-    Permission.OPERATE,
-    "Pause a group: its waiting jobs do not start",
-    status=204,
-)
+@ROUTES.add("POST", "/v1/queues/{queue}/groups/{group}/pause", Permission.OPERATE, status=204)
 async def pause_group(context: RequestContext) -> None:
+    """Pause a group: its waiting jobs do not start."""
     await pause(context, paused=True)
 
 
-@ROUTES.add("POST", "/v1/queues/{queue}/groups/{group}/resume", Permission.OPERATE, "Resume a group", status=204)
+@ROUTES.add("POST", "/v1/queues/{queue}/groups/{group}/resume", Permission.OPERATE, status=204)
 async def resume_group(context: RequestContext) -> None:
+    """Resume a group."""
     await pause(context, paused=False)

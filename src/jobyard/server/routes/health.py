@@ -16,8 +16,9 @@ ROUTES = Routes("health")
 NOT_READY = ((503, "Not ready; `reason` says why."),)
 
 
-@ROUTES.add("GET", "/livez", None, "Liveness: the event loop of the process runs", response=HealthView)
+@ROUTES.add("GET", "/livez", None, response=HealthView)
 async def livez(context: RequestContext) -> Response:
+    """Liveness: the event loop of the process runs."""
     return health_response(context.dependencies.health.live())
 
 
@@ -25,28 +26,22 @@ class ReadyQuery(RequestSchema, frozen=True):
     verbose: str | None = None  # with any value: list each check
 
 
-@ROUTES.add(
-    "GET",
-    "/readyz",
-    None,
-    "Readiness: whether the server can do its work, and if not, why",
-    query=ReadyQuery,
-    response=HealthView,
-    other_statuses=NOT_READY,
-    problems=(422,),
-)
+@ROUTES.add("GET", "/readyz", None, query=ReadyQuery, response=HealthView, other_statuses=NOT_READY, problems=(422,))
 async def readyz(context: RequestContext) -> Response:
+    """Readiness: whether the server can do its work, and if not, why."""
     view = await context.dependencies.health.ready()
     return health_response(summary(view, verbose=context.query.verbose is not None))
 
 
-@ROUTES.add("GET", "/health", None, "Readiness with every check", response=HealthView, other_statuses=NOT_READY)
+@ROUTES.add("GET", "/health", None, response=HealthView, other_statuses=NOT_READY)
 async def health(context: RequestContext) -> Response:
+    """Readiness with every check."""
     return health_response(await context.dependencies.health.ready())
 
 
-@ROUTES.add("GET", "/metrics", Permission.READ, "Metrics in the Prometheus text format", media_type="text/plain")
+@ROUTES.add("GET", "/metrics", Permission.READ, media_type="text/plain")
 async def read_metrics(context: RequestContext) -> Response:
+    """Metrics in the Prometheus text format."""
     if is_restricted(context.principal):
         raise HttpError(403, "out_of_scope", "A restricted token cannot read the metrics.")
     return await context.dependencies.exporter.response()

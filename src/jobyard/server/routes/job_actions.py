@@ -26,49 +26,33 @@ async def change(context: RequestContext, action: Action, *, reason: str = "", p
     return job_view(job)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/jobs/{id}/cancel",
-    Permission.SUBMIT,
-    "Cancel a job: a waiting job ends at once, a running job is asked to stop",
-    body=ReasonRequest,
-    response=JobView,
-)
+@ROUTES.add("POST", "/v1/jobs/{id}/cancel", Permission.SUBMIT, body=ReasonRequest, response=JobView)
 async def cancel_job(context: RequestContext) -> JobView:
+    """Cancel a job: a waiting job ends at once, a running job is asked to stop."""
     return await change(context, Action.CANCEL, reason=context.body.reason)
 
 
-@ROUTES.add("POST", "/v1/jobs/{id}/retry", Permission.OPERATE, "Retry a failed or cancelled job now", response=JobView)
+@ROUTES.add("POST", "/v1/jobs/{id}/retry", Permission.OPERATE, response=JobView)
 async def retry_job(context: RequestContext) -> JobView:
+    """Retry a failed or cancelled job now."""
     return await change(context, Action.RETRY)
 
 
-@ROUTES.add("POST", "/v1/jobs/{id}/run-now", Permission.OPERATE, "Make a delayed job due now", response=JobView)
+@ROUTES.add("POST", "/v1/jobs/{id}/run-now", Permission.OPERATE, response=JobView)
 async def run_job_now(context: RequestContext) -> JobView:
+    """Make a delayed job due now."""
     return await change(context, Action.RUN_NOW)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/jobs/{id}/prioritise",
-    Permission.OPERATE,
-    "Change the priority of a waiting job",
-    body=PriorityRequest,
-    response=JobView,
-)
+@ROUTES.add("POST", "/v1/jobs/{id}/prioritise", Permission.OPERATE, body=PriorityRequest, response=JobView)
 async def prioritise_job(context: RequestContext) -> JobView:
+    """Change the priority of a waiting job."""
     return await change(context, Action.PRIORITISE, priority=context.body.priority)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/jobs/{id}/signal",
-    Permission.OPERATE,
-    "Wake a job that is parked on this signal, or store the signal until it parks",
-    body=SignalRequest,
-    response=SignalResponse,
-)
+@ROUTES.add("POST", "/v1/jobs/{id}/signal", Permission.OPERATE, body=SignalRequest, response=SignalResponse)
 async def signal_job(context: RequestContext) -> SignalResponse:
+    """Wake a job that is parked on this signal, or store the signal until it parks."""
     job_id = await require_job(context)
     data = to_json(context.body.data, "signal data", context.dependencies.settings.max_body_bytes)
     woke = await context.dependencies.store.signal(job_id, context.body.name, data)
@@ -76,8 +60,9 @@ async def signal_job(context: RequestContext) -> SignalResponse:
     return SignalResponse(woke)
 
 
-@ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, "Delete a job that is not running", status=204)
+@ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, status=204)
 async def delete_job(context: RequestContext) -> None:
+    """Delete a job that is not running."""
     job_id = await require_job(context)
     await context.dependencies.commands.change_one(Action.DELETE, job_id)
     await context.audit("job.delete", job_id)

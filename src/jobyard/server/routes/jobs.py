@@ -39,8 +39,9 @@ class JobListQuery(JobFilter, frozen=True, kw_only=True):
     page_token: PageToken | None = None
 
 
-@ROUTES.add("GET", "/v1/jobs", Permission.READ, "List jobs, newest first", query=JobListQuery, response=JobPage)
+@ROUTES.add("GET", "/v1/jobs", Permission.READ, query=JobListQuery, response=JobPage)
 async def list_jobs(context: RequestContext) -> Response:
+    """List jobs, newest first."""
     return await job_page(context)
 
 
@@ -72,15 +73,9 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0.0  # seconds
 
 
-@ROUTES.add(
-    "GET",
-    "/v1/jobs/{id}",
-    Permission.READ,
-    "Get a job; with wait (seconds) the response comes when the job has ended or the time is over",
-    query=WaitQuery,
-    response=JobView,
-)
+@ROUTES.add("GET", "/v1/jobs/{id}", Permission.READ, query=WaitQuery, response=JobView)
 async def get_job(context: RequestContext) -> Response:
+    """Get a job; with wait (seconds) the response comes when the job has ended or the time is over."""
     job = await visible_job(context)
     if context.query.wait and not job.state.is_final:
         job = await wait_for_end(context, job.id) or await visible_job(context)
@@ -106,8 +101,9 @@ async def wait_for_end(context: RequestContext, job_id: str) -> Job | None:
     return job
 
 
-@ROUTES.add("GET", "/v1/jobs/{id}/explain", Permission.READ, "Explain why a job waits", response=ExplanationView)
+@ROUTES.add("GET", "/v1/jobs/{id}/explain", Permission.READ, response=ExplanationView)
 async def explain_job(context: RequestContext) -> ExplanationView:
+    """Explain why a job waits."""
     job_id = await require_job(context)
     standing = await context.dependencies.store.standing(job_id)
     if context.principal.sees_own_jobs_only:

@@ -9,7 +9,8 @@ from jobyard.server.route import RequestContext, Routes
 ROUTES = Routes("kinds")
 
 
-@ROUTES.add("GET", "/v1/kinds", Permission.READ, "List the kinds of jobs that can be submitted", response=KindList)
+@ROUTES.add("GET", "/v1/kinds", Permission.READ, response=KindList)
 async def list_kinds(context: RequestContext) -> KindList:
+    """List the kinds of jobs that can be submitted."""
     known = context.dependencies.job_factory.kinds()
     return KindList(items=known or (), any_kind=known is None)

@@ -67,8 +67,9 @@ input:focus-visible, button:focus-visible { outline: 3px solid Highlight; outlin
 """
 
 
-@ROUTES.add("GET", "/login", None, "The login page for browsers", media_type="text/html", problems=(503,))
+@ROUTES.add("GET", "/login", None, media_type="text/html", problems=(503,))
 async def login_page(context: RequestContext) -> Response:
+    """The login page for browsers."""
     session = session_cookie(context.request)
     authenticator = context.dependencies.authenticator
     principal = (
@@ -82,8 +83,9 @@ async def login_page(context: RequestContext) -> Response:
     return HTMLResponse(PAGE.format(title="Logged in", content=content))
 
 
-@ROUTES.add("GET", "/login.css", None, "The style sheet of the login page", media_type="text/css")
+@ROUTES.add("GET", "/login.css", None, media_type="text/css")
 async def login_style(context: RequestContext) -> Response:
+    """The style sheet of the login page."""
     return Response(STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
 
@@ -91,7 +93,6 @@ async def login_style(context: RequestContext) -> Response:
     "POST",
     "/login",
     None,
-    "Open a browser session with a token",
     status=303,
     media_type="text/html",
     other_statuses=((401, "The login form again: the token is wrong, revoked or expired."),),
@@ -99,6 +100,7 @@ async def login_style(context: RequestContext) -> Response:
     form=("token",),
 )
 async def login(context: RequestContext) -> Response:
+    """Open a browser session with a token."""
     request, authenticator = context.request, context.dependencies.authenticator
     require_same_origin(request)
     if not isinstance(authenticator, TokenAuthenticator):
@@ -129,13 +131,13 @@ async def login(context: RequestContext) -> Response:
     "POST",
     "/logout",
     None,
-    "End the browser session",
     status=303,
     media_type="text/html",
     problems=(400, 403, 413, 415, 503),
     form=("csrf_token",),
 )
 async def logout(context: RequestContext) -> Response:
+    """End the browser session."""
     request, authenticator = context.request, context.dependencies.authenticator
     session = session_cookie(request)
     response = RedirectResponse("/login", 303)

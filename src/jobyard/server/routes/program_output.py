@@ -46,13 +46,13 @@ class FollowQuery(RequestSchema, frozen=True, kw_only=True):
     "GET",
     "/jobs/{job_id}/output",
     Permission.READ,
-    "Stream the output of a program and its end (server-sent events: stdout, stderr, restart, finished)",
     query=FollowQuery,
     response=ExecutionView,
     is_stream=True,
     problems=(422,),
 )
 async def follow_output(context: RequestContext) -> Response:
+    """Stream the output of a program and its end (server-sent events: stdout, stderr, restart, finished)."""
     job = await visible_program(context)
     if context.query.cancel_on_leave and not context.principal.may(Permission.SUBMIT):
         raise HttpError(

@@ -19,27 +19,23 @@ ROUTES = Routes("queues")
 RETENTION = ("keep_completed", "keep_failed", "keep_seconds")
 
 
-@ROUTES.add("GET", "/v1/queues", Permission.WATCH, "List queues with their counts", response=QueueList)
+@ROUTES.add("GET", "/v1/queues", Permission.WATCH, response=QueueList)
 async def list_queues(context: RequestContext) -> QueueList:
+    """List queues with their counts."""
     own, workers = context.principal.queues, await context.dependencies.store.workers()
     infos = await context.dependencies.store.queues()
     return QueueList(tuple(queue_view(info, workers) for info in infos if not own or info.name in own))
 
 
-@ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, "Get a queue", response=QueueView)
+@ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, response=QueueView)
 async def get_queue(context: RequestContext) -> QueueView:
+    """Get a queue."""
     return queue_view(await visible_queue(context), await context.dependencies.store.workers())
 
 
-@ROUTES.add(
-    "PATCH",
-    "/v1/queues/{queue}",
-    Permission.OPERATE,
-    "Create a queue, or change its limits; only administrators change its retention",
-    body=SettingsRequest,
-    response=QueueView,
-)
+@ROUTES.add("PATCH", "/v1/queues/{queue}", Permission.OPERATE, body=SettingsRequest, response=QueueView)
 async def change_queue(context: RequestContext) -> QueueView:
+    """Create a queue, or change its limits; only administrators change its retention."""
     name = options.check_name("queue", context.path["queue"])
     try:
         current = (await visible_queue(context, whole=True)).settings
@@ -76,30 +72,21 @@ async def pause(context: RequestContext, *, paused: bool) -> QueueView:
     return queue_view(await visible_queue(context))
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/queues/{queue}/pause",
-    Permission.OPERATE,
-    "Pause a queue: its waiting jobs do not start",
-    response=QueueView,
-)
+@ROUTES.add("POST", "/v1/queues/{queue}/pause", Permission.OPERATE, response=QueueView)
 async def pause_queue(context: RequestContext) -> QueueView:
+    """Pause a queue: its waiting jobs do not start."""
     return await pause(context, paused=True)
 
 
-@ROUTES.add("POST", "/v1/queues/{queue}/resume", Permission.OPERATE, "Resume a queue", response=QueueView)
+@ROUTES.add("POST", "/v1/queues/{queue}/resume", Permission.OPERATE, response=QueueView)
 async def resume_queue(context: RequestContext) -> QueueView:
+    """Resume a queue."""
     return await pause(context, paused=False)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/queues/{queue}/drain",
-    Permission.OPERATE,
-    "Delete all waiting jobs of a queue; running jobs continue",
-    response=DrainResponse,
-)
+@ROUTES.add("POST", "/v1/queues/{queue}/drain", Permission.OPERATE, response=DrainResponse)
 async def drain_queue(context: RequestContext) -> DrainResponse:
+    """Delete all waiting jobs of a queue; running jobs continue."""
     name = (await visible_queue(context, whole=True)).name
     removed = await context.dependencies.commands.drain(name)
     await context.audit("queue.drain", name, removed=removed)

@@ -88,15 +88,9 @@ def require_scope(context: RequestContext, schedule: Schedule) -> None:
 # Queries
 
 
-@ROUTES.add(
-    "GET",
-    "/v1/schedules",
-    Permission.WATCH,
-    "List schedules by name",
-    query=ScheduleQuery,
-    response=schemas.SchedulePage,
-)
+@ROUTES.add("GET", "/v1/schedules", Permission.WATCH, query=ScheduleQuery, response=schemas.SchedulePage)
 async def list_schedules(context: RequestContext) -> Response:
+    """List schedules by name."""
     query: ScheduleQuery = context.query
     first = decode_page_token(query.page_token)
     found, following = await visible_schedules(context, first)
@@ -131,20 +125,17 @@ def matches(context: RequestContext, schedule: Schedule) -> bool:
     )
 
 
-@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, "Get a schedule", response=schemas.ScheduleView)
+@ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, response=schemas.ScheduleView)
 async def get_schedule(context: RequestContext) -> schemas.ScheduleView:
+    """Get a schedule."""
     return await view_of(context.dependencies.store, await visible_schedule(context))
 
 
 @ROUTES.add(
-    "GET",
-    "/v1/schedules/{schedule}/next",
-    Permission.WATCH,
-    "List the next ticks; empty while the schedule is paused",
-    query=NextQuery,
-    response=schemas.NextTicksResponse,
+    "GET", "/v1/schedules/{schedule}/next", Permission.WATCH, query=NextQuery, response=schemas.NextTicksResponse
 )
 async def next_of_schedule(context: RequestContext) -> schemas.NextTicksResponse:
+    """List the next ticks; empty while the schedule is paused."""
     found = await visible_schedule(context)
     after = instants(found, await context.dependencies.store.now()) if found.enabled else iter(())
     return schemas.next_ticks_response(
@@ -153,14 +144,10 @@ async def next_of_schedule(context: RequestContext) -> schemas.NextTicksResponse
 
 
 @ROUTES.add(
-    "GET",
-    "/v1/schedules/{schedule}/history",
-    Permission.WATCH,
-    "List past ticks, newest first: fired, late, missed or skipped, and the state of their jobs",
-    query=HistoryQuery,
-    response=schemas.HistoryPage,
+    "GET", "/v1/schedules/{schedule}/history", Permission.WATCH, query=HistoryQuery, response=schemas.HistoryPage
 )
 async def history_of_schedule(context: RequestContext) -> Response:
+    """List past ticks, newest first: fired, late, missed or skipped, and the state of their jobs."""
     found, query = await visible_schedule(context), context.query
     before = decode_page_token(query.page_token)
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= MAX_DIGITS):
@@ -174,15 +161,9 @@ async def history_of_schedule(context: RequestContext) -> Response:
     )
 
 
-@ROUTES.add(
-    "GET",
-    "/v1/cron/next",
-    Permission.READ,
-    "Explain a cron expression in words, with its next ticks",
-    query=CronQuery,
-    response=schemas.NextTicksResponse,
-)
+@ROUTES.add("GET", "/v1/cron/next", Permission.READ, query=CronQuery, response=schemas.NextTicksResponse)
 async def next_of_expression(context: RequestContext) -> schemas.NextTicksResponse:
+    """Explain a cron expression in words, with its next ticks."""
     query: CronQuery = context.query
     try:
         checked_fields({"expression": query.expression, "timezone": query.timezone})
@@ -205,13 +186,13 @@ async def first_instants(after: Iterator[Instant], count: int) -> list[Instant]:
     "POST",
     "/v1/schedules",
     Permission.OPERATE,
-    "Create a schedule",
     status=201,
     body=schemas.ScheduleRequest,
     response=schemas.ScheduleView,
     problems=(409,),
 )
 async def add_schedule(context: RequestContext) -> Response:
+    """Create a schedule."""
     request: schemas.ScheduleRequest = context.body
     try:
         wanted = context.dependencies.job_factory.new_schedule(request.given())
@@ -227,14 +208,10 @@ async def add_schedule(context: RequestContext) -> Response:
 
 
 @ROUTES.add(
-    "PATCH",
-    "/v1/schedules/{schedule}",
-    Permission.OPERATE,
-    "Change the given fields of a schedule; one that is declared in code or in a file is changed there",
-    body=schemas.ScheduleChange,
-    response=schemas.ScheduleView,
+    "PATCH", "/v1/schedules/{schedule}", Permission.OPERATE, body=schemas.ScheduleChange, response=schemas.ScheduleView
 )
 async def edit_schedule(context: RequestContext) -> schemas.ScheduleView:
+    """Change the given fields of a schedule; one that is declared in code or in a file is changed there."""
     found, changes = await visible_schedule(context), context.body.given()
     elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
     require_scope(context, msgspec.structs.replace(found, **elsewhere))
@@ -247,50 +224,33 @@ async def edit_schedule(context: RequestContext) -> schemas.ScheduleView:
     return await view_of(context.dependencies.store, made)
 
 
-@ROUTES.add(
-    "DELETE",
-    "/v1/schedules/{schedule}",
-    Permission.OPERATE,
-    "Delete a schedule and its history; its jobs stay",
-    status=204,
-)
+@ROUTES.add("DELETE", "/v1/schedules/{schedule}", Permission.OPERATE, status=204)
 async def remove_schedule(context: RequestContext) -> None:
+    """Delete a schedule and its history; its jobs stay."""
     found = await visible_schedule(context)
     await context.dependencies.schedules.remove(found.name)
     await context.audit("schedule.remove", found.name, expression=found.expression, kind=found.kind)
 
 
-@ROUTES.add(
-    "POST", "/v1/schedules/{schedule}/pause", Permission.OPERATE, "Pause a schedule", response=schemas.ScheduleView
-)
+@ROUTES.add("POST", "/v1/schedules/{schedule}/pause", Permission.OPERATE, response=schemas.ScheduleView)
 async def pause_schedule(context: RequestContext) -> schemas.ScheduleView:
+    """Pause a schedule."""
     made = await context.dependencies.schedules.pause((await visible_schedule(context)).name)
     await context.audit("schedule.pause", made.name)
     return await view_of(context.dependencies.store, made)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/schedules/{schedule}/resume",
-    Permission.OPERATE,
-    "Resume a schedule; ticks missed while it was paused are not caught up",
-    response=schemas.ScheduleView,
-)
+@ROUTES.add("POST", "/v1/schedules/{schedule}/resume", Permission.OPERATE, response=schemas.ScheduleView)
 async def resume_schedule(context: RequestContext) -> schemas.ScheduleView:
+    """Resume a schedule; ticks missed while it was paused are not caught up."""
     made = await context.dependencies.schedules.resume((await visible_schedule(context)).name)
     await context.audit("schedule.resume", made.name)
     return await view_of(context.dependencies.store, made)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/schedules/{schedule}/run",
-    Permission.OPERATE,
-    "Insert the job of a schedule now, besides its ticks",
-    status=202,
-    response=schemas.RunResponse,
-)
+@ROUTES.add("POST", "/v1/schedules/{schedule}/run", Permission.OPERATE, status=202, response=schemas.RunResponse)
 async def run_schedule(context: RequestContext) -> Response:
+    """Insert the job of a schedule now, besides its ticks."""
     found = await visible_schedule(context)
     job_id = await context.dependencies.schedules.run(found.name)
     job = await context.dependencies.store.get(job_id)

@@ -29,7 +29,6 @@ _encode = msgspec.json.Encoder().encode
     "POST",
     "/v1/jobs",
     Permission.SUBMIT,
-    "Submit a job",
     status=202,
     body=JobRequest,
     response=JobAccepted,
@@ -37,6 +36,7 @@ _encode = msgspec.json.Encoder().encode
     problems=(409,),
 )
 async def submit_job(context: RequestContext) -> Response:
+    """Submit a job."""
     key = idempotency_key(context)
     try:
         prepared = prepare(context.dependencies.job_factory, context.principal, context.body, key)
@@ -53,16 +53,9 @@ async def submit_job(context: RequestContext) -> Response:
     return RawJsonResponse(body, 202, location, REPLAYED) if stored.is_replay else RawJsonResponse(body, 202, location)
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/jobs/batch",
-    Permission.SUBMIT,
-    "Submit many jobs; each is accepted or rejected on its own",
-    body=BatchRequest,
-    response=BatchResponse,
-    headers=(KEY,),
-)
+@ROUTES.add("POST", "/v1/jobs/batch", Permission.SUBMIT, body=BatchRequest, response=BatchResponse, headers=(KEY,))
 async def submit_batch(context: RequestContext) -> Response:
+    """Submit many jobs; each is accepted or rejected on its own."""
     key = idempotency_key(context)
     items: dict[int, BatchItem] = {}
     ready: dict[int, Prepared] = {}

@@ -15,23 +15,17 @@ from jobyard.server.route import RequestContext, Routes
 ROUTES = Routes("access")
 
 
-@ROUTES.add(
-    "GET",
-    "/v1/me",
-    Permission.READ,
-    "Get the principal of the request and its permissions",
-    response=schemas.PrincipalView,
-)
+@ROUTES.add("GET", "/v1/me", Permission.READ, response=schemas.PrincipalView)
 async def who_am_i(context: RequestContext) -> schemas.PrincipalView:
+    """Get the principal of the request and its permissions."""
     by_cookie = "authorization" not in context.request.headers
     session = session_cookie(context.request) if by_cookie else None
     return schemas.principal_view(context.principal, None if session is None else csrf_token(session))
 
 
-@ROUTES.add(
-    "GET", "/v1/tokens", Permission.ADMINISTER, "List tokens, without their secrets", response=schemas.TokenList
-)
+@ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, response=schemas.TokenList)
 async def list_tokens(context: RequestContext) -> schemas.TokenList:
+    """List tokens, without their secrets."""
     known = await tokens_of(context).list()
     return schemas.TokenList(
         tuple(schemas.token_view(info) for info in known if covers(context.principal, info.principal))
@@ -39,15 +33,10 @@ async def list_tokens(context: RequestContext) -> schemas.TokenList:
 
 
 @ROUTES.add(
-    "POST",
-    "/v1/tokens",
-    Permission.ADMINISTER,
-    "Create a token; its secret is only in this response",
-    status=201,
-    body=schemas.TokenRequest,
-    response=schemas.TokenCreated,
+    "POST", "/v1/tokens", Permission.ADMINISTER, status=201, body=schemas.TokenRequest, response=schemas.TokenCreated
 )
 async def create_token(context: RequestContext) -> schemas.TokenCreated:
+    """Create a token; its secret is only in this response."""
     wanted = context.body
     requested = Principal(id="", name=wanted.name, role=wanted.role, queues=wanted.queues, groups=wanted.groups)
     if not covers(context.principal, requested):
@@ -67,10 +56,9 @@ async def create_token(context: RequestContext) -> schemas.TokenCreated:
     return schemas.token_created(info, text)
 
 
-@ROUTES.add(
-    "DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, "Revoke a token, effective within a second", status=204
-)
+@ROUTES.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, status=204)
 async def revoke_token(context: RequestContext) -> Response:
+    """Revoke a token, effective within a second."""
     tokens = tokens_of(context)
     token_id = context.path["token_id"]
     found = None if "\0" in token_id else await tokens.holder(token_id)

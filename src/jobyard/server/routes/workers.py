@@ -19,8 +19,9 @@ def serves(principal: Principal, worker: WorkerInfo) -> bool:
     return not principal.queues or not worker.queues or not set(principal.queues).isdisjoint(worker.queues)
 
 
-@ROUTES.add("GET", "/v1/workers", Permission.WATCH, "List live workers", response=WorkerList)
+@ROUTES.add("GET", "/v1/workers", Permission.WATCH, response=WorkerList)
 async def list_workers(context: RequestContext) -> WorkerList:
+    """List live workers."""
     workers = await context.dependencies.store.workers()
     own = context.principal.queues
     return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(context.principal, worker)))
@@ -39,17 +40,13 @@ async def control(context: RequestContext, what: str) -> None:
     await context.audit(f"worker.{what}", worker_id)
 
 
-@ROUTES.add("POST", "/v1/workers/{id}/quiet", Permission.OPERATE, "Quiet a worker: it claims no more jobs", status=204)
+@ROUTES.add("POST", "/v1/workers/{id}/quiet", Permission.OPERATE, status=204)
 async def quiet_worker(context: RequestContext) -> None:
+    """Quiet a worker: it claims no more jobs."""
     await control(context, "quiet")
 
 
-@ROUTES.add(
-    "POST",
-    "/v1/workers/{id}/stop",
-    Permission.OPERATE,
-    "Stop a worker: it claims no more jobs, finishes the running ones, and exits",
-    status=204,
-)
+@ROUTES.add("POST", "/v1/workers/{id}/stop", Permission.OPERATE, status=204)
 async def stop_worker(context: RequestContext) -> None:
+    """Stop a worker: it claims no more jobs, finishes the running ones, and exits."""
     await control(context, "stop")
