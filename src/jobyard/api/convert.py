@@ -41,15 +41,11 @@ def job_summary(job: Job) -> schemas.JobSummary:
 def job_view(job: Job) -> schemas.JobView:
     return schemas.JobView(
         **_facts(job),
-        log=tuple(schemas.LogLineView(at=rfc3339(line.at), level=line.level, message=line.message) for line in job.log),
+        log=tuple(schemas.LogLineView(**_timed(line)) for line in job.log),
         steps=tuple(
             schemas.StepView(
-                name=step.name,
-                status=step.status,
-                attempt=step.attempt,
-                data=step.data,
-                started_at=time_text(step.started_at or None),
-                finished_at=time_text(step.finished_at),
+                **_fields(step)
+                | {"started_at": time_text(step.started_at or None), "finished_at": time_text(step.finished_at)}
             )
             for step in job.steps
         ),
@@ -67,23 +63,12 @@ def _facts(job: Job) -> dict[str, Any]:
         facts["unique_key"] = None
     for name in ("created_at", "run_at", "started_at", "finished_at"):
         facts[name] = time_text(getattr(job, name))
-    facts["progress"] = None if job.progress is None else _progress(job)
-    facts["errors"] = tuple(
-        schemas.ErrorView(**(msgspec.structs.asdict(error) | {"at": rfc3339(error.at)})) for error in job.errors
-    )
+    facts["progress"] = None if job.progress is None else schemas.ProgressView(**_timed(job.progress))
+    facts["errors"] = tuple(schemas.ErrorView(**_timed(error)) for error in job.errors)
     return facts
 
 
 _SAME = tuple(name for name in schemas.JobSummary.__struct_fields__ if name in Job.__struct_fields__)
-
-
-def _progress(job: Job) -> schemas.ProgressView | None:
-    progress = job.progress
-    if progress is None:
-        return None
-    return schemas.ProgressView(
-        percent=progress.percent, message=progress.message, data=progress.data, at=rfc3339(progress.at)
-    )
 
 
 def timeline(job: Job) -> tuple[schemas.TimelineEntry, ...]:
@@ -141,3 +126,7 @@ def worker_view(info: WorkerInfo, queues: Collection[str] = ()) -> WorkerView:
 def _fields(value: msgspec.Struct) -> dict[str, Any]:
     """Fields by name, without converting nested structs."""
     return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def _timed(value: Any) -> dict[str, Any]:
+    return _fields(value) | {"at": rfc3339(value.at)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -19,7 +19,7 @@ from jobyard.app.tracing import set_up_sdk
 from jobyard.cli.app_loader import load_app
 from jobyard.cli.logging import set_up_logs
 from jobyard.cli.render.json import as_json
-from jobyard.cli.render.output import echo, print_markup, visible
+from jobyard.cli.render.output import echo, print_markup, print_table, visible
 from jobyard.cli.require_store import require_database
 from jobyard.cli.systemd import SystemdNotifier
 from jobyard.cli.target import ServerTarget
@@ -199,6 +199,17 @@ class Session:
 
     def print_json(self, value: Any) -> None:
         echo(as_json(value))
+
+    def print_table(self, document: Any, headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
+        """Print rows of rich markup; with --json, the document."""
+        if self.as_json:
+            self.print_json(document)
+        else:
+            print_table(self.console, headings, rows, empty)
+
+    def report(self, document: Any, text: str) -> None:
+        """Print a line; with --json, the document."""
+        echo(as_json(document) if self.as_json else text)
 
     def print_markup(self, markup: str) -> None:
         """Print rich markup; text from users must be escaped."""

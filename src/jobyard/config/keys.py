@@ -75,7 +75,7 @@ def names(text: str) -> Any:
 
 
 def integer(least: int, most: int) -> Key:
-    return Key(lambda name, value: options.check_integer(name, value, least, most), number)
+    return Key(options.integer(least, most), number)
 
 
 def _amount(name: str, value: Any) -> float:
@@ -109,12 +109,6 @@ def _users(name: str, value: Any) -> tuple[str, ...]:
     return tuple(options.check_name("user", str(each)) for each in value)
 
 
-def _boolean(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadOption(f"{name} must be true or false, not {value!r}.")
-    return value
-
-
 def _level(name: str, value: Any) -> str:
     parse_levels(_text(name, value), "info")
     return str(value)
@@ -144,10 +138,6 @@ def _run_seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _limit(name: str, value: Any) -> int | None:
-    return None if value is None else options.check_integer(name, value, 0, options.MAX_LIMIT)
-
-
 def _kept(name: str, value: Any) -> int:
     """A number; or, as BullMQ has it, true (remove all) and false (remove none)."""
     if isinstance(value, bool):
@@ -171,10 +161,6 @@ def _moment(name: str, value: Any) -> str:
         return rfc3339(instant(text))
     except (ValueError, TypeError) as error:
         raise BadOption(f"{name} must be a time like 2026-11-16T09:30:00Z, not {value!r}.") from error
-
-
-def _optional(check: Check) -> Check:
-    return lambda name, value: None if value is None else check(name, value)
 
 
 SECTIONS: Mapping[str, Mapping[str, Key]] = {
@@ -201,13 +187,13 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "shutdown_timeout": Key(_seconds, number),
     },
     "scheduler": {
-        "enabled": Key(_boolean, yes),
+        "enabled": Key(options.check_boolean, yes),
         "shortest_interval_seconds": Key(_positive, number),
         "health_host": Key(_text),
         "health_port": integer(1, 65535),
     },
     "sandbox": {
-        "enabled": Key(_boolean, yes),
+        "enabled": Key(options.check_boolean, yes),
         "socket": Key(_text),
         "min_tier": Key(_one_of(*Tier)),
         "slots": integer(1, MAX_CONCURRENCY),
@@ -218,15 +204,16 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         **{name: integer(1, most) for name, most in MAXIMUMS.items() if name != "max_time_seconds"},
     },
     "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
-    "tracing": {"enabled": Key(_boolean, yes), "as_link": Key(_boolean, yes)},
+    "tracing": {"enabled": Key(options.check_boolean, yes), "as_link": Key(options.check_boolean, yes)},
 }
 # The value of each name under `store.queues`, and the keys under each name of `queues`.
 STORE_OF_A_QUEUE = Key(_url, secret=True)
+LIMIT = Key(options.optional(options.integer(0, options.MAX_LIMIT)), number)
 QUEUE: Mapping[str, Key] = {
-    "max_running": Key(_limit, number),
-    "max_per_group": Key(_limit, number),
-    "max_waiting": Key(_limit, number),
-    "max_waiting_per_group": Key(_limit, number),
+    "max_running": LIMIT,
+    "max_per_group": LIMIT,
+    "max_waiting": LIMIT,
+    "max_waiting_per_group": LIMIT,
     "keep_completed": Key(_kept, _kept_text),
     "keep_failed": Key(_kept, _kept_text),
     "keep_seconds": Key(_seconds, number),
@@ -241,7 +228,7 @@ def _schedule_key(option: Option) -> Key:
     def check(name: str, value: Any) -> Any:
         """The value stays as written: `make_schedule` converts it. YAML reads a time as a date or datetime."""
         if option.type is datetime:
-            return _optional(_moment)(name, value)
+            return options.optional(_moment)(name, value)
         option.check(name, value)
         return value
 

@@ -14,8 +14,7 @@ from jobyard.operations.commands import Commands
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
-from jobyard.operations.schedule_views import view_of, views_of
-from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
+from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules, view_of, views_of
 from jobyard.operations.tokens import Tokens
 from jobyard.operations.worker_control import control_worker
 from jobyard.ports.admin_store import GroupInfo

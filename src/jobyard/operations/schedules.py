@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import uuid_utils
 
+from jobyard.api.schemas.schedules import ScheduleView, schedule_view
 from jobyard.domain.due import instants, next_instant
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import PastTick, Schedule
@@ -18,6 +19,7 @@ from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_options import BY_FIELD, check_policies, check_timing, checked_fields
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.record_store import Record
+from jobyard.ports.schedule_store import Armed
 from jobyard.ports.store import Store
 
 __all__ = ["COLLECTION", "LOG", "LOG_KEPT", "SHORTEST_INTERVAL_SECONDS", "Declared", "Schedules", "decode"]
@@ -224,11 +226,8 @@ class Schedules:
             nonlocal revision
             revision = schedule.revision
             if schedule.origin != declared.origin:
-                by = (
-                    "managed by the API and the command line"
-                    if schedule.is_managed
-                    else f"of {_place(schedule.origin)}"
-                )
+                other = f"of {_place(schedule.origin)}"
+                by = "managed by the API and the command line" if schedule.is_managed else other
                 raise NotPossible(f"a schedule of that name exists, {by}. Rename or remove one of the two.")
             fields = {field: getattr(declared, field) for field in DECLARED}
             if schedule.declared_enabled != declared.declared_enabled:
@@ -289,6 +288,31 @@ class Schedules:
         if record is None:
             raise NotFound(f"Schedule {name} not found.")
         return record
+
+
+async def view_of(store: Store, schedule: Schedule) -> ScheduleView:
+    now = await store.now()
+    return schedule_view(schedule, now, await Schedules(store).ahead(schedule, now))
+
+
+async def views_of(store: Store, found: Sequence[Schedule], after: str | None = None) -> list[ScheduleView]:
+    """As the API shows them: views of a contiguous page of schedules, sorted by name, that begins after `after`."""
+    if not found:
+        return []
+    now = await store.now()
+    decided = {each.schedule: each.decided_until async for each in every_armed(store, after, found[-1].name)}
+    ahead = {name: until for name, until in decided.items() if until > now + AHEAD}
+    return [schedule_view(each, now, ahead.get(each.name)) for each in found]
+
+
+async def every_armed(store: Store, after: str | None = None, last: str | None = None) -> AsyncIterator[Armed]:
+    """All armed schedules by name, up to `last`."""
+    while page := await store.armed(PAGE, after):
+        for each in page:
+            yield each
+        after = page[-1].schedule
+        if len(page) < PAGE or (last is not None and after >= last):
+            return
 
 
 def _timing_differs(old: Schedule, new: Schedule) -> bool:

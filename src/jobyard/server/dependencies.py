@@ -51,11 +51,7 @@ class OpenAccess:
 
 class Dependencies:
     def __init__(
-        self,
-        store: Store,
-        job_factory: JobFactory,
-        authenticator: Authenticator,
-        settings: ServerSection | None = None,
+        self, store: Store, job_factory: JobFactory, authenticator: Authenticator, settings: ServerSection | None = None
     ) -> None:
         self.store = store
         self.job_factory = job_factory

@@ -156,9 +156,8 @@ async def parse_body(
         if invalid is not None:
             detail = f"Invalid body: {invalid.detail}"
             raise HttpError(422, "bad_input", detail, errors=(invalid,)) from None
-        reason = (
-            "it contains a lone surrogate, which is not a character" if _LONE_SURROGATE.search(data) else str(error)
-        )
+        is_lone = _LONE_SURROGATE.search(data) is not None
+        reason = "it contains a lone surrogate, which is not a character" if is_lone else str(error)
         raise HttpError(400, "not_json", f"The body is not JSON: {reason}.") from None
 
 

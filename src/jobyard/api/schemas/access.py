@@ -90,12 +90,6 @@ def audit_view(entry: AuditEntry) -> AuditView:
 
 
 def principal_view(principal: Principal, csrf_token: str | None = None) -> PrincipalView:
-    return PrincipalView(
-        id=principal.id,
-        name=principal.name,
-        role=principal.role,
-        permissions=tuple(each for each in Permission if principal.may(each)),
-        queues=principal.queues,
-        groups=principal.groups,
-        csrf_token=csrf_token,
-    )
+    fields: dict[str, Any] = {name: getattr(principal, name) for name in ("id", "name", "role", "queues", "groups")}
+    permissions = tuple(each for each in Permission if principal.may(each))
+    return PrincipalView(permissions=permissions, csrf_token=csrf_token, **fields)

@@ -165,16 +165,11 @@ def schedule_view(schedule: Schedule, now: Instant, silent_until: Instant | None
 
 
 def tick_view(past: PastTick) -> TickView:
-    return TickView(
-        at=rfc3339(past.at),
-        verdict=past.verdict,
-        job_id=past.job_id,
-        state=past.state,
-        is_pruned=past.is_pruned,
-        first_at=rfc3339(past.first),
-        count=past.count,
-        decided_at=rfc3339(past.decided_at),
-    )
+    fields: dict[str, Any] = {
+        name: getattr(past, name) for name in ("verdict", "job_id", "state", "is_pruned", "count")
+    }
+    fields |= {"at": rfc3339(past.at), "first_at": rfc3339(past.first), "decided_at": rfc3339(past.decided_at)}
+    return TickView(**fields)
 
 
 def next_ticks_response(expression: str, timezone: str, instants: Iterable[Instant]) -> NextTicksResponse:

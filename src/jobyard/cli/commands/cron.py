@@ -62,10 +62,7 @@ async def _list(session: Session) -> None:
     async with schedules(session) as operations:
         found = [each async for each in operations.schedules()]
         now = await operations.now()
-    if session.as_json:
-        session.print_json({"schedules": found})
-    else:
-        print_table(session.console, HEADINGS, (row(each, now) for each in found), NONE_YET)
+    session.print_table({"schedules": found}, HEADINGS, (row(each, now) for each in found), NONE_YET)
 
 
 cron.command("list", help="List the schedules and their next instants.\n\n\b\nExample:\n  jobyard cron list --json")(
@@ -160,8 +157,8 @@ async def history(session: Session, name: str, limit: int) -> None:
     if session.as_json:
         session.print_json({"history": found})
         return
-    headings = ("instant", "verdict", ">decided", "job", "its state")
     if found:
+        headings = ("instant", "verdict", ">decided", "job", "its state")
         print_table(session.console, headings, map(history_row, found), "")
     else:
         session.echo_error(f"Schedule {name} has not been due yet.")
@@ -179,9 +176,7 @@ async def pause(session: Session, name: str) -> None:
     """
     async with schedules(session) as operations:
         found = await operations.pause_schedule(name)
-    if session.as_json:
-        session.print_json({"schedule": found})
-    session.echo(f"Schedule {name} is paused.")
+    session.report({"schedule": found}, f"Schedule {name} is paused.")
 
 
 @cron.command()
@@ -199,10 +194,8 @@ async def resume(session: Session, name: str) -> None:
     async with schedules(session) as operations:
         found = await operations.resume_schedule(name)
         now = await operations.now()
-    if session.as_json:
-        session.print_json({"schedule": found})
     coming = "not due again" if found.next_at is None else f"next {instant_line(found.next_at, found.timezone, now)}"
-    session.echo(f"Schedule {name} is resumed; {coming}.")
+    session.report({"schedule": found}, f"Schedule {name} is resumed; {coming}.")
 
 
 @cron.command()
@@ -219,9 +212,7 @@ async def run(session: Session, name: str) -> None:
     """
     async with schedules(session) as operations:
         job_id = await operations.run_schedule(name)
-    if session.as_json:
-        session.print_json({"schedule": name, "job_id": job_id})
-    session.echo(job_id)
+    session.report({"schedule": name, "job_id": job_id}, job_id)
 
 
 @cron.command()
@@ -239,6 +230,4 @@ async def remove(session: Session, name: str, yes: bool) -> None:
         found = await operations.schedule(name)
         session.confirm(f"Remove schedule {name} ({found.expression}, {found.kind}) and its history?", yes=yes)
         await operations.remove_schedule(name)
-    if session.as_json:
-        session.print_json({"schedule": name, "removed": True})
-    session.echo(f"Schedule {name} is removed.")
+    session.report({"schedule": name, "removed": True}, f"Schedule {name} is removed.")

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from jobyard.cli.commands.job_actions import change_ids, change_matching, yes_option
 from jobyard.cli.option_flags import limit_flag
-from jobyard.cli.render.output import age, name, print_table, state
+from jobyard.cli.render.output import age, name, state
 from jobyard.cli.session import Session, async_command
 from jobyard.operations.commands import DEAD
 from jobyard.operations.queries import take
@@ -40,11 +40,8 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
     async with session.operations() as operations:
         found = await take(operations.walk(Filter(queue=queue, kind=kind, states=DEAD)), limit)
         now = await operations.now()
-    if session.as_json:
-        session.print_json({"jobs": found})
-        return
     rows = ((job.id, state(job.state), escape(job.kind), age(job.finished_at, now), name(job.reason)) for job in found)
-    print_table(session.console, ("job", "state", "~kind", ">ended", "~reason"), rows, "No dead letters.")
+    session.print_table({"jobs": found}, ("job", "state", "~kind", ">ended", "~reason"), rows, "No dead letters.")
 
 
 @dead.command()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import click
-from rich.markup import escape
 
-from jobyard.cli.render.output import print_table, usage
+from jobyard.cli.render.output import name, print_table, usage
 from jobyard.cli.session import Session, async_command
 
 
@@ -38,10 +37,9 @@ async def set_limit(session: Session, queue: str, group: str, limit: int) -> Non
     async with session.operations() as operations:
         await operations.queue(queue)
         await operations.set_limit(queue, group, limit)
-    if session.as_json:
-        session.print_json({"queue": queue, "group": group, "limit": limit})
     effect = " (blocked)" if limit == 0 else " (serial)" if limit == 1 else ""
-    session.echo(f"Group {group} of queue {queue} runs at most {limit} jobs at a time{effect}.")
+    text = f"Group {group} of queue {queue} runs at most {limit} jobs at a time{effect}."
+    session.report({"queue": queue, "group": group, "limit": limit}, text)
 
 
 @limits.command()
@@ -62,32 +60,18 @@ async def show(session: Session, queue: str, group: str | None) -> None:
         found = [each async for each in operations.groups(queue)]
     chosen = [each for each in found if (each.name == group if group else each.limit is not None)]
     if session.as_json:
-        session.print_json(
-            {
-                "queue": queue,
-                "max_running": settings.max_running,
-                "max_per_group": settings.max_per_group,
-                "groups": [
-                    {
-                        "group": each.name,
-                        "limit": each.limit,
-                        "effective_limit": each.effective_limit,
-                        "running": each.running,
-                    }
-                    for each in chosen
-                ],
-            }
-        )
+        groups = [
+            {"group": each.name, "limit": each.limit, "effective_limit": each.effective_limit, "running": each.running}
+            for each in chosen
+        ]
+        own = {"max_running": settings.max_running, "max_per_group": settings.max_per_group}
+        session.print_json({"queue": queue, **own, "groups": groups})
         return
     session.echo(
         f"Queue {queue}: at most {_limit(settings.max_running)} running, {_limit(settings.max_per_group)} per group."
     )
     rows = (
-        (
-            escape(each.name or "-"),
-            "-" if each.limit is None else str(each.limit),
-            usage(each.running, each.effective_limit),
-        )
+        (name(each.name), "-" if each.limit is None else str(each.limit), usage(each.running, each.effective_limit))
         for each in chosen
     )
     empty = f"Group {group} has no jobs and no limit." if group else "No group has its own limit."
@@ -110,9 +94,10 @@ async def remove(session: Session, queue: str, group: str) -> None:
     async with session.operations() as operations:
         settings = (await operations.queue(queue)).settings
         await operations.remove_limit(queue, group)
-    if session.as_json:
-        session.print_json({"queue": queue, "group": group, "limit": None, "effective_limit": settings.max_per_group})
-    session.echo(f"Group {group} of queue {queue} uses the limit of its queue: {_limit(settings.max_per_group)}.")
+    session.report(
+        {"queue": queue, "group": group, "limit": None, "effective_limit": settings.max_per_group},
+        f"Group {group} of queue {queue} uses the limit of its queue: {_limit(settings.max_per_group)}.",
+    )
 
 
 def _limit(value: int | None) -> str:

@@ -53,12 +53,8 @@ def _report(
 ) -> None:
     if session.as_json:
         listed = [
-            {
-                "number": one.number,
-                "name": one.name,
-                "applied": one.applied or not is_plan,
-                "applied_now": not (one.applied or is_plan),
-            }
+            {"number": one.number, "name": one.name, "applied": one.applied or not is_plan}
+            | {"applied_now": not (one.applied or is_plan)}
             for one in before
         ]
         session.print_json({"store": store.url, "migrations": listed})

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from jobyard.api.convert import finished_per_minute
 from jobyard.cli.commands.job_actions import change_matching, yes_option
-from jobyard.cli.render.output import number, print_table, usage
+from jobyard.cli.render.output import number, usage
 from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import Action, Filter, QueueInfo
@@ -37,12 +37,10 @@ def queue_row(queue: QueueInfo, workers: Sequence[WorkerInfo]) -> tuple[str, ...
 async def _list(session: Session) -> None:
     async with session.operations() as operations:
         found, workers = await operations.queues(), await operations.workers()
-    if session.as_json:
-        rates = [{"finished_per_minute": finished_per_minute(queue.name, workers)} for queue in found]
-        session.print_json({"queues": [structs.asdict(queue) | rate for queue, rate in zip(found, rates, strict=True)]})
-    else:
-        rows = [queue_row(queue, workers) for queue in found]
-        print_table(session.console, HEADINGS, rows, "No queues yet: nothing was enqueued.")
+    rates = [{"finished_per_minute": finished_per_minute(queue.name, workers)} for queue in found]
+    document = {"queues": [structs.asdict(queue) | rate for queue, rate in zip(found, rates, strict=True)]}
+    rows = (queue_row(queue, workers) for queue in found)
+    session.print_table(document, HEADINGS, rows, "No queues yet: nothing was enqueued.")
 
 
 @click.group(invoke_without_command=True)
@@ -114,7 +112,6 @@ async def set_paused(session: Session, queue: str, group: str | None, *, paused:
     async with session.operations() as operations:
         await operations.queue(queue)
         await operations.pause(queue, group, paused=paused)
-    if session.as_json:
-        session.print_json({"queue": queue, "group": group, "paused": paused})
     what = f"Queue {queue}" if group is None else f"Group {group} of queue {queue}"
-    session.echo(f"{what} is {'paused' if paused else 'resumed'}.")
+    document = {"queue": queue, "group": group, "paused": paused}
+    session.report(document, f"{what} is {'paused' if paused else 'resumed'}.")

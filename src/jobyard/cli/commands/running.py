@@ -6,11 +6,13 @@ import click
 from rich.markup import escape
 
 from jobyard.cli.option_flags import limit_flag
-from jobyard.cli.render.output import age, name, number, print_table, progress, usage
+from jobyard.cli.render.output import age, name, number, progress, usage
 from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.job import State
 from jobyard.operations.queries import take
 from jobyard.ports.admin_store import Filter
+
+SHOWN = ("id", "kind", "queue", "group", "attempt", "max_attempts", "worker", "external_id")
 
 
 @click.command()
@@ -28,24 +30,12 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
         found = await take(operations.walk(Filter(queue=queue, states=(State.RUNNING,))), limit)
         now = await operations.now()
     found.sort(key=lambda job: job.started_at or 0)
-    if session.as_json:
-        jobs = [
-            {
-                "id": job.id,
-                "kind": job.kind,
-                "queue": job.queue,
-                "group": job.group,
-                "attempt": job.attempt,
-                "max_attempts": job.max_attempts,
-                "worker": job.worker,
-                "external_id": job.external_id,
-                "elapsed_seconds": None if job.started_at is None else (now - job.started_at) / 1000,
-                "progress": job.progress,
-            }
-            for job in found
-        ]
-        session.print_json({"running": jobs})
-        return
+    jobs = [
+        {word: getattr(job, word) for word in SHOWN}
+        | {"elapsed_seconds": None if job.started_at is None else (now - job.started_at) / 1000}
+        | {"progress": job.progress}
+        for job in found
+    ]
     where = ("~worker",) if session.console.width >= 120 or not session.is_terminal else ()
     rows = (
         (
@@ -61,7 +51,7 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
         for job in found
     )
     headings = ("job", "~kind", "~queue", "~group", ">try", ">for", *where, "~progress")
-    print_table(session.console, headings, rows, "No running jobs.")
+    session.print_table({"running": jobs}, headings, rows, "No running jobs.")
 
 
 @async_command
@@ -69,9 +59,6 @@ async def _list(session: Session) -> None:
     async with session.operations() as operations:
         found = await operations.workers()
         now = await operations.now()
-    if session.as_json:
-        session.print_json({"workers": found})
-        return
     rows = (
         (
             escape(worker.id),
@@ -84,7 +71,9 @@ async def _list(session: Session) -> None:
         for worker in found
     )
     headings = ("~worker", "running", ">completed", ">up", ">seen", "~queues")
-    print_table(session.console, headings, rows, "No live workers. Start one: jobyard --app module:attribute worker")
+    session.print_table(
+        {"workers": found}, headings, rows, "No live workers. Start one: jobyard --app module:attribute worker"
+    )
 
 
 @click.group(invoke_without_command=True)
@@ -140,6 +129,5 @@ async def stop(session: Session, worker_id: str) -> None:
 async def _control(session: Session, worker_id: str, control: str) -> None:
     async with session.operations() as operations:
         await operations.control_worker(worker_id, control)
-    if session.as_json:
-        session.print_json({"worker": worker_id, "told": control})
-    session.echo(f"Asked worker {worker_id} to {'be quiet' if control == 'quiet' else 'stop'}.")
+    text = f"Asked worker {worker_id} to {'be quiet' if control == 'quiet' else 'stop'}."
+    session.report({"worker": worker_id, "told": control}, text)

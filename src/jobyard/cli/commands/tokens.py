@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
-from jobyard.cli.render.output import print_table
 from jobyard.cli.session import Session, async_command
 from jobyard.domain.access import Role
 from jobyard.domain.instant import rfc3339
@@ -74,9 +73,6 @@ async def list_tokens(session: Session) -> None:
     """
     async with session.operations() as operations:
         found = await operations.tokens()
-    if session.as_json:
-        session.print_json({"tokens": found})
-        return
     rows = (
         (
             each.id,
@@ -90,7 +86,9 @@ async def list_tokens(session: Session) -> None:
         for each in found
     )
     headings = ("id", "~name", "role", "~queues", "~groups", "created", "expires")
-    print_table(session.console, headings, rows, "No tokens. Create one: jobyard tokens create NAME --role admin")
+    session.print_table(
+        {"tokens": found}, headings, rows, "No tokens. Create one: jobyard tokens create NAME --role admin"
+    )
 
 
 @tokens.command()
@@ -111,7 +109,4 @@ async def revoke(session: Session, token_id: str, yes: bool) -> None:
             raise NotFound("Token not found. `jobyard tokens list` shows the ids.")
         session.confirm(f"Revoke the token {token_id} ({known[token_id].name}, {known[token_id].role})?", yes=yes)
         revoked = await operations.revoke_token(token_id)
-    if session.as_json:
-        session.print_json({"id": token_id, "revoked": revoked})
-    else:
-        session.echo(f"Token {token_id} is revoked.")
+    session.report({"id": token_id, "revoked": revoked}, f"Token {token_id} is revoked.")

@@ -17,8 +17,7 @@ from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.schedule import Overlap, Schedule
 from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.operations.schedule_options import check_timing
-from jobyard.operations.schedule_views import every_armed
-from jobyard.operations.schedules import AHEAD, Schedules
+from jobyard.operations.schedules import AHEAD, Schedules, every_armed
 from jobyard.ports.store import Finding, Level, Store
 
 CHECK = "schedule"

@@ -168,11 +168,8 @@ def when(instant: Instant | None, now: Instant) -> str:
     if instant >= FOREVER:
         return "never"
     distance = (now - instant) / 1000
-    return (
-        f"{rfc3339(instant)} ({duration(distance)} ago)"
-        if distance >= 0
-        else f"{rfc3339(instant)} (in {duration(-distance)})"
-    )
+    away = f"{duration(distance)} ago" if distance >= 0 else f"in {duration(-distance)}"
+    return f"{rfc3339(instant)} ({away})"
 
 
 def progress(job: Job, width: int = 10) -> str:

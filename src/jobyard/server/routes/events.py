@@ -119,6 +119,11 @@ async def stream_job(context: RequestContext) -> Response:
     return await stream.opened()
 
 
+async def until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 class EventStream(Response):
     """A response without end. A client that does not keep up is disconnected, so that its backlog stays bounded."""
 
@@ -160,7 +165,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._abort = scope.get(ABORT)
-        disconnected = asyncio.ensure_future(self._until_disconnected(receive))
+        disconnected = asyncio.ensure_future(self._end_on_disconnect(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             if scope["method"] == "HEAD":
@@ -185,9 +190,8 @@ class EventStream(Response):
         if not self._subscriber.was_dropped:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _until_disconnected(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    async def _end_on_disconnect(self, receive: Receive) -> None:
+        await until_disconnected(receive)
         self._subscriber.end()
 
     def _disconnect(self) -> None:

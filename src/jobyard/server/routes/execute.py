@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 from starlette.responses import Response
 
@@ -125,16 +123,12 @@ def program_of(body: schemas.ProgramRequest, inputs: tuple[bytes, ...], *, is_ba
         args=body.args,
         files=tuple(file_of(file) for file in body.files),
         collect=body.collect,
-        limits=limits_of(body.limits),
+        limits=Limits(**{name: getattr(body.limits, name) for name in Limits.__struct_fields__}),
     )
 
 
 def file_of(file: schemas.FileRequest) -> File:
     return File(name=file.name, data=file.content.encode() if file.content_base64 is None else file.content_base64)
-
-
-def limits_of(limits: schemas.LimitsRequest) -> Limits:
-    return Limits(**{name: getattr(limits, name) for name in Limits.__struct_fields__})
 
 
 async def submit(context: RequestContext, program: Program) -> Response:
@@ -185,8 +179,8 @@ async def require_language(context: RequestContext, program: Program) -> None:
     names = best_languages(known)
     if not names:
         raise HttpError(503, "sandbox_unavailable", why_unavailable(known), headers={"Retry-After": "5"})
-    listed = ", ".join(names)
-    why = f"No live worker runs {program.language}. Available: {listed}.{did_you_mean(program.language, names)}"
+    hint = did_you_mean(program.language, names)
+    why = f"No live worker runs {program.language}. Available: {', '.join(names)}.{hint}"
     raise invalid_body([FieldError("/language", why)])
 
 
@@ -196,19 +190,10 @@ def invalid_body(errors: list[FieldError]) -> HttpError:
 
 def field_error(violation: BoundsViolation, program: Program) -> FieldError:
     """The violation with the field names of the request."""
-    return FieldError("/" + "/".join(fields(violation, program)), violation.why)
-
-
-def fields(violation: BoundsViolation, program: Program) -> Iterator[str]:
-    first, *rest = violation.where
-    if first == "source":
-        yield "source_code"
-    elif first == "inputs" and not program.is_batch:
-        yield "input"
-        return
-    else:
-        yield str(first)
-    yield from map(str, rest)
+    first, *rest = map(str, violation.where)
+    if first == "inputs" and not program.is_batch:
+        return FieldError("/input", violation.why)
+    return FieldError("/".join(("", "source_code" if first == "source" else first, *rest)), violation.why)
 
 
 # Responses
@@ -223,12 +208,8 @@ async def visible_program(context: RequestContext) -> Job:
 
 
 def execution_response(job: Job, status: int, *headers: tuple[bytes, bytes]) -> Response:
-    body = _encode(raw_execution(job))
-    return (
-        RawJsonResponse(body, status, *headers)
-        if job.state.is_final
-        else RawJsonResponse(body, status, *headers, RETRY_AFTER)
-    )
+    more = () if job.state.is_final else (RETRY_AFTER,)
+    return RawJsonResponse(_encode(raw_execution(job)), status, *headers, *more)
 
 
 def raw_execution(job: Job) -> _RawExecution:

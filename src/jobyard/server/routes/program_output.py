@@ -24,7 +24,7 @@ from jobyard.executors.sandbox.live_output import FOLLOWER_SECONDS, FOLLOWERS, O
 from jobyard.ports.admin_store import Action
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
-from jobyard.server.routes.events import HEADERS, PING_SECONDS, SEND_SECONDS
+from jobyard.server.routes.events import HEADERS, PING_SECONDS, SEND_SECONDS, until_disconnected
 from jobyard.server.routes.execute import raw_execution, visible_program
 from jobyard.server.streaming.broadcaster import SLOW_POLL_SECONDS
 from jobyard.server.streaming.encoding import PING
@@ -236,8 +236,3 @@ class OutputStream(Response):
             return True
         self._checked_at = now
         return await self._dependencies.authenticator.is_valid(self._principal_id)
-
-
-async def until_disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -22,7 +22,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.operations.schedule_options import checked_fields
-from jobyard.operations.schedule_views import view_of, views_of
+from jobyard.operations.schedules import view_of, views_of
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.pagination import PageSize, PageToken, decode_page_token, invalid_page_token, page_response
 from jobyard.server.parsing import with_pointers
