@@ -56,9 +56,8 @@ def job_view(job: Job) -> schemas.JobView:
 def _facts(job: Job) -> dict[str, Any]:
     facts = {name: getattr(job, name) for name in _SAME}
     facts["tags"] = tuple(tag for tag in job.tags if not is_reserved(tag))
-    facts["submitted_by"] = next(
-        (tag.removeprefix(SUBMITTED_BY) for tag in job.tags if tag.startswith(SUBMITTED_BY)), None
-    )
+    owners = (tag.removeprefix(SUBMITTED_BY) for tag in job.tags if tag.startswith(SUBMITTED_BY))
+    facts["submitted_by"] = next(owners, None)
     if job.unique_key is not None and job.unique_key.startswith(IDEMPOTENCY):
         facts["unique_key"] = None
     for name in ("created_at", "run_at", "started_at", "finished_at"):
@@ -90,9 +89,7 @@ def timeline(job: Job) -> tuple[schemas.TimelineEntry, ...]:
 
 
 def explanation_view(explanation: Explanation) -> schemas.ExplanationView:
-    causes = tuple(
-        schemas.CauseView(code=cause.code, sentence=cause.sentence, data=cause.data) for cause in explanation.causes
-    )
+    causes = tuple(schemas.CauseView(**_fields(cause)) for cause in explanation.causes)
     return schemas.ExplanationView(**(_fields(explanation) | {"causes": causes}))
 
 

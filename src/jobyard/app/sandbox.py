@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from jobyard.api.schemas.events import CheckView
@@ -265,11 +265,9 @@ def log_abilities(state: SandboxState) -> None:
     if state.tier is None:
         log.warning("cannot run programs: %s", state.reason)
         return
-    names: Sequence[str] = [f"{language.name} {language.version}" for language in state.languages]
+    names = ", ".join(f"{language.name} {language.version}" for language in state.languages)
     why = f" ({state.reason})" if state.reason else ""
-    log.info(
-        "running programs in tier %s%s: %s", state.tier, why, ", ".join(names) or "no language passed its self-test"
-    )
+    log.info("running programs in tier %s%s: %s", state.tier, why, names or "no language passed its self-test")
     for name, reason in state.missing.items():
         log.warning("language %s is not offered: %s", name, reason)
 

@@ -73,9 +73,8 @@ async def look(session: Session, socket: Path | None) -> None:
     else:
         session.print_markup(f"daemon     {escape(who)}")
         _print_state(session, state)
-        session.print_markup(
-            f"slots      {state.running} of {state.slots} busy; {state.runs:,} runs, {state.faults:,} faults"
-        )
+        busy = f"{state.running} of {state.slots} busy"
+        session.print_markup(f"slots      {busy}; {state.runs:,} runs, {state.faults:,} faults")
     if state.tier is None:
         raise click.exceptions.Exit(1)
 

@@ -146,9 +146,8 @@ def announce(session: Session, yard: Jobyard, listener: socket.socket, access: A
         log.info("up at %s (%s; %s)", url, yard.store.url, summary)
         return
     if session.as_json:
-        session.print_json(
-            {"url": url, "token": access.first_token, "try": try_next(url, yard, is_open=access.is_open)}
-        )
+        commands = try_next(url, yard, is_open=access.is_open)
+        session.print_json({"url": url, "token": access.first_token, "try": commands})
     own = {queue: shown(each) for queue, each in session.configuration.store.queues.items()}
     for line in greeting(url, yard, access, summary, own):
         session.echo(line)

@@ -54,9 +54,8 @@ class SystemdNotifier:
 
     def stopping(self, seconds: float) -> None:
         """Also extends the stop timeout of the unit, so that running jobs have that long to finish."""
-        self.send(
-            "STOPPING=1", f"STATUS=stopping, within {seconds:g} s", f"EXTEND_TIMEOUT_USEC={round(seconds * MICRO)}"
-        )
+        extension = f"EXTEND_TIMEOUT_USEC={round(seconds * MICRO)}"
+        self.send("STOPPING=1", f"STATUS=stopping, within {seconds:g} s", extension)
 
     @contextlib.asynccontextmanager
     async def pinging(self, is_healthy: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:

@@ -68,10 +68,8 @@ class JobVerbs:
         """Submit jobs, in batches. Each is accepted or rejected separately; a rejected one is returned as its error."""
         found: list[RemoteJob | JobyardError] = []
         for batch in batches(jobs):
-            body = schemas.BatchRequest(jobs=tuple(batch))
-            answer = await self._transport.call(
-                "POST", "/v1/jobs/batch", schemas.BatchResponse, body=body, key=new_key()
-            )
+            body, key = schemas.BatchRequest(jobs=tuple(batch)), new_key()
+            answer = await self._transport.call("POST", "/v1/jobs/batch", schemas.BatchResponse, body=body, key=key)
             found += [self._submitted(*each) for each in zip(batch, answer.items, strict=True)]
         return found
 

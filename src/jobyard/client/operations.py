@@ -45,9 +45,8 @@ class ServerJobs:
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         if where.ids is None:
-            return await self._page(
-                convert.conditions_of(where) | {"page_size": min(limit, MAX_PAGE), "page_token": cursor}
-            )
+            wanted = {"page_size": min(limit, MAX_PAGE), "page_token": cursor}
+            return await self._page(convert.conditions_of(where) | wanted)
         jobs: list[Job] = []
         for start in range(0, len(where.ids), IDS_AT_ONCE):
             ids = where.ids[start : start + IDS_AT_ONCE]

@@ -57,10 +57,8 @@ class ScheduleVerbs:
         return (await self._transport.call("POST", path("v1", "schedules", name, "run"), schemas.RunResponse)).job_id
 
     async def next_of_schedule(self, name: str, count: int = 5) -> schemas.NextTicksResponse:
-        query = as_query({"count": count})
-        return await self._transport.call(
-            "GET", path("v1", "schedules", name, "next"), schemas.NextTicksResponse, query=query
-        )
+        at, query = path("v1", "schedules", name, "next"), as_query({"count": count})
+        return await self._transport.call("GET", at, schemas.NextTicksResponse, query=query)
 
     async def next_of_cron(self, expression: str, timezone: str = "UTC", count: int = 5) -> schemas.NextTicksResponse:
         """The meaning of a cron expression in words, and its next instants."""

@@ -25,9 +25,8 @@ class StoreUrl:
         known = [*own, *client]
         for key, value in parse_qsl(self.parts.query, keep_blank_values=True):
             if key not in known:
-                raise UnknownStore(
-                    f"{self.shown}: unknown option {key}.{did_you_mean(key, known)} Known: {', '.join(known)}."
-                )
+                hint = did_you_mean(key, known)
+                raise UnknownStore(f"{self.shown}: unknown option {key}.{hint} Known: {', '.join(known)}.")
             if key in self.options:
                 raise UnknownStore(f"{self.shown}: option {key} is given twice.")
             self.options[key] = value

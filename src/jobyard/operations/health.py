@@ -86,9 +86,8 @@ class Health:
             return CheckView(name="claiming", ok=False, reason="The worker has not claimed yet.")
         silent = self._clock() - last
         if silent > CLAIM_SECONDS:
-            return CheckView(
-                name="claiming", ok=False, reason=f"The worker has not reached the store for {silent:.0f} s."
-            )
+            reason = f"The worker has not reached the store for {silent:.0f} s."
+            return CheckView(name="claiming", ok=False, reason=reason)
         return CheckView(name="claiming", ok=True)
 
     async def _of_store(self) -> tuple[CheckView, ...]:
@@ -96,9 +95,8 @@ class Health:
             if self._asked is None or self._clock() - self._asked[0] >= CACHE_SECONDS:
                 found = [await self._try("store", "The store does not respond", self._answers())]
                 if found[0].ok:  # nothing else can be checked while it is away
-                    found.append(
-                        await self._try("migrations", "The schema of the store cannot be read", self._is_migrated())
-                    )
+                    says = "The schema of the store cannot be read"
+                    found.append(await self._try("migrations", says, self._is_migrated()))
                     if self.needs_workers:
                         found.append(await self._try("workers", "The workers cannot be listed", self._are_alive()))
                     if self.has_sandbox:

@@ -54,9 +54,8 @@ class TokenAuthenticator:
         if principal is not None and request.method not in SAFE_METHODS:
             require_same_origin(request)
             if not csrf_token_fits(session, request.headers.get(CSRF_HEADER, "")):
-                raise HttpError(
-                    403, "csrf", "The X-CSRF-Token header is missing or wrong. Send csrf_token of GET /v1/me."
-                )
+                detail = "The X-CSRF-Token header is missing or wrong. Send csrf_token of GET /v1/me."
+                raise HttpError(403, "csrf", detail)
         return principal
 
     async def _by_header(self, request: Request, header: bytes) -> Principal | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 from starlette.responses import Response
 
@@ -10,6 +12,8 @@ from jobyard.api.schemas.problems import FieldError, Problem
 from jobyard.observability.current import trace_id
 
 MEDIA_TYPE = "application/problem+json"
+FieldErrors: TypeAlias = tuple[FieldError, ...]
+Headers: TypeAlias = dict[str, str]
 
 # The nearest class in the MRO of an error decides.
 STATUS: dict[type[errors.JobyardError], int] = {
@@ -49,13 +53,7 @@ class HttpError(Exception):
     """Raised by a handler to respond with this problem."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        detail: str,
-        *,
-        errors: tuple[FieldError, ...] = (),
-        headers: dict[str, str] | None = None,
+        self, status: int, code: str, detail: str, *, errors: FieldErrors = (), headers: Headers | None = None
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -70,22 +68,11 @@ def status_of(error: errors.JobyardError) -> int:
 
 
 def problem(
-    status: int,
-    code: str,
-    detail: str,
-    *,
-    instance: str = "",
-    errors: tuple[FieldError, ...] = (),
-    headers: dict[str, str] | None = None,
+    status: int, code: str, detail: str, *, instance: str = "", errors: FieldErrors = (), headers: Headers | None = None
 ) -> Response:
+    title = TITLES.get(status, "Error")
     document = Problem(
-        title=TITLES.get(status, "Error"),
-        status=status,
-        code=code,
-        detail=detail,
-        instance=instance,
-        errors=errors,
-        trace_id=trace_id(),
+        title=title, status=status, code=code, detail=detail, instance=instance, errors=errors, trace_id=trace_id()
     )
     return Response(msgspec.json.encode(document), status, headers, MEDIA_TYPE)
 

@@ -51,9 +51,8 @@ async def find_visible(store: Store, filters: Sequence[Filter], limit: int, curs
     pages = await asyncio.gather(*(_page(store, *each, limit) for each in zip(filters, cursors, strict=True)))
     jobs = sorted((job for page in pages for job in page.jobs), key=_age, reverse=True)[:limit]
     taken = {job.id for job in jobs}
-    left = await asyncio.gather(
-        *(_next_cursor(store, *each, taken) for each in zip(filters, cursors, pages, strict=True))
-    )
+    read = zip(filters, cursors, pages, strict=True)
+    left = await asyncio.gather(*(_next_cursor(store, *each, taken) for each in read))
     return Page(tuple(jobs), None if all(each is None for each in left) else msgspec.json.encode(left).decode())
 
 

@@ -254,9 +254,7 @@ class JobFilter(RequestSchema, frozen=True, kw_only=True):
     state: tuple[State, ...] = ()
     tag: Name | None = None
     unique_key: Name | None = None
-    text: Annotated[str, Meta(min_length=1, max_length=options.MAX_NAME)] | None = (
-        None  # in the payload, case-insensitive
-    )
+    text: Annotated[str, Meta(min_length=1, max_length=options.MAX_NAME)] | None = None  # in the payload, any case
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
 

@@ -137,9 +137,8 @@ async def _insert(store: Store, jobs: int, progress: Progress) -> tuple[int, flo
     done = 0
     while done < jobs and time.perf_counter() - start < INSERT_SECONDS:
         size = min(BATCH, jobs - done)
-        await store.insert(
-            [NewJob(id=new_id(), kind=KIND, queue=QUEUE, group=f"group-{n % GROUPS}") for n in range(size)]
-        )
+        batch = [NewJob(id=new_id(), kind=KIND, queue=QUEUE, group=f"group-{n % GROUPS}") for n in range(size)]
+        await store.insert(batch)
         done += size
         progress.update(task, completed=done)
     return done, time.perf_counter() - start

@@ -9,7 +9,6 @@ import click
 import msgspec
 from rich.markup import escape
 
-from jobyard.cli.render.output import print_table
 from jobyard.cli.session import Session, async_command
 from jobyard.config import LoadedConfig
 from jobyard.config.keys import Key, Path, find, number
@@ -43,21 +42,12 @@ async def show(session: Session, origin: bool) -> None:
       jobyard --config /etc/jobyard.yaml config show --json
     """
     values = list(every_value(session.found))
-    if session.as_json:
-        session.print_json(
-            {
-                "file": None if session.found.file is None else str(session.found.file),
-                "values": [
-                    {"key": each.key, "value": each.value} | ({"origin": each.origin} if origin else {})
-                    for each in values
-                ],
-            }
-        )
-        return
-    rows = (
-        (escape(each.key), escape(as_text(each.value)), *([escape(each.origin)] if origin else [])) for each in values
-    )
-    print_table(session.console, ("~key", "~value", *(["~origin"] if origin else [])), rows, "No values.")
+    file = None if session.found.file is None else str(session.found.file)
+    shown_fields = ("key", "value", "origin") if origin else ("key", "value")
+    listed = [{field: getattr(each, field) for field in shown_fields} for each in values]
+    rows = ([escape(as_text(value)) for value in each.values()] for each in listed)
+    headings = [f"~{field}" for field in shown_fields]
+    session.print_table({"file": file, "values": listed}, headings, rows, "No values.")
 
 
 class ConfigValue(NamedTuple):

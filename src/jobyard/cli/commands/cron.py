@@ -65,9 +65,8 @@ async def _list(session: Session) -> None:
     session.print_table({"schedules": found}, HEADINGS, (row(each, now) for each in found), NONE_YET)
 
 
-cron.command("list", help="List the schedules and their next instants.\n\n\b\nExample:\n  jobyard cron list --json")(
-    _list
-)
+LIST_HELP = "List the schedules and their next instants.\n\n\b\nExample:\n  jobyard cron list --json"
+cron.command("list", help=LIST_HELP)(_list)
 
 
 @cron.command()

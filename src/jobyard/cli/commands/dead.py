@@ -62,10 +62,9 @@ async def redrive(session: Session, job_ids: tuple[str, ...], queue: str | None,
     """
     if job_ids and (queue or kind):
         raise click.UsageError("Pass job ids or filters, not both.")
+    where = Filter(queue=queue, kind=kind, states=DEAD)
     async with session.operations() as operations:
         if job_ids:
             await change_ids(session, operations, Action.RETRY, job_ids)
         else:
-            await change_matching(
-                session, operations, Action.RETRY, Filter(queue=queue, kind=kind, states=DEAD), yes=yes
-            )
+            await change_matching(session, operations, Action.RETRY, where, yes=yes)

@@ -67,9 +67,8 @@ async def show(session: Session, queue: str, group: str | None) -> None:
         own = {"max_running": settings.max_running, "max_per_group": settings.max_per_group}
         session.print_json({"queue": queue, **own, "groups": groups})
         return
-    session.echo(
-        f"Queue {queue}: at most {_limit(settings.max_running)} running, {_limit(settings.max_per_group)} per group."
-    )
+    running, per_group = _limit(settings.max_running), _limit(settings.max_per_group)
+    session.echo(f"Queue {queue}: at most {running} running, {per_group} per group.")
     rows = (
         (name(each.name), "-" if each.limit is None else str(each.limit), usage(each.running, each.effective_limit))
         for each in chosen

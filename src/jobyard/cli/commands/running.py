@@ -71,9 +71,8 @@ async def _list(session: Session) -> None:
         for worker in found
     )
     headings = ("~worker", "running", ">completed", ">up", ">seen", "~queues")
-    session.print_table(
-        {"workers": found}, headings, rows, "No live workers. Start one: jobyard --app module:attribute worker"
-    )
+    empty = "No live workers. Start one: jobyard --app module:attribute worker"
+    session.print_table({"workers": found}, headings, rows, empty)
 
 
 @click.group(invoke_without_command=True)
@@ -91,9 +90,8 @@ def workers(context: click.Context) -> None:
         _list()
 
 
-workers.command("list", help="List the live workers and their queues.\n\n\b\nExample:\n  jobyard workers list --json")(
-    _list
-)
+LIST_HELP = "List the live workers and their queues.\n\n\b\nExample:\n  jobyard workers list --json"
+workers.command("list", help=LIST_HELP)(_list)
 
 
 @workers.command()

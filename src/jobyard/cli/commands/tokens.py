@@ -86,9 +86,8 @@ async def list_tokens(session: Session) -> None:
         for each in found
     )
     headings = ("id", "~name", "role", "~queues", "~groups", "created", "expires")
-    session.print_table(
-        {"tokens": found}, headings, rows, "No tokens. Create one: jobyard tokens create NAME --role admin"
-    )
+    empty = "No tokens. Create one: jobyard tokens create NAME --role admin"
+    session.print_table({"tokens": found}, headings, rows, empty)
 
 
 @tokens.command()

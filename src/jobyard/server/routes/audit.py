@@ -24,12 +24,11 @@ class AuditQuery(RequestSchema, frozen=True, kw_only=True):
 async def read_audit(context: RequestContext) -> Response:
     """List the changes and who made them, oldest first."""
     if context.principal.queues or context.principal.groups:
-        raise HttpError(
-            403, "out_of_scope", "A token that is restricted to queues or groups cannot read the audit log."
-        )
+        detail = "A token that is restricted to queues or groups cannot read the audit log."
+        raise HttpError(403, "out_of_scope", detail)
     after = decode_page_token(context.query.page_token) or "0"
     if not after.isascii() or not after.isdigit() or len(after) > MAX_DIGITS:
         raise invalid_page_token()
     entries = await context.dependencies.audit.read(int(after), context.query.page_size)
-    is_full = len(entries) == context.query.page_size
-    return page_response(context, AuditPage, map(audit_view, entries), str(entries[-1].number) if is_full else None)
+    following = str(entries[-1].number) if len(entries) == context.query.page_size else None
+    return page_response(context, AuditPage, map(audit_view, entries), following)

@@ -91,9 +91,8 @@ async def by_filter(
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     changed = unchanged = looked_at = 0
     while True:
-        page = await find_visible(
-            context.dependencies.store, filters, min(CHANGE_AT_ONCE, request.limit - looked_at), cursor
-        )
+        size = min(CHANGE_AT_ONCE, request.limit - looked_at)
+        page = await find_visible(context.dependencies.store, filters, size, cursor)
         done = await apply(context, request, [job.id for job in page.jobs if is_visible(job)])
         changed, unchanged = changed + len(done.changed), unchanged + len(done.unchanged)
         looked_at += len(page.jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from starlette.responses import Response
 
 from jobyard.api.schemas.jobs import BulkRequest, BulkResponse, JobPage, RedriveRequest
@@ -24,8 +25,5 @@ async def list_dead_letters(context: RequestContext) -> Response:
 @ROUTES.add("POST", "/v1/dead-letters/redrive", Permission.OPERATE, body=RedriveRequest, response=BulkResponse)
 async def redrive_dead_letters(context: RequestContext) -> BulkResponse:
     """Retry dead letters, by ids or by a filter."""
-    body: RedriveRequest = context.body
-    request = BulkRequest(
-        action=Action.RETRY, ids=body.ids, filter=body.filter, limit=body.limit, page_token=body.page_token
-    )
+    request = BulkRequest(action=Action.RETRY, **msgspec.structs.asdict(context.body))
     return await change_matching(context, request, DEAD)

@@ -112,9 +112,8 @@ async def list_languages(context: RequestContext) -> schemas.LanguageList:
 def program_of(body: schemas.ProgramRequest, inputs: tuple[bytes, ...], *, is_batch: bool = False) -> Program:
     both = [number for number, file in enumerate(body.files) if file.content and file.content_base64 is not None]
     if both:
-        raise invalid_body(
-            [FieldError(f"/files/{both[0]}/content_base64", "Give content or content_base64, not both.")]
-        )
+        at = f"/files/{both[0]}/content_base64"
+        raise invalid_body([FieldError(at, "Give content or content_base64, not both.")])
     return Program(
         language=body.language,
         source=body.source_code,

@@ -146,9 +146,8 @@ async def logout(context: RequestContext) -> Response:
     require_same_origin(request)
     given = request.headers.get("x-csrf-token") or await form_field(request, "csrf_token")
     if not csrf_token_fits(session, given):
-        raise HttpError(
-            403, "csrf", "The CSRF token is missing or wrong. Send it as X-CSRF-Token, or as csrf_token in the form."
-        )
+        detail = "The CSRF token is missing or wrong. Send it as X-CSRF-Token, or as csrf_token in the form."
+        raise HttpError(403, "csrf", detail)
     principal = await authenticator.sessions.find(session)
     await authenticator.sessions.close(session)
     if principal is not None:

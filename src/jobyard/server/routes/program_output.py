@@ -55,9 +55,8 @@ async def follow_output(context: RequestContext) -> Response:
     """Stream the output of a program and its end (server-sent events: stdout, stderr, restart, finished)."""
     job = await visible_program(context)
     if context.query.cancel_on_leave and not context.principal.may(Permission.SUBMIT):
-        raise HttpError(
-            403, "not_allowed", f"The role {context.principal.role} cannot use cancel_on_leave: it cannot cancel jobs."
-        )
+        detail = f"The role {context.principal.role} cannot use cancel_on_leave: it cannot cancel jobs."
+        raise HttpError(403, "not_allowed", detail)
     return await OutputStream(context, job.id).opened()
 
 

@@ -47,9 +47,8 @@ async def change_queue(context: RequestContext) -> QueueView:
         current = QueueSettings()
     settings = merged(context.body, current)
     if not context.principal.may(Permission.ADMINISTER) and retention(settings) != retention(current):
-        raise HttpError(
-            403, "not_allowed", f"The role {context.principal.role} cannot change the retention of a queue."
-        )
+        detail = f"The role {context.principal.role} cannot change the retention of a queue."
+        raise HttpError(403, "not_allowed", detail)
     await context.dependencies.commands.configure(name, settings)
     await context.audit("queue.configure", name, **msgspec.to_builtins(settings))
     return queue_view(await visible_queue(context))

@@ -138,9 +138,8 @@ async def next_of_schedule(context: RequestContext) -> schemas.NextTicksResponse
     """List the next ticks; empty while the schedule is paused."""
     found = await visible_schedule(context)
     after = instants(found, await context.dependencies.store.now()) if found.enabled else iter(())
-    return schemas.next_ticks_response(
-        found.expression, found.timezone, await first_instants(after, context.query.count)
-    )
+    coming = await first_instants(after, context.query.count)
+    return schemas.next_ticks_response(found.expression, found.timezone, coming)
 
 
 @ROUTES.add(
@@ -152,13 +151,10 @@ async def history_of_schedule(context: RequestContext) -> Response:
     before = decode_page_token(query.page_token)
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= MAX_DIGITS):
         raise invalid_page_token()
-    past = await context.dependencies.schedules.history(
-        found.name, query.page_size, None if before is None else int(before)
-    )
-    is_full = len(past) == query.page_size
-    return page_response(
-        context, schemas.HistoryPage, map(schemas.tick_view, past), str(past[-1].at) if is_full else None
-    )
+    before_at = None if before is None else int(before)
+    past = await context.dependencies.schedules.history(found.name, query.page_size, before_at)
+    following = str(past[-1].at) if len(past) == query.page_size else None
+    return page_response(context, schemas.HistoryPage, map(schemas.tick_view, past), following)
 
 
 @ROUTES.add("GET", "/v1/cron/next", Permission.READ, query=CronQuery, response=schemas.NextTicksResponse)
@@ -201,10 +197,8 @@ async def add_schedule(context: RequestContext) -> Response:
     except BadInput as error:
         raise with_pointers(error) from error
     await context.audit("schedule.add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
-    location = "/v1/schedules/" + quote(made.name, safe="")
-    return RawJsonResponse(
-        _encode(await view_of(context.dependencies.store, made)), 201, (b"location", location.encode())
-    )
+    location = (b"location", f"/v1/schedules/{quote(made.name, safe='')}".encode())
+    return RawJsonResponse(_encode(await view_of(context.dependencies.store, made)), 201, location)
 
 
 @ROUTES.add(

@@ -27,9 +27,8 @@ async def who_am_i(context: RequestContext) -> schemas.PrincipalView:
 async def list_tokens(context: RequestContext) -> schemas.TokenList:
     """List tokens, without their secrets."""
     known = await tokens_of(context).list()
-    return schemas.TokenList(
-        tuple(schemas.token_view(info) for info in known if covers(context.principal, info.principal))
-    )
+    visible = (info for info in known if covers(context.principal, info.principal))
+    return schemas.TokenList(tuple(map(schemas.token_view, visible)))
 
 
 @ROUTES.add(
