@@ -10,7 +10,7 @@ from typing import IO, Literal
 import msgspec
 import pytest
 
-PROGRESS_VARIABLE = "JOBYARD_TEST_PROGRESS"
+PROGRESS_VARIABLE = "TEST_PROGRESS_FILE"  # not JOBYARD_…: commands warn about unknown ones
 _REPORTS = pytest.StashKey[list[pytest.TestReport]]()
 
 
