@@ -182,6 +182,7 @@ async def test_events_right_after_a_listener_starts_are_published(watched: Watch
     for turn in range(3):
         await eventually(lambda: publisher.wants_each_job)  # its last look is too long ago to be relied on
         await store.put(LISTENERS, "me", b"{}", expire_seconds=60)
+        await eventually(lambda: publisher.wants_each_job)  # unless it looked once more just before that
         publisher.publish(LiveEvent(type=LiveEventType.ENQUEUED, job_id=f"job {turn}"))
         await eventually(lambda turn=turn: last_told(store, f"job {turn}"), 0.5)  # type: ignore[misc]
         await store.remove(LISTENERS, "me")
