@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox.processes import cgroups_of, children, is_running, process_tree, zygote
+from tests.story.up import alive
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import private_daemon
@@ -110,10 +111,15 @@ async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
         pid = connection.daemon_pid
         first = zygote(pid)
         os.kill(pid, signal.SIGSTOP)  # it sees the deaths only together with the next run
-        for box in children(first):
-            if len(children(box)) <= 1:  # otherwise it is the namespace pool, the parent of the inits
-                for each in (*children(box), box):
-                    os.kill(each, signal.SIGKILL)
+        # Otherwise it is the namespace pool, the parent of the inits.
+        boxes = [box for box in children(first) if len(children(box)) <= 1]
+        killed = [each for box in boxes for each in (*children(box), box)]
+        for each in killed:
+            os.kill(each, signal.SIGKILL)
+        async with asyncio.timeout(10):
+            # A process that is still dying has its pipe open, takes the code and never runs it.
+            while any(map(alive, killed)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         _, answer = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
         os.kill(pid, signal.SIGCONT)
         seen = await asyncio.wait_for(answer, 10)

@@ -231,7 +231,7 @@ def total(steps: Sequence[schemas.BulkResponse], *, with_ids: bool) -> schemas.B
 def conditions(where: schemas.JobFilter | None) -> dict[str, Any]:
     """
     >>> conditions(schemas.JobFilter(queue="mail", state=(State.FAILED,)))
-    {'queue': 'mail', 'state': ['FAILED']}
+    {'queue': 'mail', 'state': ('FAILED',)}
     """
     return {} if where is None else msgspec.to_builtins(where)
 
