@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from jobyard.domain.instant import Instant, instant
@@ -64,6 +65,16 @@ async def test_an_added_schedule_is_stored_armed_and_announced(store: Store, sch
     assert await announced(store) == ["report"]
     with pytest.raises(NotPossible):
         await schedules.add(report())
+
+
+async def test_a_schedule_stored_without_backoff_and_tags_still_loads(store: Store, schedules: Schedules) -> None:
+    await schedules.add(make_schedule({"name": "old", "expression": "@daily", "kind": "send"}))
+    record = await store.fetch(COLLECTION, "old")
+    assert record is not None
+    fields = msgspec.json.decode(record.data)
+    older = {name: value for name, value in fields.items() if name not in ("backoff", "tags")}
+    await store.put(COLLECTION, "old", msgspec.json.encode(older))
+    assert (await schedules.get("old")).job("id").tags == ("schedule:old",)
 
 
 async def test_an_edit_makes_ticks_of_the_old_definition_stale(

@@ -19,6 +19,12 @@ async def listed(yard: Jobyard, worker: Worker) -> WorkerInfo | None:
     return next((info for info in await yard.store.workers() if info.id == worker.id), None)
 
 
+async def test_a_worker_is_listed_when_it_has_started(yard: Jobyard) -> None:
+    """At once, not with the first round of its background thread: it may claim a job before that."""
+    async with yard.worker() as worker:
+        assert await listed(yard, worker) is not None
+
+
 async def test_a_quiet_worker_finishes_what_it_has_and_takes_no_more(yard: Jobyard, events: Events) -> None:
     gate, started = asyncio.Event(), asyncio.Event()
 
