@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 from tests.conformance.support import new
@@ -18,6 +19,8 @@ from jobyard.ports.store import Level
 from jobyard.stores.postgres import PostgresStore
 
 __all__ = ["connection", "schema", "store"]
+
+T = TypeVar("T")
 
 
 async def backends(connection: Any, name: str) -> int:
@@ -66,6 +69,16 @@ async def test_a_cancelled_caller_leaks_nothing(postgres_url: str, schema: str, 
         assert len((await exchange(store, 1)).leases) == 1
 
 
+async def once_available(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of the first call that succeeds: each session that was killed may fail one."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+
+
 async def test_a_killed_session_is_replaced(store: PostgresStore, connection: Any) -> None:
     await store.insert([new()])
     waiting = asyncio.create_task(store.wait_for_work(["other"], 30))
@@ -73,14 +86,8 @@ async def test_a_killed_session_is_replaced(store: PostgresStore, connection: An
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'jobyard'"
     )
-    for _ in range(20):
-        try:
-            assert len((await exchange(store, 1)).leases) == 1
-        except StoreUnavailable:
-            await asyncio.sleep(0.05)
-        else:
-            break
-    await store.insert([new(queue="other")])
+    assert len((await once_available(lambda: exchange(store, 1))).leases) == 1
+    await once_available(lambda: store.insert([new(queue="other")]))
     assert await waiting
     assert await store.audit() == []
 
