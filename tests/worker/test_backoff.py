@@ -19,7 +19,8 @@ from jobyard.operations.queries import Queries
 from jobyard.ports.executor import Attempt
 from jobyard.ports.job_store import Extended
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.worker.background import BackgroundThread, Heartbeat
+from jobyard.worker.background import BackgroundThread
+from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
 from jobyard.worker.worker import Worker

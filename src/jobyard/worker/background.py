@@ -12,10 +12,9 @@ from collections.abc import Awaitable, Callable
 
 from jobyard.domain.events import LeasesExpired, StoreFailed
 from jobyard.domain.lease import ExpiredLease
-from jobyard.operations.worker_control import Control, requested_control
 from jobyard.ports.observer import Emit
-from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
+from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
 
@@ -23,34 +22,6 @@ COMMAND_EVERY_SECONDS = 1.0
 RECLAIM_EVERY_SECONDS = 1.0
 PRUNE_EVERY_SECONDS = 5.0
 PRUNE_BATCH = 1000
-HEARTBEATS_PER_LEASE = 3
-
-
-class Heartbeat:
-    """Announces that the worker is alive, for as long as one lease, and receives its commands."""
-
-    def __init__(self, info: Callable[[], WorkerInfo], obey: Callable[[Control], None], lease_seconds: float) -> None:
-        self.interval = lease_seconds / HEARTBEATS_PER_LEASE
-        self._info = info
-        self._obey = obey
-        self._lease_seconds = lease_seconds
-        self._obeyed: Control | None = None
-
-    async def send(self, store: Store) -> None:
-        await store.heartbeat(self._info(), self._lease_seconds)
-
-    async def sign_off(self, store: Store) -> None:
-        """Take the worker off the list of live workers."""
-        await store.heartbeat(self._info(), 0)
-
-    async def obey_command(self, store: Store) -> None:
-        """Carry out a new command (quiet, stop), and show it in a heartbeat at once."""
-        info = self._info()
-        control = await requested_control(store, info.id, info.started_at)
-        if control is not None and control is not self._obeyed:
-            self._obeyed = control
-            self._obey(control)
-            await self.send(store)
 
 
 class BackgroundThread:

@@ -16,8 +16,9 @@ from jobyard.ports.executor import Executor
 from jobyard.ports.observer import Companion, Observer
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
-from jobyard.worker.background import BackgroundThread, Heartbeat
+from jobyard.worker.background import BackgroundThread
 from jobyard.worker.claimer import Claimer, EventEmitter, log_failure
+from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
 
