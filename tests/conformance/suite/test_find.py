@@ -17,14 +17,14 @@ ROWS = (
     "jobyard.stores.sqlite.jobs.MAX_ROWS_PER_PAGE",
     "jobyard.stores.redis.jobs.EXAMINED_PER_COMMAND",
     "jobyard.stores.redis.jobs.MAX_EXAMINED",
-    "jobyard.stores.postgres.find.MAX_SCANNED_ROWS",
+    "jobyard.stores.postgres.jobs.MAX_SCANNED_ROWS",
 )
 # Settings of each store for the payload bytes searched per page.
 SEARCHES = (
     "jobyard.stores.memory.jobs.MAX_BYTES_PER_PAGE",
     "jobyard.stores.sqlite.jobs.MAX_BYTES_PER_PAGE",
     "jobyard.stores.redis.jobs.BYTES_SEARCHED_PER_COMMAND",
-    "jobyard.stores.postgres.find.MAX_SEARCHED_BYTES",
+    "jobyard.stores.postgres.jobs.MAX_SEARCHED_BYTES",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -14,16 +15,14 @@ from jobyard.domain.schedule import Verdict
 from jobyard.ports.schedule_store import TickInfo
 
 
+@dataclass(slots=True)
 class JobExtras:
-    """The rows that belong to a job beside its own: progress, errors, log lines, steps."""
+    """The rows that belong to a job beside its own."""
 
-    __slots__ = ("errors", "log", "progress", "steps")
-
-    def __init__(self) -> None:
-        self.progress: Progress | None = None
-        self.errors: list[AttemptError] = []
-        self.log: list[LogLine] = []
-        self.steps: list[Step] = []
+    progress: Progress | None = None
+    errors: list[AttemptError] = field(default_factory=list)
+    log: list[LogLine] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
 
 def job_from_row(row: Sequence[Any], extras: JobExtras) -> Job:

@@ -117,10 +117,7 @@ class JobTable:
 
     def add(self, job: NewJob, now: Instant) -> StoredJob:
         stored = self._register(job, now)
-        if job.run_at is not None:
-            stored.run_at = min(job.run_at, FOREVER)
-        else:
-            stored.run_at = after(now, max(0.0, job.delay_seconds))
+        stored.run_at = after(now, max(0.0, job.delay_seconds)) if job.run_at is None else min(job.run_at, FOREVER)
         self._put(stored, now)
         return stored
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
@@ -40,17 +41,16 @@ def can_copy(jobs: Sequence[NewJob]) -> bool:
     return len(jobs) >= MIN_JOBS and all(job.unique is None and not job.tags for job in jobs)
 
 
+@dataclass(slots=True)
 class GroupInsert:
-    __slots__ = ("delayed", "ord", "run_at", "waiting")
-
-    def __init__(self, ord_: int) -> None:
-        self.waiting = self.delayed = 0
-        self.ord = ord_
-        self.run_at: Instant | None = None
+    ord: int
+    waiting: int = 0
+    delayed: int = 0
+    run_at: Instant | None = None
 
 
 async def copy(
-    connection: Connection, statements: Statements, now: Instant | None, jobs: Sequence[NewJob]
+    now: Instant | None, jobs: Sequence[NewJob], connection: Connection, statements: Statements
 ) -> list[Inserted] | None:
     """Copy in one transaction. None, with nothing written, when a queue limits its waiting jobs."""
     names = list({job.queue for job in jobs})

@@ -78,9 +78,6 @@ def stored_unique(unique: Unique | None) -> tuple[str | None, int | None, int | 
     return unique.key, SCOPES[unique.scope], milliseconds(unique.period_seconds or 0.0)
 
 
-# New jobs
-
-
 class PlainJob(NamedTuple):
     """A job that is due at once and has no unique key, tags or private payload."""
 
@@ -178,9 +175,6 @@ def job_columns(jobs: Sequence[NewJob]) -> JobColumns:
         [job.max_attempts for job in jobs],
         **optional,
     )
-
-
-# Exchanges
 
 
 class ClaimRequest(NamedTuple):
@@ -321,9 +315,6 @@ def _round_robin(rows: Sequence[Any], column: int) -> list[Any]:
         turns.append((count, row[PLACE], row))
     turns.sort(key=itemgetter(0, 1))
     return [row for _, _, row in turns]
-
-
-# Leases
 
 
 class ReportRow(NamedTuple):

@@ -27,25 +27,21 @@ class CompletionWaiters:
     def __init__(self) -> None:
         self.changed = Waiters()  # woken when a job may have ended in another process
         self._lock = threading.Lock()
-        self._futures: dict[str, set[asyncio.Future[Job]]] = {}
+        self.awaited: dict[str, set[asyncio.Future[Job]]] = {}
         self._settling: set[str] = set()
-
-    @property
-    def awaited(self) -> dict[str, set[asyncio.Future[Job]]]:
-        return self._futures
 
     def add(self, job_id: str) -> asyncio.Future[Job]:
         future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         with self._lock:
-            self._futures.setdefault(job_id, set()).add(future)
+            self.awaited.setdefault(job_id, set()).add(future)
         return future
 
     def discard(self, job_id: str, future: asyncio.Future[Job]) -> None:
         with self._lock:
-            futures = self._futures.get(job_id, set())
+            futures = self.awaited.get(job_id, set())
             futures.discard(future)
             if not futures:
-                self._futures.pop(job_id, None)
+                self.awaited.pop(job_id, None)
 
     def begin_settling(self, ids: Sequence[str]) -> None:
         """An exchange in flight will report how these jobs ended, even if retention removes them at once."""
@@ -67,12 +63,12 @@ class CompletionWaiters:
                 self._resolve(job_id, JobNotFound.of(job_id))
 
     def close(self) -> None:
-        for job_id in list(self._futures):
+        for job_id in list(self.awaited):
             self._resolve(job_id, StoreUnavailable("The store was closed."))
 
     def _resolve(self, job_id: str, answer: Job | JobyardError) -> None:
         with self._lock:
-            futures = list(self._futures.get(job_id, ()))
+            futures = list(self.awaited.get(job_id, ()))
         for future in futures:
             try:
                 future.get_loop().call_soon_threadsafe(_set, future, answer)

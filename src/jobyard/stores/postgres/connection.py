@@ -119,7 +119,7 @@ class PostgresConnection:
         self._size = connections
         self._schema = schema
         self._parent = parent
-        self._resources: Resources | None = None
+        self.opened: Resources | None = None  # None before `open`, and after `close`
         self._table_identity: str | None = None
         self._opening: asyncio.Lock | None = None
         if parent is None and isinstance(clock, AdjustableClock):
@@ -130,25 +130,23 @@ class PostgresConnection:
             self._full_url, self._clock, connections=self._size, pooled=self.pooled, schema=self._schema, parent=self
         )
 
-    # Lifecycle
-
     async def open(self) -> None:
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
-            if self._resources is None:
+            if self.opened is None:
                 pool = self._pool(self._size if self._parent is None else min(SECONDARY_CONNECTIONS, self._size))
                 try:
                     # Only a migration may take long; otherwise a pooler that stalls must be noticed soon.
                     seconds = MIGRATE_SECONDS if await pool.run(self._is_behind) else POOLED_SECONDS
                     statements = await pool.run(self._prepare, pooled_seconds=seconds)
-                    self._resources = Resources(pool, statements, self.waiters)
+                    self.opened = Resources(pool, statements, self.waiters)
                 except BaseException:
                     await pool.close()
                     raise
 
     async def close(self) -> None:
-        resources, self._resources = self._resources, None
+        resources, self.opened = self.opened, None
         if resources is not None:
             if self._parent is None:
                 self.waiters.ends.close()
@@ -169,15 +167,8 @@ class PostgresConnection:
     def _pool(self, size: int) -> Pool:
         return Pool(self._full_url, self.url, size=size, pooled=self.pooled)
 
-    # For the parts
-
-    @property
-    def opened(self) -> Resources | None:
-        """None when this handle was not opened, or has been closed."""
-        return self._resources
-
     def resources(self) -> Resources:
-        opened = self._resources
+        opened = self.opened
         if opened is not None and opened.loop is not asyncio.get_running_loop():
             raise NotPossible(
                 f"Cannot use the store {self.url} here: it was opened on another event loop. "
@@ -185,11 +176,11 @@ class PostgresConnection:
             )
         if opened is None:
             parent = self._parent
-            if parent is None or parent._resources is None:
+            if parent is None or parent.opened is None:
                 raise not_open(self.url)
             # A handle that is never opened is never closed either, so it keeps no connection after a call.
             self._table_identity = parent._table_identity
-            return Resources(self._pool(0), parent._resources.statements, self.waiters)
+            return Resources(self._pool(0), parent.opened.statements, self.waiters)
         return opened
 
     async def run(self, work: Work[T], attempts: int = ATTEMPTS, pooled_seconds: float = POOLED_SECONDS) -> T:
@@ -216,7 +207,7 @@ class PostgresConnection:
         async def inside(connection: Connection) -> T:
             return await work(connection, Statements(await find_schema(connection, self._schema)))
 
-        return await (self._pool(0) if self._resources is None else self._resources.pool).run(inside)
+        return await (self._pool(0) if self.opened is None else self.opened.pool).run(inside)
 
     async def run_in(self, transaction: Any, work: Work[T]) -> T:
         resources = self.resources()
@@ -232,8 +223,8 @@ class PostgresConnection:
             # A savepoint: when the work is rejected, the caller's own changes must stay.
             async with connection.transaction():
                 answer = await work(connection, resources.statements)
-            if self._resources is not None:
-                self._resources.commits.watch(await connection.fetchval("SELECT pg_current_xact_id()::text"))
+            if self.opened is not None:
+                self.opened.commits.watch(await connection.fetchval("SELECT pg_current_xact_id()::text"))
         return answer
 
     async def fetch_value(self, name: str, *arguments: object) -> Any:

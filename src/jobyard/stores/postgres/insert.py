@@ -66,9 +66,12 @@ class PostgresInsert:
         if answers is not None:
             return answers
         if len(jobs) == 1 and is_plain_job(jobs[0]):
-            answers = await self._insert_one(jobs[0])
+            sequence = await self._connection.fetch_value("insert_one", self._connection.now(), *plain_job(jobs[0]))
+            # None when the queue is unknown or limited.
+            answers = [Inserted(jobs[0].id, True, sequence)] if sequence else None
         elif can_copy(jobs):
-            answers = await self._copy(jobs)
+            bulk = partial(copy, self._connection.now(), jobs)
+            answers = await self._connection.run(bulk, pooled_seconds=COMMAND_SECONDS)
         if answers is None:
             columns = job_columns(jobs)
             rows = await self._connection.fetch("insert", self._connection.now(), columns.queues, True, *columns)
@@ -140,17 +143,6 @@ class PostgresInsert:
 
         rows, leases = await self._connection.run(insert_and_exchange, attempts=1)
         return inserted(jobs, rows), leases
-
-    async def _insert_one(self, job: NewJob) -> list[Inserted] | None:
-        """None when the queue is unknown or limited."""
-        sequence: int = await self._connection.fetch_value("insert_one", self._connection.now(), *plain_job(job))
-        return [Inserted(job.id, True, sequence)] if sequence else None
-
-    async def _copy(self, jobs: Sequence[NewJob]) -> list[Inserted] | None:
-        now = self._connection.now()
-        return await self._connection.run(
-            lambda connection, statements: copy(connection, statements, now, jobs), pooled_seconds=COMMAND_SECONDS
-        )
 
     async def _insert_in_transaction(
         self, jobs: Sequence[NewJob], connection: Connection, statements: Statements

@@ -1,20 +1,52 @@
-"""Jobs: get, find, change and prune them."""
+"""Jobs: get, find, change and prune them.
+
+`find` scans sequences downward by the best index for the filter, a bounded number of rows per call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from jobyard.domain.job import Job
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, State
 from jobyard.ports.admin_store import Action, Changed, Filter, Page
+from jobyard.stores._shared.cursor import decode_cursor
 from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
 from jobyard.stores.postgres.codec import checked_priority, storable
 from jobyard.stores.postgres.connection import PostgresConnection
-from jobyard.stores.postgres.find import find
+from jobyard.stores.postgres.job_rows import load_jobs
 from jobyard.stores.postgres.notifier import PostgresNotifier
-from jobyard.stores.postgres.pool import COMMAND_SECONDS
+from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
+from jobyard.stores.postgres.statements import Statements
 
 # Groups that one call of prune examines, so that its cost does not grow with the number of groups.
 GROUPS_PER_PRUNE = 1000
+
+# Rows that one call scans; a filter that matches little gets short pages with a cursor.
+MAX_SCANNED_ROWS = 20_000
+# A text search reads payloads: fewer rows, and at most this many bytes.
+MAX_SEARCHED_ROWS = 5_000
+MAX_SEARCHED_BYTES = 16 << 20
+# Up to this many jobs of the states are sorted; beyond, scanning all jobs finds matches sooner.
+MAX_SORTED_ROWS = 5_000
+STATE = (
+    "CASE WHEN d.state IS NOT NULL THEN d.state"
+    " WHEN EXISTS (SELECT FROM {schema}.jobyard_lease l WHERE l.sequence = j.sequence) THEN 'RUNNING'"
+    " ELSE 'PENDING' END"
+)
+STATE_ROWS = {
+    State.PENDING: "SELECT r.ord & 4398046511103 AS s FROM {schema}.jobyard_ready r"
+    " UNION ALL SELECT d.sequence FROM {schema}.jobyard_delayed d",
+    State.RUNNING: "SELECT l.sequence AS s FROM {schema}.jobyard_lease l",
+    State.COMPLETED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 0",
+    State.FAILED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
+    State.TIMEOUT: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
+    State.CANCELLED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
+}
+LATIN1 = "convert_from({}, 'LATIN1') COLLATE \"C\""
+SEARCH = f"strpos(lower({LATIN1.format('j.payload')}), {LATIN1}) > 0"
+ALL = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE j.sequence < $1"
 
 
 class PostgresJobs:
@@ -29,7 +61,7 @@ class PostgresJobs:
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         now = self._connection.now()
         return await self._connection.run(
-            lambda connection, statements: find(connection, statements, now, where, limit, cursor),
+            lambda connection, statements: find_jobs(connection, statements, now, where, limit, cursor),
             pooled_seconds=COMMAND_SECONDS,
         )
 
@@ -59,3 +91,105 @@ class PostgresJobs:
         if queue is not None and not await connection.fetch_value("delete_idle_groups", queue, GROUPS_PER_PRUNE):
             self._last_queue = queue
         return removed
+
+
+async def find_jobs(
+    connection: Connection, statements: Statements, now: Instant | None, where: Filter, limit: int, cursor: str | None
+) -> Page:
+    before = 1 << 62 if cursor is None else decode_cursor(cursor)
+    source, narrow = await choose_source(connection, statements, where)
+    conditions, parameters = conditions_of(where, narrow)
+    scan, is_limited = scan_of(source, where)
+    query = f"""
+        SELECT j.id, j.sequence FROM ({scan}) scanned JOIN {{schema}}.jobyard_job j ON j.sequence = scanned.s
+        LEFT JOIN {{schema}}.jobyard_done d ON d.sequence = j.sequence
+        WHERE {conditions} ORDER BY scanned.s DESC LIMIT {max(0, int(limit))}"""  # noqa: S608  # our own fragments
+    rows = await connection.fetch(statements.qualify(query), before, *parameters)
+    jobs = await load_jobs(connection, statements, now, [row[0] for row in rows], whole=False)
+    found = tuple(jobs[row[0]] for row in rows if row[0] in jobs)
+    if rows and len(rows) == limit:
+        return Page(found, str(rows[-1][1]))
+    # A short page: either there are no more rows, or the scan reached its limit.
+    query = f"""
+        SELECT e.last, e.limited, (SELECT j.created_at FROM {{schema}}.jobyard_job j WHERE j.sequence = e.last)
+        FROM (SELECT min(s) AS last, {is_limited} AS limited FROM ({scan}) scanned) e"""  # noqa: S608
+    row = await connection.fetchrow(statements.qualify(query), before, *narrow)
+    assert row is not None
+    last, limited, created_at = row
+    is_over = not limited or (created_at is not None and where.ends_at(created_at))
+    return Page(found, None if is_over else str(last))
+
+
+def scan_of(source: str, where: Filter) -> tuple[str, str]:
+    """The query of the rows that one call scans, and the condition that there may be more of them."""
+    limit = MAX_SCANNED_ROWS if where.text is None else MAX_SEARCHED_ROWS
+    scan = f"SELECT DISTINCT s FROM ({source}) source WHERE s < $1 ORDER BY s DESC LIMIT {limit}"  # noqa: S608
+    if where.text is None:
+        return scan, f"count(*) >= {limit}"
+    sized = f"""
+        SELECT w.s, octet_length(p.payload) AS size, sum(octet_length(p.payload)) OVER (ORDER BY w.s DESC) AS searched
+        FROM ({scan}) w JOIN {{schema}}.jobyard_job p ON p.sequence = w.s"""  # noqa: S608
+    within = f"SELECT s, searched FROM ({sized}) sized WHERE searched - size < {MAX_SEARCHED_BYTES}"  # noqa: S608
+    return within, f"count(*) >= {limit} OR max(searched) >= {MAX_SEARCHED_BYTES}"
+
+
+async def choose_source(connection: Connection, statements: Statements, where: Filter) -> tuple[str, list[Any]]:
+    """The query of the narrowest set of sequences that an index gives; its own parameter, if any, is $2."""
+    job = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE "
+    if where.ids is not None:
+        return f"{job} j.id = ANY ($2::text[])", [list(where.ids)]
+    if where.unique_key is not None:
+        return f"{job} j.unique_key = ANY ($2::text[])", [[where.unique_key]]
+    if where.tag is not None:
+        tag = "SELECT t.sequence AS s FROM {schema}.jobyard_tag t WHERE t.tag = ($2::text[])[1] AND t.sequence < $1"
+        return tag, [[where.tag]]
+    if where.states is not None:
+        sources = list(dict.fromkeys(STATE_ROWS[state] for state in where.states))
+        if not sources:
+            return f"{ALL} AND false", []
+        if await are_few(connection, statements, sources):
+            return " UNION ALL ".join(sources), []
+    if where.kind is not None:
+        return f"{job} j.kind = ($2::text[])[1] AND j.sequence < $1", [[where.kind]]
+    return ALL, []
+
+
+async def are_few(connection: Connection, statements: Statements, sources: list[str]) -> bool:
+    together = " UNION ALL ".join(sources)
+    query = f"SELECT count(*) FROM (SELECT s FROM ({together}) u LIMIT {MAX_SORTED_ROWS + 1}) c"  # noqa: S608  # ours
+    return int(await connection.fetchval(statements.qualify(query))) <= MAX_SORTED_ROWS
+
+
+def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]:
+    """The conditions of the filter, checked row by row."""
+    conditions = ["true"]
+    values = list(parameters)
+
+    def add(condition: str, value: Any, as_type: str = "text[]") -> None:
+        values.append(value)
+        conditions.append(condition.format(f"${len(values) + 1}::{as_type}"))
+
+    equal = {"queue": where.queue, "group_name": where.group, "kind": where.kind, "unique_key": where.unique_key}
+    for column, value in equal.items():
+        if value is not None:
+            add(f"j.{column} = ANY ({{}})", [value])
+    if where.ids is not None:
+        add("j.id = ANY ({})", list(where.ids))
+    if where.states is not None:
+        add(f"({STATE.replace('{', '{{').replace('}', '}}')}) = ANY ({{}})", [str(state) for state in where.states])
+    if where.tag is not None:
+        tagged = "EXISTS (SELECT FROM {{schema}}.jobyard_tag t WHERE t.sequence = j.sequence AND t.tag = ANY ({}))"
+        add(tagged, [where.tag])
+    if where.created_after is not None:
+        add("j.created_at >= {}", bounded(where.created_after), "bigint")
+    if where.created_before is not None:
+        add("j.created_at < {}", bounded(where.created_before), "bigint")
+    if where.text is not None:
+        needle = where.text_bytes()
+        # As LATIN1 each byte is a character, and lower() with collation C changes ASCII letters only. Text has no NUL.
+        add(SEARCH if b"\0" not in needle else "{} IS NULL", needle, "bytea")
+    return " AND ".join(conditions), values
+
+
+def bounded(instant: Instant) -> Instant:
+    return max(-(1 << 62), min(1 << 62, instant))

@@ -75,7 +75,8 @@ def leave_line(tx: Transaction, status: JobStatus) -> None:
     group = tx.group(status.queue, status.group)
     ready = (status.queue, status.group, -status.priority, status.sequence)
     if tx.cursor.execute(SQL["delete_ready"], ready).rowcount:
-        tx.remove_due(group)
+        group.waiting -= 1
+        group.queue.waiting -= 1
     else:
         tx.cursor.execute(SQL["delete_delayed"], (status.run_at, status.sequence))
         tx.add_delayed(group, -1)

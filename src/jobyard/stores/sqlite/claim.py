@@ -18,10 +18,10 @@ from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.leases import cancel_requests_of
 from jobyard.stores.sqlite.notifier import SqliteNotifier
 from jobyard.stores.sqlite.queue_line import next_due
-from jobyard.stores.sqlite.queue_rows import GroupRow, QueueRow
+from jobyard.stores.sqlite.queue_rows import GroupRow
 from jobyard.stores.sqlite.settle import settle_all
 from jobyard.stores.sqlite.sql import SQL
-from jobyard.stores.sqlite.transaction import Transaction, new_token
+from jobyard.stores.sqlite.transaction import BY_TURN, Transaction, new_token
 
 
 class IdleCheck:
@@ -129,7 +129,7 @@ def _choose_groups(tx: Transaction, queues: Sequence[str], wanted: int) -> list[
     names = queues or [*tx.loaded_queues(), *(name for (name,) in tx.bare_cursor.execute(SQL["queues_with_work"]))]
     candidates = [queue for queue in map(tx.known_queue, dict.fromkeys(names)) if queue and queue.waiting]
     candidates = [queue for queue in candidates if queue.room() > 0]
-    candidates.sort(key=_turn)
+    candidates.sort(key=BY_TURN)
     lines: list[list[GroupRow]] = []
     for queue in candidates:
         lines.append(tx.open_groups(queue, min(wanted, queue.room())))
@@ -183,7 +183,3 @@ def _count_started(group: GroupRow, count: int) -> None:
     group.dirty = True
     group.queue.waiting -= count
     group.queue.running += count
-
-
-def _turn(queue: QueueRow) -> int:
-    return queue.turn

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jobyard.domain.instant import FOREVER, Instant, after
+from jobyard.domain.instant import FOREVER, after
 from jobyard.domain.job import NewJob, Unique, UniqueScope
 from jobyard.errors import BadInput, QueueFull, duplicate_job_id
 from jobyard.ports.job_store import Inserted
@@ -42,7 +42,9 @@ def insert_jobs(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
                 continue
         group = tx.group(job.queue, job.group or "")
         sequence += 1
-        run_at = now if job.delay_seconds <= 0 and job.run_at is None else _run_at(job, now)
+        run_at = job.run_at
+        if run_at is None:
+            run_at = now if job.delay_seconds <= 0 else after(now, job.delay_seconds)
         rows.append(job_row(job, sequence, run_at, now))
         if run_at <= now:
             position = (job.queue, group.name, -job.priority, sequence)
@@ -101,10 +103,6 @@ def acquire_key(tx: Transaction, queue: str, unique: Unique, job_id: str) -> str
 def key_holder(tx: Transaction, queue: str, key: str) -> str | None:
     row = tx.cursor.execute(SQL["load_unique_key"], (queue, key)).fetchone()
     return str(row[0]) if row is not None and (row[1] is None or row[1] > tx.now) else None
-
-
-def _run_at(job: NewJob, now: Instant) -> Instant:
-    return after(now, job.delay_seconds) if job.run_at is None else job.run_at
 
 
 def _require_room(groups: Iterable[GroupRow]) -> None:

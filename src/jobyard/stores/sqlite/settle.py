@@ -40,7 +40,8 @@ def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Lease
     refused: list[LeaseKey] = []
     ended: list[int] = []
     common: dict[str, list[tuple[Any, ...]]] = {}
-    held = _load_leases(tx, [settlement.key.sequence for settlement in settlements])
+    sequences = json_list([settlement.key.sequence for settlement in settlements])
+    held = {row[0]: row for row in tx.cursor.execute(SQL["load_leases"], (sequences,)).fetchall()}
     tx.load_groups({(lease[2], lease[3]) for lease in held.values()})
     now, completed = tx.now, State.COMPLETED
     for settlement in settlements:
@@ -72,10 +73,6 @@ def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Lease
         _complete(tx, tx.queue(name), ends)
         prune_queue(tx, tx.queue(name), 2 * len(ended) + PRUNE_SLACK, slack=PRUNE_SLACK)
     return refused
-
-
-def _load_leases(tx: Transaction, sequences: list[int]) -> dict[int, tuple[Any, ...]]:
-    return {row[0]: row for row in tx.cursor.execute(SQL["load_leases"], (json_list(sequences),)).fetchall()}
 
 
 def _complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> None:

@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,16 @@ from jobyard.stores.sqlite.transaction import Transaction
 sync_file = getattr(os, "fdatasync", os.fsync)
 
 
+@dataclass(slots=True, eq=False)
 class WriteOperation:
     """Work for the writer thread, and the future of its result."""
 
-    __slots__ = ("answer", "durable", "failure", "future", "keeps_waiting", "work")
-
-    def __init__(
-        self,
-        work: Callable[[Transaction], Any],
-        future: asyncio.Future[Any],
-        durable: bool,
-        keeps_waiting: Callable[[Any], bool] | None = None,
-    ) -> None:
-        self.work = work
-        self.future = future
-        self.durable = durable
-        self.keeps_waiting = keeps_waiting  # whether, with this result, it waits and runs again later
-        self.answer: Any = None
-        self.failure: BaseException | None = None
+    work: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+    durable: bool
+    keeps_waiting: Callable[[Any], bool] | None = None  # whether, with this result, it waits and runs again later
+    answer: Any = None
+    failure: BaseException | None = None
 
     @property
     def is_waiting(self) -> bool:

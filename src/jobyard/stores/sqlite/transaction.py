@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Container
+from operator import attrgetter
 from typing import NamedTuple
 
 from jobyard.domain.instant import FOREVER, Instant
@@ -12,6 +13,8 @@ from jobyard.domain.job import Job, QueueSettings
 from jobyard.stores.sqlite.codec import json_list
 from jobyard.stores.sqlite.queue_rows import GroupRow, QueueRow
 from jobyard.stores.sqlite.sql import SQL
+
+BY_TURN = attrgetter("turn")
 
 
 class UnwrittenJob(NamedTuple):
@@ -26,11 +29,11 @@ class Transaction:
 
     __slots__ = (
         "_counter",
-        "_cursor",
         "_groups",
         "_queues",
         "_unwritten",
         "awaited",
+        "bare_cursor",
         "connection",
         "due",
         "due_known",
@@ -49,8 +52,8 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection, now: Instant, awaited: Container[str] = ()) -> None:
         self.connection = connection
-        self._cursor = connection.cursor()
-        self._cursor.row_factory = None
+        self.bare_cursor = connection.cursor()  # for statements that do not read jobyard_ready
+        self.bare_cursor.row_factory = None
         self.now = now
         self.has_work = False  # waiting claims should be tried
         self.awaited = awaited  # ids of jobs whose end is awaited in this process
@@ -58,7 +61,7 @@ class Transaction:
         self._queues: dict[str, QueueRow] = {}
         self._groups: dict[str, dict[str, GroupRow]] = {}  # by queue, then by name
         self._unwritten: dict[int, UnwrittenJob] = {}  # by the identity of the group's row
-        *counter, due = self._cursor.execute(SQL["load_counter"]).fetchone()
+        *counter, due = self.bare_cursor.execute(SQL["load_counter"]).fetchone()
         self._counter = tuple(counter)
         self.sequence, self.turn, self.finish, self.revision = counter
         self.due: Instant | None = due if due is None or due < FOREVER else None  # of the next delayed job
@@ -69,12 +72,7 @@ class Transaction:
         """The cursor for statements about jobs in line: unwritten jobs are written first."""
         if self._unwritten:
             self._write_ready()
-        return self._cursor
-
-    @property
-    def bare_cursor(self) -> sqlite3.Cursor:
-        """The cursor for statements that do not read jobyard_ready."""
-        return self._cursor
+        return self.bare_cursor
 
     def add_unwritten(self, group: GroupRow, job: UnwrittenJob) -> None:
         """Keep the only due job of its group in memory.
@@ -91,7 +89,7 @@ class Transaction:
     def _write_ready(self) -> None:
         rows = sorted(job.position for job in self._unwritten.values())
         self._unwritten.clear()
-        self._cursor.executemany(SQL["insert_ready"], rows)
+        self.bare_cursor.executemany(SQL["insert_ready"], rows)
 
     def queue(self, name: str) -> QueueRow:
         """Return the row of the queue, created with default settings if it is new."""
@@ -103,7 +101,7 @@ class Transaction:
     def known_queue(self, name: str) -> QueueRow | None:
         row = self._queues.get(name)
         if row is None:
-            found = self._cursor.execute(SQL["load_queue"], (name,)).fetchone()
+            found = self.bare_cursor.execute(SQL["load_queue"], (name,)).fetchone()
             if found is None:
                 return None
             row = self._queues[name] = QueueRow.load(found)
@@ -116,7 +114,7 @@ class Transaction:
         groups = self._groups.setdefault(queue, {})
         row = groups.get(name)
         if row is None:
-            found = self._cursor.execute(SQL["load_group"], (queue, name)).fetchone()
+            found = self.bare_cursor.execute(SQL["load_group"], (queue, name)).fetchone()
             row = groups[name] = GroupRow(self.queue(queue), name, *(found or ()))
             row.stored = found is not None
         row.dirty = True
@@ -130,7 +128,7 @@ class Transaction:
                 by_queue.setdefault(queue, []).append(name)
         for queue, names in by_queue.items():
             row, groups = self.queue(queue), self._groups[queue]
-            for name, *rest in self._cursor.execute(SQL["load_groups"], (queue, json_list(names))).fetchall():
+            for name, *rest in self.bare_cursor.execute(SQL["load_groups"], (queue, json_list(names))).fetchall():
                 groups[name] = GroupRow(row, name, *rest)
 
     def open_groups(self, queue: QueueRow, wanted: int) -> list[GroupRow]:
@@ -139,17 +137,15 @@ class Transaction:
         # When all due jobs of the queue are unwritten, no other group can be in line.
         if sum(job.position[0] == queue.name for job in self._unwritten.values()) < queue.waiting:
             first = (queue.name, wanted + len(groups))
-            for name, *rest in self._cursor.execute(SQL["list_open_groups"], first).fetchall():
+            for name, *rest in self.bare_cursor.execute(SQL["list_open_groups"], first).fetchall():
                 if name not in groups:
                     groups[name] = GroupRow(queue, name, *rest)
         eligible = [group for group in groups.values() if group.room() > 0]
-        eligible.sort(key=_turn)
+        eligible.sort(key=BY_TURN)
         return eligible[:wanted]
 
-    def add_due(self, group: GroupRow, count: int = 1) -> None:
-        """Count due jobs of the group; a group or queue that had none goes to the end of its line."""
-        if count <= 0:
-            return
+    def add_due(self, group: GroupRow) -> None:
+        """Count a due job of the group; a group or queue that had none goes to the end of its line."""
         queue = group.queue
         if group.waiting == 0:
             self.turn += 1
@@ -157,13 +153,9 @@ class Transaction:
         if queue.waiting == 0:
             self.turn += 1
             queue.turn = self.turn
-        group.waiting += count
-        queue.waiting += count
+        group.waiting += 1
+        queue.waiting += 1
         self.has_work = True
-
-    def remove_due(self, group: GroupRow) -> None:
-        group.waiting -= 1
-        group.queue.waiting -= 1
 
     def add_delayed(self, group: GroupRow, count: int = 1) -> None:
         group.delayed += count
@@ -180,7 +172,7 @@ class Transaction:
         """Recompute which groups have room, after `max_per_group` of the queue changed."""
         self.flush()
         limit = {"queue": queue.name, "max_per_group": queue.settings.max_per_group}
-        self._cursor.execute(SQL["update_open_groups"], limit)
+        self.bare_cursor.execute(SQL["update_open_groups"], limit)
         self._groups.clear()
         self.has_work = True
 
@@ -196,11 +188,11 @@ class Transaction:
         for queue in self._queues.values():
             values = queue.values()
             if values != queue.saved:
-                self._cursor.execute(SQL["save_queue"], values)
+                self.bare_cursor.execute(SQL["save_queue"], values)
                 queue.saved = values
         counter = (self.sequence, self.turn, self.finish, self.revision)
         if counter != self._counter:
-            self._cursor.execute(SQL["save_counter"], counter)
+            self.bare_cursor.execute(SQL["save_counter"], counter)
             self._counter = counter
 
     def _write_groups(self, groups: list[GroupRow]) -> None:
@@ -221,15 +213,11 @@ class Transaction:
                 new.append((*key, *counts, is_open))
                 group.stored = True
         if changed:
-            self._cursor.executemany(SQL["update_group"], changed)
+            self.bare_cursor.executemany(SQL["update_group"], changed)
         if new:
-            self._cursor.executemany(SQL["insert_group"], new)
+            self.bare_cursor.executemany(SQL["insert_group"], new)
         if gone:
-            self._cursor.executemany(SQL["delete_group"], gone)
-
-
-def _turn(group: GroupRow) -> int:
-    return group.turn
+            self.bare_cursor.executemany(SQL["delete_group"], gone)
 
 
 def new_token() -> str:
