@@ -1,6 +1,6 @@
 """Named SQL statements, in one file per area.
 
-A statement begins with `-- name: load_queue`, then a comment with its parameters and result, then its text.
+A statement begins with its signature, `-- name: load_queue(name) -> the row`, then comments, then its text.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import re
 from functools import cache
 from importlib import resources
 
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: (\w+)\(.*$", re.MULTILINE)
 
 
 def parse(text: str) -> dict[str, str]:
     """Split a file into its statements, without comments.
 
-    >>> parse("-- name: load_queue\\n-- :name -> the row\\nSELECT * FROM q WHERE name = ?\\n")
+    >>> parse("-- name: load_queue(name) -> the row\\n-- It exists.\\nSELECT * FROM q WHERE name = ?\\n")
     {'load_queue': 'SELECT * FROM q WHERE name = ?'}
     """
     _, *parts = _NAME.split(text)

@@ -19,7 +19,7 @@ def quoted(name: str) -> str:
 
 
 class Statements:
-    """The named statements of `sql/`, for one schema."""
+    """The named statements of `sql/`, for one schema. Their parameter `now` is NULL for the server's clock."""
 
     def __init__(self, schema: str) -> None:
         self.schema = schema

@@ -1,5 +1,4 @@
--- name: exchange
--- in: the fields of `ExchangeArguments`. out: one row per lease, then one row with the rest of the answer.
+-- name: exchange(the fields of `ExchangeArguments`) -> one row per lease, then one row with the rest of the response
 SELECT * FROM {schema}.jobyard_exchange(
   p_now => $1, p_worker => $2, p_token => $3, p_queues => $4, p_wanted => $5, p_lease => $6,
   c_sequence => $7, c_token => $8, c_result => $9, p_keep => $10,
@@ -7,16 +6,14 @@ SELECT * FROM {schema}.jobyard_exchange(
   o_park => $18, o_external => $19, o_result => $20, o_reason => $21, o_error => $22,
   p_expired_before => $23, p_impatient => $24, p_from => $25)
 
--- name: unacknowledged_leases
--- in: worker, tokens of its exchanges whose response was lost.
--- out: the leases that these granted: id, sequence, token, attempt, deaths, cancel reason.
+-- name: unacknowledged_leases(worker, tokens of its exchanges whose response was lost)
+-- -> the leases that these granted: id, sequence, token, attempt, deaths, cancel reason
 SELECT j.id, l.sequence, l.token, l.attempt, j.deaths, l.cancel FROM {schema}.jobyard_lease l
 JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
 WHERE l.worker = $1 AND l.token = ANY ($2::text[]) AND l.external_id IS NULL ORDER BY l.sequence
 
--- name: has_work
--- in: now (NULL: the server's clock), queues (empty: all).
--- out: whether a job may be claimable, number of jobs whose cancel was requested, ms until the next delayed job is due.
+-- name: has_work(now, queues (empty: all))
+-- -> whether a job may be claimable, number of jobs whose cancel was requested, ms until the next delayed job is due
 SELECT
   EXISTS (
     SELECT FROM {schema}.jobyard_queue k

@@ -1,13 +1,13 @@
--- name: diagnose_server
--- out: version, whether it is read-only, fsync, synchronous_commit, full_page_writes, connections used and allowed.
+-- name: diagnose_server()
+-- -> version, whether it is read-only, fsync, synchronous_commit, full_page_writes, connections used and allowed
 SELECT current_setting('server_version'), pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
   current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
   (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
   current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
 
--- name: diagnose_snapshots
+-- name: diagnose_snapshots(seconds)
+-- -> what has held a snapshot, or an idle transaction, for longer; its age in seconds; how to end it
 -- An old snapshot keeps VACUUM from removing any younger dead row, in every table.
--- in: seconds. out: what has held a snapshot, or an idle transaction, for longer; its age in seconds; how to end it.
 SELECT format('%s (process %s, application "%s", user %s)', CASE WHEN a.state LIKE 'idle in transaction%' THEN
     'an idle transaction' ELSE 'a long transaction' END, a.pid, a.application_name, a.usename),
   extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, 'end it: SELECT pg_terminate_backend(' || a.pid || ')'
@@ -27,8 +27,7 @@ FROM pg_replication_slots s
 WHERE NOT s.active AND (s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL)
 ORDER BY 2 DESC NULLS LAST LIMIT 10
 
--- name: diagnose_tables
--- in: schema. out: per table: name, live rows, dead rows, size in bytes, time of the last VACUUM.
+-- name: diagnose_tables(schema) -> per table: name, live rows, dead rows, size in bytes, time of the last VACUUM
 SELECT t.relname, t.n_live_tup, t.n_dead_tup, pg_total_relation_size(t.relid),
   greatest(t.last_vacuum, t.last_autovacuum)
 FROM pg_stat_user_tables t WHERE t.schemaname = $1 AND t.relname LIKE 'jobyard\_%' ORDER BY t.relname

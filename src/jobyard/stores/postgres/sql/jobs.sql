@@ -1,5 +1,4 @@
--- name: load_jobs
--- in: now (NULL: the server's clock), ids. out: the columns of `job_from_row`, then the flags, in no order.
+-- name: load_jobs(now, ids) -> the columns of `job_from_row`, then the flags, in no order
 SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, j.payload, j.max_attempts, j.used, j.deaths,
   j.timeout_seconds, j.backoff, j.run_at, j.created_at, j.unique_key, j.tags,
   CASE WHEN j.run_at > n.now THEN j.waiting_for END AS waiting_for,
@@ -10,30 +9,24 @@ JOIN {schema}.jobyard_job j ON j.id = u.id
 LEFT JOIN {schema}.jobyard_lease l ON l.sequence = j.sequence
 LEFT JOIN {schema}.jobyard_done d ON d.sequence = j.sequence
 
--- name: list_extras
--- in: sequences, kinds of extras. out: sequence, kind, at, finished_at, data, in order.
+-- name: list_extras(sequences, kinds of extras) -> sequence, kind, at, finished_at, data, in order
 SELECT e.sequence, e.what, e.at, e.finished_at, e.data FROM {schema}.jobyard_extra e
 WHERE e.sequence = ANY ($1::bigint[]) AND e.what = ANY ($2::text[]) ORDER BY e.sequence, e.what, e.number
 
--- name: change
--- in: now (NULL: the server's clock), action, ids, reason, priority.
--- out: per id that exists: id, whether its state allowed the action.
+-- name: change(now, action, ids, reason, priority) -> per id that exists: id, whether its state allowed the action
 SELECT id, fits FROM {schema}.jobyard_change(
   p_now => $1, p_action => $2, p_ids => $3, p_reason => $4, p_priority => $5)
 
--- name: delete_expired
--- Delete expired unique keys, records and workers. in: now (NULL: the server's clock), limit for each of the three.
+-- name: delete_expired(now, limit for each of the three)
+-- Delete expired unique keys, records and workers.
 SELECT {schema}.jobyard_sweep(p_now => $1, p_limit => $2)
 
--- name: prunable_queues
--- out: names of the queues that hold more finished jobs than they keep, in order.
+-- name: prunable_queues() -> names of the queues that hold more finished jobs than they keep, in order
 SELECT k.name FROM {schema}.jobyard_queue k
 WHERE k.completed > k.keep_completed OR k.failed + k.cancelled > k.keep_failed ORDER BY k.name
 
--- name: prune_queue
--- in: now (NULL: the server's clock), queue, limit. out: number of jobs that were removed.
+-- name: prune_queue(now, queue, limit) -> number of jobs that were removed
 SELECT {schema}.jobyard_prune_queue(p_now => $1, p_queue => $2, p_limit => $3)
 
--- name: delete_idle_groups
--- in: queue, number of groups to examine. out: whether more groups of the queue are left to examine.
+-- name: delete_idle_groups(queue, number of groups to examine) -> whether more groups of the queue are left to examine
 SELECT {schema}.jobyard_forget_groups(p_queue => $1, p_many => $2)

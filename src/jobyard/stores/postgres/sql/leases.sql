@@ -1,38 +1,32 @@
--- name: extend
--- in: now (NULL: the server's clock), worker, sequences, tokens, lease in ms, window in ms for unacknowledged leases
--- (NULL: none). out: 1-based positions of the keys that no longer hold.
+-- name: extend(now, worker, sequences, tokens, lease in ms, window in ms for unacknowledged leases (NULL: none))
+-- -> 1-based positions of the keys that no longer hold
 SELECT o FROM {schema}.jobyard_extend(
   p_now => $1, p_worker => $2, p_sequences => $3, p_tokens => $4, p_lease => $5, p_unseen => $6) o
 
--- name: cancelled_leases
--- in: worker. out: its running jobs whose cancel was requested: id, sequence, token, reason.
+-- name: cancelled_leases(worker) -> its running jobs whose cancel was requested: id, sequence, token, reason
 SELECT j.id, l.sequence, l.token, l.cancel FROM {schema}.jobyard_lease l
 JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
 WHERE l.worker = $1 AND l.cancel IS NOT NULL ORDER BY l.sequence
 
--- name: report
--- in: now (NULL: the server's clock), then the fields of `ReportRow`. out: whether the token holds.
+-- name: report(now, then the fields of `ReportRow`) -> whether the token holds
 SELECT {schema}.jobyard_report(
   p_now => $1, p_sequence => $2, p_token => $3, p_progress => $4, p_lines => $5, p_step_name => $6, p_step_runs => $7,
   p_step => $8)
 
--- name: expired_leases
+-- name: expired_leases(now, limit)
+-- -> sequence, token, worker, attempt, queue, group, cancel reason, job id, deaths, now
 -- Leases that have expired, without those that a caller's transaction is settling: that settlement decides.
--- in: now (NULL: the server's clock), limit.
--- out: sequence, token, worker, attempt, queue, group, cancel reason, job id, deaths, now.
 SELECT l.sequence, l.token, l.worker, l.attempt, l.queue, l.group_name, l.cancel, j.id, j.deaths, n.now
 FROM (SELECT {schema}.jobyard_now($1) AS now) n, {schema}.jobyard_lease l, {schema}.jobyard_job j
 WHERE l.expires_at <= n.now AND l.expires_at < 253402300799999 AND j.sequence = l.sequence
 ORDER BY l.expires_at, l.sequence LIMIT $2 FOR KEY SHARE OF l SKIP LOCKED
 
--- name: adopt
--- in: now (NULL: the server's clock), then the fields of `PlainJob` and of `Adoption`. out: sequence.
+-- name: adopt(now, then the fields of `PlainJob` and of `Adoption`) -> sequence
 SELECT {schema}.jobyard_adopt(
   p_now => $1, p_id => $2, p_kind => $3, p_queue => $4, p_group => $5, p_priority => $6, p_payload => $7,
   p_max_attempts => $8, p_timeout => $9, p_backoff => $10, p_private => $11, p_unique => $12, p_scope => $13,
   p_period => $14, p_tags => $15, p_tag => $16, p_worker => $17, p_token => $18, p_external => $19)
 
--- name: signal
--- in: now (NULL: the server's clock), job id, signal name, data.
--- out: whether the job woke, its final state if it has ended; no row when the job does not exist.
+-- name: signal(now, job id, signal name, data)
+-- -> whether the job woke, its final state if it has ended; no row when the job does not exist
 SELECT woke, final FROM {schema}.jobyard_signal(p_now => $1, p_id => $2, p_name => $3, p_data => $4)

@@ -1,54 +1,46 @@
--- name: configure
--- in: now (NULL: the server's clock), queue, then the fields of `QueueSettings`.
+-- name: configure(now, queue, then the fields of `QueueSettings`)
 SELECT {schema}.jobyard_configure(
   p_now => $1, p_queue => $2, p_max_running => $3, p_max_per_group => $4, p_max_waiting => $5,
   p_max_waiting_per_group => $6, p_keep_completed => $7, p_keep_failed => $8, p_keep_seconds => $9)
 
--- name: pause_queue
--- in: queue, paused.
+-- name: pause_queue(queue, paused)
 SELECT {schema}.jobyard_pause_queue(p_queue => $1, p_paused => $2)
 
--- name: set_group
--- in: now (NULL: the server's clock), queue, group, paused (NULL: unchanged), whether the limit changes, limit.
+-- name: set_group(now, queue, group, paused (NULL: unchanged), whether the limit changes, limit)
 SELECT {schema}.jobyard_set_group(
   p_now => $1, p_queue => $2, p_group => $3, p_paused => $4, p_has_limit => $5, p_limit => $6)
 
--- name: fold_inbox
--- Bring the counts up to date before they are read. in: now (NULL: the server's clock), queues (empty: all).
+-- name: fold_inbox(now, queues (empty: all))
+-- Bring the counts up to date before they are read.
 SELECT {schema}.jobyard_tidy(p_now => $1, p_queues => $2)
 
--- name: list_queues
--- out: name, settings in the order of `QueueSettings`, paused, counts; by name.
+-- name: list_queues() -> name, settings in the order of `QueueSettings`, paused, counts; by name
 SELECT k.name, k.max_running, k.max_per_group, k.max_waiting, k.max_waiting_per_group, k.keep_completed, k.keep_failed,
   k.keep_seconds, k.paused, k.waiting, k.delayed, k.running, k.completed, k.failed, k.cancelled
 FROM {schema}.jobyard_queue k ORDER BY k.name
 
--- name: next_queue
--- in: name. out: name of the next queue, if any.
+-- name: next_queue(name) -> name of the next queue, if any
 SELECT k.name FROM {schema}.jobyard_queue k WHERE k.name > $1 ORDER BY k.name LIMIT 1
 
--- name: load_queue
--- in: name. out: name, limits, paused, turn, number of running jobs.
+-- name: load_queue(name) -> name, limits, paused, turn, number of running jobs
 SELECT k.name, k.max_running, k.max_per_group, k.paused, k.turn, k.running
 FROM {schema}.jobyard_queue k WHERE k.name = $1
 
--- name: list_groups
--- in: queue, name after which to start (NULL: from the start; jobs without a group come first), limit.
--- out: groups that have jobs, a limit or a pause: name, limit, paused, waiting, delayed, running; by name.
+-- name: list_groups(queue, name after which to start (NULL: from the start; jobs without a group come first), limit)
+-- -> groups that have jobs, a limit or a pause: name, limit, paused, waiting, delayed, running; by name
 SELECT g.name, g.own_limit, g.paused, g.waiting, g.delayed, g.running FROM {schema}.jobyard_group g
 WHERE g.queue = $1 AND ($2::text IS NULL OR g.name > $2)
   AND (g.waiting <> 0 OR g.delayed <> 0 OR g.running <> 0 OR g.paused OR g.own_limit IS NOT NULL)
 ORDER BY g.name LIMIT $3
 
--- name: load_group
--- in: queue, name. out: limit, paused, turn, waiting, running.
+-- name: load_group(queue, name) -> limit, paused, turn, waiting, running
 SELECT g.own_limit, g.paused, g.turn, g.waiting, g.running FROM {schema}.jobyard_group g
 WHERE g.queue = $1 AND g.name = $2
 
--- name: ages
+-- name: ages(number of groups, and of priorities in each, to examine)
+-- -> per queue by name: since when its oldest due job is due, since when its oldest running job runs
 -- Jobs of a group are ordered by ord = (-priority << 42) + sequence: jump from the first job of one priority to the
--- first of the next. in: number of groups, and of priorities in each, to examine.
--- out: per queue by name: since when its oldest due job is due, since when its oldest running job runs.
+-- first of the next.
 SELECT k.name, w.since, l.since
 FROM {schema}.jobyard_queue k
 LEFT JOIN (SELECT queue, min(started_at) AS since FROM {schema}.jobyard_lease GROUP BY queue) l ON l.queue = k.name
@@ -73,17 +65,14 @@ LEFT JOIN LATERAL (
 ) w ON k.waiting > 0
 ORDER BY k.name
 
--- name: count_jobs_ahead
--- in: queue, group, ord, cap. out: number of due jobs of the group before this ord, at most the cap.
+-- name: count_jobs_ahead(queue, group, ord, cap) -> number of due jobs of the group before this ord, at most the cap
 SELECT count(*) FROM (SELECT FROM {schema}.jobyard_ready r
   WHERE r.queue = $1 AND r.group_name = $2 AND r.ord < $3 LIMIT $4) s
 
--- name: count_groups_ahead
--- in: queue, turn, group, cap. out: number of other open groups before this turn, at most the cap.
+-- name: count_groups_ahead(queue, turn, group, cap) -> number of other open groups before this turn, at most the cap
 SELECT count(*) FROM (SELECT FROM {schema}.jobyard_group g
   WHERE g.queue = $1 AND g.open AND g.turn < $2 AND g.name <> $3 LIMIT $4) s
 
--- name: running_ids
--- in: queue, group (NULL: any), limit. out: ids of running jobs, oldest first.
+-- name: running_ids(queue, group (NULL: any), limit) -> ids of running jobs, oldest first
 SELECT j.id FROM {schema}.jobyard_lease l JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
 WHERE l.queue = $1 AND ($2::text IS NULL OR l.group_name = $2) ORDER BY l.sequence LIMIT $3
