@@ -83,7 +83,13 @@ STORES: dict[str, Callable[[Path, ManualClock], Store]] = {
 
 # Tests that do not apply to a store. Sharded: queues of different stores take turns by call, not by job; an exchange
 # sees only the stores of its queues; its tokens carry a shard prefix.
+_CLOCK_STEPS = frozenset(
+    {"test_a_lease_is_judged_by_an_earlier_instant", "test_a_lease_from_before_the_clock_was_set_back_is_shortened"}
+)
 EXCLUDED: dict[str, frozenset[str]] = {
+    "redis": _CLOCK_STEPS,
+    "postgres": _CLOCK_STEPS,
+    "pgbouncer": _CLOCK_STEPS,
     "sharded": frozenset(
         {
             "test_queues_take_turns",
@@ -94,5 +100,5 @@ EXCLUDED: dict[str, frozenset[str]] = {
             "test_an_exchange_returns_when_the_next_job_is_due",
             "test_one_claim_has_one_token_and_each_claim_its_own",
         }
-    )
+    ),
 }

@@ -151,7 +151,7 @@ async def test_after_a_slow_store_leases_are_renewed_before_any_is_reclaimed(
         await asyncio.sleep(0.02)  # longer than the renewal interval
         return Extended()
 
-    async def reclaim(*_: object) -> list[ExpiredLease]:
+    async def reclaim(*_: object, **__: object) -> list[ExpiredLease]:
         verbs.append("reclaim")
         return []
 

@@ -98,8 +98,16 @@ class JobStore(Protocol):
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         """Record progress, log lines and steps of running attempts; returns the keys that were refused (lease lost)."""
 
-    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
-        """End expired leases, by `domain.state.judge_expired`. The lease of a handed-off job does not expire."""
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
+        """End expired leases, by `domain.state.judge_expired`. The lease of a handed-off job does not expire.
+
+        With `as_of`, leases are judged by that instant if it is earlier than the store's present time: after the clock
+        was set forwards, a lease has not expired only because of that. With `longest_seconds`, a lease that would end
+        later than that from the store's present time was written before the clock was set back: it is shortened to end
+        then.
+        """
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         """Return True as soon as a job of `queues` may be claimable or a cancel was requested, False after the timeout.

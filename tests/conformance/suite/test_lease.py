@@ -19,9 +19,10 @@ from tests.conformance.support import (
     stale,
 )
 
+from jobyard.domain.instant import after
 from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS
-from jobyard.domain.outcome import Done, Release
+from jobyard.domain.outcome import Done, Handoff, Release
 from jobyard.ports.admin_store import Action
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
@@ -125,6 +126,37 @@ async def test_no_more_than_the_limit(store: Store, clock: ManualClock) -> None:
     clock.advance(LEASE_SECONDS)
     assert [ended.job_id for ended in await store.reclaim(limit=2)] == [lease.job_id for lease in leases[:2]]
     assert [ended.job_id for ended in await store.reclaim(limit=2)] == [leases[2].job_id]
+
+
+async def test_a_lease_is_judged_by_an_earlier_instant(store: Store, clock: ManualClock) -> None:
+    """The clock was set forwards by 100 s: by elapsed time, the lease still holds."""
+    await running(store)
+    began = clock.now()
+    clock.advance(100)
+    assert await store.reclaim(as_of=began) == []
+    assert await store.reclaim(as_of=after(began, LEASE_SECONDS) - 1) == []
+    [ended] = await store.reclaim(as_of=after(began, LEASE_SECONDS))
+    assert ended.error.at == clock.now()
+
+
+async def test_a_later_instant_does_not_end_a_lease_early(store: Store, clock: ManualClock) -> None:
+    await running(store)
+    assert await store.reclaim(as_of=after(clock.now(), 1000)) == []
+
+
+async def test_a_lease_from_before_the_clock_was_set_back_is_shortened(store: Store, clock: ManualClock) -> None:
+    await insert(store, new(), new())
+    long, handed_off = await claim(store, 2)
+    await settle(store, handed_off, Handoff("pod"))
+    clock.advance(-3600)
+    short = await running(store)
+    assert await store.reclaim(longest_seconds=LEASE_SECONDS + 5) == []
+    clock.advance(LEASE_SECONDS)
+    assert [ended.job_id for ended in await store.reclaim()] == [short.job_id]
+    clock.advance(4.999)
+    assert await store.reclaim() == []
+    clock.advance(0.001)
+    assert [ended.job_id for ended in await store.reclaim()] == [long.job_id]
 
 
 async def test_a_job_that_kills_its_workers_is_quarantined(store: Store, clock: ManualClock) -> None:

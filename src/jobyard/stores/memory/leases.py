@@ -63,14 +63,24 @@ class MemoryLeases:
                     stored.record(report.step, now)
             return tuple(refused)
 
-    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
         with self._connection.changing() as now:
+            if longest_seconds is not None:
+                self._shorten(after(now, longest_seconds))
+            judged_at = now if as_of is None else min(as_of, now)
             expired = sorted(
                 (stored.lease.expires_at, stored.sequence)
                 for stored in self._jobs.running.values()
-                if stored.lease is not None and is_expired(stored.lease.expires_at, now)
+                if stored.lease is not None and is_expired(stored.lease.expires_at, judged_at)
             )
             return [_end(self._jobs, self._jobs.at(sequence), now) for _, sequence in expired[:limit]]
+
+    def _shorten(self, longest: Instant) -> None:
+        for stored in self._jobs.running.values():
+            if stored.lease is not None and longest < stored.lease.expires_at != FOREVER:
+                stored.lease.expires_at = longest
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         with self._connection.changing() as now:

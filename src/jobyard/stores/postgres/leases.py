@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
 from jobyard.domain.state import Settlement, judge_expired
@@ -54,7 +55,9 @@ class PostgresLeases:
 
         return await self._connection.run(report)
 
-    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
         rows = await self._connection.fetch("expired_leases", self._connection.now(), limit)
         if not rows:
             return []

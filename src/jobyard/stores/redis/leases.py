@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
 from jobyard.domain.state import judge_expired
@@ -65,7 +66,9 @@ class RedisLeases:
         refused = await self._client.call("report", {"reports": rows, "kept": MAX_LOG_LINES})
         return tuple(reports[position - 1].key for position in refused)
 
-    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
         # Two commands, because `judge_expired` decides here; the second settles only leases that are still expired.
         rows = await self._client.call("expired_leases", {"limit": limit})
         if not rows:

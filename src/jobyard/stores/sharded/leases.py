@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.ports.job_store import Extended, Report
@@ -53,19 +54,30 @@ class ShardedLeases:
         refused = (key for shard, answer in zip(shards, answers, strict=True) for key in shard.keys(answer))
         return (*refused, *unknown)
 
-    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
         # An unavailable store must not stop the others; its error is raised when nothing else was found.
         found: list[ExpiredLease] = []
         failure: Exception | None = None
         for shard in self._shards.all:
             if len(found) < limit:
                 try:
-                    found += map(shard.ended, await shard.store.reclaim(limit - len(found)))
+                    judged_at = await self._by_clock_of(shard, as_of)
+                    rest = limit - len(found)
+                    ended = await shard.store.reclaim(rest, as_of=judged_at, longest_seconds=longest_seconds)
+                    found += map(shard.ended, ended)
                 except Exception as error:
                     failure = error
         if failure is not None and not found:
             raise failure
         return found
+
+    async def _by_clock_of(self, shard: Shard, instant: Instant | None) -> Instant | None:
+        """An instant of the default store's clock, by the clock of another store."""
+        if instant is None or shard is self._shards.default:
+            return instant
+        return instant + await shard.store.now() - await self._shards.default.store.now()
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         shard = self._shards.of_queue(job.queue)

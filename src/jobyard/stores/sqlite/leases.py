@@ -39,12 +39,17 @@ class SqliteLeases:
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
         return await self._connection.write(lambda tx: report(tx, reports), durable=False)
 
-    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
         now = self._connection.clock.now()
+        judged_at = now if as_of is None else min(as_of, now)
+        longest = FOREVER if longest_seconds is None else after(now, longest_seconds)
         # A read first, so that an idle fleet does not compete for the write lock.
-        if not await self._connection.read(lambda reader: reader.execute(SQL["has_expired_lease"], (now,)).fetchone()):
+        wanted = (judged_at, longest)
+        if not await self._connection.read(lambda reader: reader.execute(SQL["has_lease_to_end"], wanted).fetchone()):
             return []
-        return await self._connection.write(lambda tx: reclaim(tx, now, limit), durable=False)
+        return await self._connection.write(lambda tx: reclaim(tx, judged_at, limit, longest_seconds), durable=False)
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         return await self._connection.write(lambda tx: adopt(tx, job, worker, external_id))
@@ -108,13 +113,16 @@ def _put_step(tx: Transaction, sequence: int, step: Step) -> None:
     _put_extra(tx, sequence, "step", number, stamped)
 
 
-def reclaim(tx: Transaction, requested_at: Instant, limit: int) -> list[ExpiredLease]:
-    """End leases that had expired when `reclaim` was called.
+def reclaim(tx: Transaction, judged_at: Instant, limit: int, longest_seconds: float | None) -> list[ExpiredLease]:
+    """End leases that had expired by `judged_at`, at the latest when `reclaim` was called.
 
     One that expired later, while this transaction waited for the write lock, may still be renewed.
     """
+    if longest_seconds is not None:
+        longest = after(tx.now, longest_seconds)
+        tx.cursor.execute(SQL["shorten_leases"], (longest, longest))
     ended: list[ExpiredLease] = []
-    for row in tx.cursor.execute(SQL["list_expired_leases"], (min(requested_at, tx.now), limit)).fetchall():
+    for row in tx.cursor.execute(SQL["list_expired_leases"], (min(judged_at, tx.now), limit)).fetchall():
         sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
         tx.cursor.execute(SQL["delete_leases"], (json_list([sequence]),))
         tx.add_running(tx.group(queue, group_name), -1)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings
 from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
 from jobyard.domain.state import Settlement
@@ -116,8 +117,10 @@ class RecordingStore:
         question = e.RecordedReport(tuple(report.key for report in reports))
         return await self._record(question, self._store.report(reports), lambda lost: e.LeasesReturned(tuple(lost)))
 
-    async def reclaim(self, limit: int = 1000) -> list[ExpiredLease]:
-        verb = self._store.reclaim(limit)
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
+        verb = self._store.reclaim(limit, as_of=as_of, longest_seconds=longest_seconds)
         return await self._record(e.RecordedReclaim(limit), verb, lambda ended: e.ReclaimReturned(tuple(ended)))
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:

@@ -34,8 +34,12 @@ SELECT l.sequence, l.token, j.id, l.queue, l.group_name, l.worker, l.attempt, j.
 FROM jobyard_lease l CROSS JOIN jobyard_job j ON j.sequence = l.sequence
 WHERE l.expires_at <= ? ORDER BY l.expires_at, l.sequence LIMIT ?
 
--- name: has_expired_lease(now) -> a row if a lease has expired
-SELECT 1 FROM jobyard_lease WHERE expires_at <= ? LIMIT 1
+-- name: has_lease_to_end(judged at, longest) -> a row if a lease has expired, or ends later than the longest
+SELECT 1 FROM jobyard_lease WHERE expires_at <= ? OR (expires_at > ? AND external_id IS NULL) LIMIT 1
+
+-- name: shorten_leases(longest, longest)
+-- A handed-off lease keeps its expiry.
+UPDATE jobyard_lease SET expires_at = ? WHERE expires_at > ? AND external_id IS NULL
 
 -- name: request_cancel(reason, sequence)
 UPDATE jobyard_lease SET cancel = ? WHERE sequence = ?
