@@ -107,7 +107,7 @@ class QueueAges(msgspec.Struct, frozen=True, kw_only=True):
 MAX_HEADS_SCANNED = 1000
 
 
-class AdminStore(Protocol):
+class JobAdminStore(Protocol):
     async def get(self, job_id: str) -> Job | None: ...
 
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
@@ -119,6 +119,11 @@ class AdminStore(Protocol):
         Ids that do not exist are in neither list.
         """
 
+    async def prune(self, limit: int = 1000) -> int:
+        """Remove at most `limit` finished jobs beyond each queue's retention, oldest first, and return how many."""
+
+
+class QueueStore(Protocol):
     async def configure(self, queue: str, settings: QueueSettings) -> None:
         """Create the queue or replace its settings; takes effect with the next claim."""
 
@@ -144,8 +149,7 @@ class AdminStore(Protocol):
     async def standing(self, job_id: str) -> Standing:
         """The facts for `domain.explain`, from one snapshot. Raises JobNotFound."""
 
-    async def prune(self, limit: int = 1000) -> int:
-        """Remove at most `limit` finished jobs beyond each queue's retention, oldest first, and return how many."""
 
+class AdminStore(JobAdminStore, QueueStore, Protocol):
     async def audit(self) -> list[str]:
         """Recount everything and describe each inconsistency; an empty list proves consistency."""

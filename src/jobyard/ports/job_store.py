@@ -47,7 +47,57 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     step: Step | None = None
 
 
-class JobStore(Protocol):
+class LeaseStore(Protocol):
+    """Leases of running jobs, and signals to parked ones."""
+
+    async def extend(
+        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
+    ) -> Extended:
+        """Renew leases from the store's present time; must return which are lost, and which jobs should stop.
+
+        With `unacknowledged`, the worker's other leases are renewed too, if they began within
+        UNACKNOWLEDGED_SECONDS: the response that granted them may still be in flight. Older ones belong to a
+        response that was lost, and must expire.
+        """
+
+    async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
+        """Record progress, log lines and steps of running attempts; returns the keys that were refused (lease lost)."""
+
+    async def reclaim(
+        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
+    ) -> list[ExpiredLease]:
+        """End expired leases, by `domain.state.judge_expired`. The lease of a handed-off job does not expire.
+
+        With `as_of`, leases are judged by that instant if it is earlier than the store's present time: after the clock
+        was set forwards, a lease has not expired only because of that. With `longest_seconds`, a lease that would end
+        later than that from the store's present time was written before the clock was set back: it is shortened to end
+        then.
+        """
+
+    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+        """Insert a job that was found running outside: RUNNING and handed off, even beyond the limits."""
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        """Wake the job if it is parked on `name`; otherwise keep the signal for its next Park on that name.
+
+        Returns whether it woke. Raises JobNotFound, or NotPossible when the job is final.
+        """
+
+
+class WaitStore(Protocol):
+    """Waits for changes, also those of other processes."""
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
+        """Return True as soon as a job of `queues` may be claimable or a cancel was requested, False after the timeout.
+
+        May return True without work, but must never miss work that another process inserted.
+        """
+
+    async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
+        """The job once it is final; None after the timeout. Raises JobNotFound if it does not exist or is removed."""
+
+
+class JobStore(LeaseStore, WaitStore, Protocol):
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         """Store all jobs, or none.
 
@@ -83,46 +133,4 @@ class JobStore(Protocol):
 
         Raises LeaseLost when the token no longer holds the lease: the caller should roll back. A store without such
         transactions raises NotPossible.
-        """
-
-    async def extend(
-        self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
-    ) -> Extended:
-        """Renew leases from the store's present time; must return which are lost, and which jobs should stop.
-
-        With `unacknowledged`, the worker's other leases are renewed too, if they began within
-        UNACKNOWLEDGED_SECONDS: the response that granted them may still be in flight. Older ones belong to a
-        response that was lost, and must expire.
-        """
-
-    async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
-        """Record progress, log lines and steps of running attempts; returns the keys that were refused (lease lost)."""
-
-    async def reclaim(
-        self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
-    ) -> list[ExpiredLease]:
-        """End expired leases, by `domain.state.judge_expired`. The lease of a handed-off job does not expire.
-
-        With `as_of`, leases are judged by that instant if it is earlier than the store's present time: after the clock
-        was set forwards, a lease has not expired only because of that. With `longest_seconds`, a lease that would end
-        later than that from the store's present time was written before the clock was set back: it is shortened to end
-        then.
-        """
-
-    async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
-        """Return True as soon as a job of `queues` may be claimable or a cancel was requested, False after the timeout.
-
-        May return True without work, but must never miss work that another process inserted.
-        """
-
-    async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
-        """The job once it is final; None after the timeout. Raises JobNotFound if it does not exist or is removed."""
-
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
-        """Insert a job that was found running outside: RUNNING and handed off, even beyond the limits."""
-
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        """Wake the job if it is parked on `name`; otherwise keep the signal for its next Park on that name.
-
-        Returns whether it woke. Raises JobNotFound, or NotPossible when the job is final.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Finding, Level, Migration, Store
-from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
+from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.memory.audit import disagreements
 from jobyard.stores.memory.claim import MemoryClaim
 from jobyard.stores.memory.connection import MemoryConnection
@@ -18,11 +18,8 @@ from jobyard.stores.memory.schedules import MemorySchedules
 from jobyard.stores.memory.settle import MemorySettle
 
 
-class MemoryStore(ScheduleAndRecordVerbs):
-    """A store for tests and examples: it implements the whole port, and its data ends with the process.
-
-    Each verb of the port is bound to the part that implements it.
-    """
+class MemoryStore(ComposedStore):
+    """A store for tests and examples: it implements the whole port, and its data ends with the process."""
 
     has_transactions = False
     is_remote = False
@@ -30,39 +27,19 @@ class MemoryStore(ScheduleAndRecordVerbs):
     def __init__(self, clock: Clock, url: str = "memory://") -> None:
         self.url = url
         self._connection = connection = MemoryConnection(clock)
-
         notifier = MemoryNotifier(connection)
-        self.wait_for_work = notifier.wait_for_work
-        self.wait_for_end = notifier.wait_for_end
-
+        schedules = MemorySchedules(connection)
+        super().__init__(
+            MemoryLeases(connection),
+            notifier,
+            MemoryJobs(connection),
+            MemoryQueues(connection, schedules),
+            schedules,
+            MemoryRecords(connection),
+        )
         self.insert = MemoryInsert(connection).insert
         self.exchange = MemoryClaim(connection, notifier).exchange
         self.settle = MemorySettle().settle
-
-        leases = MemoryLeases(connection)
-        self.extend = leases.extend
-        self.report = leases.report
-        self.reclaim = leases.reclaim
-        self.adopt = leases.adopt
-        self.signal = leases.signal
-
-        jobs = MemoryJobs(connection)
-        self.get = jobs.get
-        self.find = jobs.find
-        self.change = jobs.change
-        self.prune = jobs.prune
-
-        schedules = MemorySchedules(connection)
-        super().__init__(schedules, MemoryRecords(connection))
-
-        queues = MemoryQueues(connection, schedules)
-        self.configure = queues.configure
-        self.set_paused = queues.set_paused
-        self.set_limit = queues.set_limit
-        self.queues = queues.queues
-        self.groups = queues.groups
-        self.ages = queues.ages
-        self.standing = queues.standing
 
     async def open(self) -> None:
         """Do nothing: there is nothing to connect to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Finding, Migration, Store
-from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
+from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.postgres.audit import audit
 from jobyard.stores.postgres.claim import PostgresClaim
 from jobyard.stores.postgres.connection import PostgresConnection
@@ -20,7 +20,7 @@ from jobyard.stores.postgres.schema import known_migrations
 from jobyard.stores.postgres.settle import PostgresSettle
 
 
-class PostgresStore(ScheduleAndRecordVerbs):
+class PostgresStore(ComposedStore):
     """`connections`: the maximum, in addition to one that listens for notifications.
 
     `pooled`: the URL leads to PgBouncer in transaction mode: nothing is kept in a session, and changes of other
@@ -40,45 +40,24 @@ class PostgresStore(ScheduleAndRecordVerbs):
         schema: str | None = None,
         connection: PostgresConnection | None = None,
     ) -> None:
-        self._connection = connection or PostgresConnection(
-            url, clock, connections=connections, pooled=pooled, schema=schema
+        connection = connection or PostgresConnection(url, clock, connections=connections, pooled=pooled, schema=schema)
+        self._connection = connection
+        self.url = connection.url
+        notifier = PostgresNotifier(connection)
+        claim = PostgresClaim(connection, notifier)
+        super().__init__(
+            PostgresLeases(connection, notifier, claim),
+            notifier,
+            PostgresJobs(connection, notifier),
+            PostgresQueues(connection, notifier),
+            PostgresSchedules(connection, notifier),
+            PostgresRecords(connection),
         )
-        self.url = self._connection.url
-        notifier = PostgresNotifier(self._connection)
-        super().__init__(PostgresSchedules(self._connection, notifier), PostgresRecords(self._connection))
-        self.wait_for_work = notifier.wait_for_work
-        self.wait_for_end = notifier.wait_for_end
-
-        claim = PostgresClaim(self._connection, notifier)
+        self._inserts = PostgresInsert(connection, notifier, claim)
+        self.insert = self._inserts.insert
         self.exchange = claim.exchange
         self.waiting_claims = claim.waiting
-
-        self._inserts = PostgresInsert(self._connection, notifier, claim)
-        self.insert = self._inserts.insert
-
-        self.settle = PostgresSettle(self._connection).settle
-
-        leases = PostgresLeases(self._connection, notifier, claim)
-        self.extend = leases.extend
-        self.report = leases.report
-        self.reclaim = leases.reclaim
-        self.adopt = leases.adopt
-        self.signal = leases.signal
-
-        jobs = PostgresJobs(self._connection, notifier)
-        self.get = jobs.get
-        self.find = jobs.find
-        self.change = jobs.change
-        self.prune = jobs.prune
-
-        queues = PostgresQueues(self._connection, notifier)
-        self.configure = queues.configure
-        self.set_paused = queues.set_paused
-        self.set_limit = queues.set_limit
-        self.queues = queues.queues
-        self.ages = queues.ages
-        self.groups = queues.groups
-        self.standing = queues.standing
+        self.settle = PostgresSettle(connection).settle
 
     async def open(self) -> None:
         await self._connection.open()

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Finding, Migration, Store
-from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
 from jobyard.stores._shared.clock import AdjustableClock
+from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.redis.address import parse_address
 from jobyard.stores.redis.audit import audit
 from jobyard.stores.redis.claim import RedisClaim
@@ -28,7 +28,7 @@ from jobyard.stores.redis.settle import LeaseQueues, RedisSettle
 T = TypeVar("T")
 
 
-class RedisStore(ScheduleAndRecordVerbs):
+class RedisStore(ComposedStore):
     """`connections` is the maximum per event loop; `prefix` separates several yards on one server."""
 
     has_transactions = False
@@ -39,37 +39,19 @@ class RedisStore(ScheduleAndRecordVerbs):
         self.url = address.url
         self._client = client = RedisClient(address, prefix, connections, clock)
         self._unsubscribe: Callable[[], None] | None = None
-        super().__init__(RedisSchedules(client), RedisRecords(client))
         lease_queues = LeaseQueues()
         notifier = RedisNotifier(client)
-
-        # JobStore
+        super().__init__(
+            RedisLeases(client, lease_queues),
+            notifier,
+            RedisJobs(client, notifier),
+            RedisQueues(client),
+            RedisSchedules(client),
+            RedisRecords(client),
+        )
         self.insert = RedisInsert(client).insert
         self.exchange = RedisClaim(RedisExchange(client, lease_queues), notifier).exchange
         self.settle = RedisSettle().settle
-        leases = RedisLeases(client, lease_queues)
-        self.extend = leases.extend
-        self.report = leases.report
-        self.reclaim = leases.reclaim
-        self.adopt = leases.adopt
-        self.signal = leases.signal
-        self.wait_for_work = notifier.wait_for_work
-        self.wait_for_end = notifier.wait_for_end
-
-        # AdminStore
-        jobs = RedisJobs(client, notifier)
-        self.get = jobs.get
-        self.find = jobs.find
-        self.change = jobs.change
-        self.prune = jobs.prune
-        queues = RedisQueues(client)
-        self.configure = queues.configure
-        self.set_paused = queues.set_paused
-        self.set_limit = queues.set_limit
-        self.queues = queues.queues
-        self.ages = queues.ages
-        self.groups = queues.groups
-        self.standing = queues.standing
 
     async def open(self) -> None:
         client = self._client

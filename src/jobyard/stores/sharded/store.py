@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from jobyard.ports.store import Finding, Migration, Store
-from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
+from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.sharded import diagnostics
 from jobyard.stores.sharded.claim import ShardedClaim
 from jobyard.stores.sharded.insert import ShardedInsert
@@ -20,7 +20,7 @@ from jobyard.stores.sharded.shards import Shards, on_each
 from jobyard.stores.sharded.timeouts import ShardTimeouts
 
 
-class ShardedStore(ScheduleAndRecordVerbs):
+class ShardedStore(ComposedStore):
     """Queues named in `others` have stores of their own; all other queues are in the default store.
 
     The contract of the port holds within each store. Across stores these promises are weaker:
@@ -38,41 +38,19 @@ class ShardedStore(ScheduleAndRecordVerbs):
         self._others = dict(others)
         self._shards = shards = Shards(default, others)
         self._timeouts = ShardTimeouts()
-        super().__init__(ShardedSchedules(shards, self._timeouts), default)
         self._owned = shards.all  # the shards that this store opens and closes
         self.url = default.url
         self.has_transactions = all(shard.store.has_transactions for shard in shards.all)
         self.is_remote = all(shard.store.is_remote for shard in shards.all)
-
         settles = ShardedSettle(shards)
         notifier = ShardedNotifier(shards)
+        schedules = ShardedSchedules(shards, self._timeouts)
+        super().__init__(
+            ShardedLeases(shards), notifier, ShardedJobs(shards), ShardedQueues(shards), schedules, records=default
+        )
         self.insert = ShardedInsert(shards).insert
         self.exchange = ShardedClaim(shards, settles, notifier).exchange
         self.settle = settles.settle
-        self.wait_for_work = notifier.wait_for_work
-        self.wait_for_end = notifier.wait_for_end
-
-        leases = ShardedLeases(shards)
-        self.extend = leases.extend
-        self.report = leases.report
-        self.reclaim = leases.reclaim
-        self.adopt = leases.adopt
-        self.signal = leases.signal
-
-        jobs = ShardedJobs(shards)
-        self.get = jobs.get
-        self.find = jobs.find
-        self.change = jobs.change
-        self.prune = jobs.prune
-
-        queues = ShardedQueues(shards)
-        self.configure = queues.configure
-        self.set_paused = queues.set_paused
-        self.set_limit = queues.set_limit
-        self.queues = queues.queues
-        self.ages = queues.ages
-        self.groups = queues.groups
-        self.standing = queues.standing
 
     async def open(self) -> None:
         opened: list[Store] = []

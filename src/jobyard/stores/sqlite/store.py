@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Finding, Migration, Store
-from jobyard.stores._shared.bound_verbs import ScheduleAndRecordVerbs
+from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.sqlite.audit import audit
 from jobyard.stores.sqlite.claim import SqliteClaim
 from jobyard.stores.sqlite.connection import SqliteConnection
@@ -22,11 +22,11 @@ from jobyard.stores.sqlite.schedules import SqliteSchedules
 from jobyard.stores.sqlite.settle import SqliteSettle
 
 
-class SqliteStore(ScheduleAndRecordVerbs):
+class SqliteStore(ComposedStore):
     """One database file, used by any number of processes.
 
     With `synchronous` FULL (the default), what was acknowledged survives a power failure. NORMAL may lose the last
-    moments, and OFF may damage the file. Each verb of the port is bound to the part that implements it.
+    moments, and OFF may damage the file.
     """
 
     has_transactions = True
@@ -37,37 +37,18 @@ class SqliteStore(ScheduleAndRecordVerbs):
         self.path = Path(path).resolve()
         self.url = f"sqlite:///{path}"
         self._connection = connection = SqliteConnection(self.path, clock or SystemClock(), synchronous.upper())
-
-        super().__init__(SqliteSchedules(connection), SqliteRecords(connection))
         notifier = SqliteNotifier(connection)
-        self.wait_for_work = notifier.wait_for_work
-        self.wait_for_end = notifier.wait_for_end
-
+        super().__init__(
+            SqliteLeases(connection),
+            notifier,
+            SqliteJobs(connection),
+            SqliteQueues(connection),
+            SqliteSchedules(connection),
+            SqliteRecords(connection),
+        )
         self.insert = SqliteInsert(connection).insert
         self.exchange = SqliteClaim(connection, notifier).exchange
         self.settle = SqliteSettle(connection).settle
-
-        leases = SqliteLeases(connection)
-        self.extend = leases.extend
-        self.report = leases.report
-        self.reclaim = leases.reclaim
-        self.adopt = leases.adopt
-        self.signal = leases.signal
-
-        jobs = SqliteJobs(connection)
-        self.get = jobs.get
-        self.find = jobs.find
-        self.change = jobs.change
-        self.prune = jobs.prune
-
-        queues = SqliteQueues(connection)
-        self.configure = queues.configure
-        self.set_paused = queues.set_paused
-        self.set_limit = queues.set_limit
-        self.queues = queues.queues
-        self.groups = queues.groups
-        self.ages = queues.ages
-        self.standing = queues.standing
 
     async def open(self) -> None:
         await self._connection.open()
