@@ -7,7 +7,7 @@ from tests.client.support import Site
 
 from jobyard.client import Client
 from jobyard.client.operations import RemoteOperations
-from jobyard.domain.job import State
+from jobyard.domain.job import QueueSettings, State
 from jobyard.errors import (
     BadOption,
     JobFailed,
@@ -92,3 +92,30 @@ async def test_schedules_tokens_and_their_audit_log(operations: Operations) -> N
         "token.create",
         "token.revoke",
     ]
+
+
+async def test_every_change_is_in_the_audit_log(operations: Operations) -> None:
+    job = await operations.submit("send", {"to": "ann"}, {"queue": "mail", "delay": 60})
+    await operations.configure("mail", QueueSettings(max_running=3))
+    await operations.set_limit("mail", "a", 2)
+    await operations.remove_limit("mail", "a")
+    await operations.pause("mail", "a")
+    await operations.pause("mail")
+    await operations.pause("mail", paused=False)
+    await operations.signal(job.id, "go")
+    await operations.change(Action.CANCEL, [job.id], reason="enough")
+    assert await operations.drain("mail") == 0
+    entries = [each async for each in operations.audit_log()]
+    assert [(each.action, each.target) for each in entries] == [
+        ("queue.configure", "mail"),
+        ("group.limit", "mail/a"),
+        ("group.unlimit", "mail/a"),
+        ("group.pause", "mail/a"),
+        ("queue.pause", "mail"),
+        ("queue.resume", "mail"),
+        ("job.signal", job.id),
+        ("jobs.cancel", ""),
+        ("queue.drain", "mail"),
+    ]
+    assert entries[0].details["max_running"] == 3
+    assert entries[-2].details == {"changed": 1, "reason": "enough", "ids": [job.id], "ids_given": 1}

@@ -6,8 +6,8 @@ import pytest
 from tests.server.support import ApiServer, api_server, submit_job
 
 from jobyard.operations.audit import Audit
+from jobyard.operations.local import AUDITED_IDS
 from jobyard.server.dependencies import OpenAccess
-from jobyard.server.routes.bulk import AUDITED_IDS
 from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock

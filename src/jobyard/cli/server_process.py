@@ -22,7 +22,6 @@ from jobyard.cli.session import Session
 from jobyard.config.sections import ServerSection
 from jobyard.config.store_url import shown
 from jobyard.observability.composite import CompositeObserver
-from jobyard.operations.schedules import Schedules
 
 if TYPE_CHECKING:
     from jobyard.server.bootstrap import Access
@@ -82,8 +81,8 @@ async def _run(
         if access.is_open:
             log.warning("started with --insecure: every user of this machine has full access")
         make = job_factory(yard, has_app=session.app_name is not None)
-        server = Server(yard.store, make, access, section, request_spans(session))
-        server.dependencies.schedules = Schedules(yard.store, session.configuration.scheduler.shortest_interval_seconds)
+        shortest = session.configuration.scheduler.shortest_interval_seconds
+        server = Server(yard.store, make, access, section, request_spans(session), shortest)
         server.dependencies.bounds = session.configuration.sandbox.bounds
         server.dependencies.health.needs_workers = up is not None
         server.dependencies.health.has_sandbox = up is not None and up.has_sandbox

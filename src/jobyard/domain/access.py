@@ -55,6 +55,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def reaches(self, queue: str, group: str | None) -> bool:
         return (not self.queues or queue in self.queues) and (not self.groups or group in self.groups)
 
+    def covers(self, other: Principal) -> bool:
+        """Whether its scope includes the whole scope of the other principal."""
+        queues = not self.queues or (bool(other.queues) and set(other.queues) <= set(self.queues))
+        groups = not self.groups or (bool(other.groups) and set(other.groups) <= set(self.groups))
+        return queues and groups
+
 
 # For a server on loopback with --insecure, and for the command line directly on the store.
 OWNER = Principal(id="owner", name="owner", role=Role.ADMIN)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
+import msgspec
+
+from jobyard.api.schemas.access import token_view
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView, next_ticks_response, tick_view
 from jobyard.domain.access import OWNER, AuditEntry, Principal, TokenInfo
 from jobyard.domain.explain import Explanation, explain
+from jobyard.domain.job import QueueSettings
 from jobyard.domain.schedule import Schedule
 from jobyard.operations.audit import Audit
 from jobyard.operations.commands import Commands
@@ -17,14 +22,22 @@ from jobyard.operations.queries import Queries
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules, view_of, views_of
 from jobyard.operations.tokens import Tokens
 from jobyard.operations.worker_control import control_worker
-from jobyard.ports.admin_store import GroupInfo
+from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo
 from jobyard.ports.store import Store
 
 PAGE = 200
 
 
+# The audit log lists at most this many ids of a bulk action.
+AUDITED_IDS = 20
+
+
 class LocalOperations:
-    """`make_factory` is called for the first job: it may have to load an app. The default accepts every kind."""
+    """`make_factory` is called for the first job: it may have to load an app. The default accepts every kind.
+
+    `store`, `commands` and `schedule_list` are what it is built of. Changes that are made through them directly are
+    not in the audit log.
+    """
 
     def __init__(
         self,
@@ -32,42 +45,118 @@ class LocalOperations:
         make_factory: Callable[[], JobFactory] = JobFactory,
         *,
         shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS,
-        principal: Principal = OWNER,
+        tokens: Tokens | None = None,
+        audit: Audit | None = None,
     ) -> None:
-        self._store = store
+        self.store = store
+        self.commands = Commands(store)
+        self.schedule_list = Schedules(store, shortest_interval_seconds)
+        self.audit = audit or Audit(store)
         self._make_factory = make_factory
-        self._principal = principal
-        self._schedules = Schedules(store, shortest_interval_seconds)
-        self._tokens = Tokens(store)
-        self._audit = Audit(store)
-        queries, commands = Queries(store), Commands(store)
+        self._principal = OWNER
+        self._tokens = tokens or Tokens(store)
+        queries = Queries(store)
         self.url, self.now = store.url, store.now
         self.job, self.find, self.walk, self.count = queries.job, store.find, queries.walk, queries.count
-        self.end, self.result, self.signal = queries.end, queries.result, store.signal
-        self.change_one, self.change = commands.change_one, commands.change
-        self.change_matching, self.why_unchanged = commands.change_matching, commands.why_unchanged
-        self.queues, self.queue = store.queues, commands.queue
-        self.configure, self.pause, self.drain = commands.configure, commands.pause, commands.drain
-        self.set_limit, self.remove_limit = commands.set_limit, commands.remove_limit
+        self.end, self.result = queries.end, queries.result
+        self.why_unchanged = self.commands.why_unchanged
+        self.queues, self.queue = store.queues, self.commands.queue
         self.workers, self.tokens = store.workers, self._tokens.list
 
+    def as_principal(self, principal: Principal) -> LocalOperations:
+        """The same operations, recorded in the audit log as this principal's."""
+        own = copy(self)
+        own._principal = principal
+        return own
+
+    async def record(self, action: str, target: str = "", **details: Any) -> None:
+        """Append to the audit log; empty details are left out."""
+        given = {name: value for name, value in details.items() if value not in (None, "", ())}
+        await self.audit.record(self._principal, action, target, given)
+
+    # Jobs
+
     async def submit(self, kind: str, payload: Any, options: Mapping[str, Any]) -> SubmittedJob:
-        [inserted] = await self._store.insert([self._make_factory().new_job(kind, payload, options)])
+        [inserted] = await self.store.insert([self._make_factory().new_job(kind, payload, options)])
         return SubmittedJob(inserted.id, inserted.created)
 
     async def check_job(self, kind: str, payload: Any) -> None:
         self._make_factory().new_job(kind, payload)
 
     async def explain(self, job_id: str) -> Explanation:
-        return explain(await self._store.standing(job_id))
+        return explain(await self.store.standing(job_id))
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        woke = await self.store.signal(job_id, name, data)
+        await self.record("job.signal", job_id, signal=name)
+        return woke
+
+    async def change_one(self, action: Action, job_id: str, *, reason: str = "", priority: int = 0) -> None:
+        await self.commands.change_one(action, job_id, reason=reason, priority=priority)
+        await self.record(f"job.{action}", job_id, reason=reason, priority=priority or None)
+
+    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+        changed = await self.commands.change(action, job_ids, reason=reason, priority=priority)
+        await self.record_bulk(action, len(changed.changed), reason, ids=job_ids)
+        return changed
+
+    async def change_matching(
+        self, action: Action, where: Filter, *, reason: str = "", priority: int = 0
+    ) -> AsyncIterator[Changed]:
+        changed = 0
+        try:
+            async for batch in self.commands.change_matching(action, where, reason=reason, priority=priority):
+                changed += len(batch.changed)
+                yield batch
+        finally:
+            chosen = {name: value for name, value in msgspec.to_builtins(where).items() if value is not None}
+            await self.record_bulk(action, changed, reason, where=chosen)
+
+    async def record_bulk(
+        self,
+        action: Action,
+        changed: int,
+        reason: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> None:
+        """Record a change to the jobs of a filter or to these ids, with the number of jobs that it changed."""
+        listed: dict[str, Any] = {} if ids is None else {"ids": list(ids[:AUDITED_IDS]), "ids_given": len(ids)}
+        await self.record(f"jobs.{action}", changed=changed, reason=reason, filter=where or None, **listed)
+
+    # Queues, groups and workers
+
+    async def configure(self, queue: str, settings: QueueSettings) -> None:
+        await self.commands.configure(queue, settings)
+        await self.record("queue.configure", queue, **msgspec.to_builtins(settings))
+
+    async def set_limit(self, queue: str, group: str, limit: int) -> None:
+        await self.commands.set_limit(queue, group, limit)
+        await self.record("group.limit", f"{queue}/{group}", limit=limit)
+
+    async def remove_limit(self, queue: str, group: str) -> None:
+        await self.commands.remove_limit(queue, group)
+        await self.record("group.unlimit", f"{queue}/{group}")
+
+    async def pause(self, queue: str, group: str | None = None, *, paused: bool = True) -> None:
+        await self.commands.pause(queue, group, paused=paused)
+        what, target = ("queue", queue) if group is None else ("group", f"{queue}/{group}")
+        await self.record(f"{what}.pause" if paused else f"{what}.resume", target)
+
+    async def drain(self, queue: str) -> int:
+        removed = await self.commands.drain(queue)
+        await self.record("queue.drain", queue, removed=removed)
+        return removed
 
     async def control_worker(self, worker_id: str, control: str) -> None:
-        await control_worker(self._store, worker_id, control)
+        await control_worker(self.store, worker_id, control)
+        await self.record(f"worker.{control}", worker_id)
 
     async def groups(self, queue: str, after: str | None = None, page_size: int = PAGE) -> AsyncIterator[GroupInfo]:
         # A page of one may be the jobs without a group, which have no name to continue after.
         page_size = max(2, page_size)
-        while page := await self._store.groups(queue, page_size, after):
+        while page := await self.store.groups(queue, page_size, after):
             for group in page:
                 yield group
             if len(page) < page_size:
@@ -77,53 +166,57 @@ class LocalOperations:
     # Schedules
 
     async def schedules(self) -> AsyncIterator[ScheduleView]:
-        for each in await views_of(self._store, await self._schedules.all()):
+        for each in await views_of(self.store, await self.schedule_list.all()):
             yield each
 
     async def schedule(self, name: str) -> ScheduleView:
-        return await self._view(await self._schedules.get(name))
+        return await self._view(await self.schedule_list.get(name))
 
     async def add_schedule(self, fields: Mapping[str, Any]) -> ScheduleView:
-        made = await self._schedules.add(self._make_factory().new_schedule(fields))
+        return await self.insert_schedule(self._make_factory().new_schedule(fields))
+
+    async def insert_schedule(self, schedule: Schedule) -> ScheduleView:
+        made = await self.schedule_list.add(schedule)
         details = {"expression": made.expression, "timezone": made.timezone, "kind": made.kind}
-        await self._record("schedule.add", made.name, **details)
+        await self.record("schedule.add", made.name, **details)
         return await self._view(made)
 
     async def edit_schedule(self, name: str, fields: Mapping[str, Any]) -> ScheduleView:
         needs_factory = bool(fields.keys() & {"kind", "payload"})
-        made = await self._schedules.edit(name, fields, self._make_factory() if needs_factory else None)
-        await self._record("schedule.edit", name, changed=", ".join(fields))
+        made = await self.schedule_list.edit(name, fields, self._make_factory() if needs_factory else None)
+        if fields:
+            await self.record("schedule.edit", name, changed=", ".join(fields))
         return await self._view(made)
 
     async def pause_schedule(self, name: str) -> ScheduleView:
-        made = await self._schedules.pause(name)
-        await self._record("schedule.pause", name)
+        made = await self.schedule_list.pause(name)
+        await self.record("schedule.pause", name)
         return await self._view(made)
 
     async def resume_schedule(self, name: str) -> ScheduleView:
-        made = await self._schedules.resume(name)
-        await self._record("schedule.resume", name)
+        made = await self.schedule_list.resume(name)
+        await self.record("schedule.resume", name)
         return await self._view(made)
 
     async def remove_schedule(self, name: str) -> None:
-        found = await self._schedules.remove(name)
-        await self._record("schedule.remove", name, expression=found.expression, kind=found.kind)
+        found = await self.schedule_list.remove(name)
+        await self.record("schedule.remove", name, expression=found.expression, kind=found.kind)
 
     async def run_schedule(self, name: str) -> str:
-        job_id = await self._schedules.run(name)
-        await self._record("schedule.run", name, job=job_id)
+        job_id = await self.schedule_list.run(name)
+        await self.record("schedule.run", name, job=job_id)
         return job_id
 
     async def next_of_schedule(self, name: str, count: int) -> NextTicksResponse:
-        found = await self._schedules.get(name)
-        return next_ticks_response(found.expression, found.timezone, await self._schedules.next(name, count))
+        found = await self.schedule_list.get(name)
+        return next_ticks_response(found.expression, found.timezone, await self.schedule_list.next(name, count))
 
     async def schedule_history(self, name: str) -> AsyncIterator[TickView]:
-        for each in await self._schedules.history(name, 100):
+        for each in await self.schedule_list.history(name, 100):
             yield tick_view(each)
 
     async def _view(self, schedule: Schedule) -> ScheduleView:
-        return await view_of(self._store, schedule)
+        return await view_of(self.store, schedule)
 
     # Tokens and the audit log
 
@@ -136,23 +229,24 @@ class LocalOperations:
         groups: Sequence[str] = (),
         expire_seconds: float | None = None,
     ) -> tuple[TokenInfo, str]:
-        info, token = await self._tokens.create(name, role, queues, groups, expire_seconds)
-        await self._record("token.create", info.id, name=name, role=role, queues=list(queues), groups=list(groups))
+        info, token = await self._tokens.create(
+            name, role, queues, groups, expire_seconds, lambda other: self._principal.covers(other.principal)
+        )
+        view = token_view(info)
+        shown = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}
+        await self.record("token.create", info.id, **shown, expires_at=view.expires_at)
         return info, token
 
     async def revoke_token(self, token_id: str) -> bool:
         holder = await self._tokens.holder(token_id)
-        if holder is None or not await self._tokens.revoke(token_id):
+        if holder is None or not self._principal.covers(holder) or not await self._tokens.revoke(token_id):
             return False
-        await self._record("token.revoke", token_id, name=holder.name)
+        await self.record("token.revoke", token_id, name=holder.name, role=holder.role)
         return True
 
     async def audit_log(self) -> AsyncIterator[AuditEntry]:
         after = 0
-        while page := await self._audit.read(after, PAGE):
+        while page := await self.audit.read(after, PAGE):
             for entry in page:
                 yield entry
             after = page[-1].number
-
-    async def _record(self, action: str, target: str, **details: Any) -> None:
-        await self._audit.record(self._principal, action, target, details)

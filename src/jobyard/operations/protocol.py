@@ -1,7 +1,7 @@
 """The `Operations` protocol: everything a person does with jobs, queues, workers, schedules and tokens.
 
-`operations.local` implements it on a store, `client.operations` through a server. Changes of schedules and tokens are
-written to the audit log, by whichever side makes them.
+`operations.local` implements it on a store, `client.operations` through a server. Every change is
+written to the audit log, by the side that has the store. What an app does with its own jobs is not.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -81,8 +83,7 @@ class Schedules:
         schedule = await self.get(name)
         if not schedule.enabled:
             return []
-        upcoming = instants(schedule, await self._store.now())
-        return [at for _, at in zip(range(count), upcoming, strict=False)]
+        return await first_instants(instants(schedule, await self._store.now()), count)
 
     async def history(self, name: str, limit: int = 50, before: Instant | None = None) -> list[PastTick]:
         """Its past ticks, newest first."""
@@ -288,6 +289,11 @@ class Schedules:
         if record is None:
             raise NotFound(f"Schedule {name} not found.")
         return record
+
+
+async def first_instants(coming: Iterator[Instant], count: int) -> list[Instant]:
+    """Computed in a thread: a rare expression takes long, and would block the event loop."""
+    return await asyncio.to_thread(lambda: list(islice(coming, count)))
 
 
 async def view_of(store: Store, schedule: Schedule) -> ScheduleView:

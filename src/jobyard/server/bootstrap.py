@@ -11,9 +11,9 @@ import socket
 from typing import NamedTuple
 
 from jobyard.config.sections import ServerSection
-from jobyard.domain.access import OWNER, Role
+from jobyard.domain.access import Role
 from jobyard.errors import ConfigurationError
-from jobyard.operations.audit import Audit
+from jobyard.operations.local import LocalOperations
 from jobyard.operations.sessions import Sessions
 from jobyard.operations.tokens import Tokens
 from jobyard.ports.store import Store
@@ -58,8 +58,7 @@ async def bootstrap_access(
                 "Create a token first: jobyard tokens create NAME --role admin"
             )
         if shows_first:
-            info, first = await tokens.create(FIRST, Role.ADMIN)
-            await Audit(store).record(OWNER, "token.create", info.id, {"name": info.name, "role": str(info.role)})
+            _, first = await LocalOperations(store, tokens=tokens).create_token(FIRST, Role.ADMIN)
         else:
             log.warning("no tokens yet: all requests are rejected until jobyard tokens create NAME --role admin")
     return Access(TokenAuthenticator(tokens, Sessions(store, tokens), settings), False, first)

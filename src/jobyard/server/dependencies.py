@@ -16,12 +16,12 @@ from jobyard.live_events.poller import live_event_of
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.metrics import Metrics
 from jobyard.operations.audit import Audit
-from jobyard.operations.commands import Commands
 from jobyard.operations.health import Health
 from jobyard.operations.job_factory import JobFactory
-from jobyard.operations.queries import Queries
+from jobyard.operations.local import LocalOperations
 from jobyard.operations.sandboxes import Sandboxes
-from jobyard.operations.schedules import Schedules
+from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
+from jobyard.operations.tokens import Tokens
 from jobyard.ports.store import Store
 from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.rate_limit import OpenRequestLimit
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 
 class Authenticator(Protocol):
+    @property
+    def tokens(self) -> Tokens | None: ...
+
     async def authenticate(self, request: Request) -> Principal | None:
         """The principal of the request, by its token or session; None if it has no valid one."""
 
@@ -42,6 +45,8 @@ class Authenticator(Protocol):
 class OpenAccess:
     """Full access without a token, for a server on loopback that was started with --insecure."""
 
+    tokens = None
+
     async def authenticate(self, request: Request) -> Principal | None:
         return OWNER
 
@@ -51,16 +56,25 @@ class OpenAccess:
 
 class Dependencies:
     def __init__(
-        self, store: Store, job_factory: JobFactory, authenticator: Authenticator, settings: ServerSection | None = None
+        self,
+        store: Store,
+        job_factory: JobFactory,
+        authenticator: Authenticator,
+        settings: ServerSection | None = None,
+        shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS,
     ) -> None:
         self.store = store
         self.job_factory = job_factory
         self.authenticator = authenticator
         self.settings = settings or ServerSection()
-        self.queries = Queries(store)
-        self.commands = Commands(store)
-        self.audit = Audit(store, self.settings.audit_keep)
-        self.schedules = Schedules(store)
+        self.operations = LocalOperations(
+            store,
+            lambda: job_factory,
+            shortest_interval_seconds=shortest_interval_seconds,
+            # Those of the authenticator, so that a revocation clears its cache at once.
+            tokens=authenticator.tokens,
+            audit=Audit(store, self.settings.audit_keep),
+        )
         self.sandboxes = Sandboxes(store)
         self.bounds = Bounds()  # upper limits of what a program may use
         self.open_requests = OpenRequestLimit()

@@ -12,6 +12,7 @@ from jobyard.domain.access import Permission, Principal
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from jobyard.operations.local import LocalOperations
     from jobyard.server.dependencies import Dependencies
 
 
@@ -36,10 +37,10 @@ class RequestContext:
         self.query = query
         self.body = body
 
-    async def audit(self, action: str, target: str = "", **details: Any) -> None:
-        """Record a change in the audit log; empty details are left out."""
-        given = {name: value for name, value in details.items() if value not in (None, "", ())}
-        await self.dependencies.audit.record(self.principal, action, target, given)
+    @property
+    def operations(self) -> LocalOperations:
+        """The operations on behalf of the principal; changes are recorded in the audit log."""
+        return self.dependencies.operations.as_principal(self.principal)
 
 
 # Returns a value that msgspec can encode, or a Response.

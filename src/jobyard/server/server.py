@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from jobyard.config.sections import ServerSection
 from jobyard.errors import ConfigurationError
 from jobyard.operations.job_factory import JobFactory
+from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
 from jobyard.server.bootstrap import LOOPBACK_NAMES, Access
@@ -65,8 +66,9 @@ class Server:
         access: Access,
         section: ServerSection,
         middleware: Callable[[ASGIApp], ASGIApp] | None = None,
+        shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS,
     ) -> None:
-        self.dependencies = Dependencies(store, job_factory, access.authenticator, section)
+        self.dependencies = Dependencies(store, job_factory, access.authenticator, section, shortest_interval_seconds)
         inner = create_app(self.dependencies, ALL_ROUTES, self.dependencies.lifespan)
         app = SecurityMiddleware(
             inner if middleware is None else middleware(inner), LOOPBACK_NAMES if access.is_open else None

@@ -29,6 +29,6 @@ async def read_audit(context: RequestContext) -> Response:
     after = decode_page_token(context.query.page_token) or "0"
     if not after.isascii() or not after.isdigit() or len(after) > MAX_DIGITS:
         raise invalid_page_token()
-    entries = await context.dependencies.audit.read(int(after), context.query.page_size)
+    entries = await context.operations.audit.read(int(after), context.query.page_size)
     following = str(entries[-1].number) if len(entries) == context.query.page_size else None
     return page_response(context, AuditPage, map(audit_view, entries), following)

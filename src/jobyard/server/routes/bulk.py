@@ -22,8 +22,6 @@ from jobyard.server.route import RequestContext, Routes
 from jobyard.server.visible_jobs import find_visible
 
 ROUTES = Routes("jobs")
-# The audit log lists at most this many ids of a bulk action.
-AUDITED_IDS = 20
 # A call stops after this long and returns a page token; otherwise clients and proxies time out.
 BULK_SECONDS = 10.0
 IDS_PER_BATCH = 200
@@ -50,15 +48,8 @@ async def change_matching(
         done = await by_ids(context, request, tuple(dict.fromkeys(request.ids)), states)
     if done.changed:
         context.dependencies.changed_many()
-    await context.audit(
-        f"jobs.{request.action}",
-        "",
-        changed=done.changed,
-        reason=request.reason,
-        filter=None if request.filter is None else msgspec.to_builtins(request.filter) or None,
-        ids=None if request.ids is None else list(request.ids[:AUDITED_IDS]),
-        ids_given=None if request.ids is None else len(request.ids),
-    )
+    where = msgspec.to_builtins(request.filter)
+    await context.operations.record_bulk(request.action, done.changed, request.reason, where=where, ids=request.ids)
     return done
 
 
@@ -79,7 +70,7 @@ async def apply(context: RequestContext, request: BulkRequest, ids: Sequence[str
     if not ids:
         return Changed((), ())
     priority = request.priority or 0
-    return await context.dependencies.commands.change(request.action, ids, reason=request.reason, priority=priority)
+    return await context.operations.commands.change(request.action, ids, reason=request.reason, priority=priority)
 
 
 async def by_filter(

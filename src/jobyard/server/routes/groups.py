@@ -53,31 +53,22 @@ async def own_groups(context: RequestContext, queue: str, size: int, after: str 
 async def set_group_limit(context: RequestContext) -> None:
     """Set the limit of a group: 0 blocks it, 1 makes it serial."""
     queue, group = await visible_group(context)
-    await context.dependencies.commands.set_limit(queue, group, context.body.limit)
-    await context.audit("group.limit", f"{queue}/{group}", limit=context.body.limit)
+    await context.operations.set_limit(queue, group, context.body.limit)
 
 
 @ROUTES.add("DELETE", "/v1/queues/{queue}/groups/{group}/limit", Permission.OPERATE, status=204)
 async def remove_group_limit(context: RequestContext) -> None:
     """Remove the limit of a group."""
-    queue, group = await visible_group(context)
-    await context.dependencies.commands.remove_limit(queue, group)
-    await context.audit("group.unlimit", f"{queue}/{group}")
-
-
-async def pause(context: RequestContext, *, paused: bool) -> None:
-    queue, group = await visible_group(context)
-    await context.dependencies.commands.pause(queue, group, paused=paused)
-    await context.audit("group.pause" if paused else "group.resume", f"{queue}/{group}")
+    await context.operations.remove_limit(*await visible_group(context))
 
 
 @ROUTES.add("POST", "/v1/queues/{queue}/groups/{group}/pause", Permission.OPERATE, status=204)
 async def pause_group(context: RequestContext) -> None:
     """Pause a group: its waiting jobs do not start."""
-    await pause(context, paused=True)
+    await context.operations.pause(*await visible_group(context))
 
 
 @ROUTES.add("POST", "/v1/queues/{queue}/groups/{group}/resume", Permission.OPERATE, status=204)
 async def resume_group(context: RequestContext) -> None:
     """Resume a group."""
-    await pause(context, paused=False)
+    await context.operations.pause(*await visible_group(context), paused=False)

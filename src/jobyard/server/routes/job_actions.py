@@ -18,9 +18,8 @@ PUBLISHED = (Action.CANCEL, Action.RETRY)
 async def change(context: RequestContext, action: Action, *, reason: str = "", priority: int = 0) -> JobView:
     """Apply the action and return the job after it."""
     job_id = await require_job(context)
-    await context.dependencies.commands.change_one(action, job_id, reason=reason, priority=priority)
-    await context.audit(f"job.{action}", job_id, reason=reason, priority=priority or None)
-    job = await context.dependencies.queries.job(job_id)
+    await context.operations.change_one(action, job_id, reason=reason, priority=priority)
+    job = await context.operations.job(job_id)
     if action in PUBLISHED:
         context.dependencies.changed(job)
     return job_view(job)
@@ -55,14 +54,10 @@ async def signal_job(context: RequestContext) -> SignalResponse:
     """Wake a job that is parked on this signal, or store the signal until it parks."""
     job_id = await require_job(context)
     data = to_json(context.body.data, "signal data", context.dependencies.settings.max_body_bytes)
-    woke = await context.dependencies.store.signal(job_id, context.body.name, data)
-    await context.audit("job.signal", job_id, signal=context.body.name)
-    return SignalResponse(woke)
+    return SignalResponse(await context.operations.signal(job_id, context.body.name, data))
 
 
 @ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, status=204)
 async def delete_job(context: RequestContext) -> None:
     """Delete a job that is not running."""
-    job_id = await require_job(context)
-    await context.dependencies.commands.change_one(Action.DELETE, job_id)
-    await context.audit("job.delete", job_id)
+    await context.operations.change_one(Action.DELETE, await require_job(context))

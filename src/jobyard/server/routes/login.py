@@ -113,7 +113,7 @@ async def login(context: RequestContext) -> Response:
             raise too_many_requests(seconds, "Too many failed logins from this address.")
         return login_form("The token is wrong, revoked or expired.", 401)
     session = await authenticator.sessions.open(principal)
-    await context.dependencies.audit.record(principal, "session.open")
+    await context.dependencies.operations.as_principal(principal).record("session.open")
     response = RedirectResponse(HOME, 303)
     response.set_cookie(
         cookie_name(request),
@@ -151,7 +151,7 @@ async def logout(context: RequestContext) -> Response:
     principal = await authenticator.sessions.find(session)
     await authenticator.sessions.close(session)
     if principal is not None:
-        await context.dependencies.audit.record(principal, "session.close")
+        await context.dependencies.operations.as_principal(principal).record("session.close")
     response.delete_cookie(cookie_name(request), "/", secure=request.url.scheme == "https", httponly=True)
     return response
 

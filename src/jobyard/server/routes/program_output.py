@@ -130,6 +130,7 @@ class OutputStream(Response):
     def __init__(self, context: RequestContext, job_id: str) -> None:
         super().__init__()
         self._dependencies = context.dependencies
+        self._operations = context.operations
         self._principal_id = context.principal.id
         self._cancels = context.query.cancel_on_leave
         self._job_id = job_id
@@ -163,7 +164,7 @@ class OutputStream(Response):
             self._dependencies.open_requests.release(self._principal_id)
             with contextlib.suppress(JobyardError):
                 if has_left and self._cancels:
-                    await self._dependencies.commands.change_one(Action.CANCEL, self._job_id, reason=DISCONNECTED)
+                    await self._operations.change_one(Action.CANCEL, self._job_id, reason=DISCONNECTED)
 
     async def _follow(self, send: Send, disconnected: asyncio.Future[None]) -> bool:
         """Send until the program ends or the server stops. Returns False if the client disconnected before."""

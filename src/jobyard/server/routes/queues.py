@@ -49,8 +49,7 @@ async def change_queue(context: RequestContext) -> QueueView:
     if not context.principal.may(Permission.ADMINISTER) and retention(settings) != retention(current):
         detail = f"The role {context.principal.role} cannot change the retention of a queue."
         raise HttpError(403, "not_allowed", detail)
-    await context.dependencies.commands.configure(name, settings)
-    await context.audit("queue.configure", name, **msgspec.to_builtins(settings))
+    await context.operations.configure(name, settings)
     return queue_view(await visible_queue(context))
 
 
@@ -65,9 +64,7 @@ def retention(settings: QueueSettings) -> tuple[float, ...]:
 
 
 async def pause(context: RequestContext, *, paused: bool) -> QueueView:
-    name = (await visible_queue(context, whole=True)).name
-    await context.dependencies.commands.pause(name, paused=paused)
-    await context.audit("queue.pause" if paused else "queue.resume", name)
+    await context.operations.pause((await visible_queue(context, whole=True)).name, paused=paused)
     return queue_view(await visible_queue(context))
 
 
@@ -86,7 +83,4 @@ async def resume_queue(context: RequestContext) -> QueueView:
 @ROUTES.add("POST", "/v1/queues/{queue}/drain", Permission.OPERATE, response=DrainResponse)
 async def drain_queue(context: RequestContext) -> DrainResponse:
     """Delete all waiting jobs of a queue; running jobs continue."""
-    name = (await visible_queue(context, whole=True)).name
-    removed = await context.dependencies.commands.drain(name)
-    await context.audit("queue.drain", name, removed=removed)
-    return DrainResponse(removed)
+    return DrainResponse(await context.operations.drain((await visible_queue(context, whole=True)).name))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-from itertools import islice
 from typing import Annotated
 from urllib.parse import quote
 
@@ -17,12 +14,10 @@ from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import Permission, Principal
 from jobyard.domain.cron import cron
-from jobyard.domain.due import instants
-from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.operations.schedule_options import checked_fields
-from jobyard.operations.schedules import view_of, views_of
+from jobyard.operations.schedules import first_instants, view_of, views_of
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.pagination import PageSize, PageToken, decode_page_token, invalid_page_token, page_response
 from jobyard.server.parsing import with_pointers
@@ -68,7 +63,7 @@ def can_see(principal: Principal, schedule: Schedule) -> bool:
 async def visible_schedule(context: RequestContext) -> Schedule:
     name = context.path["schedule"]
     try:
-        found = await context.dependencies.schedules.get(name)
+        found = await context.operations.schedule_list.get(name)
     except NotFound:
         raise schedule_not_found(name) from None
     if not can_see(context.principal, found):
@@ -105,7 +100,7 @@ async def visible_schedules(context: RequestContext, after: str | None) -> tuple
     size, pages = query.page_size if takes_all else SCHEDULES_PER_PAGE, 0
     found: list[Schedule] = []
     while len(found) < query.page_size and (is_restricted or pages < MAX_PAGES):
-        page = await context.dependencies.schedules.page(size, after)
+        page = await context.operations.schedule_list.page(size, after)
         found += [each for each in page if matches(context, each)]
         after = page[-1].name if len(page) == size else None
         pages += 1
@@ -136,10 +131,7 @@ async def get_schedule(context: RequestContext) -> schemas.ScheduleView:
 )
 async def next_of_schedule(context: RequestContext) -> schemas.NextTicksResponse:
     """List the next ticks; empty while the schedule is paused."""
-    found = await visible_schedule(context)
-    after = instants(found, await context.dependencies.store.now()) if found.enabled else iter(())
-    coming = await first_instants(after, context.query.count)
-    return schemas.next_ticks_response(found.expression, found.timezone, coming)
+    return await context.operations.next_of_schedule((await visible_schedule(context)).name, context.query.count)
 
 
 @ROUTES.add(
@@ -152,7 +144,7 @@ async def history_of_schedule(context: RequestContext) -> Response:
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= MAX_DIGITS):
         raise invalid_page_token()
     before_at = None if before is None else int(before)
-    past = await context.dependencies.schedules.history(found.name, query.page_size, before_at)
+    past = await context.operations.schedule_list.history(found.name, query.page_size, before_at)
     following = str(past[-1].at) if len(past) == query.page_size else None
     return page_response(context, schemas.HistoryPage, map(schemas.tick_view, past), following)
 
@@ -168,11 +160,6 @@ async def next_of_expression(context: RequestContext) -> schemas.NextTicksRespon
         raise HttpError(status_of(error), error.code, str(error), errors=(found,)) from None
     after = cron(query.expression, query.timezone).after(await context.dependencies.store.now())
     return schemas.next_ticks_response(query.expression, query.timezone, await first_instants(after, query.count))
-
-
-async def first_instants(after: Iterator[Instant], count: int) -> list[Instant]:
-    """Computed in a thread: a rare expression takes long, and would block the event loop."""
-    return await asyncio.to_thread(lambda: list(islice(after, count)))
 
 
 # Changes
@@ -193,12 +180,11 @@ async def add_schedule(context: RequestContext) -> Response:
     try:
         wanted = context.dependencies.job_factory.new_schedule(request.given())
         require_scope(context, wanted)
-        made = await context.dependencies.schedules.add(wanted)
+        made = await context.operations.insert_schedule(wanted)
     except BadInput as error:
         raise with_pointers(error) from error
-    await context.audit("schedule.add", made.name, expression=made.expression, timezone=made.timezone, kind=made.kind)
     location = (b"location", f"/v1/schedules/{quote(made.name, safe='')}".encode())
-    return RawJsonResponse(_encode(await view_of(context.dependencies.store, made)), 201, location)
+    return RawJsonResponse(_encode(made), 201, location)
 
 
 @ROUTES.add(
@@ -210,45 +196,34 @@ async def edit_schedule(context: RequestContext) -> schemas.ScheduleView:
     elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
     require_scope(context, msgspec.structs.replace(found, **elsewhere))
     try:
-        made = await context.dependencies.schedules.edit(found.name, changes, context.dependencies.job_factory)
+        return await context.operations.edit_schedule(found.name, changes)
     except BadInput as error:
         raise with_pointers(error) from error
-    if changes:
-        await context.audit("schedule.edit", made.name, changed=", ".join(changes))
-    return await view_of(context.dependencies.store, made)
 
 
 @ROUTES.add("DELETE", "/v1/schedules/{schedule}", Permission.OPERATE, status=204)
 async def remove_schedule(context: RequestContext) -> None:
     """Delete a schedule and its history; its jobs stay."""
-    found = await visible_schedule(context)
-    await context.dependencies.schedules.remove(found.name)
-    await context.audit("schedule.remove", found.name, expression=found.expression, kind=found.kind)
+    await context.operations.remove_schedule((await visible_schedule(context)).name)
 
 
 @ROUTES.add("POST", "/v1/schedules/{schedule}/pause", Permission.OPERATE, response=schemas.ScheduleView)
 async def pause_schedule(context: RequestContext) -> schemas.ScheduleView:
     """Pause a schedule."""
-    made = await context.dependencies.schedules.pause((await visible_schedule(context)).name)
-    await context.audit("schedule.pause", made.name)
-    return await view_of(context.dependencies.store, made)
+    return await context.operations.pause_schedule((await visible_schedule(context)).name)
 
 
 @ROUTES.add("POST", "/v1/schedules/{schedule}/resume", Permission.OPERATE, response=schemas.ScheduleView)
 async def resume_schedule(context: RequestContext) -> schemas.ScheduleView:
     """Resume a schedule; ticks missed while it was paused are not caught up."""
-    made = await context.dependencies.schedules.resume((await visible_schedule(context)).name)
-    await context.audit("schedule.resume", made.name)
-    return await view_of(context.dependencies.store, made)
+    return await context.operations.resume_schedule((await visible_schedule(context)).name)
 
 
 @ROUTES.add("POST", "/v1/schedules/{schedule}/run", Permission.OPERATE, status=202, response=schemas.RunResponse)
 async def run_schedule(context: RequestContext) -> Response:
     """Insert the job of a schedule now, besides its ticks."""
-    found = await visible_schedule(context)
-    job_id = await context.dependencies.schedules.run(found.name)
+    job_id = await context.operations.run_schedule((await visible_schedule(context)).name)
     job = await context.dependencies.store.get(job_id)
     if job is not None:
         context.dependencies.enqueued(job)
-    await context.audit("schedule.run", found.name, job=job_id)
     return RawJsonResponse(_encode(schemas.RunResponse(job_id)), 202, (b"location", f"/v1/jobs/{job_id}".encode()))

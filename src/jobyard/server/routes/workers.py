@@ -6,7 +6,6 @@ from jobyard.api.convert import worker_view
 from jobyard.api.schemas.queues import WorkerList
 from jobyard.domain.access import Permission, Principal
 from jobyard.errors import WorkerNotFound
-from jobyard.operations.worker_control import control_worker
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
@@ -36,8 +35,7 @@ async def control(context: RequestContext, what: str) -> None:
             raise WorkerNotFound(f"Worker {worker_id} not found: it stopped, died, or never existed.")
         if principal.groups or not found[0].queues or not set(found[0].queues) <= set(principal.queues):
             raise HttpError(403, "out_of_scope", "The worker also claims jobs that are out of the scope of the token.")
-    await control_worker(context.dependencies.store, worker_id, what)
-    await context.audit(f"worker.{what}", worker_id)
+    await context.operations.control_worker(worker_id, what)
 
 
 @ROUTES.add("POST", "/v1/workers/{id}/quiet", Permission.OPERATE, status=204)
