@@ -6,21 +6,23 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2 as httpx
+import msgspec
 import pytest
 from tests.server.support import ApiServer, serving
 from tests.support import eventually
 
 from jobyard.server.dependencies import OpenAccess
-from jobyard.server.http_protocol import PROBE_CONNECTIONS, ConnectionLimits
+from jobyard.server.http_protocol import ABORT, PROBE_CONNECTIONS, ConnectionLimits, LimitedProtocol
 from jobyard.server.routes import events, health, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
 LIMITS = ConnectionLimits(
-    header_seconds=0.3, body_seconds=0.5, max_header_bytes=8192, max_headers=30, max_connections=10
+    header_seconds=0.3, body_seconds=0.5, write_seconds=0.2, max_header_bytes=8192, max_headers=30, max_connections=10
 )
 ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
 
@@ -196,6 +198,108 @@ async def test_too_many_trailers_are_rejected(server: str) -> None:
     await wire.say(head + b"\r\n0\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(100)))
     answer = await wire.answer()
     assert answer == b"" or b" 431 " in answer
+
+
+CHUNKED = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("framing", [b"0\r\nX-Long: ", b"1;extension="], ids=["trailer", "chunk extension"])
+async def test_endless_trailer_is_rejected(server: str, framing: bytes) -> None:
+    wire = await Wire.to(server)
+    await wire.say(CHUNKED + framing + b"x" * 50_000)
+    answer = await wire.answer()
+    assert answer == b"" or b" 431 " in answer
+
+
+async def test_trailers_are_ignored() -> None:
+    """A trailer that looks like a header is not one: neither the token nor the host can come from it."""
+    api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES])
+    trailer = b"Authorization: Bearer " + (await api.token()).encode() + b"\r\nHost: other\r\n\r\n"
+    async with serving(api.app, LIMITS) as url:
+        wire = await Wire.to(url)
+        await wire.say(CHUNKED.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n") + b"2\r\n{}\r\n0\r\n")
+        await wire.say(trailer)
+        assert await wire.status() == 401
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: x\r\nHost: x\r\n"], ids=["none", "two"])
+async def test_exactly_one_host_header_is_accepted(server: str, hosts: bytes) -> None:
+    wire = await Wire.to(server)
+    await wire.say(b"GET /v1/me HTTP/1.1\r\n" + hosts + b"\r\n")
+    answer = await wire.answer()
+    assert b" 400 " in answer
+    assert b"bad_host" in answer
+
+
+async def test_http_1_0_needs_no_host_header(server: str) -> None:
+    wire = await Wire.to(server)
+    await wire.say(b"GET /v1/me HTTP/1.0\r\n\r\n")
+    assert await wire.status() == 200
+
+
+class LargeResponse:
+    """Responds with 256 KB to each request, and keeps the protocol of its connection."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.was_disconnected = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.protocol: LimitedProtocol = scope[ABORT].__self__.get_protocol()
+        self.requests += 1
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"262144")]})
+        try:
+            await send({"type": "http.response.body", "body": b"x" * 262_144})
+        finally:
+            if self.protocol.transport.is_closing():
+                self.was_disconnected.set()
+
+
+async def test_pipelined_requests_are_not_read_while_responses_are_unsent() -> None:
+    app = LargeResponse()
+    limits = msgspec.structs.replace(LIMITS, write_seconds=60.0)
+    async with serving(app, limits) as url:
+        wire = await Wire.to(url)
+        wire.writer.write((ASK + b"\r\n") * 20_000)  # 760 KB, of which few are answered until the client reads
+        await eventually(lambda: app.requests > 0 and app.protocol.flow.write_paused)
+        for _ in range(20):
+            await asyncio.sleep(0)
+            assert len(app.protocol.pipeline) <= 1
+            assert len(app.protocol._unread) <= 512 * 1024
+        assert app.requests < 200
+        wire.writer.transport.abort()
+
+
+async def test_client_that_reads_nothing_is_disconnected() -> None:
+    app = LargeResponse()
+    async with serving(app, LIMITS) as url:
+        wire = await Wire.to(url)
+        wire.writer.write((ASK + b"\r\n") * 200)
+        await asyncio.wait_for(app.was_disconnected.wait(), 10)
+        wire.writer.transport.abort()
+
+
+async def test_connections_of_one_address_are_limited() -> None:
+    api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, health.ROUTES], authenticator=OpenAccess())
+    limits = msgspec.structs.replace(LIMITS, max_connections_per_address=3)
+    async with serving(api.app, limits) as url:
+        wires = [await Wire.to(url) for _ in range(limits.max_connections_per_address)]
+        for wire in wires:
+            await wire.say(ASK + b"\r\n")
+            assert b" 200 " in await wire.reader.readline()
+        one_more, probe = await Wire.to(url), await Wire.to(url)
+        await one_more.say(ASK + b"\r\n")
+        assert await one_more.status() == 503
+        await probe.say(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b" 200 " in await probe.reader.readline()
+        other = Wire(*await asyncio.open_connection(*urlsplit(url).netloc.split(":"), local_addr=("127.0.0.2", 0)))
+        await other.say(ASK + b"Connection: close\r\n\r\n")
+        assert await other.status() == 200, "another address has its own connections"
+        for wire in (*wires, probe):
+            wire.writer.close()
 
 
 @pytest.mark.parametrize("garbage", [b"\x00\xff\xfe\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])

@@ -182,6 +182,8 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "requests_per_second": Key(_amount, number),
         "request_burst": integer(1, options.MAX_LIMIT),
         "header_seconds": Key(_positive, number),
+        "max_connections": integer(1, options.MAX_LIMIT),
+        "max_connections_per_address": integer(1, options.MAX_LIMIT),
         "audit_keep": integer(1, options.MAX_LIMIT),
         "lame_duck_seconds": Key(_seconds, number),
         "shutdown_timeout": Key(_seconds, number),

@@ -37,6 +37,8 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 500.0
     request_burst: int = 1000
     header_seconds: float = 10.0
+    max_connections: int = 4000
+    max_connections_per_address: int = 2000
     audit_keep: int = 100_000
     lame_duck_seconds: float = 0.0
     shutdown_timeout: float = 10.0

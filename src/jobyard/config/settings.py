@@ -162,6 +162,11 @@ _key("server.max_body_bytes", "The largest request body; a larger one gets statu
 _key("server.requests_per_second", "The sustained request rate of one token; above it, requests get status 429.")
 _key("server.request_burst", "The number of requests that one token may send in a burst.")
 _key("server.header_seconds", "The timeout for the headers of a request.")
+_key("server.max_connections", "The number of connections; 50 more answer only health probes.")
+_key(
+    "server.max_connections_per_address",
+    "The number of connections of one client address. Behind a proxy, all clients share the address of the proxy.",
+)
 _key("server.audit_keep", "The number of entries of the audit log to keep.")
 _key(
     "server.lame_duck_seconds",

@@ -73,7 +73,12 @@ class Server:
         app = SecurityMiddleware(
             inner if middleware is None else middleware(inner), LOOPBACK_NAMES if access.is_open else None
         )
-        options = uvicorn_options(ConnectionLimits(header_seconds=section.header_seconds))
+        limits = ConnectionLimits(
+            header_seconds=section.header_seconds,
+            max_connections=section.max_connections,
+            max_connections_per_address=section.max_connections_per_address,
+        )
+        options = uvicorn_options(limits)
         config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)
         self._uvicorn = UvicornServer(config)
         self._lame_duck_seconds = section.lame_duck_seconds
