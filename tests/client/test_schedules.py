@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,13 +19,15 @@ __all__ = ["remote", "shop"]
 
 
 async def test_every_verb(here: Site, client: Client) -> None:
-    made = await client.add_schedule("nightly", "0 2 * * *", "send", {"to": "ann"}, timezone="Asia/Seoul", max_retry=1)
+    made = await client.add_schedule("nightly", "0 2 * * *", "send", {"to": "ann"}, tz="Asia/Seoul", max_retry=1)
     assert (made.in_words, made.payload, made.max_retry) == ("At 02:00 every day", {"to": "ann"}, 1)
     assert [each.name async for each in client.schedules(page_size=1)] == ["nightly"]
     start = datetime(2030, 1, 1, tzinfo=UTC)
-    changed = await client.edit_schedule("nightly", expression="@hourly", start_at=start, timeout_seconds=None)
-    assert (changed.expression, changed.start_at, changed.timeout_seconds) == (
-        "@hourly", "2030-01-01T00:00:00.000Z", None,
+    changed = await client.edit_schedule(
+        "nightly", expression="@hourly", start=start, timeout=None, jitter=timedelta(minutes=1)
+    )
+    assert (changed.expression, changed.start_at, changed.timeout_seconds, changed.jitter_seconds) == (
+        "@hourly", "2030-01-01T00:00:00.000Z", None, 60,
     )  # fmt: skip
     assert await client.schedule("nightly") == changed
     assert (await client.next_of_schedule("nightly", 2)).items == (
@@ -48,11 +50,11 @@ async def test_errors_are_those_of_a_local_store(here: Site, client: Client) -> 
     with pytest.raises(NotPossible):
         await client.add_schedule("nightly", "@daily", "send", {"to": "ann"})
     with pytest.raises(BadOption, match='Did you mean "Asia/Seoul"'):
-        await client.edit_schedule("nightly", timezone="Asia/Soul")
-    with pytest.raises(BadOption, match='Did you mean "timezone"'):
-        await client.edit_schedule("nightly", timezon="UTC")
+        await client.edit_schedule("nightly", tz="Asia/Soul")
+    with pytest.raises(BadOption, match='Did you mean "timeout"'):
+        await client.edit_schedule("nightly", timeot=1)  # type: ignore[call-arg]
     with pytest.raises(BadOption):
-        await client.edit_schedule("nightly", priority="high")
+        await client.edit_schedule("nightly", priority="high")  # type: ignore[arg-type]
     with pytest.raises(BadInput):
         await client.next_of_cron("soon")
     with pytest.raises(NotFound):

@@ -15,7 +15,14 @@ from jobyard.domain.job_options import DEFAULTS, JOB_OPTIONS, JobOptions, with_o
 from jobyard.domain.options import Option
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadOption
-from jobyard.operations.schedule_options import BY_FIELD, SCHEDULE_OPTIONS, ScheduleOptions, make_schedule
+from jobyard.operations.schedule_options import (
+    BY_FIELD,
+    SCHEDULE_OPTIONS,
+    CronOptions,
+    ScheduleChanges,
+    ScheduleOptions,
+    make_schedule,
+)
 
 
 def test_job_options_have_the_same_names_everywhere() -> None:
@@ -27,7 +34,9 @@ def test_job_options_have_the_same_names_everywhere() -> None:
 
 
 def test_schedule_options_have_the_same_names_everywhere() -> None:
-    assert set(ScheduleOptions.__annotations__) == set(SCHEDULE_OPTIONS) - {"expression", "kind"}
+    assert set(CronOptions.__annotations__) == set(SCHEDULE_OPTIONS) - {"expression", "kind"}
+    assert set(ScheduleOptions.__annotations__) == set(CronOptions.__annotations__) - {"name", "payload"}
+    assert set(ScheduleChanges.__annotations__) == set(SCHEDULE_OPTIONS) - {"name", "enabled"}
     assert set(BY_FIELD) < set(Schedule.__struct_fields__)
     assert set(ScheduleRequest.__struct_fields__) == set(BY_FIELD)
     assert set(ScheduleChange.__struct_fields__) == set(BY_FIELD) - {"name", "enabled"}

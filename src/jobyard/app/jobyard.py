@@ -30,7 +30,7 @@ from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
 from jobyard.operations.commands import Commands
 from jobyard.operations.queries import Queries
-from jobyard.operations.schedule_options import ScheduleOptions
+from jobyard.operations.schedule_options import CronOptions
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
 from jobyard.ports.admin_store import Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.clock import Clock
@@ -134,7 +134,7 @@ class Jobyard:
         decorator = JobDecorator(self, options)
         return decorator if function is None else decorator(function)
 
-    def cron(self, expression: str, **given: Unpack[ScheduleOptions]) -> CronDecorator:
+    def cron(self, expression: str, **given: Unpack[CronOptions]) -> CronDecorator:
         """Run a handler by the clock: `@yard.cron("*/5 * * * *", tz="Asia/Seoul")`, also above `@yard.job(…)`.
 
         The schedule has the handler's name; a second schedule of the same handler needs a name of its own. `jobyard up`

@@ -22,6 +22,7 @@ from jobyard.errors import JobNotFound, NotFound, ResultNotReady, UnknownKind, d
 from jobyard.operations.commands import Commands
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
+from jobyard.operations.schedule_options import BY_FIELD
 from jobyard.operations.worker_control import Control, checked_control
 from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
@@ -146,10 +147,10 @@ class RemoteOperations:
         await verbs[checked_control(control)](worker_id)
 
     async def add_schedule(self, fields: Mapping[str, Any]) -> ScheduleView:
-        return await self._client.add_schedule(**fields)
+        return await self._client._add(fields, BY_FIELD)
 
     async def edit_schedule(self, name: str, fields: Mapping[str, Any]) -> ScheduleView:
-        return await self._client.edit_schedule(name, **fields)
+        return await self._client._edit(name, fields, BY_FIELD)
 
     async def create_token(
         self,

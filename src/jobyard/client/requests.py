@@ -1,15 +1,18 @@
-"""Options of an enqueue as the body of a request, validated as `Jobyard` would."""
+"""Options of a job or a schedule as the body of a request, validated as `Jobyard` would."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import msgspec
 
 from jobyard.api.schemas.jobs import DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest, UniqueRequest
 from jobyard.domain import options
+from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import Unique
 from jobyard.domain.job_options import JobOptions, checked_options
+from jobyard.domain.options import Option
 from jobyard.errors import BadInput, BadOption
 from jobyard.executors.python.payload import to_json
 
@@ -39,6 +42,23 @@ def job_request(kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> 
     if "private_payload" in fields:
         to_json(fields["private_payload"], "private payload", MAX_BYTES)
     return JobRequest(kind=options.check_name("kind", kind), payload=_object(payload), **fields)
+
+
+def schedule_body(given: Mapping[str, Any], table: Mapping[str, Option]) -> dict[str, Any]:
+    """Options of a schedule, named as in `table`, as the fields of a request.
+
+    >>> from datetime import timedelta
+    >>> from jobyard.operations.schedule_options import SCHEDULE_OPTIONS
+    >>> schedule_body({"timeout": timedelta(minutes=1), "end": None}, SCHEDULE_OPTIONS)
+    {'timeout_seconds': 60.0, 'end_at': None}
+    >>> schedule_body({"expresion": "@daily"}, SCHEDULE_OPTIONS)
+    Traceback (most recent call last):
+      ...
+    jobyard.errors.BadOption: Unknown schedule option expresion. Did you mean "expression"?
+    """
+    fields = options.check_options(table, given, "schedule")
+    times = {name: rfc3339(fields[name]) for name in ("start_at", "end_at") if fields.get(name) is not None}
+    return fields | times
 
 
 def _object(payload: Any) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
-
-import msgspec
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Unpack
 
 from jobyard.api.schemas import schedules as schemas
 from jobyard.client.address import path
+from jobyard.client.requests import schedule_body
 from jobyard.client.transport import Transport, as_query
-from jobyard.errors import BadOption, did_you_mean
+from jobyard.domain.options import Option
+from jobyard.operations.schedule_options import SCHEDULE_OPTIONS, ScheduleChanges, ScheduleOptions
 
 
 class ScheduleVerbs:
@@ -27,19 +27,27 @@ class ScheduleVerbs:
         return await self._transport.call("GET", path("v1", "schedules", name), schemas.ScheduleView)
 
     async def add_schedule(
-        self, /, name: str, expression: str, kind: str, payload: Any = None, **fields: Any
+        self, name: str, expression: str, kind: str, payload: Any = None, **given: Unpack[ScheduleOptions]
     ) -> schemas.ScheduleView:
-        """`fields`: timezone, queue, group, priority, max_retry, timeout_seconds, enabled, overlap, missed,
-        missed_limit, jitter_seconds, start_at, end_at; see docs/howto/cron.md.
-        """
-        given = {"name": name, "expression": expression, "kind": kind, "payload": {} if payload is None else payload}
-        body = _body(schemas.ScheduleRequest, given | fields)
+        """The options are those of `@yard.cron`; see docs/howto/cron.md."""
+        chosen: dict[str, Any] = {"name": name, "expression": expression, "kind": kind, "payload": payload, **given}
+        return await self._add({option: value for option, value in chosen.items() if value is not None})
+
+    async def edit_schedule(self, name: str, **given: Unpack[ScheduleChanges]) -> schemas.ScheduleView:
+        """Change the given options; the others stay as they are."""
+        return await self._edit(name, given)
+
+    async def _add(
+        self, given: Mapping[str, Any], table: Mapping[str, Option] = SCHEDULE_OPTIONS
+    ) -> schemas.ScheduleView:
+        body = schedule_body(given, table)
         return await self._transport.call("POST", "/v1/schedules", schemas.ScheduleView, body=body)
 
-    async def edit_schedule(self, /, name: str, **fields: Any) -> schemas.ScheduleView:
-        """Change the given fields; the others stay as they are."""
-        body = _body(schemas.ScheduleChange, fields)
-        return await self._transport.call("PATCH", path("v1", "schedules", name), schemas.ScheduleView, body=body)
+    async def _edit(
+        self, name: str, given: Mapping[str, Any], table: Mapping[str, Option] = SCHEDULE_OPTIONS
+    ) -> schemas.ScheduleView:
+        at, body = path("v1", "schedules", name), schedule_body(given, table)
+        return await self._transport.call("PATCH", at, schemas.ScheduleView, body=body)
 
     async def remove_schedule(self, name: str) -> None:
         """Remove a schedule and its history; its jobs stay."""
@@ -69,20 +77,3 @@ class ScheduleVerbs:
         """The decided instants of a schedule, newest first."""
         at = path("v1", "schedules", name, "history")
         return self._transport.walk(at, schemas.HistoryPage, {"page_size": page_size})
-
-
-def _body(shape: type[msgspec.Struct], fields: dict[str, Any]) -> msgspec.Struct:
-    """
-    >>> _body(schemas.ScheduleChange, {"expresion": "@daily"})
-    Traceback (most recent call last):
-      ...
-    jobyard.errors.BadOption: Unknown schedule field "expresion". Did you mean "expression"?
-    """
-    for field in fields:
-        if field not in shape.__struct_fields__:
-            hint = did_you_mean(field, shape.__struct_fields__)
-            raise BadOption(f'Unknown schedule field "{field}".{hint}', option=field)
-    try:
-        return msgspec.convert(fields, shape)
-    except msgspec.ValidationError as error:
-        raise BadOption(f"Invalid schedule: {error}.") from error

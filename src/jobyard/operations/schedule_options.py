@@ -23,24 +23,42 @@ MAX_JITTER_SECONDS = 86_400
 NO_DEFAULTS: Mapping[str, Any] = {}
 
 
-class ScheduleOptions(TypedDict, total=False):
-    """Keyword arguments of `@yard.cron`. None means not given; durations are seconds, or a timedelta."""
+class CommonOptions(TypedDict, total=False):
+    """Options that can be set and changed. Durations are seconds, or a timedelta."""
 
     tz: str | None
-    name: str | None
-    payload: Mapping[str, Any] | None
     queue: str | None
     group: str | None
     priority: int | None
     max_retry: int | None
     timeout: Seconds | None
-    enabled: bool | None
     overlap: Overlap | str | None
     missed: Missed | str | None
     missed_limit: int | None
     jitter: Seconds | None
     start: datetime | None
     end: datetime | None
+
+
+class ScheduleOptions(CommonOptions, total=False):
+    """Keyword arguments of `client.add_schedule`. None means not given."""
+
+    enabled: bool | None
+
+
+class CronOptions(ScheduleOptions, total=False):
+    """Keyword arguments of `@yard.cron`. None means not given."""
+
+    name: str | None
+    payload: Mapping[str, Any] | None
+
+
+class ScheduleChanges(CommonOptions, total=False):
+    """Keyword arguments of `client.edit_schedule`. None removes `group`, `timeout`, `start` or `end`."""
+
+    expression: str
+    kind: str
+    payload: Mapping[str, Any]
 
 
 def make_schedule(
