@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -158,8 +159,34 @@ async def test_after_a_slow_store_leases_are_renewed_before_any_is_reclaimed(
     monkeypatch.setattr(claimer, "held_keys", lambda: [LeaseKey("one", 1, "token")])
     monkeypatch.setattr(watched, "extend", slow_extend, raising=False)
     monkeypatch.setattr(watched, "reclaim", reclaim, raising=False)
-    await background.run_once(yard.store)
+    await background.renew(yard.store)
+    await background.housekeep(yard.store)
     assert verbs == ["extend"]
     monkeypatch.setattr(claimer, "held_keys", list)
-    await background.run_once(yard.store)
+    await background.renew(yard.store)
+    await background.housekeep(yard.store)
     assert verbs == ["extend", "reclaim"]
+
+
+async def test_a_slow_prune_does_not_delay_renewals(
+    yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, pruning = threading.Event(), threading.Event()
+
+    async def slow_prune(*_: object) -> int:
+        pruning.set()
+        await asyncio.to_thread(go_on.wait)
+        return 0
+
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        await asyncio.to_thread(go_on.wait)
+
+    monkeypatch.setattr(type(watched), "prune", slow_prune, raising=False)
+    handle = await work.enqueue()
+    async with yard.worker(lease=0.3):
+        await eventually(pruning.is_set)
+        before = watched.calls["extend"]
+        await eventually(lambda: watched.calls["extend"] >= before + 3)
+        go_on.set()
+        await handle.result(10)

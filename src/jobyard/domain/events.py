@@ -67,6 +67,12 @@ class EventLoopBlocked(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class ClockStepped(msgspec.Struct, frozen=True):
+    """The store's clock was set, forwards or back; leases are still judged by elapsed time."""
+
+    seconds: float
+
+
 class WorkerStarted(msgspec.Struct, frozen=True):
     worker: str
     queues: tuple[str, ...]
@@ -129,6 +135,7 @@ Event: TypeAlias = (
     | StoreFailed
     | StoreRecovered
     | EventLoopBlocked
+    | ClockStepped
     | WorkerStarted
     | WorkerQuiet
     | WorkerStopping

@@ -56,6 +56,8 @@ class LogObserver:
                 store_log.warning("the store recovered after %.1f s", seconds)
             case e.EventLoopBlocked(seconds):
                 worker_log.warning("a handler has blocked the event loop for %.0f s", seconds)
+            case e.ClockStepped(seconds):
+                worker_log.warning("the store's clock was set by %+.1f s", seconds)
             case _:
                 self._log_worker(event)
 

@@ -1,4 +1,4 @@
-"""The worker's background thread: lease renewal, heartbeats, reclaiming and pruning.
+"""The worker's background thread: lease renewal and heartbeats, and beside them reclaiming and pruning.
 
 It has an event loop of its own, so that a handler that blocks the application's loop cannot stop renewals.
 """
@@ -17,6 +17,7 @@ from jobyard.ports.store import Store
 from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
+from jobyard.worker.steady_clock import SteadyClock
 
 COMMAND_EVERY_SECONDS = 1.0
 RECLAIM_EVERY_SECONDS = 1.0
@@ -33,7 +34,10 @@ class BackgroundThread:
         self._heartbeat = heartbeat
         self._monitor = monitor
         self._emit = emit
+        self._clock = SteadyClock(renewer.lease_seconds, emit)
         self._due_at: dict[str, float] = {}
+        self._renewing_since: float | None = None
+        self._was_slow = False  # the last round of renewals took longer than the interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="jobyard-background", daemon=True)
 
@@ -45,15 +49,22 @@ class BackgroundThread:
         await asyncio.to_thread(self._thread.join)
 
     async def _run(self) -> None:
+        # Each with a handle, so connections, of its own: a slow prune must not delay a renewal.
+        await asyncio.gather(self._repeat(self.renew, self._heartbeat.sign_off), self._repeat(self.housekeep))
+
+    async def _repeat(
+        self, run_once: Callable[[Store], Awaitable[None]], sign_off: Callable[[Store], Awaitable[None]] | None = None
+    ) -> None:
         store = self._store.for_event_loop()
         try:
             if store is not self._store:
                 while not self._stop.is_set() and not await self._try("opening the store", store.open):
                     await self._sleep()
             while not self._stop.is_set() and not self._monitor.loop.is_closed():
-                await self.run_once(store)
+                await run_once(store)
                 await self._sleep()
-            await self._try("signing off", lambda: self._heartbeat.sign_off(store))
+            if sign_off is not None:
+                await self._try("signing off", lambda: sign_off(store))
         finally:
             if store is not self._store:
                 await store.close()
@@ -61,32 +72,44 @@ class BackgroundThread:
     async def _sleep(self) -> None:
         await asyncio.to_thread(self._stop.wait, self._renewer.interval)
 
-    async def run_once(self, store: Store) -> None:
+    async def renew(self, store: Store) -> None:
         self._monitor.check()
-        began = time.monotonic()
+        self._renewing_since = began = time.monotonic()
         await self._try("renewing leases", lambda: self._renewer.renew(store))
         if self._is_due("command", COMMAND_EVERY_SECONDS):
             await self._try("reading worker commands", lambda: self._heartbeat.obey_command(store))
         if self._is_due("heartbeat", self._heartbeat.interval):
             await self._try("sending a heartbeat", lambda: self._heartbeat.send(store))
-        if time.monotonic() - began > self._renewer.interval:
-            # The store was slow, perhaps for every worker: all get a round to renew before any lease is reclaimed.
-            return
-        if self._is_due("reclaim", RECLAIM_EVERY_SECONDS):
+        self._was_slow = time.monotonic() - began > self._renewer.interval
+        self._renewing_since = None
+
+    async def housekeep(self, store: Store) -> None:
+        # After a slow store, perhaps for every worker, all get a round to renew before any lease is reclaimed.
+        if not self._is_slow() and self._is_due("reclaim", RECLAIM_EVERY_SECONDS):
             await self._try("reclaiming expired leases", lambda: self._reclaim(store))
         if self._is_due("prune", PRUNE_EVERY_SECONDS):
             await self._try("pruning", lambda: self._prune(store))
 
+    def _is_slow(self) -> bool:
+        since = self._renewing_since
+        return self._was_slow or (since is not None and time.monotonic() - since > self._renewer.interval)
+
     async def _reclaim(self, store: Store) -> None:
+        asked_at = time.monotonic()
+        if not self._clock.read(await store.now(), asked_at):
+            return
+        longest_seconds = self._renewer.lease_seconds if self._clock.may_have_long_leases else None
         by_worker: dict[str, list[ExpiredLease]] = {}
-        for lease in await store.reclaim():
+        for lease in await store.reclaim(as_of=self._clock.now(), longest_seconds=longest_seconds):
             by_worker.setdefault(lease.worker, []).append(lease)
+        if longest_seconds is not None:
+            self._clock.may_have_long_leases = False
         for worker, leases in by_worker.items():
             self._emit(LeasesExpired(worker, tuple(leases)))
 
     async def _prune(self, store: Store) -> None:
         while await store.prune(PRUNE_BATCH) >= PRUNE_BATCH and not self._stop.is_set():
-            await self._renewer.renew(store)
+            pass
 
     async def _try(self, doing: str, verb: Callable[[], Awaitable[None]]) -> bool:
         """A store that fails must not end the thread: the next round tries again."""

@@ -16,7 +16,7 @@ class LeaseRenewer:
         self.interval = min(RENEW_AT_LEAST_EVERY_SECONDS, renewal_interval(lease_seconds))
         self._claimer = claimer
         self._worker_id = worker_id
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
         self._monitor = monitor
 
     async def renew(self, store: Store) -> None:
@@ -25,7 +25,7 @@ class LeaseRenewer:
         held = self._claimer.held_keys()
         if not held and not unacknowledged:
             return
-        extended = await store.extend(self._worker_id, list(held), self._lease_seconds, unacknowledged=unacknowledged)
+        extended = await store.extend(self._worker_id, list(held), self.lease_seconds, unacknowledged=unacknowledged)
         for key in extended.lost:
             self._monitor.loop.call_soon_threadsafe(self._claimer.lose, key)
         for key, reason in extended.cancelled:

@@ -1,0 +1,153 @@
+"""A step of the store's clock: leases are judged by elapsed time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.stores import STORES
+from tests.conformance.support import new
+from tests.support import Events, Watched, eventually
+
+from jobyard import Context, Jobyard, State
+from jobyard.domain.events import ClockStepped, LeasesExpired
+from jobyard.domain.instant import Instant
+from jobyard.domain.lease import MAX_DEATHS
+from jobyard.ports.clock import SystemClock
+from jobyard.testing.clock import ManualClock
+from jobyard.worker import background
+from jobyard.worker.steady_clock import SteadyClock
+
+LEASE = 0.6
+
+
+class SteppedClock(ManualClock):
+    """Runs with the machine's clock, as many milliseconds before it as `advance` has set it."""
+
+    def __init__(self) -> None:
+        super().__init__(start=0)
+
+    def now(self) -> Instant:
+        return SystemClock().now() + super().now()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
+    monkeypatch.setattr(background, "RECLAIM_EVERY_SECONDS", 0.05)
+    return SteppedClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def watched(request: pytest.FixtureRequest, tmp_path: Path, clock: SteppedClock) -> Watched:
+    return Watched(STORES[request.param](tmp_path, clock))
+
+
+@pytest.fixture
+async def yard(watched: Watched, events: Events) -> AsyncIterator[Jobyard]:
+    async with Jobyard(store=watched.as_store(), observer=events) as yard:
+        yield yard
+
+
+async def reclaims(watched: Watched, count: int) -> None:
+    wanted = watched.calls["reclaim"] + count
+    await eventually(lambda: watched.calls["reclaim"] >= wanted)
+
+
+async def test_live_workers_keep_their_leases_through_steps_forwards(
+    yard: Jobyard, watched: Watched, events: Events, clock: SteppedClock
+) -> None:
+    go_on = asyncio.Event()
+
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        await go_on.wait()
+
+    handles = [await work.enqueue() for _ in range(2)]
+    async with yard.worker(lease=LEASE), yard.worker(lease=LEASE):
+        await eventually(lambda: all_running(handles))
+        for steps in range(1, MAX_DEATHS + 1):
+            await reclaims(watched, 4)
+            clock.advance(20)
+            await eventually(partial(has_seen, events, 2 * steps))
+        await reclaims(watched, 4)
+        assert events.of(LeasesExpired) == []
+        go_on.set()
+        for handle in handles:
+            await handle.result(10)
+            assert (await handle.info()).deaths == 0
+    assert [round(step.seconds) for step in events.of(ClockStepped)] == [20] * 2 * MAX_DEATHS
+
+
+def has_seen(events: Events, steps: int) -> bool:
+    return len(events.of(ClockStepped)) == steps
+
+
+async def all_running(handles: list[Any]) -> bool:
+    return all([(await handle.info()).state is State.RUNNING for handle in handles])
+
+
+async def test_a_dead_workers_job_is_reclaimed_after_a_step_back(
+    yard: Jobyard, watched: Watched, events: Events, clock: SteppedClock
+) -> None:
+    async with yard.worker(queues=["another"], lease=LEASE):
+        await reclaims(watched, 1)
+        await yard.store.insert([new()])
+        await yard.store.exchange("dead", [], ["default"], 1, LEASE)
+        clock.advance(-3600)
+        [expired] = await eventually(lambda: events.of(LeasesExpired))
+        assert expired.worker == "dead"
+
+
+async def test_a_new_worker_reclaims_what_a_step_back_has_made_long(
+    yard: Jobyard, events: Events, clock: SteppedClock
+) -> None:
+    await yard.store.insert([new()])
+    await yard.store.exchange("dead", [], ["default"], 1, LEASE)
+    clock.advance(-3600)
+    async with yard.worker(queues=["another"], lease=LEASE):
+        [expired] = await eventually(lambda: events.of(LeasesExpired))
+        assert expired.worker == "dead"
+
+
+def test_the_old_time_runs_on_for_one_lease_after_a_step_forwards() -> None:
+    events, elapsed = Events(), 0.0
+    steady = SteadyClock(12.0, events.observe, lambda: elapsed)
+    assert (steady.now(), steady.may_have_long_leases) == (None, True)
+    steady.may_have_long_leases = False
+    readings = [
+        # elapsed, the store's time, judged as of
+        (0, 100, 100),
+        (1, 101.5, 101.5),  # drift
+        (2, 122.5, 102.5),  # set forwards by 20 s
+        (3, 143.5, 103.5),  # and again
+        (14, 154.5, 114.5),
+        (15, 155.5, 155.5),  # one lease later
+    ]
+    for elapsed, store_seconds, judged in readings:
+        assert steady.read(round(store_seconds * 1000), elapsed)
+        assert steady.now() == judged * 1000
+    assert ([step.seconds for step in events.of(ClockStepped)], steady.may_have_long_leases) == ([20, 20], False)
+
+
+def test_a_step_back_is_followed_at_once() -> None:
+    events, elapsed = Events(), 0.0
+    steady = SteadyClock(12.0, events.observe, lambda: elapsed)
+    steady.may_have_long_leases = False
+    # There and back within a lease: leases written meanwhile are too long.
+    for elapsed, store_seconds, judged in [(0, 100, 100), (1, 3701, 101), (2, 102, 102), (3, 53, 53)]:
+        steady.read(store_seconds * 1000, elapsed)
+        assert (steady.now(), steady.may_have_long_leases) == (judged * 1000, elapsed >= 2)
+    assert [step.seconds for step in events.of(ClockStepped)] == [3600, -3600, -50]
+
+
+def test_a_slow_answer_tells_nothing() -> None:
+    events, elapsed = Events(), 0.0
+    steady = SteadyClock(12.0, events.observe, lambda: elapsed)
+    steady.read(100_000, 0.0)
+    elapsed = 5.0
+    assert not steady.read(100_000, 0.0)
+    assert (steady.now(), events.of(ClockStepped)) == (105_000, [])
