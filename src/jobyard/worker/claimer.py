@@ -258,8 +258,8 @@ class Claimer:
     def start(self, leases: Sequence[Lease]) -> None:
         loop = asyncio.get_running_loop()
         for lease in leases:
-            if self.is_stopping:
-                # The claim was in flight when the worker was stopped: hand the job back untouched.
+            if self.is_stopping or self.is_quiet:
+                # The claim was in flight when the worker was told to stop claiming: hand the job back untouched.
                 self.handed_back += 1
                 release = Settlement(lease.key, judge(lease, Release()))
                 self._outbox.pending.append(PendingSettlement(lease, release, time.monotonic()))

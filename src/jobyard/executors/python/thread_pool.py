@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 # An idle thread ends after this long.
@@ -23,7 +24,8 @@ class ThreadCall:
         self.thread: int | None = None
         self._lock = threading.Lock()
 
-    def perform(self) -> None:
+    def perform(self) -> Callable[[], None]:
+        """Run the function; returns what tells the event loop."""
         try:
             with self._lock:
                 self.thread = threading.get_ident()
@@ -33,9 +35,8 @@ class ThreadCall:
                 with self._lock:
                     self.thread = None
         except BaseException as error:
-            self._resolve(self._fail, error)
-        else:
-            self._resolve(self._succeed, result)
+            return partial(self._resolve, self._fail, error)
+        return partial(self._resolve, self._succeed, result)
 
     def interrupt(self, error: type[BaseException]) -> None:
         """Raise inside the thread at its next Python instruction; code blocked in C sees it when it returns."""
@@ -85,6 +86,9 @@ class HandlerThreadPool:
                         self._idle -= 1
                         return
                 continue  # `start` has just counted on this thread for a call
-            call.perform()
+            resolve = call.perform()
+            # Idle before the event loop knows of the result: it may start the next call at once.
             with self._lock:
                 self._idle += 1
+            resolve()
+            del call, resolve  # an idle thread must not keep the last result alive
