@@ -39,9 +39,9 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 LAST = (("sandbox", ("tests/sandbox",)),)
 REST = ("rest", ("tests", "src"))
-SLOWEST_SHOWN = 10
-_ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
 CHECK = "check"
+# Loading schemathesis takes longer than many parts' tests together; its one test runs it in a process of its own.
+PLUGINS = ("-p", "tests.progress", "-p", "no:schemathesis")
 SLOWEST_SHOWN = 10
 _ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
 
@@ -147,7 +147,7 @@ def run_part(name: str, display: Display) -> Part:
         # A file, not a pipe: a process that a test leaves behind must not keep this one waiting.
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", "-p", "tests.progress", *selection(name)],
+                [sys.executable, "-m", "pytest", *PLUGINS, *selection(name)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import select
-import subprocess
 import sys
 import time
 import uuid
@@ -20,6 +19,8 @@ from unittest import mock
 import click
 import pytest
 from click.testing import CliRunner, Result
+from tests import fork_server
+from tests.fork_server import PIPE, ForkedProcess
 
 from jobyard import Jobyard
 from jobyard.cli import cli
@@ -106,15 +107,10 @@ class Shop:
         return os.environ | {"JOBYARD_APP": self.app, "PYTHONWARNINGS": "", "COLUMNS": "80", "LINES": "30"}
 
     @contextlib.contextmanager
-    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *words: str) -> Iterator[ForkedProcess]:
         """A process that does not outlive its test."""
-        process = subprocess.Popen(
-            [JOBYARD, *words],
-            cwd=self.folder,
-            env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        process = fork_server.start(
+            "jobyard", words, environment=self.environment(), folder=self.folder, stdout=PIPE, stderr=PIPE
         )
         with process:
             try:
@@ -127,8 +123,14 @@ class Shop:
     def on_terminal(self, *words: str, **more: str) -> Iterator[Terminal]:
         own, theirs = pty.openpty()
         environment = self.environment() | {"TERM": "xterm"} | more
-        process = subprocess.Popen(
-            [JOBYARD, *words], cwd=self.folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        process = fork_server.start(
+            "jobyard",
+            words,
+            environment=environment,
+            folder=self.folder,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
         )
         os.close(theirs)
         try:
@@ -164,7 +166,7 @@ def error_code(result: Result) -> str:
 
 
 class Terminal:
-    def __init__(self, file: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, file: int, process: ForkedProcess) -> None:
         self._file = file
         self.process = process
         self.seen = ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import time
 
 import pytest
 from tests.cli.support import PATIENCE_SECONDS, Shop, error_code, shop
+from tests.fork_server import ForkedProcess
 
 from jobyard import Jobyard
 from jobyard.operations.worker_control import control_worker
@@ -17,7 +17,7 @@ from jobyard.operations.worker_control import control_worker
 __all__ = ["shop"]
 
 
-def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+def wait_for_line(process: ForkedProcess, text: str) -> None:
     assert process.stdout is not None
     for line in process.stdout:
         if text in line:

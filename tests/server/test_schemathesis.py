@@ -19,7 +19,7 @@ from jobyard.server.routes.table import ALL_ROUTES
 # A request that matches the schema may still be rejected: an unknown page token, both ids and a filter.
 NOT_TOLD_BY_A_SCHEMA = "positive_data_acceptance"
 UNHURRIED = ServerSection(requests_per_second=1e9, request_burst=10**9)
-EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "8"
+EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "3"
 
 
 async def at_once(job_id: str, timeout_seconds: float) -> None: ...

@@ -13,7 +13,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from tests import fork_server
+from tests.fork_server import ForkedProcess
 from tests.story.engines import empty_store, on_every_store
+from tests.story.sizes import size
 from tests.support import ROOT
 
 from jobyard.config.store_factory import make_store
@@ -22,34 +25,35 @@ from jobyard.ports.admin_store import Filter
 from jobyard.ports.store import Store
 
 CONNECTIONS = 64
-REQUESTS = 10_000
+REQUESTS = size(3_000, 10_000)
 KEYS = 300
-KILLS = 5
+KILLS = size(3, 5)
 
 
 class Server:
     """The process and its URL."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+    def __init__(self, process: ForkedProcess, url: str) -> None:
         self.process = process
         self.port = urlsplit(url).port or 0
 
     async def kill(self) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.wait()
+        self.process.kill()
+        await asyncio.to_thread(self.process.wait)
 
 
 async def start(store: str, port: int = 0, moment: str = "") -> Server:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.server.killable_server", store, str(port), moment),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-        stdout=asyncio.subprocess.PIPE,
+    process = fork_server.start(
+        "tests.server.killable_server",
+        (store, str(port), moment),
+        environment=os.environ,
+        folder=ROOT,
+        stdout=fork_server.PIPE,
+        stderr=sys.stderr.fileno(),
     )
     assert process.stdout is not None
-    return Server(process, (await process.stdout.readline()).decode().strip())
+    with process.stdout:
+        return Server(process, (await asyncio.to_thread(process.stdout.readline)).strip())
 
 
 @asynccontextmanager
@@ -111,7 +115,7 @@ async def numbers(url: str) -> list[int]:
         return sorted([job.payload_value()["number"] async for job in Queries(store).walk(Filter())])
 
 
-async def test_ten_thousand_over_64_connections_are_each_accepted_once(tmp_path: Path) -> None:
+async def test_many_requests_over_64_connections_are_each_accepted_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     waiting = iter(range(REQUESTS))
     answered: list[str] = []

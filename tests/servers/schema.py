@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+
+T = TypeVar("T")
 
 # What the migrations themselves wrote down stays.
 EMPTY = """
@@ -25,28 +32,23 @@ _last: dict[str, Path] = {}
 def empty_for(url: str, schema: str, folder: Path) -> None:
     """Empty the schema when another test asks for it than before: one test may open its store several times."""
     if _last.get(schema) != folder:
-        statement = EMPTY.format(schema=schema, kept=MIGRATIONS_TABLE)
-        failures: list[BaseException] = []
-        # In a thread of its own: the caller may be inside an event loop, and is no coroutine.
-        thread = threading.Thread(target=_run, args=(url, statement, failures))
-        thread.start()
-        thread.join()
-        for failure in failures:
-            raise failure
+        _connection(url).run(EMPTY.format(schema=schema, kept=MIGRATIONS_TABLE))
     _last[schema] = folder
 
 
-def _run(url: str, statement: str, failures: list[BaseException]) -> None:
-    async def body() -> None:
-        import asyncpg  # noqa: PLC0415
+class _Connection:
+    """Kept for all tests of the process. In a thread of its own: callers may be inside an event loop."""
 
-        connection = await asyncpg.connect(url, statement_cache_size=0)
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
+    def __init__(self, url: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="empty-schema", daemon=True).start()
+        self._connection = self._wait(asyncpg.connect(url, statement_cache_size=0))
 
-    try:
-        asyncio.run(body())
-    except BaseException as error:
-        failures.append(error)
+    def run(self, statement: str) -> None:
+        self._wait(self._connection.execute(statement))
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
+
+
+_connection = functools.cache(_Connection)

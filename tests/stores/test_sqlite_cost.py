@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.story.sizes import size
 
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.lease import Lease
@@ -26,7 +27,7 @@ from jobyard.stores.sqlite.transaction import Transaction
 NOW = 1_000_000
 DONE = Transition(to=State.COMPLETED, result=b"null")
 LIVE_GROUPS, JOBS_EACH, BATCH = 40, 30, 50
-FINISHED, BLOCKED, GROUPS = 1_000_000, 200_000, 100_000
+FINISHED, BLOCKED, GROUPS = size((200_000, 40_000, 20_000), (1_000_000, 200_000, 100_000))
 
 
 class File:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.story import fork_server
+from tests import fork_server
+from tests.fork_server import ForkedProcess
 from tests.story.app import declare
 from tests.story.flags import Flags
-from tests.story.fork_server import ForkedProcess
 from tests.story.process import SETTINGS_VARIABLE, ProcessSettings
 from tests.story.results import Kill, Result, record, recoveries, resumptions
 from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
@@ -140,7 +140,8 @@ class Harness:
         told = {**os.environ, SETTINGS_VARIABLE: msgspec.json.encode(settings).decode()}
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
-            started = fork_server.start(module, arguments, environment=told, folder=ROOT, output=output.fileno())
+            file = output.fileno()
+            started = fork_server.start(module, arguments, environment=told, folder=ROOT, stdout=file, stderr=file)
         process = Process(name, started, log)
         self._processes.append(process)
         return process

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import fork_server
 from tests.story.engines import on_every_store
-from tests.story.up import JOBYARD, Up, alive, starting, until
+from tests.story.up import Up, alive, starting, until
 from tests.support import ROOT
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
@@ -25,7 +26,7 @@ SLOW = "import time\nprint('begun', flush=True)\ntime.sleep({seconds})\nprint('d
 @pytest.fixture(scope="module")
 def can_run() -> None:
     """Whether the sandbox works on this machine is tested in tests/sandbox."""
-    answer = subprocess.run([JOBYARD, "sandbox", "status", "--json"], capture_output=True, text=True, check=False)
+    answer = fork_server.run("jobyard", ["sandbox", "status", "--json"], environment=os.environ, folder=ROOT)
     if answer.returncode != 0:
         pytest.skip(f"no sandbox here: {answer.stdout[-200:]}{answer.stderr[-200:]}")
 
@@ -157,20 +158,20 @@ def test_a_cancelled_job_is_killed(up: Up) -> None:
 
 def run(*words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "JOBYARD_SANDBOX__MIN_TIER": "C", **variables}
-    return subprocess.run(
-        [JOBYARD, *words], cwd=ROOT, env=environment, input=stdin, capture_output=True, text=True, check=False
-    )
+    return fork_server.run("jobyard", words, environment=environment, folder=ROOT, text=stdin)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_the_program_first(up: Up, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "program.py").write_text(SLOW.format(seconds=25))
     token = up.client.headers["authorization"].removeprefix("Bearer ")
-    words = [JOBYARD, "--server", up.url, "run", "--time", "30", str(tmp_path / "program.py")]
+    words = ["--server", up.url, "run", "--time", "30", str(tmp_path / "program.py")]
     environment = {**os.environ, "JOBYARD_TOKEN": token}
-    with subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+    with fork_server.start(
+        "jobyard", words, environment=environment, folder=ROOT, stdout=fork_server.PIPE, stderr=fork_server.PIPE
+    ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"begun\n"
+        assert process.stdout.readline() == "begun\n"
         process.send_signal(number)
         assert process.wait(30) == 128 + number
     [job] = up.client.get("/v1/jobs", params={"kind": "execute"}).json()["items"]

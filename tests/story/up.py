@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
+from tests import fork_server
+from tests.fork_server import ForkedProcess
 from tests.story.flags import Flags
 from tests.story.sizes import PATIENCE_SECONDS
 from tests.support import ROOT
@@ -21,6 +22,8 @@ from tests.support import ROOT
 JOBYARD = str(Path(sys.executable).parent / "jobyard")
 APP = """
 import os, pathlib
+from tests import fork_server
+from tests.fork_server import ForkedProcess
 from tests.story.flags import Flags
 from jobyard import Context, Jobyard
 
@@ -38,7 +41,7 @@ async def gate(ctx: Context, name: str) -> int:
 class Up:
     """A running server: its address, the token that it printed, and a client that shows this token."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, folder: Path, process: ForkedProcess, log: Path) -> None:
         self.folder = folder
         self.process = process
         self.log = log
@@ -111,14 +114,14 @@ def starting(folder: Path, *words: str, app: bool = True, **variables: str) -> I
     before = ("--app", "house:yard") if app else ("--store", "sqlite:///jobs.db")
     environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT), "PORT": "0", **variables}
     with log.open("w") as errors:
-        process = subprocess.Popen(
-            [JOBYARD, *before, *words, "--json"],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
+        process = fork_server.start(
+            "jobyard",
+            [*before, *words, "--json"],
+            environment=environment,
+            folder=folder,
+            stdout=fork_server.PIPE,
+            stderr=errors.fileno(),
+            new_session=True,
         )
     up = Up(folder, process, log)
     with process:
