@@ -53,49 +53,15 @@ __all__ = [
 _MODULES = {
     "jobyard.app.handle": ("JobHandle",),
     "jobyard.app.jobyard": ("Jobyard",),
-    "jobyard.app.task": (
-        "BoundTask",
-        "PreparedJob",
-        "Task",
-    ),
+    "jobyard.app.task": ("BoundTask", "PreparedJob", "Task"),
     "jobyard.domain.explain": ("Explanation",),
-    "jobyard.domain.job": (
-        "Job",
-        "QueueSettings",
-        "State",
-        "Unique",
-        "UniqueScope",
-    ),
+    "jobyard.domain.job": ("Job", "QueueSettings", "State", "Unique", "UniqueScope"),
     "jobyard.domain.job_options": ("JobOptions",),
-    "jobyard.domain.outcome": (
-        "Cancel",
-        "Done",
-        "Failed",
-        "Handoff",
-        "Park",
-        "Snooze",
-    ),
-    "jobyard.domain.retry": (
-        "Delays",
-        "Exponential",
-        "Fixed",
-    ),
-    "jobyard.domain.schedule": (
-        "Missed",
-        "Overlap",
-        "Schedule",
-    ),
-    "jobyard.executors.python.context": (
-        "BlockingContext",
-        "Context",
-    ),
-    "jobyard.ports.admin_store": (
-        "Action",
-        "Filter",
-        "GroupInfo",
-        "Page",
-        "QueueInfo",
-    ),
+    "jobyard.domain.outcome": ("Cancel", "Done", "Failed", "Handoff", "Park", "Snooze"),
+    "jobyard.domain.retry": ("Delays", "Exponential", "Fixed"),
+    "jobyard.domain.schedule": ("Missed", "Overlap", "Schedule"),
+    "jobyard.executors.python.context": ("BlockingContext", "Context"),
+    "jobyard.ports.admin_store": ("Action", "Filter", "GroupInfo", "Page", "QueueInfo"),
 }
 
 

@@ -49,8 +49,8 @@ def record(result: Result) -> None:
 def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
     killed_at = {kill.worker: kill.at for kill in kills}
     claimed: dict[str, list[int]] = defaultdict(list)
-    for operation, _, answer in history.select(RecordedExchange, ExchangeReturned):
-        for lease in answer.leases if answer else ():
+    for operation, _, response in history.select(RecordedExchange, ExchangeReturned):
+        for lease in response.leases if response else ():
             claimed[lease.job_id].append(operation.end)
     lost: dict[str, list[int]] = defaultdict(list)
     reclaims = [
@@ -77,8 +77,8 @@ def resumptions(history: History, returns: Sequence[int]) -> list[float]:
     """How long after each return of the store the next claim came; not those that nothing came after."""
     claimed = sorted(
         operation.end
-        for operation, _, answer in history.select(RecordedExchange, ExchangeReturned)
-        if answer and answer.leases
+        for operation, _, response in history.select(RecordedExchange, ExchangeReturned)
+        if response and response.leases
     )
     places = [(returned, bisect_right(claimed, returned)) for returned in returns]
     return sorted((claimed[place] - returned) / 1e9 for returned, place in places if place < len(claimed))

@@ -16,7 +16,6 @@ from jobyard.ports.schedule_store import Decided, Decision
 from jobyard.testing.history import History, check
 from jobyard.testing.history.events import (
     AdoptReturned,
-    Answer,
     ChangeReturned,
     DecideReturned,
     DisarmReturned,
@@ -24,7 +23,6 @@ from jobyard.testing.history.events import (
     InsertReturned,
     LeasesReturned,
     NothingReturned,
-    Question,
     ReclaimReturned,
     RecordedAdopt,
     RecordedChange,
@@ -41,6 +39,8 @@ from jobyard.testing.history.events import (
     RecordedReport,
     RecordedSettlement,
     RecordedTick,
+    Request,
+    Response,
 )
 from jobyard.testing.history.reader import RecordedOperation
 
@@ -60,13 +60,13 @@ class Story:
         self.deaths: dict[str, int] = {}
         self.attempts: dict[str, int] = {}
 
-    def add(self, question: Question, answer: Answer | None) -> None:
+    def add(self, request: Request, response: Response | None) -> None:
         self.tick += 10
         self.now += 1
-        if answer is None:
-            self.history.operations.append(RecordedOperation(question, self.tick))
+        if response is None:
+            self.history.operations.append(RecordedOperation(request, self.tick))
         else:
-            self.history.operations.append(RecordedOperation(question, self.tick, answer, self.tick + 5))
+            self.history.operations.append(RecordedOperation(request, self.tick, response, self.tick + 5))
 
     def insert(
         self,
@@ -85,8 +85,8 @@ class Story:
             )
             self.jobs[job_id] = (handed, len(self.jobs) + 1)
             rows.append(Inserted(job_id, True, len(self.jobs)))
-        question = RecordedInsert(tuple(self.jobs[job_id][0] for job_id in ids))
-        self.add(question, InsertReturned(tuple(rows)) if answered else None)
+        request = RecordedInsert(tuple(self.jobs[job_id][0] for job_id in ids))
+        self.add(request, InsertReturned(tuple(rows)) if answered else None)
 
     def decide(self, *instants: int, decision: Decision = Decision.MADE, job_id: str | None = None) -> None:
         """Ticks of one schedule; with an id the last one brings that job."""
@@ -127,20 +127,20 @@ class Story:
         answered: bool = True,
     ) -> None:
         self.revision += 1
-        question = RecordedExchange(
+        request = RecordedExchange(
             worker="w",
             settlements=(*settled, *refused),
             queues=("q",),
             wanted=max(1, len(claimed)),
             lease_seconds=LEASE_SECONDS,
         )
-        answer = ExchangeReturned(
+        response = ExchangeReturned(
             revision=self.revision,
             now=self.now,
             refused=tuple(LeaseKey(sent.job_id, 0, sent.token) for sent in refused),
             leases=tuple(self.lease(job_id) for job_id in claimed),
         )
-        self.add(question, answer if answered else None)
+        self.add(request, response if answered else None)
 
     claim = exchange
 

@@ -241,7 +241,7 @@ def ended_twice(story: Story) -> None:
     story.settle("a")
 
 
-def stale_word_accepted(story: Story) -> None:
+def stale_renewal_accepted(story: Story) -> None:
     story.insert("a")
     story.claim("a")
     old = story.tokens["a"]
@@ -276,7 +276,7 @@ def attempt_wrong(story: Story) -> None:
     story.claim("a")
 
 
-def place_changed(story: Story) -> None:
+def sequence_changed(story: Story) -> None:
     story.insert("a")
     story.jobs["a"] = (story.jobs["a"][0], 7)
     story.claim("a")
@@ -354,9 +354,9 @@ def test_an_exchange_that_changed_nothing_may_repeat_a_revision() -> None:
     story = Story()
     story.insert("a")
     story.claim("a")
-    question = RecordedExchange(worker="w", queues=("q",), wanted=1)
+    request = RecordedExchange(worker="w", queues=("q",), wanted=1)
     idle = RecordedOperation(
-        question, story.tick, ExchangeReturned(revision=story.revision, now=story.now), story.tick + 5
+        request, story.tick, ExchangeReturned(revision=story.revision, now=story.now), story.tick + 5
     )
     story.history.operations.append(idle)
     assert story.codes() == set()

@@ -29,7 +29,7 @@ from jobyard.ports.schedule_store import Tick
 from jobyard.ports.store import Store
 from jobyard.stores.memory.store import MemoryStore
 from jobyard.testing.history import History, RecordingStore, check, summary
-from jobyard.testing.history.events import Answer, Question
+from jobyard.testing.history.events import Request, Response
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class ShakyStore(RecordingStore):
         super().__init__(store, path)
         self._dice, self._deadly = dice, deadly
 
-    async def _record(self, question: Question, verb: Awaitable[T], answer: Callable[[T], Answer]) -> T:
+    async def _record(self, request: Request, verb: Awaitable[T], response: Callable[[T], Response]) -> T:
         async def shaken() -> T:
             await self._linger()
             value = await verb
@@ -61,8 +61,8 @@ class ShakyStore(RecordingStore):
             return value
 
         if self._dice.random() >= self._deadly:
-            return await super()._record(question, shaken(), answer)
-        self._journal.ask(question)
+            return await super()._record(request, shaken(), response)
+        self._journal.write_call(request)
         await self._linger()
         if self._dice.random() < 0.5:
             await verb
@@ -123,9 +123,9 @@ class World:
         if dice.random() < 0.1:
             ended += ended[:1]
         settlements = [Settlement(lease.key, judge(lease, self.outcome())) for lease in ended]
-        answer = await store.exchange(name, settlements, ["q", "r"], dice.randrange(4), 5.0)
+        response = await store.exchange(name, settlements, ["q", "r"], dice.randrange(4), 5.0)
         off = {one.key for one in settlements if one.transition.external_id and dice.random() < 0.5}
-        held[:] = [lease for lease in held if lease not in ended or lease.key in off] + list(answer.leases)
+        held[:] = [lease for lease in held if lease not in ended or lease.key in off] + list(response.leases)
 
     def outcome(self) -> Outcome:
         failed = Failed(message="no", retry_after_seconds=self.dice.choice([0.0, 2.0]))
@@ -221,8 +221,8 @@ async def test_answers_are_on_file_before_the_caller_sees_them(tmp_path: Path) -
     store = RecordingStore(MemoryStore(TurnedClock()), tmp_path / "h")
     assert store.for_event_loop() is store
     await store.insert([NewJob(id="a", kind="k")])
-    answer = await store.exchange("w", [], ["default"], 1, 5.0)
-    assert answer.leases[0].token.encode() in (tmp_path / "h").read_bytes()
+    response = await store.exchange("w", [], ["default"], 1, 5.0)
+    assert response.leases[0].token.encode() in (tmp_path / "h").read_bytes()
 
 
 async def test_a_torn_last_line_is_an_answer_never_seen(tmp_path: Path) -> None:

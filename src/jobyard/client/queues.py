@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-
-from msgspec import UNSET, UnsetType
+from typing import TypedDict, Unpack
 
 from jobyard.api.schemas import queues as schemas
 from jobyard.api.schemas.jobs import KindList
 from jobyard.client.address import path
 from jobyard.client.transport import Transport
+
+
+class SettingsChange(TypedDict, total=False):
+    max_running: int | None
+    max_per_group: int | None
+    max_waiting: int | None
+    max_waiting_per_group: int | None
+    keep_completed: int
+    keep_failed: int
+    keep_seconds: float
 
 
 class QueueVerbs:
@@ -21,28 +30,9 @@ class QueueVerbs:
     async def queue(self, queue: str) -> schemas.QueueView:
         return await self._transport.call("GET", path("v1", "queues", queue), schemas.QueueView)
 
-    async def configure(
-        self,
-        queue: str,
-        *,
-        max_running: int | UnsetType | None = UNSET,
-        max_per_group: int | UnsetType | None = UNSET,
-        max_waiting: int | UnsetType | None = UNSET,
-        max_waiting_per_group: int | UnsetType | None = UNSET,
-        keep_completed: int | UnsetType = UNSET,
-        keep_failed: int | UnsetType = UNSET,
-        keep_seconds: float | UnsetType = UNSET,
-    ) -> schemas.QueueView:
+    async def configure(self, queue: str, **settings: Unpack[SettingsChange]) -> schemas.QueueView:
         """Create a queue, or change its settings. Omitted settings stay; None removes a limit."""
-        body = schemas.SettingsRequest(
-            max_running=max_running,
-            max_per_group=max_per_group,
-            max_waiting=max_waiting,
-            max_waiting_per_group=max_waiting_per_group,
-            keep_completed=keep_completed,
-            keep_failed=keep_failed,
-            keep_seconds=keep_seconds,
-        )
+        body = schemas.SettingsRequest(**settings)
         return await self._transport.call("PATCH", path("v1", "queues", queue), schemas.QueueView, body=body)
 
     async def pause(self, queue: str, group: str | None = None) -> None:

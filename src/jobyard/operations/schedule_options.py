@@ -12,7 +12,7 @@ from jobyard.domain import options
 from jobyard.domain.cron import Cron, zone
 from jobyard.domain.due import next_instant
 from jobyard.domain.instant import rfc3339
-from jobyard.domain.job_options import Seconds
+from jobyard.domain.job_options import JOB_OPTIONS, Seconds
 from jobyard.domain.options import Option
 from jobyard.domain.schedule import Missed, Overlap, Schedule
 from jobyard.errors import BadOption
@@ -160,7 +160,7 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
         Option("kind", "kind", options.check_name, "Which handler runs its jobs.", in_cli=False),
         Option("payload", "payload", _payload, "An object with the handler's parameters.", in_cli=False),
         Option("tz", "timezone", _timezone, "The time zone, such as Asia/Seoul.", metavar="ZONE"),
-        Option("queue", "queue", options.check_name, "The queue, if not the handler's.", metavar="NAME"),
+        JOB_OPTIONS["queue"],
         Option(
             "group",
             "group",
@@ -168,13 +168,7 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
             "The group whose limit its jobs share.",
             metavar="NAME",
         ),
-        Option(
-            "priority",
-            "priority",
-            options.integer(-options.MAX_PRIORITY, options.MAX_PRIORITY),
-            "Jobs with a higher priority start first within their group.",
-            type=int,
-        ),
+        JOB_OPTIONS["priority"],
         Option(
             "max_retry",
             "max_retry",

@@ -111,7 +111,7 @@ async def assert_enqueued(
     matching, others = await _matching_jobs(yard, kind, queue, group, payload)
     if not matching if count is None else len(matching) != count:
         wanted = _describe(_name(kind), queue, group, payload)
-        expected = "at least one" if count is None else str(count)
+        expected = "at least one" if count is None else count or "none"
         raise AssertionError(f"expected {expected} of {wanted}, found {len(matching)}.{_list(matching + others)}")
     return matching
 
@@ -125,11 +125,7 @@ async def refute_enqueued(
     payload: Mapping[str, Any] | None = None,
 ) -> None:
     """Assert that no such job was enqueued."""
-    matching, _ = await _matching_jobs(yard, kind, queue, group, payload)
-    if matching:
-        raise AssertionError(
-            f"expected none of {_describe(_name(kind), queue, group, payload)}, found {len(matching)}.{_list(matching)}"
-        )
+    await assert_enqueued(yard, kind, queue=queue, group=group, payload=payload, count=0)
 
 
 @dataclass

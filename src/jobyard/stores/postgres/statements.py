@@ -29,6 +29,9 @@ class Statements:
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
 
+    def starting_with(self, prefix: str) -> list[str]:
+        return [text for name, text in self._texts.items() if name.startswith(prefix)]
+
     def qualify(self, text: str) -> str:
         return text.replace(PLACEHOLDER, self.quoted)
 

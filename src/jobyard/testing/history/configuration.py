@@ -1,4 +1,4 @@
-"""Which limits and pauses may have been in force at a position."""
+"""Limits and pauses that may have been in force at a position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from jobyard.domain.admission import UNLIMITED, Group, Queue, limit_of
 from jobyard.domain.job import QueueSettings
 from jobyard.testing.history.events import NothingReturned, RecordedConfigure, RecordedLimit, RecordedPause
-from jobyard.testing.history.life import Span
+from jobyard.testing.history.job_traces import Span
 from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.timeline import Timeline
 
@@ -24,7 +24,7 @@ class RecordedSetting:
 
 
 class RecordedConfiguration:
-    """What was in force before the history began is given; what is not given is the default: no limit, no pause."""
+    """`settings` and `limits` were in force before the history began; the default is no limit and no pause."""
 
     def __init__(
         self,

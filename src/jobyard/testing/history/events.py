@@ -76,7 +76,7 @@ class RecordedLease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 class RecordedInsert(msgspec.Struct, frozen=True, tag="insert"):
     jobs: tuple[RecordedJob, ...]
-    in_transaction: bool = False  # appears when the caller commits, if ever
+    in_transaction: bool = False  # the jobs appear if and when the caller commits
 
 
 class RecordedTick(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,7 +150,7 @@ class RecordedLimit(msgspec.Struct, frozen=True, tag="limit"):
     limit: int | None
 
 
-Question: TypeAlias = (
+Request: TypeAlias = (
     RecordedInsert
     | RecordedDecide
     | RecordedDisarm
@@ -213,13 +213,13 @@ class NothingReturned(msgspec.Struct, frozen=True, tag="accepted"):
 
 
 class RecordedError(msgspec.Struct, frozen=True, tag="raised"):
-    """The call raised. An error about the input means that nothing changed; any other leaves it open."""
+    """The call raised. After an error about the input nothing has changed; after any other, it is unknown."""
 
     error: str
     nothing_happened: bool
 
 
-Answer: TypeAlias = (
+Response: TypeAlias = (
     InsertReturned
     | DecideReturned
     | DisarmReturned
@@ -244,13 +244,13 @@ class RecordingStarted(msgspec.Struct, frozen=True, tag="opened"):
 class RecordedCall(msgspec.Struct, frozen=True, tag="asked"):
     call: int
     at: int
-    question: Question
+    request: Request
 
 
 class RecordedResult(msgspec.Struct, frozen=True, tag="answered"):
     call: int
     at: int
-    answer: Answer
+    response: Response
 
 
 Line: TypeAlias = RecordingStarted | RecordedCall | RecordedResult

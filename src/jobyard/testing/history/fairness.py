@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from jobyard.testing.history.claims import GroupKey, claims_in_order, group_of, group_waiting, violation_at
 from jobyard.testing.history.configuration import RecordedConfiguration
-from jobyard.testing.history.lives import Lives
+from jobyard.testing.history.job_traces import JobTraces
 from jobyard.testing.history.violation import Violation
 from jobyard.testing.history.waits import Wait
 
@@ -16,15 +16,15 @@ from jobyard.testing.history.waits import Wait
 GROUPS_LOOKED_AT = 256
 
 
-def check_fairness(lives: Lives, waits: Sequence[Wait], configuration: RecordedConfiguration) -> Iterator[Violation]:
-    """Served once, a group stands behind all that are in line; served again, it passed those that had room."""
-    stretches = _stretches(lives, waits)
-    may_run = _possible_running(lives)
+def check_fairness(traces: JobTraces, waits: Sequence[Wait], config: RecordedConfiguration) -> Iterator[Violation]:
+    """Once served, a group goes to the end of the line: it must not be served again before others that had room."""
+    stretches = _stretches(traces, waits)
+    may_run = _possible_running(traces)
     counts: dict[GroupKey, int] = defaultdict(int)
     in_line: dict[str, list[tuple[int, int, GroupKey]]] = defaultdict(list)
     served: dict[GroupKey, int] = {}
     joined = moved = 0
-    for claim in claims_in_order(lives):
+    for claim in claims_in_order(traces):
         position, key = claim.position, group_of(claim)
         while moved < len(may_run) and may_run[moved][0] <= position:
             counts[may_run[moved][2]] += may_run[moved][1]
@@ -41,8 +41,8 @@ def check_fairness(lives: Lives, waits: Sequence[Wait], configuration: RecordedC
         for since, _, waiting in line[:GROUPS_LOOKED_AT]:
             if since > before:
                 break
-            if waiting != key and _has_room(configuration, waiting, counts[waiting], position):
-                sentence = f"group {key[1]} was served twice while group {waiting[1]} of {key[0]} stood in line"
+            if waiting != key and _has_room(config, waiting, counts[waiting], position):
+                sentence = f"group {key[1]} was served twice while group {waiting[1]} of {key[0]} was waiting"
                 yield violation_at(claim, "group_passed_twice", sentence, passed=waiting[1])
 
 
@@ -51,29 +51,29 @@ def _has_room(configuration: RecordedConfiguration, key: GroupKey, running: int,
     return not paused and running < min(configuration.group_limits(*key, position))
 
 
-def _possible_running(lives: Lives) -> list[tuple[int, int, GroupKey]]:
+def _possible_running(traces: JobTraces) -> list[tuple[int, int, GroupKey]]:
     moves: list[tuple[int, int, GroupKey]] = []
-    for life in lives:
-        if life.queue is None:
+    for trace in traces:
+        if trace.queue is None:
             continue
-        key = (life.queue, life.group)
-        spans = [(claim.since, claim.may_run_until) for claim in life.claims]
-        spans += [(gap.since, gap.until) for gap in life.gaps if gap.hidden]
+        key = (trace.queue, trace.group)
+        spans = [(claim.since, claim.may_run_until) for claim in trace.claims]
+        spans += [(gap.since, gap.until) for gap in trace.gaps if gap.hidden]
         moves += [move for since, until in spans for move in ((since, 1, key), (until, -1, key))]
     moves.sort(key=lambda move: move[:2])
     return moves
 
 
-def _stretches(lives: Lives, waits: Sequence[Wait]) -> list[tuple[int, int, GroupKey]]:
-    """Where a group certainly stood in line all the time and certainly was not served."""
+def _stretches(traces: JobTraces, waits: Sequence[Wait]) -> list[tuple[int, int, GroupKey]]:
+    """Intervals in which a group certainly had a waiting job and was certainly not served."""
     intervals: dict[GroupKey, list[tuple[int, int]]] = defaultdict(list)
     for wait in waits:
         intervals[group_waiting(wait)].append((wait.since, wait.until))
     cuts: dict[GroupKey, list[tuple[int, int]]] = defaultdict(list)
-    for life in lives:
-        if life.queue is not None:
-            cuts[life.queue, life.group] += [(claim.since, claim.position + 1) for claim in life.claims]
-            cuts[life.queue, life.group] += [(gap.since, gap.until + 1) for gap in life.gaps if gap.hidden]
+    for trace in traces:
+        if trace.queue is not None:
+            cuts[trace.queue, trace.group] += [(claim.since, claim.position + 1) for claim in trace.claims]
+            cuts[trace.queue, trace.group] += [(gap.since, gap.until + 1) for gap in trace.gaps if gap.hidden]
     found = [
         (since, until, key)
         for key, group in intervals.items()
@@ -84,7 +84,7 @@ def _stretches(lives: Lives, waits: Sequence[Wait]) -> list[tuple[int, int, Grou
 
 
 def _joined(intervals: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Only where two overlap was there no moment without a waiting job."""
+    """Join overlapping intervals: between them there was always a waiting job."""
     intervals.sort()
     since, until = intervals[0]
     for start, end in intervals[1:]:

@@ -1,4 +1,4 @@
-"""What may be claimed at all: not what was cancelled, deleted, ended, not due, or tried too often."""
+"""Jobs that must not be claimed: cancelled, deleted, ended, not due, or without attempts left."""
 
 from __future__ import annotations
 
@@ -8,85 +8,84 @@ from itertools import pairwise
 from jobyard.domain.instant import Instant
 from jobyard.ports.admin_store import Action
 from jobyard.testing.history.claims import violation_at
-from jobyard.testing.history.life import UNTOLD, Claim, Life, Span
-from jobyard.testing.history.lives import Lives
+from jobyard.testing.history.job_traces import NO_SEQUENCE, Claim, JobTrace, JobTraces, Span
 from jobyard.testing.history.violation import Violation
 from jobyard.testing.history.waits import due_after
 
 
-def check_legality(lives: Lives) -> Iterator[Violation]:
-    for life in lives:
-        for index, claim in enumerate(life.claims):
+def check_legality(traces: JobTraces) -> Iterator[Violation]:
+    for trace in traces:
+        for index, claim in enumerate(trace.claims):
             if claim.adopted:
                 continue
-            yield from _after_people(life, claim)
-            yield from _after_end(life, claim)
-            yield from _before_due(lives, life, claim, life.claims[index - 1] if index else None)
-        yield from _attempts(life)
+            yield from _after_change(trace, claim)
+            yield from _after_end(trace, claim)
+            yield from _before_due(traces, trace, claim, trace.claims[index - 1] if index else None)
+        yield from _attempts(trace)
 
 
-def _after_people(life: Life, claim: Claim) -> Iterator[Violation]:
-    for change in life.changed(Action.CANCEL, Action.DELETE):
+def _after_change(trace: JobTrace, claim: Claim) -> Iterator[Violation]:
+    for change in trace.changed(Action.CANCEL, Action.DELETE):
         if change.span.latest > claim.position:
             continue
         if change.action is Action.DELETE:
-            yield violation_at(claim, "claimed_deleted", f"job {life.id} was claimed after it was deleted")
-        elif not _redriven(life, change.span, claim):
-            yield violation_at(claim, "claimed_cancelled", f"job {life.id} was claimed after it was cancelled")
+            yield violation_at(claim, "claimed_deleted", f"job {trace.id} was claimed after it was deleted")
+        elif not _redriven(trace, change.span, claim):
+            yield violation_at(claim, "claimed_cancelled", f"job {trace.id} was claimed after it was cancelled")
 
 
-def _after_end(life: Life, claim: Claim) -> Iterator[Violation]:
-    finals = [one.position for one in life.settled if one.sent.to.is_final and one.position < claim.position]
-    ended = bool(finals) and not life.may_be_changed(max(finals), claim.position, Action.RETRY)
-    for reclaim in life.reclaims:
-        if life.is_quarantined_by(reclaim) and reclaim.span.latest <= claim.position:
-            ended = ended or not _redriven(life, reclaim.span, claim)
+def _after_end(trace: JobTrace, claim: Claim) -> Iterator[Violation]:
+    finals = [one.position for one in trace.settled if one.sent.to.is_final and one.position < claim.position]
+    ended = bool(finals) and not trace.may_be_changed(max(finals), claim.position, Action.RETRY)
+    for reclaim in trace.reclaims:
+        if trace.is_quarantined_by(reclaim) and reclaim.span.latest <= claim.position:
+            ended = ended or not _redriven(trace, reclaim.span, claim)
     if ended:
-        yield violation_at(claim, "claimed_after_end", f"job {life.id} was claimed after it had ended")
+        yield violation_at(claim, "claimed_after_end", f"job {trace.id} was claimed after it had ended")
 
 
-def _redriven(life: Life, since: Span, claim: Claim) -> bool:
+def _redriven(trace: JobTrace, since: Span, claim: Claim) -> bool:
     return any(
-        retry.span.end >= since.begin and retry.span.earliest <= claim.position for retry in life.changed(Action.RETRY)
+        retry.span.end >= since.begin and retry.span.earliest <= claim.position for retry in trace.changed(Action.RETRY)
     )
 
 
-def _before_due(lives: Lives, life: Life, claim: Claim, before: Claim | None) -> Iterator[Violation]:
+def _before_due(traces: JobTraces, trace: JobTrace, claim: Claim, before: Claim | None) -> Iterator[Violation]:
     since = before.position if before else 0
-    if life.may_be_changed(since, claim.position, Action.RETRY, Action.RUN_NOW):
+    if trace.may_be_changed(since, claim.position, Action.RETRY, Action.RUN_NOW):
         return
     due: Instant = 0
     if before is not None:
-        # A signal may have been remembered for the Park that came later.
-        if before.settled is not None and (before.settled.sent.signal is None or not life.signals):
+        # A signal may have been kept for a later Park.
+        if before.settled is not None and (before.settled.sent.signal is None or not trace.signals):
             due = due_after(before.settled)
-    elif life.inserted and life.handed:
-        span, handed = life.inserted[0], life.handed
-        known = lives.timeline.now_at_least(span.begin, handed.delay_seconds) if handed.delay_seconds else 0
-        due = known if handed.run_at is None else handed.run_at
+    elif trace.inserted and trace.submitted:
+        span, submitted = trace.inserted[0], trace.submitted
+        known = traces.timeline.now_at_least(span.begin, submitted.delay_seconds) if submitted.delay_seconds else 0
+        due = known if submitted.run_at is None else submitted.run_at
     if claim.now < due:
-        sentence = f"job {life.id} was claimed {due - claim.now} ms before its time"
+        sentence = f"job {trace.id} was claimed {due - claim.now} ms before it was due"
         yield violation_at(claim, "claimed_before_due", sentence, due=due, now=claim.now)
 
 
-def _attempts(life: Life) -> Iterator[Violation]:
-    for claim in life.claims:
+def _attempts(trace: JobTrace) -> Iterator[Violation]:
+    for claim in trace.claims:
         lease = claim.lease
         if lease.attempt > lease.max_attempts:
-            sentence = f"job {life.id} began attempt {lease.attempt} of {lease.max_attempts}"
+            sentence = f"job {trace.id} began attempt {lease.attempt} of {lease.max_attempts}"
             yield violation_at(claim, "attempts_exceeded", sentence)
-        if life.inserted and life.inserted[1].sequence not in (UNTOLD, lease.sequence):
-            sentence = f"job {life.id} was inserted as {life.inserted[1].sequence}, claimed as {lease.sequence}"
-            yield violation_at(claim, "place_changed", sentence)
-    for earlier, later in pairwise(life.claims):
-        if life.may_be_changed(earlier.position, later.position, Action.RETRY):
+        if trace.inserted and trace.inserted[1].sequence not in (NO_SEQUENCE, lease.sequence):
+            sentence = f"job {trace.id} was inserted as {trace.inserted[1].sequence}, claimed as {lease.sequence}"
+            yield violation_at(claim, "sequence_changed", sentence)
+    for earlier, later in pairwise(trace.claims):
+        if trace.may_be_changed(earlier.position, later.position, Action.RETRY):
             continue
         expected = earlier.lease.attempt
         if earlier.settled is not None:
             expected += earlier.settled.sent.counted
         elif earlier.end_is_unknown:
             continue
-        # A claim that was not recorded was reclaimed, and reclaimed attempts do not count.
+        # An unrecorded claim was reclaimed, and reclaimed attempts do not count.
         if later.lease.attempt != expected:
-            sentence = f"job {life.id} began attempt {later.lease.attempt}, not {expected}"
+            sentence = f"job {trace.id} began attempt {later.lease.attempt}, not {expected}"
             yield violation_at(later, "attempt_wrong", sentence)

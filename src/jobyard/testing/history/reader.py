@@ -1,4 +1,4 @@
-"""Reads the recorded calls and responses of all processes."""
+"""Reader of the recorded calls and responses of all processes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 
 from jobyard.testing.history import events as e
 
-Q = TypeVar("Q", bound=e.Question)
-A = TypeVar("A", bound=e.Answer)
+Q = TypeVar("Q", bound=e.Request)
+A = TypeVar("A", bound=e.Response)
 
-NEVER = 1 << 62  # the end of a bracket whose answer was never seen: the effect may come at any time, or not at all
+NEVER = 1 << 62  # the end of a call without a response: it may take effect at any time, or never
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedOperation:
-    """One verb: it took effect between `begin` and `end`; without an answer perhaps never."""
+    """A call that took effect between `begin` and `end`; without a response, perhaps never."""
 
-    question: e.Question
+    request: e.Request
     begin: int
-    answer: e.Answer | None = None
+    response: e.Response | None = None
     end: int = NEVER
 
 
@@ -40,18 +40,18 @@ class History:
             history._read_file(Path(path))
         return history
 
-    def select(self, question: type[Q], answer: type[A]) -> Iterator[tuple[RecordedOperation, Q, A | None]]:
-        """Operations that took effect, or may have: then the answer is None."""
+    def select(self, request: type[Q], response: type[A]) -> Iterator[tuple[RecordedOperation, Q, A | None]]:
+        """Operations that took effect, or (with None as the response) may have."""
         for operation in self.operations:
-            if isinstance(operation.question, question):
-                if isinstance(operation.answer, answer):
-                    yield operation, operation.question, operation.answer
-                elif operation.answer is None:
-                    yield operation, operation.question, None
+            if isinstance(operation.request, request):
+                if isinstance(operation.response, response):
+                    yield operation, operation.request, operation.response
+                elif operation.response is None:
+                    yield operation, operation.request, None
 
     def _read_file(self, path: Path) -> None:
         decoder: msgspec.json.Decoder[e.Line] = msgspec.json.Decoder(e.Line)
-        asked: dict[int, e.RecordedCall] = {}
+        calls: dict[int, e.RecordedCall] = {}
         torn_at = 0
         for number, raw in enumerate(path.read_bytes().split(b"\n"), 1):
             if not raw:
@@ -69,24 +69,24 @@ class History:
             torn_at = 0
             match line:
                 case e.RecordingStarted():
-                    self._give_up(asked)
+                    self._add_unanswered(calls)
                     self.processes += 1
                 case e.RecordedCall(call):
-                    asked[call] = line
-                case e.RecordedResult(call, at, answer):
-                    self._pair(asked.pop(call), at, answer)
-        self._give_up(asked)
+                    calls[call] = line
+                case e.RecordedResult(call, at, response):
+                    self._pair(calls.pop(call), at, response)
+        self._add_unanswered(calls)
 
-    def _pair(self, asked: e.RecordedCall, at: int, answer: e.Answer) -> None:
-        if isinstance(answer, e.RecordedError):
-            if not answer.nothing_happened:
-                self.operations.append(RecordedOperation(asked.question, asked.at))
+    def _pair(self, calls: e.RecordedCall, at: int, response: e.Response) -> None:
+        if isinstance(response, e.RecordedError):
+            if not response.nothing_happened:
+                self.operations.append(RecordedOperation(calls.request, calls.at))
             return
-        self.operations.append(RecordedOperation(asked.question, asked.at, answer, at))
+        self.operations.append(RecordedOperation(calls.request, calls.at, response, at))
 
-    def _give_up(self, asked: dict[int, e.RecordedCall]) -> None:
-        self.operations += [RecordedOperation(line.question, line.at) for line in asked.values()]
-        asked.clear()
+    def _add_unanswered(self, calls: dict[int, e.RecordedCall]) -> None:
+        self.operations += [RecordedOperation(line.request, line.at) for line in calls.values()]
+        calls.clear()
 
 
 def _broken(path: Path, number: int) -> ValueError:

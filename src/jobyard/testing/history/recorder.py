@@ -1,11 +1,17 @@
-"""A store that writes down what is asked of it and what it answers."""
+"""A store that records each call, and its result, in a file."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
+import time
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings
@@ -17,20 +23,47 @@ from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
 from jobyard.ports.schedule_store import Decided, Tick
 from jobyard.ports.store import Store
 from jobyard.testing.history import events as e
-from jobyard.testing.history.journal import Journal
 
 T = TypeVar("T")
 HARMLESS = (BadInput, JobNotFound, NotPossible)
 
 
+class Journal:
+    """The file of one process, appended line by line: a kill damages at most the last line."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Handles of other event loops may still write after the first is closed: the last one closes the file.
+        weakref.finalize(self, os.close, self._file)
+        self._encoder = msgspec.json.Encoder()
+        self._calls = itertools.count(1)
+        # The newline in front ends a line that an earlier process may have written only in part.
+        self._write(b"\n", e.RecordingStarted(os.getpid(), time.monotonic_ns()))
+
+    def write_call(self, request: e.Request) -> int:
+        call = next(self._calls)
+        # Read before the line is written: the recorded interval may be too long, never too short.
+        self._write(b"", e.RecordedCall(call, time.monotonic_ns(), request))
+        return call
+
+    def write_result(self, call: int, response: e.Response) -> None:
+        self._write(b"", e.RecordedResult(call, time.monotonic_ns(), response))
+
+    def _write(self, prefix: bytes, line: e.Line) -> None:
+        data = prefix + self._encoder.encode(line) + b"\n"
+        # One write per line: a kill leaves it in the page cache as a whole, or not at all.
+        if os.write(self._file, data) != len(data):
+            raise OSError("Cannot record the history: a line was written only in part. Is the disk full?")
+
+
 class RecordingStore:
-    """Wrap the store of each process in one of these, with a file for each process."""
+    """Wraps the store of a process. Each process needs a file of its own."""
 
     def __init__(self, store: Store, path: Path | str | Journal) -> None:
         self._store = store
         self._journal = path if isinstance(path, Journal) else Journal(path)
         self.url, self.has_transactions, self.is_remote = store.url, store.has_transactions, store.is_remote
-        # Verbs that leave no trace in a history.
+        # Verbs that are not recorded.
         self.open = store.open
         self.close = store.close
         self.settle = store.settle
@@ -61,28 +94,28 @@ class RecordingStore:
         self.trim = store.trim
 
     def for_event_loop(self) -> Store:
-        twin = self._store.for_event_loop()
-        return self if twin is self._store else RecordingStore(twin, self._journal)
+        handle = self._store.for_event_loop()
+        return self if handle is self._store else RecordingStore(handle, self._journal)
 
-    async def _record(self, question: e.Question, verb: Awaitable[T], answer: Callable[[T], e.Answer]) -> T:
-        call = self._journal.ask(question)
+    async def _record(self, request: e.Request, verb: Awaitable[T], response: Callable[[T], e.Response]) -> T:
+        call = self._journal.write_call(request)
         try:
             value = await verb
         except BaseException as error:
-            self._journal.answer(call, e.RecordedError(type(error).__name__, isinstance(error, HARMLESS)))
+            self._journal.write_result(call, e.RecordedError(type(error).__name__, isinstance(error, HARMLESS)))
             raise
-        # Recorded before the caller sees it, so that no token is used that the history does not know.
-        self._journal.answer(call, answer(value))
+        # Recorded before the caller sees it, so that every token in use is in the history.
+        self._journal.write_result(call, response(value))
         return value
 
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
-        question = e.RecordedInsert(tuple(e.RecordedJob.of(job) for job in jobs), transaction is not None)
+        request = e.RecordedInsert(tuple(e.RecordedJob.of(job) for job in jobs), transaction is not None)
         verb = self._store.insert(jobs, transaction)
-        return await self._record(question, verb, lambda rows: e.InsertReturned(tuple(rows)))
+        return await self._record(request, verb, lambda rows: e.InsertReturned(tuple(rows)))
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
-        question = e.RecordedDecide(tuple(e.RecordedTick.of(tick) for tick in ticks))
-        return await self._record(question, self._store.decide(ticks), lambda decided: e.DecideReturned(tuple(decided)))
+        request = e.RecordedDecide(tuple(e.RecordedTick.of(tick) for tick in ticks))
+        return await self._record(request, self._store.decide(ticks), lambda decided: e.DecideReturned(tuple(decided)))
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         return await self._record(e.RecordedDisarm(schedule), self._store.disarm(schedule, revision), e.DisarmReturned)
@@ -96,7 +129,7 @@ class RecordingStore:
         lease_seconds: float,
         until: asyncio.Future[None] | None = None,
     ) -> Exchange:
-        question = e.RecordedExchange(
+        request = e.RecordedExchange(
             worker=worker,
             settlements=tuple(e.RecordedSettlement.of(settlement) for settlement in settlements),
             queues=tuple(queues),
@@ -104,18 +137,18 @@ class RecordingStore:
             lease_seconds=lease_seconds,
         )
         verb = self._store.exchange(worker, settlements, queues, wanted, lease_seconds, until)
-        return await self._record(question, verb, _exchanged)
+        return await self._record(request, verb, _exchanged)
 
     async def extend(
         self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
     ) -> Extended:
         verb = self._store.extend(worker, keys, lease_seconds, unacknowledged=unacknowledged)
-        question = e.RecordedExtend(tuple(keys), lease_seconds)
-        return await self._record(question, verb, lambda answer: e.LeasesReturned(answer.lost))
+        request = e.RecordedExtend(tuple(keys), lease_seconds)
+        return await self._record(request, verb, lambda response: e.LeasesReturned(response.lost))
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:
-        question = e.RecordedReport(tuple(report.key for report in reports))
-        return await self._record(question, self._store.report(reports), lambda lost: e.LeasesReturned(tuple(lost)))
+        request = e.RecordedReport(tuple(report.key for report in reports))
+        return await self._record(request, self._store.report(reports), lambda lost: e.LeasesReturned(tuple(lost)))
 
     async def reclaim(
         self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
@@ -125,8 +158,8 @@ class RecordingStore:
 
     async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
         verb = self._store.adopt(job, worker, external_id)
-        question = e.RecordedAdopt(e.RecordedJob.of(job))
-        return await self._record(question, verb, lambda lease: e.AdoptReturned(e.RecordedLease.of(lease)))
+        request = e.RecordedAdopt(e.RecordedJob.of(job))
+        return await self._record(request, verb, lambda lease: e.AdoptReturned(e.RecordedLease.of(lease)))
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
         verb = self._store.signal(job_id, name, data)
@@ -134,8 +167,8 @@ class RecordingStore:
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         verb = self._store.change(action, job_ids, reason=reason, priority=priority)
-        question = e.RecordedChange(action, tuple(job_ids), priority)
-        return await self._record(question, verb, lambda answer: e.ChangeReturned(tuple(answer.changed)))
+        request = e.RecordedChange(action, tuple(job_ids), priority)
+        return await self._record(request, verb, lambda response: e.ChangeReturned(tuple(response.changed)))
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
         await self._record(e.RecordedConfigure(queue, settings), self._store.configure(queue, settings), _accepted)
@@ -148,12 +181,12 @@ class RecordingStore:
         await self._record(e.RecordedLimit(queue, group, limit), self._store.set_limit(queue, group, limit), _accepted)
 
 
-def _exchanged(answer: Exchange) -> e.ExchangeReturned:
+def _exchanged(response: Exchange) -> e.ExchangeReturned:
     return e.ExchangeReturned(
-        revision=answer.revision,
-        now=answer.now,
-        refused=tuple(answer.refused),
-        leases=tuple(e.RecordedLease.of(lease) for lease in answer.leases),
+        revision=response.revision,
+        now=response.now,
+        refused=tuple(response.refused),
+        leases=tuple(e.RecordedLease.of(lease) for lease in response.leases),
     )
 
 

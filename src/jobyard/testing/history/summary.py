@@ -1,4 +1,4 @@
-"""The numbers of a history, for a table of results."""
+"""Summary of a history: its counts, for a table of results."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     reclaimed: int
     exchanges: int
-    unanswered: int  # verbs that a kill or an error left without an answer
+    unanswered: int  # calls without a response, after a kill or an error
     torn: int
 
 
 def summary(history: History) -> Summary:
     timeline = Timeline(history)
-    made = timeline.exchanges + timeline.idle
-    stored = [answer for _, _, answer in history.select(e.RecordedInsert, e.InsertReturned) if answer]
-    judged = [answer for _, _, answer in history.select(e.RecordedDecide, e.DecideReturned) if answer]
-    fired = [one for answer in judged for one in answer.decided if one.verdict is not None and one.verdict.has_job]
-    reclaimed = [answer for _, _, answer in history.select(e.RecordedReclaim, e.ReclaimReturned) if answer]
+    exchanges = timeline.exchanges + timeline.idle
+    inserts = [response for _, _, response in history.select(e.RecordedInsert, e.InsertReturned) if response]
+    decides = [response for _, _, response in history.select(e.RecordedDecide, e.DecideReturned) if response]
+    fired = [one for response in decides for one in response.decided if one.verdict and one.verdict.has_job]
+    reclaimed = [response for _, _, response in history.select(e.RecordedReclaim, e.ReclaimReturned) if response]
     return Summary(
         processes=history.processes,
-        inserted=sum(row.created for answer in stored for row in answer.jobs) + len(fired),
-        claims=sum(len(one.answer.leases) for one in made),
-        accepted=sum(len(one.accepted) for one in made),
-        refused=sum(len(one.refused) for one in made),
-        reclaimed=sum(len(answer.ended) for answer in reclaimed),
-        exchanges=len(made),
-        unanswered=sum(operation.answer is None for operation in history.operations),
+        inserted=sum(row.created for response in inserts for row in response.jobs) + len(fired),
+        claims=sum(len(each.response.leases) for each in exchanges),
+        accepted=sum(len(each.accepted) for each in exchanges),
+        refused=sum(len(each.refused) for each in exchanges),
+        reclaimed=sum(len(response.ended) for response in reclaimed),
+        exchanges=len(exchanges),
+        unanswered=sum(operation.response is None for operation in history.operations),
         torn=history.torn,
     )

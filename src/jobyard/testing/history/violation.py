@@ -1,4 +1,4 @@
-"""What a history can prove wrong."""
+"""Violations of the guarantees, and their codes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CODES = {
     "group_limit_exceeded": "a job was claimed although its group was full",
     "queue_limit_exceeded": "a job was claimed although its queue was full",
     "claimed_while_paused": "a job was claimed although its queue or group was paused",
-    "order_violated": "a job was claimed before a better one of its group",
-    "group_passed_twice": "another group was served twice while this one stood in line and had room",
-    "claimed_before_due": "a job was claimed before its time",
+    "order_violated": "a job was claimed before another of its group that comes first",
+    "group_passed_twice": "another group was served twice while this one was waiting and had room",
+    "claimed_before_due": "a job was claimed before it was due",
     "claimed_cancelled": "a job was claimed after it was cancelled",
     "claimed_deleted": "a job was claimed after it was deleted",
     "claimed_after_end": "a job was claimed after it had ended, without being retried",
@@ -26,16 +26,16 @@ CODES = {
     "reclaimed_twice": "one lease was reclaimed twice",
     "settled_twice": "two settlements of one claim were accepted",
     "ended_twice": "a job ended twice, without being retried in between",
-    "stale_word_accepted": "a lease was renewed, or a report taken, after the claim had ended",
+    "stale_renewal_accepted": "a renewal or report was accepted after the claim had ended",
     "refused_wrongly": "a settlement was refused although its token held an unexpired lease",
-    "reclaimed_early": "a lease was ended before it ran out",
-    "job_lost": "an acknowledged job is gone without having ended",
-    "final_state_wrong": "a job's last state is not the one that its history leads to",
-    "attempts_exceeded": "a job was tried more often than it may",
-    "attempt_wrong": "an attempt has not the number that follows from the one before",
+    "reclaimed_early": "a lease was reclaimed before it expired",
+    "job_lost": "an acknowledged job is missing although it never ended",
+    "final_state_wrong": "the last state of a job does not follow from its history",
+    "attempts_exceeded": "a job had more attempts than its maximum",
+    "attempt_wrong": "the number of an attempt does not follow from the one before",
     "tick_decided_twice": "one instant of a schedule was decided twice",
     "tick_went_back": "an instant of a schedule was decided after a later one",
-    "place_changed": "a claim shows another sequence than the insert answered",
+    "sequence_changed": "the sequence of a claim is not the one that the insert returned",
 }
 
 

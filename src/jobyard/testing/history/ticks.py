@@ -1,4 +1,4 @@
-"""Ticks: every instant of a schedule decided once, and never an earlier one after a later one."""
+"""Ticks: each instant of a schedule is decided once, and in ascending order."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from jobyard.testing.history.events import DecideReturned, DisarmReturned, Recor
 from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.violation import Violation
 
-Made = list[tuple[RecordedOperation, Instant]]
+Decisions = list[tuple[RecordedOperation, Instant]]
 
 
-def check_instants(history: History) -> Iterator[Violation]:
+def check_ticks(history: History) -> Iterator[Violation]:
     disarmed: dict[str, list[RecordedOperation]] = defaultdict(list)
-    for operation, question, answer in history.select(RecordedDisarm, DisarmReturned):
-        if answer is None or answer.was_armed:
-            disarmed[question.schedule].append(operation)
-    for schedule, made in _made(history).items():
-        yield from _twice(schedule, made, disarmed[schedule])
-        yield from _backwards(schedule, made, disarmed[schedule])
+    for operation, request, response in history.select(RecordedDisarm, DisarmReturned):
+        if response is None or response.was_armed:
+            disarmed[request.schedule].append(operation)
+    for schedule, decisions in _decisions(history).items():
+        yield from _twice(schedule, decisions, disarmed[schedule])
+        yield from _backwards(schedule, decisions, disarmed[schedule])
 
 
-def _made(history: History) -> dict[str, Made]:
-    """By schedule; within a call in the order in which its ticks were given."""
-    found: dict[str, Made] = defaultdict(list)
-    for operation, question, answer in history.select(RecordedDecide, DecideReturned):
-        for due, decided in zip(question.ticks, answer.decided, strict=True) if answer else ():
+def _decisions(history: History) -> dict[str, Decisions]:
+    """Decisions by schedule; within a call in the order of its ticks."""
+    found: dict[str, Decisions] = defaultdict(list)
+    for operation, request, response in history.select(RecordedDecide, DecideReturned):
+        for due, decided in zip(request.ticks, response.decided, strict=True) if response else ():
             if decided.decision is Decision.MADE:
                 found[due.schedule].append((operation, due.at))
     return found
 
 
-def _twice(schedule: str, made: Made, disarmed: list[RecordedOperation]) -> Iterator[Violation]:
+def _twice(schedule: str, decisions: Decisions, disarmed: list[RecordedOperation]) -> Iterator[Violation]:
     seen: dict[Instant, RecordedOperation] = {}
-    for operation, at in sorted(made, key=lambda one: one[0].begin):
+    for operation, at in sorted(decisions, key=lambda one: one[0].begin):
         earlier = seen.get(at)
         if earlier is not None and not _may_be_forgotten(disarmed, earlier, operation):
             sentence = f"the instant {at} of schedule {schedule} was decided twice"
@@ -44,12 +44,12 @@ def _twice(schedule: str, made: Made, disarmed: list[RecordedOperation]) -> Iter
         seen[at] = operation
 
 
-def _backwards(schedule: str, made: Made, disarmed: list[RecordedOperation]) -> Iterator[Violation]:
-    """Only calls of which one ended before the other began: those that meet may come in any order."""
-    ends = sorted(made, key=lambda one: one[0].end)
+def _backwards(schedule: str, decisions: Decisions, disarmed: list[RecordedOperation]) -> Iterator[Violation]:
+    """Compares only calls of which one ended before the other began: overlapping calls may take effect in any order."""
+    ends = sorted(decisions, key=lambda one: one[0].end)
     furthest: tuple[RecordedOperation, Instant] | None = None
     position = 0
-    for operation, at in sorted(made, key=lambda one: one[0].begin):
+    for operation, at in sorted(decisions, key=lambda one: one[0].begin):
         while ends[position][0].end < operation.begin:
             if furthest is None or ends[position][1] >= furthest[1]:
                 furthest = ends[position]
@@ -60,5 +60,5 @@ def _backwards(schedule: str, made: Made, disarmed: list[RecordedOperation]) -> 
 
 
 def _may_be_forgotten(disarmed: list[RecordedOperation], earlier: RecordedOperation, later: RecordedOperation) -> bool:
-    """Whether the schedule may have been disarmed between the two, and started over."""
+    """Whether the schedule may have been disarmed between the two, which removes its decided ticks."""
     return any(one.begin < later.end and one.end > earlier.begin for one in disarmed)
