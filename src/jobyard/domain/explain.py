@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.admission import Group, Queue, limit_of
-from jobyard.domain.instant import FOREVER, Instant, rfc3339
+from jobyard.domain.instant import FOREVER, rfc3339
 from jobyard.domain.job import Job, State
 
 
@@ -33,7 +33,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about one job's position, from one snapshot of the store."""
 
     job: Job
-    now: Instant
+    is_due: bool  # it is in line, or would join it now; a clock that was set back does not take it out again
     queue: Queue  # without its groups
     group: Group
     ahead_in_group: int
@@ -76,7 +76,7 @@ def _causes(standing: Standing) -> list[Cause]:
     def add(code: str, sentence: str, **data: Any) -> None:
         found.append(Cause(code, sentence, data))
 
-    if job.waiting_for is not None and job.run_at > standing.now:
+    if job.waiting_for is not None and not standing.is_due:
         until = None if job.run_at == FOREVER else rfc3339(job.run_at)
         add(
             "parked",
@@ -84,7 +84,7 @@ def _causes(standing: Standing) -> list[Cause]:
             signal=job.waiting_for,
             until=until,
         )
-    elif job.run_at > standing.now:
+    elif not standing.is_due:
         add("not_due", f"not due until {rfc3339(job.run_at)}", run_at=rfc3339(job.run_at))
     if queue.paused:
         add("queue_paused", f"queue {queue.name} is paused", queue=queue.name)

@@ -56,8 +56,8 @@ class LeaseStore(Protocol):
         """Renew leases from the store's present time; must return which are lost, and which jobs should stop.
 
         With `unacknowledged`, the worker's other leases are renewed too, if they began within
-        UNACKNOWLEDGED_SECONDS: the response that granted them may still be in flight. Older ones belong to a
-        response that was lost, and must expire.
+        UNACKNOWLEDGED_SECONDS (before or after now, because the clock may have been set): the response that granted
+        them may still be in flight. Others belong to a response that was lost, and must expire.
         """
 
     async def report(self, reports: Sequence[Report]) -> tuple[LeaseKey, ...]:

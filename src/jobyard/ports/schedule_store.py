@@ -15,6 +15,8 @@ from jobyard.errors import BadInput
 
 # The newest ticks of a schedule that are kept.
 KEPT_TICKS = 100
+# The clocks of a server and of its replacement may differ by this much.
+CLOCK_TOLERANCE_MS = 1000
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +99,15 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def takes(self, queue: str) -> bool:
         return not self.quiet and (not self.queues or queue in self.queues)
+
+
+def is_alive(seen_at: Instant, until: Instant, now: Instant) -> bool:
+    """Whether a heartbeat counts; one from the future was sent before the clock was set back.
+
+    >>> is_alive(1_000, 9_000, 8_999), is_alive(1_000, 9_000, 9_000), is_alive(60_000, 68_000, 8_000)
+    (True, False, False)
+    """
+    return seen_at - CLOCK_TOLERANCE_MS <= now < until
 
 
 class ScheduleStore(Protocol):

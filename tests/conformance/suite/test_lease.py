@@ -218,3 +218,14 @@ async def test_leases_of_a_lost_response_expire(store: Store, clock: ManualClock
         await store.extend(WORKER, [mine.key], LEASE_SECONDS, unacknowledged=True)
         ended += [one.job_id for one in await store.reclaim()]
     assert ended == [lost.job_id]
+
+
+async def test_leases_of_a_lost_response_expire_after_the_clock_was_set_back(store: Store, clock: ManualClock) -> None:
+    """It began an hour from now: that is not within UNACKNOWLEDGED_SECONDS."""
+    await running(store)
+    clock.advance(-3600)
+    assert await store.reclaim(longest_seconds=LEASE_SECONDS) == []
+    clock.advance(LEASE_SECONDS / 2)
+    await store.extend(WORKER, [], LEASE_SECONDS, unacknowledged=True)
+    clock.advance(LEASE_SECONDS / 2)
+    assert len(await store.reclaim()) == 1

@@ -136,6 +136,14 @@ async def test_a_heartbeat_replaces_the_previous_one(store: Store, clock: Manual
     assert (info.queues, info.concurrency, info.seen_at) == ((), 8, clock.now() - 9000)
 
 
+async def test_a_heartbeat_from_before_the_clock_was_set_back_does_not_count(store: Store, clock: ManualClock) -> None:
+    await store.heartbeat(worker("dead"), 10)
+    await store.heartbeat(worker("alive"), 10)
+    clock.advance(-3600)
+    await store.heartbeat(worker("alive"), 10)
+    assert [each.id for each in await store.workers()] == ["alive"]
+
+
 async def test_all_fields_of_a_heartbeat_are_stored(store: Store, clock: ManualClock) -> None:
     await store.heartbeat(worker("w1"), 10)
     [info] = await store.workers()

@@ -33,7 +33,7 @@ async def test_standing_counts_jobs_and_groups_ahead(store: Store, clock: Manual
     )
     facts = await store.standing(ids[5])
     assert facts.job == await get_job(store, ids[5])
-    assert facts.now == clock.now()
+    assert facts.is_due
     assert (facts.ahead_in_group, facts.groups_ahead, facts.counts_capped) == (2, 2, False)
     assert (facts.queue.name, facts.queue.groups) == ("default", {})
     assert (facts.group.name, facts.group.due, facts.group.running) == ("c", 3, 0)
@@ -110,3 +110,12 @@ async def test_standing_explains(store: Store) -> None:
 async def test_standing_of_an_unknown_job(store: Store) -> None:
     with pytest.raises(JobNotFound):
         await store.standing(new().id)
+
+
+async def test_a_job_in_line_stays_due_when_the_clock_is_set_back(store: Store, clock: ManualClock) -> None:
+    """`explain` judges by where the job stands: a claim would take it."""
+    due, delayed = await insert(store, new(), new(delay_seconds=60))
+    clock.advance(-3600)
+    assert "not_due" not in [cause.code for cause in explain(await store.standing(due)).causes]
+    assert "not_due" in [cause.code for cause in explain(await store.standing(delayed)).causes]
+    assert [lease.job_id for lease in await claim(store, 2)] == [due]

@@ -26,8 +26,8 @@ def _misplaced(table: JobTable, now: Instant) -> list[str]:
     for stored in table:
         if (stored.state is State.RUNNING) != (stored.lease is not None):
             found.append(f"Job {stored.id} is {stored.state} {'with' if stored.lease else 'without'} a lease.")
-        if stored.state is State.PENDING and stored.is_in_line != (stored.run_at <= now):
-            found.append(f"Job {stored.id} is due at {stored.run_at} but {'' if stored.is_in_line else 'not '}in line.")
+        if stored.state is State.PENDING and not stored.is_in_line and stored.run_at <= now:
+            found.append(f"Job {stored.id} is due at {stored.run_at} but not in line.")
     return found
 
 

@@ -44,7 +44,7 @@ class MemoryLeases:
 
     def _extend_unacknowledged(self, worker: str, now: Instant, expires_at: Instant) -> None:
         for stored in self._jobs.running.values():
-            is_recent = after(stored.started_at or 0, UNACKNOWLEDGED_SECONDS) > now
+            is_recent = abs(now - (stored.started_at or 0)) < UNACKNOWLEDGED_SECONDS * 1000
             if stored.worker == worker and is_recent and stored.lease and stored.lease.expires_at != FOREVER:
                 stored.lease.expires_at = expires_at
 

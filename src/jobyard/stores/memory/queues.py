@@ -73,7 +73,7 @@ class MemoryQueues:
             groups_ahead = _groups_ahead(line, group)
             return Standing(
                 job=job_of(stored),
-                now=now,
+                is_due=stored.is_in_line,
                 queue=replace(line.queue, groups={}),
                 group=replace(group),
                 ahead_in_group=min(ahead, MAX_COUNTED_AHEAD),

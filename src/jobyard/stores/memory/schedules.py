@@ -8,7 +8,7 @@ from itertools import islice
 import msgspec
 
 from jobyard.domain.instant import Instant, after
-from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo, is_alive
 from jobyard.stores._shared.tick_rules import TickBatch
 from jobyard.stores.memory.connection import MemoryConnection
 from jobyard.stores.memory.insert import exceeded_limit, insert_jobs
@@ -99,4 +99,6 @@ class MemorySchedules:
             return self.live_workers(now)
 
     def live_workers(self, now: Instant) -> list[WorkerInfo]:
-        return [worker for _, (until, worker) in sorted(self._heartbeats.items()) if now < until]
+        return [
+            worker for _, (until, worker) in sorted(self._heartbeats.items()) if is_alive(worker.seen_at, until, now)
+        ]

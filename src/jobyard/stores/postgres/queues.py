@@ -106,7 +106,7 @@ async def read_standing(connection: Connection, statements: Statements, clock: I
     workers = await live_workers(connection, statements, clock)
     return Standing(
         job=job,
-        now=now,
+        is_due=job.run_at <= now or await connection.fetchval(statements["is_in_line"], job.queue, group_name, order),
         queue=queue,
         group=group,
         ahead_in_group=min(MAX_COUNTED_AHEAD, jobs_ahead),

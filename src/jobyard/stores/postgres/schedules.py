@@ -10,7 +10,7 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.schedule import Verdict
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.ports.schedule_store import CLOCK_TOLERANCE_MS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
 from jobyard.stores._shared.job_rows import ticks_from_rows
 from jobyard.stores.postgres.codec import JobColumns, job_columns, milliseconds
 from jobyard.stores.postgres.connection import PostgresConnection
@@ -90,6 +90,6 @@ def tick_columns(ticks: Sequence[Tick]) -> tuple[TickColumns, JobColumns]:
 
 
 async def live_workers(connection: Connection, statements: Statements, now: Instant | None) -> list[WorkerInfo]:
-    rows = await connection.fetch(statements["list_workers"], now)
+    rows = await connection.fetch(statements["list_workers"], now, CLOCK_TOLERANCE_MS)
     decode, replace = msgspec.json.decode, msgspec.structs.replace
     return [replace(decode(data, type=WorkerInfo), seen_at=seen_at) for seen_at, data in rows]

@@ -65,13 +65,13 @@ class RedisQueues:
         reply = await self._client.call("standing", request)
         if not reply:
             raise JobNotFound.of(job_id)
-        parts, queue_row, group_row, ahead, groups_ahead, holders, beats, now = reply
+        parts, queue_row, group_row, ahead, groups_ahead, holders, beats, now, in_line = reply
         max_running, max_per_group, paused, running, turn = queue_row
         job = job_view(parts)
         waiting, _, group_running, group_turn, own, group_paused = GROUP_ROW.unpack_from(group_row)
         return Standing(
             job=job,
-            now=now,
+            is_due=bool(in_line) or job.run_at <= now,
             queue=Queue(job.queue, _limit(max_running), _limit(max_per_group), bool(paused), running, turn),
             group=Group(job.group, _limit(own), bool(group_paused), group_running, waiting, int(group_turn)),
             ahead_in_group=min(ahead, MAX_COUNTED_AHEAD),

@@ -9,7 +9,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Verdict
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo, is_alive
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import as_string, milliseconds
 from jobyard.stores.redis.insert import JOBS_PER_SECOND, EncodedJobs, rejection
@@ -74,7 +74,7 @@ def live_workers(beats: Iterable[bytes], now: Instant) -> list[WorkerInfo]:
     found: list[WorkerInfo] = []
     for beat in beats:
         until, seen_at = TWO.unpack_from(beat)
-        if now < until:
+        if is_alive(seen_at, until, now):
             worker = msgspec.json.decode(beat[TWO.size :], type=WorkerInfo)
             found.append(msgspec.structs.replace(worker, seen_at=int(seen_at)))
     return sorted(found, key=lambda worker: worker.id)

@@ -63,7 +63,8 @@ def extend(
 ) -> Extended:
     expires_at = after(tx.now, lease_seconds)
     if unacknowledged:
-        tx.cursor.execute(SQL["extend_worker"], (expires_at, worker, tx.now - round(UNACKNOWLEDGED_SECONDS * 1000)))
+        window = round(UNACKNOWLEDGED_SECONDS * 1000)
+        tx.cursor.execute(SQL["extend_worker"], (expires_at, worker, tx.now, window))
     execute = tx.cursor.execute
     lost = [key for key in keys if execute(SQL["extend_lease"], (expires_at, key.sequence, key.token)).rowcount == 0]
     return Extended(lost=tuple(lost), cancelled=cancel_requests_of(tx, worker))

@@ -131,7 +131,7 @@ def standing(connection: sqlite3.Connection, job_id: str, now: Instant) -> Stand
     limits = queue.settings
     return Standing(
         job=job,
-        now=now,
+        is_due=job.run_at <= now or connection.execute(SQL["is_in_line"], position).fetchone() is not None,
         queue=Queue(job.queue, limits.max_running, limits.max_per_group, bool(queue.paused), queue.running, queue.turn),
         group=Group(job.group, own_limit, bool(paused), running, waiting, turn),
         ahead_in_group=min(cap, ahead),

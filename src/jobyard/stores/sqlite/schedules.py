@@ -10,7 +10,7 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
-from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo, is_alive
 from jobyard.stores._shared.job_rows import ticks_from_rows
 from jobyard.stores._shared.tick_rules import TickBatch
 from jobyard.stores.sqlite.codec import json_list
@@ -112,4 +112,7 @@ def _is_full(tx: Transaction, queue: str, group: str | None, added: int) -> bool
 
 
 def live_workers(connection: sqlite3.Connection, now: Instant) -> list[WorkerInfo]:
-    return [msgspec.json.decode(data, type=WorkerInfo) for (data,) in connection.execute(SQL["list_workers"], (now,))]
+    rows = (
+        (until, msgspec.json.decode(data, type=WorkerInfo)) for until, data in connection.execute(SQL["list_workers"])
+    )
+    return [worker for until, worker in rows if is_alive(worker.seen_at, until, now)]

@@ -69,6 +69,9 @@ ORDER BY k.name
 SELECT count(*) FROM (SELECT FROM {schema}.jobyard_ready r
   WHERE r.queue = $1 AND r.group_name = $2 AND r.ord < $3 LIMIT $4) s
 
+-- name: is_in_line(queue, group, ord) -> whether the job is there
+SELECT EXISTS (SELECT FROM {schema}.jobyard_ready r WHERE r.queue = $1 AND r.group_name = $2 AND r.ord = $3)
+
 -- name: count_groups_ahead(queue, turn, group, cap) -> number of other open groups before this turn, at most the cap
 SELECT count(*) FROM (SELECT FROM {schema}.jobyard_group g
   WHERE g.queue = $1 AND g.open AND g.turn < $2 AND g.name <> $3 LIMIT $4) s

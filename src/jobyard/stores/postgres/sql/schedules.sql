@@ -35,5 +35,6 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, seen_at = exclu
 -- name: delete_worker(id)
 DELETE FROM {schema}.jobyard_worker WHERE id = $1
 
--- name: list_workers(now) -> seen_at, data of the live workers, by id
-SELECT w.seen_at, w.data FROM {schema}.jobyard_worker w WHERE w.expires_at > {schema}.jobyard_now($1) ORDER BY w.id
+-- name: list_workers(now, tolerance in ms) -> seen_at, data of the live workers, by id
+SELECT w.seen_at, w.data FROM {schema}.jobyard_worker w WHERE w.expires_at > {schema}.jobyard_now($1)
+  AND w.seen_at - $2::bigint <= {schema}.jobyard_now($1) ORDER BY w.id

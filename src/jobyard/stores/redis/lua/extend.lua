@@ -27,7 +27,7 @@ command('extend', { 'allow-oom' }, function(_, args)
       local seqs, young = call('ZRANGE', key .. 'lease:' .. request.worker, 0, -1), {}
       local records = hmget(key .. 'leases', seqs)
       for position, seq in ipairs(seqs) do
-        if records[position] and unpack_lease(records[position]).started > now - request.unacknowledged then
+        if records[position] and math.abs(unpack_lease(records[position]).started - now) < request.unacknowledged then
           young[#young + 1] = seq
         end
       end

@@ -1,7 +1,7 @@
 -- The facts about one job, from one moment.
 -- request: id, max_counted, max_named
 -- returns { parts, queue (max_running, max_per_group, paused, running, turn), group row, jobs ahead in the group,
---   groups ahead, records of the jobs whose end would make room, workers, now }, or {}
+--   groups ahead, records of the jobs whose end would make room, workers, now, 1 if the job is in line }, or {}
 command('standing', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
@@ -65,6 +65,6 @@ command('standing', { 'allow-oom' }, function(_, args)
     job_parts(queue, seq, true),
     { queue.max_running, queue.max_per_group, queue.paused, queue.running, queue.turn },
     row, math.min(ahead(), request.max_counted + 1), math.min(groups_ahead(), request.max_counted + 1), holders(),
-    call('HVALS', PREFIX .. ':workers'), now,
+    call('HVALS', PREFIX .. ':workers'), now, call('ZSCORE', queue.key .. 'ready:' .. group_name, seq) and 1 or 0,
   }
 end)

@@ -21,9 +21,9 @@ SELECT attempt FROM jobyard_lease WHERE sequence = ? AND token = ?
 UPDATE jobyard_lease SET expires_at = CASE WHEN external_id IS NULL THEN ? ELSE expires_at END
 WHERE sequence = ? AND token = ?
 
--- name: extend_worker(expires_at, worker, started after)
--- Its leases that were not handed off.
-UPDATE jobyard_lease SET expires_at = ? WHERE worker = ? AND started_at > ? AND external_id IS NULL
+-- name: extend_worker(expires_at, worker, now, window in ms)
+-- Its leases that were not handed off and began within the window; before and after, because the clock may be set back.
+UPDATE jobyard_lease SET expires_at = ? WHERE worker = ? AND abs(started_at - ?) < ? AND external_id IS NULL
 
 -- name: hand_off_lease(external_id, expires_at, sequence, token)
 UPDATE jobyard_lease SET external_id = ?, expires_at = ? WHERE sequence = ? AND token = ?

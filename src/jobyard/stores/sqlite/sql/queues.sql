@@ -74,6 +74,10 @@ ORDER BY r.urgency, r.sequence LIMIT 1
 SELECT count(*) FROM (SELECT 1 FROM jobyard_ready
   WHERE queue = :queue AND group_name = :group AND (urgency, sequence) < (:urgency, :sequence) LIMIT :limit)
 
+-- name: is_in_line(:queue, :group, :urgency, :sequence) -> a row if the job is there
+SELECT 1 FROM jobyard_ready
+WHERE queue = :queue AND group_name = :group AND urgency = :urgency AND sequence = :sequence
+
 -- name: count_groups_ahead(:queue, :turn, :group, :limit)
 -- -> number of open groups in line before that turn, up to the limit
 SELECT count(*) FROM (SELECT 1 FROM jobyard_group

@@ -38,8 +38,8 @@ DELETE FROM jobyard_tick WHERE schedule = ?
 -- name: put_worker(id, expires_at, data)
 INSERT OR REPLACE INTO jobyard_worker VALUES (?, ?, ?)
 
--- name: list_workers(now) -> data of the live workers, by id
-SELECT data FROM jobyard_worker WHERE expires_at > ? ORDER BY id
+-- name: list_workers() -> expires_at, data of all workers, by id
+SELECT expires_at, data FROM jobyard_worker ORDER BY id
 
 -- name: delete_worker(id)
 DELETE FROM jobyard_worker WHERE id = ?
