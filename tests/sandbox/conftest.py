@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.sandbox.machine_tiers import require_tier
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import PrivateDaemon, private_daemon
@@ -28,7 +29,5 @@ def daemon() -> Iterator[PrivateDaemon]:
 @pytest.fixture
 async def connection(daemon: PrivateDaemon) -> AsyncIterator[DaemonConnection]:
     async with connect(daemon.socket) as made:
-        state = await made.ready()
-        if state.tier is None:
-            pytest.skip(f"no sandbox: {state.reason}")
+        require_tier(await made.ready())
         yield made

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import shutil
 import subprocess
 
+import pytest
 from tests.sandbox import delegated_cgroups
 from tests.sandbox.attack_runs import Setting
 from tests.sandbox.unprivileged import USER, why_impossible
 
-from jobyard.sandbox.protocol import Tier
+from jobyard.sandbox.protocol import SandboxState, Tier
 
 LANDLOCK_CREATE_RULESET = 444  # the same number everywhere
 VERSION_FLAG = 1
+
+
+@functools.cache
+def best_tier() -> Tier | None:
+    return next((tier for tier in Tier if offers(Setting(tier))), None)
+
+
+def require_tier(state: SandboxState) -> None:
+    """Skip where no program can be held; fail where the daemon offers less than the machine supports.
+
+    A broken sandbox fails its own canaries and reports no tier, or a lower one: that must not skip its tests.
+    """
+    assert state.tier is best_tier(), f"this machine supports {best_tier()}: {state.reason}"
+    if state.tier is None:
+        pytest.skip(f"no sandbox: {state.reason}")
 
 
 def offers(setting: Setting) -> bool:

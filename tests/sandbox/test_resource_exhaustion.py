@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.sandbox.machine_tiers import require_tier
 from tests.sandbox.processes import cgroups_of, children, process_tree, zygote
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
@@ -24,9 +25,7 @@ HELLO = RunRequest(id=0, language="python", source=b"print(1)", limits=Limits(di
 
 
 async def ready(connection: DaemonConnection) -> None:
-    state = await connection.ready()
-    if state.tier is None:
-        pytest.skip(state.reason)
+    require_tier(await connection.ready())
 
 
 async def until_full(connection: DaemonConnection) -> None:
