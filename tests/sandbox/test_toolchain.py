@@ -53,6 +53,18 @@ async def test_same_source_is_compiled_once(compiler: Compiler) -> None:
     assert not (await building(compiler, chain, other)).result.cached
 
 
+async def test_builds_are_not_shared_with_other_clients(compiler: Compiler) -> None:
+    """A build from the cache tells that somebody compiled the same source, and its time tells when it was fast."""
+    chain = Toolchain(compiler)
+    compiler.go.set()
+    first, again, other = [
+        await building(compiler, chain, RunRequest(id=1, language="c", source=SOURCE.source, scope=scope))
+        for scope in ("one", "one", "other")
+    ]
+    assert [each.result.cached for each in (first, again, other)] == [False, True, False]
+    assert again.result.time_ms < first.result.time_ms  # its own, not that of the first
+
+
 async def test_last_waiter_cancels_the_build_and_waits_for_its_end(compiler: Compiler) -> None:
     task = building(compiler)
     await asyncio.sleep(0.01)

@@ -7,7 +7,34 @@ import math
 import pytest
 
 from jobyard.sandbox.daemon.validation import find_problem
-from jobyard.sandbox.protocol import File, Limits, RunRequest
+from jobyard.sandbox.protocol import (
+    ClientMessage,
+    DaemonMessage,
+    File,
+    Limits,
+    ProtocolError,
+    RunRequest,
+    frame_decoder,
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff" * 8,
+        b"\x81\xa4type\xa1\xff",  # not UTF-8
+        b"\x83\xa4type\xa3run\xa2id\x01\xa8language\xa2\xc3\x28",
+        b"\x82\xa4type\xa6output\xa2fd\xa1\xed",
+        b"\x91" * 100_000,
+        b"",
+    ],
+    ids=lambda data: data[:12].hex(),
+)
+def test_invalid_frames_are_protocol_errors(data: bytes) -> None:
+    """Any other exception would leave the connection open without a reader."""
+    for kind in (ClientMessage, DaemonMessage):
+        with pytest.raises(ProtocolError):
+            frame_decoder(kind)(data)
 
 
 def request(**rest: object) -> RunRequest:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
@@ -75,6 +76,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     limits: Limits = Limits()
     stream: bool = False  # send output while the program runs, and all of it again in RunFinished
     collect: tuple[str, ...] = ()  # files to return, by name below the program's folder
+    scope: str = ""  # builds are reused within it only: a fast one tells that the same source was compiled before
 
 
 class RunCancellation(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -170,6 +172,19 @@ def encode_frame(message: ClientMessage | DaemonMessage) -> bytes:
 
 class ProtocolError(Exception):
     """The peer sent something that this version of the protocol does not allow."""
+
+
+def frame_decoder(message_type: Any) -> Callable[[bytes], Any]:
+    """Return a function that decodes a frame. It raises ProtocolError."""
+    decode = msgspec.msgpack.Decoder(message_type).decode
+
+    def checked(frame: bytes) -> Any:
+        try:
+            return decode(frame)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ProtocolError(str(error)) from error
+
+    return checked
 
 
 class FrameDecoder:

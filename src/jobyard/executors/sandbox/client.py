@@ -21,7 +21,7 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.02, 2.0
 CONNECT_TIMEOUT_SECONDS = 15.0
 # A daemon that does not confirm a cancellation must not hold the worker's slot.
 CANCEL_TIMEOUT_SECONDS = 3.0
-_decode = msgspec.msgpack.Decoder(p.DaemonMessage).decode
+_decode: Callable[[bytes], p.DaemonMessage] = p.frame_decoder(p.DaemonMessage)
 
 OnOutput: TypeAlias = Callable[[int, bytes], None]
 
@@ -202,7 +202,7 @@ class _ClientProtocol(asyncio.Protocol):
         try:
             for frame in self._decoder.feed(data):
                 self._client._on_message(frame)
-        except (p.ProtocolError, msgspec.MsgspecError) as error:
+        except p.ProtocolError as error:
             self.reason = f"Incompatible sandbox daemon: {error}. Run the same jobyard version on both sides."
             log.warning("%s", self.reason)
             self.close()

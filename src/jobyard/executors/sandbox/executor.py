@@ -49,11 +49,12 @@ class SandboxExecutor:
 
     async def _run(self, attempt: Attempt, program: Program, number: int, index: int) -> RunFinished:
         stdin, most = program.inputs[index], self._bounds.max_file_bytes
+        request = program.run_request(stdin, stream=self._live is not None, scope=attempt.lease.group or "")
         if self._live is None:
-            return within(await self._client.run(program.run_request(stdin)), most)
+            return within(await self._client.run(request), most)
         buffer = self._live.open(attempt.lease.job_id, number, index, program.timeout_seconds)
         try:
-            return within(await self._client.run(program.run_request(stdin, stream=True), buffer.feed), most)
+            return within(await self._client.run(request, buffer.feed), most)
         finally:
             self._live.close(buffer)
 

@@ -30,7 +30,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collect: tuple[str, ...] = ()  # names of files to return
     limits: Limits = Limits()
 
-    def run_request(self, stdin: bytes, *, stream: bool = False) -> RunRequest:
+    def run_request(self, stdin: bytes, *, stream: bool = False, scope: str = "") -> RunRequest:
         """The request for one input; the client sets its id."""
         return RunRequest(
             id=0,
@@ -42,6 +42,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             limits=self.limits,
             stream=stream,
             collect=self.collect,
+            scope=scope,
         )
 
     @property

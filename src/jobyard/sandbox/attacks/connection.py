@@ -17,7 +17,7 @@ import msgspec
 from jobyard.sandbox import protocol as p
 
 Response = TypeVar("Response")
-_decoder = msgspec.msgpack.Decoder(p.DaemonMessage)
+_decode: Callable[[bytes], p.DaemonMessage] = p.frame_decoder(p.DaemonMessage)
 _CREDENTIALS = struct.Struct("iII")
 READ_BYTES = 1 << 18
 # Beyond the limits of a run, for compiling and a busy machine.
@@ -95,10 +95,10 @@ class DaemonConnection:
         try:
             while data := await self._reader.read(READ_BYTES):
                 for frame in frames.feed(data):
-                    self._on_message(_decoder.decode(frame))
+                    self._on_message(_decode(frame))
         except OSError:
             pass
-        except (p.ProtocolError, msgspec.DecodeError) as error:
+        except p.ProtocolError as error:
             reason = f"incompatible daemon: {error}"
         closed = DaemonUnresponsive(reason)
         for response in [self._first_state, *self._pending.values()]:

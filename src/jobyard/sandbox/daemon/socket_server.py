@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +18,7 @@ from jobyard.sandbox import protocol as p
 from jobyard.sandbox.daemon.daemon import SandboxDaemon
 
 _CREDENTIALS = struct.Struct("3i")
-_decode = msgspec.msgpack.Decoder(p.ClientMessage).decode
+_decode: Callable[[bytes], p.ClientMessage] = p.frame_decoder(p.ClientMessage)
 
 
 class SocketInUse(Exception):
@@ -49,7 +49,7 @@ class _ServerProtocol(asyncio.Protocol):
         try:
             for message in self._frames.feed(data):
                 self._on_message(_decode(message))
-        except (p.ProtocolError, msgspec.DecodeError):
+        except p.ProtocolError:
             self._transport.abort()
 
     def _on_message(self, message: p.ClientMessage) -> None:

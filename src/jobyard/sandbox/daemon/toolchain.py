@@ -31,7 +31,7 @@ class BuildResult:
 
 
 class Toolchain:
-    """LRU cache of builds, keyed by source, files, command and compiler version."""
+    """LRU cache of builds, keyed by scope, source, files, command and compiler version."""
 
     def __init__(self, run_compiler: RunCompiler) -> None:
         self._run_compiler = run_compiler
@@ -44,9 +44,10 @@ class Toolchain:
         """Build, or join a build of the same content that is in progress."""
         assert definition.compile is not None
         key = _key(definition.compile, version, request)
+        began = time.monotonic()
         if (cached := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
-            return _as_cached(cached)
+            return _as_cached(cached, began)
         task = self._in_progress.get(key)
         is_first = task is None
         if task is None:
@@ -63,7 +64,7 @@ class Toolchain:
                 del self._waiters[key]
                 self._forget(key, task)  # a request that arrives from now on starts a new build
                 await _cancel(task)
-        return built if is_first else _as_cached(built)
+        return built if is_first else _as_cached(built, began)
 
     def _forget(self, key: bytes, task: asyncio.Task[BuildResult]) -> None:
         if self._in_progress.get(key) is task:
@@ -113,8 +114,9 @@ def _build_result(ended: CompletedRun, time_ms: float) -> BuildResult:
     return BuildResult(program, result)
 
 
-def _as_cached(built: BuildResult) -> BuildResult:
-    return BuildResult(built.program, msgspec.structs.replace(built.result, cached=True))
+def _as_cached(built: BuildResult, began: float) -> BuildResult:
+    time_ms = (time.monotonic() - began) * 1e3
+    return BuildResult(built.program, msgspec.structs.replace(built.result, cached=True, time_ms=time_ms))
 
 
 def _size(built: BuildResult) -> int:
@@ -123,7 +125,8 @@ def _size(built: BuildResult) -> int:
 
 def _key(step: CompileStep, version: str, request: RunRequest) -> bytes:
     digest = hashlib.sha256()
-    parts = [version.encode(), *(part.encode() for part in step.command), request.source]
+    scope = request.scope.encode("utf-8", "surrogatepass")
+    parts = [scope, version.encode(), *(part.encode() for part in step.command), request.source]
     for file in request.files:
         parts += [file.name.encode("utf-8", "surrogatepass"), file.data]
     for part in parts:
