@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
+from tests.sandbox.machine_tiers import best_tier, require_tier
 from tests.sandbox.processes import cgroups_of, children, is_running, process_tree, zygote
 from tests.story.up import alive
+from tests.support import eventually
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import private_daemon
-from jobyard.sandbox.protocol import Fault, Limits, RunFinished, RunRejected, RunRequest
+from jobyard.sandbox.daemon import program_run
+from jobyard.sandbox.daemon.box import pid_of
+from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
+from jobyard.sandbox.protocol import Fault, Limits, RunFinished, RunRejected, RunRequest, RunVerdict, Tier
 
 LONG = Limits(time_seconds=30.0, processes=32)
 SLEEP = RunRequest(
@@ -44,9 +51,7 @@ async def started(connection: DaemonConnection, run: RunRequest) -> asyncio.Futu
 @pytest.mark.parametrize("which", ["zygote", "reaper"])
 async def test_lost_zygote_is_reported_and_replaced(which: str) -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
-        state = await connection.ready()
-        if state.tier is None:
-            pytest.skip(state.reason)
+        require_tier(await connection.ready())
         answer = await started(connection, SLEEP)
         victim = zygote(connection.daemon_pid)
         os.kill(victim if which == "zygote" else _parent(victim), signal.SIGKILL)
@@ -56,7 +61,7 @@ async def test_lost_zygote_is_reported_and_replaced(which: str) -> None:
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
         assert isinstance(after, RunFinished), after
         assert after.stdout == b"2\n"
-        assert (await connection.fetch_state()).tier is state.tier
+        require_tier(await connection.fetch_state())
 
 
 def _parent(pid: int) -> int:
@@ -65,9 +70,7 @@ def _parent(pid: int) -> int:
 
 async def test_nothing_outlives_a_killed_daemon() -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
-        state = await connection.ready()
-        if state.tier is None:
-            pytest.skip(state.reason)
+        require_tier(await connection.ready())
         answer = await started(connection, RunRequest(id=0, language="python", source=FORKS, limits=LONG, stream=True))
         pid = connection.daemon_pid
         before = process_tree(pid)
@@ -83,9 +86,7 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
 
 async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
     async with private_daemon(slots=4, pool=0) as daemon, connect(daemon.socket) as connection:
-        state = await connection.ready()
-        if state.tier is None:
-            pytest.skip(state.reason)
+        require_tier(await connection.ready())
         before = len(process_tree(connection.daemon_pid))
         for moment in range(60):
             number, answer = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
@@ -102,9 +103,7 @@ async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
 
 async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
-        state = await connection.ready()
-        if state.tier is None:
-            pytest.skip(state.reason)
+        require_tier(await connection.ready())
         async with asyncio.timeout(10):
             while (await connection.fetch_state()).idle.get("python") != 8:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
@@ -129,9 +128,7 @@ async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
 
 async def test_daemon_stops_promptly_while_spawning_boxes() -> None:
     async with private_daemon(slots=4) as daemon, connect(daemon.socket) as connection:
-        state = await connection.ready()
-        if state.tier is None:
-            pytest.skip(state.reason)
+        require_tier(await connection.ready())
         for _ in range(8):
             connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
         daemon.process.terminate()
@@ -141,9 +138,7 @@ async def test_daemon_stops_promptly_while_spawning_boxes() -> None:
 
 async def test_closed_connection_ends_its_runs() -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as watcher:
-        state = await watcher.ready()
-        if state.tier is None:
-            pytest.skip(state.reason)
+        require_tier(await watcher.ready())
         async with connect(daemon.socket) as connection:
             await connection.ready()
             await started(connection, SLEEP)
@@ -155,9 +150,7 @@ async def test_closed_connection_ends_its_runs() -> None:
 
 async def test_cancelled_run_gets_a_response() -> None:
     async with private_daemon(slots=1) as daemon, connect(daemon.socket) as connection:
-        state = await connection.ready()
-        if state.tier is None:
-            pytest.skip(state.reason)
+        require_tier(await connection.ready())
         first = asyncio.Event()
         number, answer = connection.begin(SLEEP, lambda _: first.set())
         await asyncio.wait_for(first.wait(), 20)
@@ -167,3 +160,53 @@ async def test_cancelled_run_gets_a_response() -> None:
         assert seen.fault is Fault.CANCELLED
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
         assert isinstance(after, RunFinished)
+
+
+async def test_a_box_that_does_not_end_does_not_hold_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The init of a box cannot end before its parent, the zygote, has reaped the program."""
+    if best_tier() is not Tier.A:
+        pytest.skip("only in tier A the zygote is the parent")
+    monkeypatch.setattr(program_run, "_END_TIMEOUT_S", 0.2)
+    daemon = SandboxDaemon(DaemonOptions(slots=1, pool=1))
+    await daemon.start()
+    try:
+        await eventually(lambda: daemon.state().idle["python"])
+        for signal_number, limit in ((signal.SIGSTOP, 0.1), (signal.SIGCONT, 5.0)):
+            os.kill(zygote(os.getpid()), signal_number)
+            run = RunRequest(id=0, language="python", source=b"import time\ntime.sleep(1)")
+            async with asyncio.timeout(15):
+                seen = await daemon.run(msgspec.structs.replace(run, limits=Limits(time_seconds=limit)))
+            assert isinstance(seen, RunFinished), seen
+            assert seen.verdict is (RunVerdict.TIME_LIMIT if limit < 1 else RunVerdict.OK)
+    finally:
+        await daemon.stop()
+
+
+def test_cpu_time_of_a_reaped_program_is_not_read() -> None:
+    """Its pid reads as -1, which would stand for the clock of the daemon itself."""
+    process = subprocess.Popen(["true"])
+    pidfd = os.pidfd_open(process.pid)
+    assert pid_of(pidfd) == process.pid
+    process.wait()
+    try:
+        with pytest.raises(ProcessLookupError):
+            pid_of(pidfd)
+    finally:
+        os.close(pidfd)
+
+
+async def test_cpu_limit_is_not_that_of_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that end while their CPU time is checked, beside a daemon that has used far more."""
+    if best_tier() is None:
+        pytest.skip("no sandbox")
+    daemon = SandboxDaemon(DaemonOptions(tier=Tier.C, min_tier=Tier.C, slots=4, pool=4))
+    await daemon.start()
+    try:
+        run = RunRequest(id=0, language="python", source=b"pass", limits=Limits(cpu_seconds=0.02))
+        while time.process_time() < 0.5:
+            pass
+        for _ in range(15):
+            seen = await asyncio.gather(*(daemon.run(run) for _ in range(4)))
+            assert {each.verdict for each in seen if isinstance(each, RunFinished)} == {RunVerdict.OK}, seen
+    finally:
+        await daemon.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.sandbox.machine_tiers import best_tier
 
 from jobyard.sandbox.attacks.connection import DaemonConnection
 from jobyard.sandbox.protocol import Fault, File, Limits, Output, RunFinished, RunRejected, RunRequest, RunVerdict, Tier
@@ -132,6 +133,7 @@ async def test_input_and_output_files(connection: DaemonConnection) -> None:
 async def needs_folder(connection: DaemonConnection) -> None:
     answer = await connection.run(RunRequest(id=0, language="python", source=b"", files=(File(name="a", data=b""),)))
     if isinstance(answer, RunRejected) and answer.fault is Fault.SANDBOX_UNAVAILABLE:
+        assert best_tier() is Tier.C
         pytest.skip(answer.message)
 
 
@@ -178,18 +180,54 @@ async def test_javascript_error(connection: DaemonConnection) -> None:
     assert b"/box/main.js:1" in seen.stderr
 
 
+async def test_standard_input_can_be_opened_by_name(connection: DaemonConnection) -> None:
+    """The usual way to read it in JavaScript."""
+    await needs(connection, "javascript")
+    source = "const text = require('fs').readFileSync('/dev/stdin', 'utf8'); console.log(text.length, text)"
+    assert (await run(connection, source, "javascript", stdin=b"a b\n")).stdout == b"4 a b\n\n"
+
+
+async def test_sqlite_stores_in_a_file(connection: DaemonConnection) -> None:
+    """It takes locks, which are not real."""
+    await needs_folder(connection)
+    source = """
+import sqlite3
+for number in (1, 2):
+    with sqlite3.connect("data.db") as database:
+        database.execute("create table if not exists t (n)")
+        database.execute("insert into t values (?)", (number,))
+print(sqlite3.connect("data.db").execute("select n from t").fetchall())
+"""
+    assert (await run(connection, source)).stdout == b"[(1,), (2,)]\n"
+
+
+async def test_single_bytes_cost_few_messages(connection: DaemonConnection) -> None:
+    """Each write is read at once while there are few, and several together when there are many."""
+    heard: list[Output] = []
+    source = b"import os\nfor _ in range(20_000):\n    os.write(1, b'x')\n    os.sched_yield()"
+    request = RunRequest(id=0, language="python", source=source, stream=True, limits=SLOW)
+    seen = await connection.run(request, heard.append)
+    assert isinstance(seen, RunFinished)
+    assert seen.stdout == b"".join(output.data for output in heard) == b"x" * 20_000
+    assert len(heard) < 100 + seen.execution_time_ms
+
+
 async def test_compiled_c_program_is_cached(connection: DaemonConnection) -> None:
     await needs(connection, "c")
     source = '#include <stdio.h>\n#include "n.h"\nint main(int c, char **v) { printf("%d %s\\n", N, v[1]); return c; }'
     files = (File(name="n.h", data=b"#define N 41\n"),)
     first = await run(connection, source, "c", files=files, args=("x",))
     second = await run(connection, source, "c", files=files, args=("y",))
+    stranger = await run(connection, source, "c", files=files, args=("x",), scope="another client")
     other = await run(connection, source, "c", files=(File(name="n.h", data=b"#define N 42\n"),), args=("x",))
     assert first.compiled is not None
     assert second.compiled is not None
     assert other.compiled is not None
+    assert stranger.compiled is not None
     assert [seen.stdout for seen in (first, second, other)] == [b"41 x\n", b"41 y\n", b"42 x\n"]
     assert [first.compiled.cached, second.compiled.cached, other.compiled.cached] == [False, True, False]
+    assert second.compiled.time_ms < first.compiled.time_ms
+    assert not stranger.compiled.cached
 
 
 async def test_compile_error(connection: DaemonConnection) -> None:

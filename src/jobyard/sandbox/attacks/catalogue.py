@@ -6,6 +6,7 @@ from jobyard.sandbox.attacks import (
     edge_cases,
     files,
     host_access,
+    kernel_objects,
     network,
     other_languages,
     pinning,
@@ -15,7 +16,18 @@ from jobyard.sandbox.attacks import (
 )
 from jobyard.sandbox.attacks.attack import Attack
 
-_MODULES = (resources, termination, host_access, network, syscalls, edge_cases, files, other_languages, pinning)
+_MODULES = (
+    resources,
+    termination,
+    host_access,
+    network,
+    syscalls,
+    edge_cases,
+    files,
+    other_languages,
+    pinning,
+    kernel_objects,
+)
 ATTACKS: tuple[Attack, ...] = tuple(
     sorted((attack for module in _MODULES for attack in module.ATTACKS), key=lambda attack: attack.number)
 )

@@ -43,6 +43,19 @@ print(count, flush=True)
 time.sleep(@SECONDS@)
 os._exit(0)
 """
+GREEDY = """\
+import threading, time
+threading.stack_size(64 << 10)
+is_told = False
+while True:
+    try:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    except RuntimeError:
+        if not is_told:
+            print("full", flush=True)
+        is_told = True
+        time.sleep(0.001)  # and take each place that becomes free
+"""
 SLOW_TO_COMPILE = """\
 #include <regex>
 template <int N, int M> struct F { static constexpr long v = F<N - 1, M>::v + F<N - 1, M + 1>::v; };
@@ -231,6 +244,7 @@ async def _garbage(context: AttackContext) -> list[str]:
         b"\x00\x00\x00\x00",
         b"\x00\x00\x01\x00half",
         b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00\x00\x00\x08\x81\xa4type\xa1\xff",  # not UTF-8
     ):
         _, writer = await asyncio.open_unix_connection(os.fspath(context.socket))
         writer.write(data)
@@ -352,6 +366,22 @@ async def _threads_of_another_daemon(context: AttackContext) -> list[str]:
     return found[:1]
 
 
+async def _threads_of_another_run(context: AttackContext) -> list[str]:
+    """A program that has started every thread it can must not keep others from starting."""
+    is_full = asyncio.Event()
+    wide = p.Limits(time_seconds=20, memory_mb=512)
+    greedy = p.RunRequest(id=0, language="python", source=GREEDY.encode(), limits=wide, stream=True)
+    number, response = context.connection.begin(greedy, lambda _: is_full.set())
+    async with asyncio.timeout(20):
+        await is_full.wait()
+    found: list[str] = []
+    for _ in range(16):  # more than are warm
+        found += await _run_hello(context, "beside it")
+    context.connection.cancel(number)
+    await response
+    return found[:1]
+
+
 async def _daemon_killed(context: AttackContext) -> list[str]:
     """Kill a second daemon, as this one is still needed."""
     async with private_daemon(tier=context.tier, without=context.without, slots=2) as daemon:
@@ -422,6 +452,7 @@ SCENARIOS = (
     Scenario(117, "more runs than slots", "all run", _more_runs_than_slots),
     Scenario(145, "same source with other files", "recompiled", _same_source_other_files),
     Scenario(149, "cancelled compilations", "none continues", _cancelled_compilations),
+    Scenario(165, "threads of a concurrent run", "others start", _threads_of_another_run),
     Scenario(118, "zygote killed", "reported, and the next run works", _zygote_killed, needs_private_daemon=True),
     Scenario(
         151, "threads of another daemon's runs", "none missing", _threads_of_another_daemon, needs_private_daemon=True

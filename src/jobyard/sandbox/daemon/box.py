@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -18,6 +19,10 @@ from jobyard.sandbox.daemon.cgroups import Cgroup
 from jobyard.sandbox.daemon.inside import protocol
 
 _CHUNK = 256 << 10
+# A program that writes single bytes must not cost the daemon and its client a message for each: after some small reads,
+# output is read at intervals.
+_SMALL_READ, _MAX_SMALL_READS = 4096, 32
+_READ_INTERVAL_S = 0.005
 _STATUS_BYTES = 65536
 _GONE = "the box died before it was ready"
 _CPU_CLOCK_OF_PROCESS = 2  # the kernel's encoding of another process's clock, as clock_getcpuclockid() returns it
@@ -36,9 +41,12 @@ class SpawnFailed(Exception):
 
 
 def pid_of(pidfd: int) -> int:
-    """The process id; the kernel does not reuse it before the pidfd reports the exit."""
+    """The process id, which the kernel reuses once the process has been reaped. Raises ProcessLookupError then."""
     with open(f"/proc/self/fdinfo/{pidfd}") as file:  # noqa: PTH123
-        return next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
+        pid = next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
+    if pid <= 0:  # 0 would stand for the daemon itself
+        raise ProcessLookupError(errno.ESRCH, "the process has been reaped")
+    return pid
 
 
 class BoxListener(Protocol):
@@ -76,6 +84,8 @@ class Box:
         self._spawned: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._buffer = bytearray()
+        self._small_reads = 0
+        self._paused_reads: dict[int, asyncio.TimerHandle] = {}
         pairs = _pipes(with_socket=not zygote_is_parent)
         (remote_code, self.code), (remote_stdin, self.stdin) = pairs[:2]
         (self.stdout, remote_stdout), (self.stderr, remote_stderr), (self.status, remote_status) = pairs[2:]
@@ -193,15 +203,27 @@ class Box:
             return
         if not data:
             self._loop.remove_reader(descriptor)
+        elif len(data) < _SMALL_READ:
+            self._small_reads += 1
+            if self._small_reads > _MAX_SMALL_READS:
+                self._loop.remove_reader(descriptor)
+                timer = self._loop.call_later(_READ_INTERVAL_S, self._resume_output, which, descriptor)
+                self._paused_reads[descriptor] = timer
         if self.listener is not None:
             self.listener.on_output(which, data)
+
+    def _resume_output(self, which: int, descriptor: int) -> None:
+        del self._paused_reads[descriptor]
+        self._loop.add_reader(descriptor, self._read_output, which, descriptor)
 
     def cpu_ns(self) -> int:
         """CPU time used so far: of all processes in the cgroup, or of the only process where there is no cgroup."""
         if self.group is not None:
             return self.group.cpu_ns()
         clock = (~pid_of(self.program_pidfd) << 3) | _CPU_CLOCK_OF_PROCESS
-        return time.clock_gettime_ns(clock) - self.startup_cpu_us * 1000
+        used = time.clock_gettime_ns(clock) - self.startup_cpu_us * 1000
+        pid_of(self.program_pidfd)  # if it has been reaped, the clock may be another process's
+        return used
 
     def is_empty(self) -> bool:
         """Whether no process of the program is left."""
@@ -209,6 +231,7 @@ class Box:
 
     def drain(self) -> None:
         """Read what has been written so far, without waiting for descriptors that a child of the program keeps open."""
+        self._stop_paused_reads()
         for which, descriptor in ((1, self.stdout), (2, self.stderr)):
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(descriptor, _CHUNK):
@@ -259,8 +282,14 @@ class Box:
         if not future.done():
             future.set_result(None)
 
+    def _stop_paused_reads(self) -> None:
+        for timer in self._paused_reads.values():
+            timer.cancel()
+        self._paused_reads.clear()
+
     def close(self) -> None:
         self.listener = None
+        self._stop_paused_reads()
         for descriptor in (self.stdout, self.stderr, self.status):
             if descriptor >= 0:
                 self._loop.remove_reader(descriptor)
@@ -280,6 +309,8 @@ def _pipes(*, with_socket: bool) -> list[tuple[int, int]]:
         for _ in range(4):
             made.append(os.pipe2(os.O_CLOEXEC))  # noqa: PERF401 on an error the earlier ones must be closed
         made.append(_socket_pair() if with_socket else os.pipe2(os.O_CLOEXEC))
+        for end, _ in made[1:4]:
+            os.fchmod(end, 0o666)  # the program, another user, may open /dev/stdin, /dev/stdout and /dev/stderr
     except OSError:
         for descriptor in (end for pair in made for end in pair):
             os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -15,11 +16,13 @@ from jobyard.sandbox.daemon.inside import protocol
 from jobyard.sandbox.daemon.zygote_client import SPAWN_TIMEOUT_S
 from jobyard.sandbox.protocol import Limits, RunVerdict
 
+_log = logging.getLogger(__name__)
 OnOutput = Callable[[int, bytes], None]
 
 _CORES = os.cpu_count() or 1
 _MIN_CPU_CHECK_S = 0.001  # more frequent checks would cost more than the accuracy of the limit is worth
 _EXIT_REPORT_S = 0.05  # without a report by then, the resource usage of a killed program stays unknown
+_END_TIMEOUT_S = 5.0  # a process that SIGKILL does not end must not hold the slot for ever
 _SIGXCPU = 24
 
 
@@ -91,12 +94,11 @@ class ProgramRun:
             if sends_code_early:
                 _PipeWriter(box, "code", code)
             if not box.is_pooled:
-                async with asyncio.timeout(SPAWN_TIMEOUT_S):
-                    await box.ready()
+                await _ready(box)
         except (SpawnFailed, OSError) as error:
             if not self._is_out_of_memory(error):
                 raise
-            await box.terminate()
+            await self._terminate()
             self.completed.oom_kills = 1
             return self.completed
         folder = program_folder(box.program_pidfd) if collect_names else -1
@@ -136,7 +138,14 @@ class ProgramRun:
                 timer.cancel()
             self._box.kill()
         if not self.completed.exit_reported or not self._box.is_empty():
-            await self._box.terminate()
+            await self._terminate()
+
+    async def _terminate(self) -> None:
+        try:
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await self._box.terminate()
+        except TimeoutError:
+            _log.error("a box has not ended %g s after it was killed; its run ends without it", _END_TIMEOUT_S)
 
     def on_output(self, which: int, data: bytes) -> None:
         if self._truncated[which - 1]:
@@ -209,6 +218,14 @@ class ProgramRun:
         elif self._rusage is not None:
             completed.cpu_ms, completed.memory_peak_bytes = self._rusage[0] / 1e3, self._rusage[1] << 10
             completed.memory_source = "rusage"
+
+
+async def _ready(box: Box) -> None:
+    try:
+        async with asyncio.timeout(SPAWN_TIMEOUT_S):
+            await box.ready()
+    except TimeoutError:
+        raise TimeoutError(f"a box was not ready within {SPAWN_TIMEOUT_S:g} s") from None
 
 
 class _PipeWriter:

@@ -5,8 +5,9 @@ the list, extended by the calls that set up a box, and each box loads a short fi
 
 Other calls fail with EPERM; calls of another architecture kill the process. Left out on purpose, though containers
 commonly allow them: sockets, keys, io_uring, ptrace and process_vm, mounts and namespaces, inotify, mknod, file
-handles, flock (locks on shared files in /usr would carry messages between programs), fadvise and preadv2 (they evict
-and probe the page cache, which shows what others have read), SysV and POSIX queues and shared memory.
+handles, locks (no limit counts their memory, and on shared files in /usr they would carry messages between programs),
+fadvise and preadv2 (they evict and probe the page cache, which shows what others have read), SysV and POSIX queues and
+shared memory.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from typing import Any, Final, NamedTuple
 # Placeholder for the program's own pid in the filter of tier C; the program's process replaces it.
 OWN_PID: Final = 0x7FEDCBA9
 _NEW_NAMESPACES: Final = 0x7E020000  # every CLONE_NEW* flag of clone()
+_CLONE_PARENT: Final = 0x00008000  # such a child belongs to the zygote and would keep the run from ending
 _THREAD: Final = 0x00010000
 
 _FILES = """
-access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fchdir fdatasync fgetxattr
-flistxattr fstat fstatfs fsync getcwd getdents getdents64 getxattr lgetxattr listxattr llistxattr lseek lstat
-newfstatat open openat openat2 pread64 preadv pwrite64 pwritev pwritev2 read readlink readlinkat
+access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fchdir fdatasync fstat fstatfs fsync
+getcwd getdents getdents64 lseek lstat newfstatat open openat openat2 pread64 preadv pwrite64 pwritev pwritev2 read
 readv sendfile stat statfs statx sync_file_range umask write writev pipe pipe2
 """
+# Landlock does not cover these: without a root of its own a program could use them on files of the host.
+_LINKS = "fgetxattr flistxattr getxattr lgetxattr listxattr llistxattr readlink readlinkat"
 # Without a writable folder only Landlock protects files, and it does not cover some of these.
 _CHANGES = """
 chmod chown creat fallocate fchmod fchmodat fchown fchownat ftruncate futimesat lchown link linkat mkdir mkdirat
@@ -40,29 +43,42 @@ pkey_mprotect get_mempolicy map_shadow_stack
 # These hold memory outside of all address spaces: a pipe pins a huge page for one byte of it. Only a cgroup counts it.
 _UNACCOUNTED_MEMORY = "memfd_create splice tee vmsplice"
 _PROCESS = """
-arch_prctl exit exit_group futex futex_waitv get_robust_list getcpu getegid geteuid getgid getgroups getpgid getpgrp
-getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid restart_syscall rseq
-rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_get_priority_max
-sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
-sched_yield set_robust_list set_tid_address setpgid setsid sigaltstack sysinfo times uname wait4 waitid
-pause capget
+arch_prctl exit exit_group futex futex_waitv getcpu getegid geteuid getgid getgroups getpgrp getpid getppid getrandom
+getresgid getresuid getrlimit getrusage gettid getuid restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
+rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_get_priority_max sched_get_priority_min sched_yield set_robust_list
+set_tid_address setpgid setsid sigaltstack sysinfo times uname wait4 waitid pause capget
+"""
+# These take a process id: without a pid namespace, only the program's own.
+_OF_PROCESS = """
+get_robust_list getpgid getsid sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
 """
 _TIME = """
-alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time timer_create
-timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime
+alarm getitimer gettimeofday nanosleep setitimer time timer_delete timer_getoverrun timer_gettime timer_settime
+timerfd_create timerfd_gettime timerfd_settime
 """
+# These take a clock, which may be the CPU clock of any process: without a pid namespace, only the usual ones and -6 and
+# -2, which are the program's own.
+_OF_CLOCK = "clock_getres clock_gettime clock_nanosleep timer_create"
+_CLOCKS = (*range(12), 0xFFFFFFFA, 0xFFFFFFFE)
 _WAITING = """
 epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 poll ppoll
 pselect6 select signalfd signalfd4
 """
 # For socket pairs, with which event loops wake themselves; no other sockets can be created. Not sendmsg: sockets that
 # are sent over each other outlive their process and keep every file that was sent with them open.
-_PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendto setsockopt shutdown"
+_PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendto shutdown"
+# Above all not SO_ATTACH_FILTER: the memory for its machine code is limited for the whole machine.
+_TIMEOUTS = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)
+_BUFFERS = (socket.SO_RCVBUF, socket.SO_SNDBUF)  # only a cgroup counts them
 _SIGNALS = "kill tgkill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal"
 _SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority"
 
 # Without those that make the kernel send signals (SETOWN, SETSIG), and those for leases and notifications on files.
-_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1031, 1032, 1033, 1034)
+_FCNTLS = (0, 1, 2, 3, 5, 1030, 1032, 1033, 1034)
+_F_SETFL, _F_SETPIPE_SZ = 4, 1031
+# F_SETLK and F_SETLKW succeed and do nothing: the kernel does not limit locks, SQLite fails without them, and a program
+# shares its files with no other.
+_LOCKS = (6, 7)
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 _PRCTLS = (2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41)
 _PR_SET_PDEATHSIG, _PR_CAP_AMBIENT = 1, 47
@@ -120,7 +136,10 @@ def _base_filter(library: Any, rules: Rules) -> Any:
     for name in _names(rules):
         _allow(library, rules_filter, name)
     _allow_values(library, rules_filter, "ioctl", 1, _IOCTLS)
-    _allow_values(library, rules_filter, "fcntl", 1, _FCNTLS)
+    _descriptor_flags(library, rules_filter, rules)
+    for option in (*_TIMEOUTS, *(_BUFFERS if rules.has_memory_group else ())):
+        level = _equals(library, 1, socket.SOL_SOCKET)
+        rules_filter.add_rule(library.ALLOW, "setsockopt", level, _equals(library, 2, option))
     prctls = _PRCTLS if rules.own_pid_only else (_PR_SET_PDEATHSIG, *_PRCTLS)
     _allow_values(library, rules_filter, "prctl", 0, prctls)
     _limits(library, rules_filter, (0, OWN_PID) if rules.own_pid_only else (0,))
@@ -136,7 +155,24 @@ def _base_filter(library: Any, rules: Rules) -> Any:
             _allow_values(library, rules_filter, name, 0, (OWN_PID,))
         for name in _SCHEDULING.split()[:4]:
             _allow_values(library, rules_filter, name, 0, (0,))
+        for name in _OF_PROCESS.split():
+            _allow_values(library, rules_filter, name, 0, (0, OWN_PID))
+        for name in _OF_CLOCK.split():
+            _allow_values(library, rules_filter, name, 0, _CLOCKS)
+        for pid in (0, OWN_PID):
+            rules_filter.add_rule(library.ALLOW, "getpriority", _equals(library, 0, 0), _equals(library, 1, pid))
     return rules_filter
+
+
+def _descriptor_flags(library: Any, rules_filter: Any, rules: Rules) -> None:
+    _allow_values(library, rules_filter, "fcntl", 1, _FCNTLS)
+    # O_DIRECT would divide a pipe into packets of a byte, each of which costs the daemon a call to read.
+    no_packets = library.Arg(2, library.MASKED_EQ, os.O_DIRECT, 0)
+    rules_filter.add_rule(library.ALLOW, "fcntl", _equals(library, 1, _F_SETFL), no_packets)
+    if rules.has_memory_group:
+        _allow_values(library, rules_filter, "fcntl", 1, (_F_SETPIPE_SZ,))
+    for command in _LOCKS:
+        rules_filter.add_rule(library.ERRNO(0), "fcntl", _equals(library, 1, command))
 
 
 def _box_filter(library: Any, rules: Rules) -> Any:
@@ -148,7 +184,7 @@ def _box_filter(library: Any, rules: Rules) -> Any:
     rules_filter.add_rule(refuse, "prctl", _equals(library, 0, _PR_CAP_AMBIENT))
     rules_filter.add_rule(library.ERRNO(errno.ENOSYS), "clone3")
     for bit in range(32):
-        if _NEW_NAMESPACES >> bit & 1:
+        if (_NEW_NAMESPACES | _CLONE_PARENT) >> bit & 1:
             rules_filter.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, 1 << bit, 1 << bit))
     if not rules.can_fork:
         rules_filter.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, _THREAD, 0))
@@ -158,7 +194,7 @@ def _box_filter(library: Any, rules: Rules) -> Any:
 def _names(rules: Rules) -> list[str]:
     text = " ".join((_FILES, _MEMORY, _PROCESS, _TIME, _WAITING, _PAIRS))
     if not rules.own_pid_only:
-        text += f" {_SIGNALS} {_SCHEDULING}"
+        text += f" {_LINKS} {_OF_PROCESS} {_OF_CLOCK} getpriority {_SIGNALS} {_SCHEDULING}"
     names = text.split()
     if rules.can_change_files:
         names += _CHANGES.split()
@@ -180,11 +216,12 @@ def _allow(library: Any, rules_filter: Any, name: str) -> None:
 
 
 def _clone(library: Any, rules_filter: Any, rules: Rules) -> None:
-    """Allow threads always, processes where the tier can contain them, new namespaces never."""
+    """Allow threads always, processes where the tier can contain them, new namespaces and foreign parents never."""
     # The C library falls back to clone(), whose flags a filter can read, unlike those of clone3().
     rules_filter.add_rule(library.ERRNO(errno.ENOSYS), "clone3")
     must = 0 if rules.can_fork else _THREAD
-    rules_filter.add_rule(library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, _NEW_NAMESPACES | must, must))
+    mask = _NEW_NAMESPACES | _CLONE_PARENT | must
+    rules_filter.add_rule(library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, mask, must))
 
 
 def _limits(library: Any, rules_filter: Any, pids: tuple[int, ...]) -> None:

@@ -93,6 +93,7 @@ class TierRuntime:
             "user_namespace": self.tier is Tier.B,
             "has_namespace_pool": self.tier is Tier.A and self._has_namespaces,
             "set_uid": self.tier is not Tier.B and os.getuid() == 0,
+            "shares_user": not self.has_own_uid,
             "uid": _unprivileged_uid(),  # as seen from outside of the user namespace
             "become": _unprivileged_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
             "root": rootfs.steps(_drivers()) if self._has_namespaces else [],

@@ -152,6 +152,8 @@ def become_program(
                 os.write(descriptor, b"0")
         if init >= 0:
             step = "namespaces"
+            _signal.set_wakeup_fd(-1)  # the zygote's
+            _signal.signal(_SIGCHLD, _DEFAULT)
             kernel.enter(init, SHARED)
         if config["namespaces"]:
             step = "folders"
@@ -161,6 +163,8 @@ def become_program(
         if config["priority"] < 0:  # a program must not keep the zygote's priority; a lower one stays
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         _drop_privileges(config, request.uid)
+        if config["max_processes"]:
+            resource.setrlimit(resource.RLIMIT_NPROC, (config["max_processes"],) * 2)
         os.setsid()
         kernel.set_dumpable(True)
         if config["landlock"] is not None:

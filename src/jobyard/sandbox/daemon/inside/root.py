@@ -49,7 +49,8 @@ def _bind_file(target: str, source: str) -> None:
 def _device(target: str, source: str) -> None:
     os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     kernel.mount(source, target, "", kernel.MS_BIND)
-    kernel.restrict_mount(target, kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC)
+    # Read-only concerns the node: its data can be written, but its times are the host's, seen by every program.
+    kernel.restrict_mount(target, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC)
 
 
 def _cover(target: str, _: str) -> None:

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ _HARD_LIMITS = {
     resource.RLIMIT_NOFILE: 4096,
     resource.RLIMIT_NPROC: 1024,
 }
+# Processes of the user that only the zygote may create, where its programs have the same one: their threads must not
+# keep the next box from starting.
+_PROCESS_RESERVE = 256
 
 
 def run(config: dict[str, Any], control: socket.socket) -> program.CompiledProgram:
@@ -72,6 +76,8 @@ def _set_up(config: dict[str, Any], control: socket.socket) -> socket.socket | N
         kernel.one_malloc_arena()
         threading.stack_size(_STACK_BYTES)  # stacks count against the address space, which limits memory here
     _limit()
+    processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    config["max_processes"] = processes - min(_PROCESS_RESERVE, processes // 4) if config["shares_user"] else 0
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
     zygote_filter, box_filter = config.pop("filters")
@@ -81,7 +87,8 @@ def _set_up(config: dict[str, Any], control: socket.socket) -> socket.socket | N
     namespace_pool = None
     if config["has_namespace_pool"]:
         namespace_pool = namespace_pools.start_namespace_pool(control, reuse_networks=bool(zygote_filter))
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The handler does nothing: Python then writes a byte to the descriptor that the zygote polls.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
     _preload(config["preload"])
     program.prepare_python()
     for name in ("root", "preload", "groups"):
@@ -116,7 +123,11 @@ class _ZygoteServer:
         self._flags = _flags(config)
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
-        self._watched: dict[int, tuple[int, int]] = {}  # pidfd of a program: its pid and serial
+        self._serials: dict[int, int] = {}  # of the programs, by pid
+        if namespace_pool:
+            self._exits, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+            self._poll.register(self._exits, select.POLLIN)
 
     def serve(self) -> program.CompiledProgram:
         own = self._control.fileno()
@@ -126,16 +137,18 @@ class _ZygoteServer:
                 if descriptor == own:
                     has_request = True  # after reaping: a caller waits for those exits
                 else:
-                    self._reap(descriptor)
+                    self._reap()
             if has_request and (made := self._spawn()) is not None:
                 return made
 
-    def _reap(self, pidfd: int) -> None:
-        pid, serial = self._watched.pop(pidfd)
-        self._poll.unregister(pidfd)
-        os.close(pidfd)
-        _, status, usage = os.wait4(pid, 0)
-        self._control.send(wire.EXITED.pack(serial, *box.exit_status(status, usage)))
+    def _reap(self) -> None:
+        """Reap every exited child: one that nothing waits for would keep its pid namespace from ending."""
+        os.read(self._exits, 4096)
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.wait4(-1, os.WNOHANG))[0]:
+                pid, status, usage = ended
+                if (serial := self._serials.pop(pid, None)) is not None:
+                    self._control.send(wire.EXITED.pack(serial, *box.exit_status(status, usage)))
 
     def _spawn(self) -> program.CompiledProgram | None:
         data, ancillary, _, _ = self._control.recvmsg(wire.SPAWN.size, _ANCILLARY_BYTES)
@@ -157,9 +170,8 @@ class _ZygoteServer:
             return box.begin(self._config, box.SpawnRequest(*rest), list(descriptors))
         socket.send_fds(self._control, [wire.SPAWNED.pack(serial, 0)], pidfds)
         if self._namespace_pool:
-            self._watched[pidfds[1]] = (pid, serial)
-            self._poll.register(pidfds[1], select.POLLIN)
-        os.close(pidfds[0])
+            self._serials[pid] = serial
+        _close(pidfds)
         _close(descriptors)
         return None
 
@@ -189,7 +201,7 @@ def _flags(config: dict[str, Any]) -> int:
     return flags | kernel.NEWUSER if config["user_namespace"] else flags
 
 
-def _close(descriptors: array.array[int]) -> None:
+def _close(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
 
