@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import click
+
 from jobyard import Jobyard
 from jobyard.domain.events import Event
 from jobyard.ports.store import Store
@@ -109,3 +111,10 @@ def mypy(path: Path) -> str:
         cwd=path.parent, timeout=110,
     )  # fmt: skip
     return answer.stdout + answer.stderr
+
+
+def subcommands(group: click.Group) -> dict[str, click.Command]:
+    """The commands of a group by name; those of the root are loaded when they are asked for."""
+    context = click.Context(group)
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}

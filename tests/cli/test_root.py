@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from tests.cli.support import JOBYARD, Shop, error_code, shop
+from tests.support import subcommands
 
 from jobyard.cli import cli
 from jobyard.config.settings import SETTINGS, Setting, unknown_variables
@@ -19,7 +20,7 @@ __all__ = ["shop"]
 def every_command(
     group: click.Group = cli, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
+    for name, command in subcommands(group).items():
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from every_command(command, (*path, name))
@@ -126,14 +127,13 @@ def test_settings_are_unique_and_documented() -> None:
 
 def test_every_flag_of_the_settings_exists_and_reads_its_variable() -> None:
     options = {
-        option: parameter
+        (option, parameter.envvar)
         for command in (cli, *COMMANDS.values())
         for parameter in command.params
         for option in parameter.opts
         if parameter.envvar
     }
-    flags = {setting.flag: setting.variable for setting in SETTINGS if setting.flag}
-    assert {option: parameter.envvar for option, parameter in options.items()} == flags
+    assert options == {(setting.flag, setting.variable) for setting in SETTINGS if setting.flag}
 
 
 @pytest.mark.parametrize("level", ["WARN", "Info", "error,store=debug", "worker=critical", ""])

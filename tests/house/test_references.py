@@ -12,6 +12,7 @@ import pytest
 from tests.house.make_docs import MADE
 from tests.house.refusals import refusals
 from tests.house.repository import DOCS, ROOT, blocks, documents, prose, rows, section
+from tests.support import subcommands
 
 from jobyard import Jobyard, errors
 from jobyard.cli import cli
@@ -153,8 +154,9 @@ def test_commands_in_documents_exist(line: str) -> None:
             if not option.is_flag:
                 next(words, None)
         elif isinstance(command, click.Group):
-            assert word in command.commands, f"{command.name} has no {word}"
-            command = command.commands[word]
+            known = subcommands(command)
+            assert word in known, f"{command.name} has no {word}"
+            command = known[word]
 
 
 def test_targets_in_documents_exist() -> None:

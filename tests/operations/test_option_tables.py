@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.json import schema
+from tests.support import subcommands
 
 from jobyard.api.schemas.jobs import JobRequest
 from jobyard.api.schemas.schedules import ScheduleChange, ScheduleRequest
@@ -46,7 +47,7 @@ def test_schedule_options_have_the_same_names_everywhere() -> None:
 def test_each_option_of_the_command_line_is_a_flag(command: str, options: dict[str, Option]) -> None:
     found: Any = cli
     for name in command.split():
-        found = found.commands[name]
+        found = subcommands(found)[name]
     flags = {flag for parameter in found.params for flag in parameter.opts}
     names = {option.name for option in options.values() if option.in_cli}
     assert {"--" + name.replace("_", "-").replace("tags", "tag") for name in names} <= flags

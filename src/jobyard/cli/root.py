@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.metadata
 import logging
 import os
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from jobyard.cli.commands import COMMANDS, SUBCOMMANDS
+from jobyard.cli.commands import COMMANDS, load_command
 from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.render.output import echo
 from jobyard.cli.session import Session
@@ -42,6 +41,14 @@ def logs_are_json(context: click.Context) -> bool:
 
 
 class Root(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.add_command(load_command(cmd_name))
+        return self.commands.get(cmd_name)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -58,7 +65,7 @@ class Root(click.Group):
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(importlib.metadata.version("jobyard"), prog_name="jobyard")
+@click.version_option(package_name="jobyard", prog_name="jobyard")
 @setting_flag(CONFIG, metavar="FILE")
 @setting_flag(STORE, metavar="URL")
 @setting_flag(SERVER, metavar="URL")
@@ -97,13 +104,6 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
             log.warning(warning)
         else:
             echo(f"warning: {warning}", err=True)
-
-
-for command in COMMANDS:
-    cli.add_command(command)
-for group, commands in SUBCOMMANDS.items():
-    for command in commands:
-        group.add_command(command)
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from jobyard.config.store_url import StoreUrl, integer, shown, split, yes_or_no
 from jobyard.errors import ConfigurationError, UnknownStore, did_you_mean
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Store
-from jobyard.stores.memory import MemoryStore
 from jobyard.stores.sharded import ShardedStore
 from jobyard.stores.sqlite import SqliteStore
 
@@ -61,6 +60,8 @@ def make_store(url: str, clock: Clock | None = None) -> Store:
     parts = split(url)
     match parts.scheme:
         case "memory":
+            from jobyard.stores.memory import MemoryStore  # noqa: PLC0415  # on use, as the others
+
             return MemoryStore(clock or SystemClock())
         case "sqlite":
             return _sqlite(url, clock)

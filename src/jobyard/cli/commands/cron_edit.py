@@ -99,3 +99,6 @@ async def _print(session: Session, found: ScheduleView, now: int) -> None:
         session.echo(f"next {instant_line(found.next_at, found.timezone, now)}")
     else:
         session.echo_error("Paused." if not found.enabled else "Not due again.")
+
+
+commands = (add, edit)

@@ -220,3 +220,6 @@ def _columns(found: CronTable, timezone: str, missed: str) -> Iterator[tuple[str
     yield "-", f"missed: {missed}"
     for column in found.unknown:
         yield escape(column), "[yellow]ignored[/]"
+
+
+commands = (import_table,)
