@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -16,12 +17,12 @@ from starlette.requests import ClientDisconnect
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.job_options import JOB_OPTIONS
 from jobyard.errors import BadInput, BadOption
+from jobyard.executors.python.payload import without_strings
 from jobyard.server.problems import HttpError, status_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _PART = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 _DATE = re.compile(r"\d{4}-")
 _FIELD = re.compile(r"(?:unknown|required) field `([^`]+)`")
@@ -30,6 +31,14 @@ _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F]"
 _LONE_SURROGATE = re.compile(_HIGH + rb"(?!" + _LOW + rb")|(?<!" + _HIGH + rb")" + _LOW)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_PARAMETERS = 1000
+MAX_DETAIL = 400
+# What a body may hold: decoding and encoding more of it would block the event loop for longer than 50 ms.
+MAX_MEMBERS = 65_536  # objects, arrays and members of objects
+MAX_VALUES = 131_072
+MAX_DIGITS = 400  # a number takes time by the square of its digits
+SMALL_BODY = 65_536  # a body of this size cannot hold too much
+LOCATED_BODY = 16_384  # in a larger one, it takes too long to find the pointer of an invalid value
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 
 
 def pointer(path: str, what: str) -> str:
@@ -42,16 +51,26 @@ def pointer(path: str, what: str) -> str:
     '/payload'
     """
     # msgspec writes [...] for the keys of a dict and does not say which key.
-    parts = [first or second for first, second in _PART.findall(path.partition("[...]")[0])]
+    parts = [first or second for first, second in _PART.findall(path.partition("[...]")[0].removesuffix("`"))]
     named = _FIELD.search(what)
     if named:
         parts.append(named.group(1))
+    return json_pointer(parts)
+
+
+def json_pointer(parts: Iterable[str]) -> str:
+    """
+    >>> json_pointer(["a/b", "0"])
+    '/a~1b/0'
+    """
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def validation_error(error: msgspec.ValidationError, where: str = "body") -> HttpError:
-    found = _AT.match(str(error))
-    what, path = (found.group("what"), found.group("path") or "") if found else (str(error), "")
+    what, found, path = str(error).rpartition(" - at `$")
+    if not found:
+        what, path = path, ""
+    what = what[:MAX_DETAIL]  # it names an unknown field, which the caller may have made as long as the body
     if "matching regex" in what:  # only Name has a pattern
         what = "Expected printable characters, without line breaks or direction marks"
     at = pointer(path, what)
@@ -145,20 +164,28 @@ async def parse_body(
     data = await read_body(request, max_bytes)
     if media_type is None and data:
         raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
+    if len(data) > SMALL_BODY:
+        require_few_values(data)
     try:
-        return decoder.decode(data or b"{}")  # a body whose fields are all optional may be omitted
+        body = decoder.decode(data or b"{}")  # a body whose fields are all optional may be omitted
     except msgspec.ValidationError as error:
         if not data:
             raise HttpError(400, "not_json", "The body is empty.") from None
         raise validation_error(error) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        invalid = invalid_json_value(data) if locates_bad_json else None
+    except RecursionError:
+        raise HttpError(422, "bad_input", "Invalid body: it is nested too deeply. Send a flatter value.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        invalid = invalid_json_value(data) if locates_bad_json and len(data) <= LOCATED_BODY else None
         if invalid is not None:
             detail = f"Invalid body: {invalid.detail}"
             raise HttpError(422, "bad_input", detail, errors=(invalid,)) from None
-        is_lone = _LONE_SURROGATE.search(data) is not None
+        # Near the end of the body, msgspec takes half of a pair for a truncated one.
+        is_lone = "surrogate" in str(error) or _LONE_SURROGATE.search(data[-20:]) is not None
         reason = "it contains a lone surrogate, which is not a character" if is_lone else str(error)
         raise HttpError(400, "not_json", f"The body is not JSON: {reason}.") from None
+    if len(data) > SMALL_BODY:
+        await asyncio.sleep(0)  # a turn for other requests between decoding and what the handler does
+    return body
 
 
 def invalid_json_value(data: bytes) -> FieldError | None:
@@ -172,23 +199,41 @@ def invalid_json_value(data: bytes) -> FieldError | None:
     (None, None)
     """
 
-    def find(value: Any, at: str) -> FieldError | None:
-        if isinstance(value, dict):
-            below = ((f"{at}/{name}", each) for name, each in value.items())
-        elif isinstance(value, list):
-            below = ((f"{at}/{number}", each) for number, each in enumerate(value))
+    path: list[str] = []  # joined only once, for the invalid value: a path per value would be quadratic
+
+    def find(value: Any) -> str | None:
+        if isinstance(value, dict | list):
+            for name, each in value.items() if isinstance(value, dict) else enumerate(value):
+                path.append(str(name))
+                if (found := find(each)) is not None:
+                    return found
+                path.pop()
         elif isinstance(value, float) and not math.isfinite(value):
-            return FieldError(at, "Expected a number, got NaN or infinity.")
+            return "Expected a number, got NaN or infinity."
         elif isinstance(value, str) and _SURROGATE.search(value):
-            return FieldError(at, "Expected text in UTF-8, without lone surrogates.")
-        else:
-            return None
-        return next((found for where, each in below if (found := find(each, where)) is not None), None)
+            return "Expected text in UTF-8, without lone surrogates."
+        return None
 
     try:
-        return find(json.loads(data.decode("utf-8", "surrogateescape")), "")
+        found = find(json.loads(data.decode("utf-8", "surrogateescape")))
     except (ValueError, RecursionError):
         return None
+    return None if found is None else FieldError(json_pointer(path), found)
+
+
+def require_few_values(data: bytes) -> None:
+    """Raise HttpError for a body whose values take too long to decode, although its size is allowed."""
+    # Cheap counts first: a string is a value or the name of a member.
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') <= 2 * (MAX_MEMBERS + MAX_VALUES):
+        bare = without_strings(unescaped)
+        members = bare.count(b"[") + bare.count(b"{") + bare.count(b":")
+        if b"0" * (MAX_DIGITS + 1) in bare.translate(_DIGITS):
+            raise HttpError(422, "bad_input", f"Invalid body: a number may have at most {MAX_DIGITS} digits.")
+        if members <= MAX_MEMBERS and bare.count(b",") < MAX_VALUES:
+            return
+    detail = f"The body may have at most {MAX_VALUES:,} values, and {MAX_MEMBERS:,} objects, arrays and members."
+    raise HttpError(413, "body_too_large", detail)
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:

@@ -18,9 +18,9 @@ from jobyard.server.authorization import visible_filters, visible_job
 from jobyard.server.dependencies import Dependencies
 from jobyard.server.http_protocol import ABORT
 from jobyard.server.route import RequestContext, Routes
+from jobyard.server.routes.jobs import visible_jobs
 from jobyard.server.streaming.encoding import PING, RETRY, message
 from jobyard.server.streaming.subscriber import Subscriber, Subscription
-from jobyard.server.visible_jobs import find_visible
 
 ROUTES = Routes("events")
 PING_SECONDS = 15.0
@@ -83,10 +83,10 @@ async def all_events(context: RequestContext) -> Response:
 
     async def snapshot() -> Any:
         queues = await context.dependencies.store.queues()
-        page = await find_visible(context.dependencies.store, filters, NEWEST)
+        newest, _ = await visible_jobs(context, filters, is_visible, NEWEST, None)
         return EventsSnapshot(
             queues=tuple(queue_view(info) for info in queues if subscription.wants_queue(info.name)),
-            jobs=tuple(job_summary(job) for job in page.jobs if is_visible(job)),
+            jobs=tuple(map(job_summary, newest)),
         )
 
     return await EventStream(context.dependencies, subscription, principal.id, snapshot).opened()

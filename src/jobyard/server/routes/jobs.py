@@ -27,6 +27,10 @@ from jobyard.server.visible_jobs import find_visible
 ROUTES = Routes("jobs")
 # Store pages read for one response when most jobs are filtered out; the response may then be short.
 MAX_PAGES = 10
+# Jobs may hold megabytes each: a page ends early when its jobs are large, and the store is read in small steps.
+MAX_PAGE_BYTES = 2 << 20
+FIRST_STEP, MAX_STEP = 10, 50
+ABOUT_BYTES = 800  # of a job without its payload, result, progress and errors
 MAX_IDS = 100
 _encode = msgspec.json.Encoder().encode
 
@@ -58,15 +62,33 @@ async def job_page(context: RequestContext, states: tuple[State, ...] = ()) -> R
 async def visible_jobs(
     context: RequestContext, filters: Sequence[Filter], is_visible: JobPredicate, size: int, cursor: str | None
 ) -> tuple[list[Job], str | None]:
-    """Up to `size` visible jobs, and the cursor of the next page."""
+    """Up to `size` visible jobs, fewer if they are large, and the cursor of the next page."""
     found: list[Job] = []
-    for _ in range(MAX_PAGES):
-        page = await find_visible(context.dependencies.store, filters, size - len(found), cursor)
+    read = bytes_found = 0
+    step = FIRST_STEP
+    while read < size * MAX_PAGES:
+        step = min(step, size - len(found))
+        page = await find_visible(context.dependencies.store, filters, step, cursor)
+        bytes_found += sum(map(job_bytes, page.jobs))
+        if bytes_found > MAX_PAGE_BYTES and found:
+            return found, cursor  # the next page starts with this step
+        if bytes_found > MAX_PAGE_BYTES and step > 1:
+            step, bytes_found = 1, 0
+            continue
         found += [job for job in page.jobs if is_visible(job)]
-        cursor = page.cursor
-        if cursor is None or len(found) >= size:
+        read, cursor = read + step, page.cursor
+        room = MAX_PAGE_BYTES - bytes_found
+        if cursor is None or len(found) >= size or room <= 0:
             break
+        step = max(1, min(MAX_STEP, room * read // max(1, bytes_found)))
     return found, cursor
+
+
+def job_bytes(job: Job) -> int:
+    """About how many bytes a job takes in a list."""
+    values = (job.payload, job.result, None if job.progress is None else job.progress.data)
+    size = sum(memoryview(value).nbytes for value in values if isinstance(value, msgspec.Raw))
+    return size + sum(len(error.message) + len(error.traceback or "") for error in job.errors) + ABOUT_BYTES
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from starlette.responses import Response
 
@@ -21,6 +23,7 @@ KEY = (
     "Idempotency-Key",
     "Identifies this request for a day. A repetition with the same key creates no second job and returns the first.",
 )
+TURN = 100  # jobs of a batch, after which other requests get their turn
 REPLAYED = (b"idempotency-replayed", b"true")
 _encode = msgspec.json.Encoder().encode
 
@@ -70,6 +73,8 @@ async def submit_batch(context: RequestContext) -> Response:
             items[number] = batch_item(with_pointers(error, f"/jobs/{number}"))
         except (JobyardError, HttpError) as error:
             items[number] = batch_item(error)
+        if number % TURN == TURN - 1:
+            await asyncio.sleep(0)
     if key is not None and ready:
         await require_same_batch(context.dependencies.store, context.principal, key, context.body)
     results = await store_many(context.dependencies.store, list(ready.values()))
