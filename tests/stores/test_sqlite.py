@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.support import claim_one, complete
+from tests.support import eventually
 
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.schedule import Verdict
@@ -140,6 +141,62 @@ async def test_a_deleted_file_is_detected(tmp_path: Path) -> None:
             await store.reclaim()
         with pytest.raises(StoreUnavailable, match="deleted or replaced"):
             await store.insert([NewJob(id="one", kind="k")])
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("synchronous", ["full", "normal"])
+async def test_a_deleted_write_ahead_log_is_detected(tmp_path: Path, synchronous: str) -> None:
+    """A job that was written to the deleted log would be lost with this process."""
+    store = SqliteStore(tmp_path / "jobs.db", synchronous=synchronous)
+    await store.open()
+    try:
+        await store.insert([NewJob(id="one", kind="k")])
+        (tmp_path / "jobs.db-wal").unlink()
+        with pytest.raises(StoreUnavailable, match="db-wal"):
+            await store.insert([NewJob(id="two", kind="k")])
+        with pytest.raises(StoreUnavailable, match="db-wal"):
+            await store.get("one")
+    finally:
+        await store.close()
+
+
+async def test_a_write_whose_log_is_deleted_before_the_sync_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync_deleted(_: int) -> None:
+        (tmp_path / "jobs.db-wal").unlink()
+
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    try:
+        monkeypatch.setattr("jobyard.stores.sqlite.syncer.sync_file", sync_deleted)
+        with pytest.raises(StoreUnavailable, match="deleted"):
+            await store.insert([NewJob(id="one", kind="k")])
+    finally:
+        await store.close()
+
+
+async def test_many_due_jobs_join_the_line_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command waits for all of them, and they all join without another command."""
+
+    def in_line(tx: Transaction) -> int:
+        count: int = tx.cursor.execute("SELECT count(*) FROM jobyard_ready").fetchone()[0]
+        return count
+
+    monkeypatch.setattr("jobyard.stores.sqlite.queue_line.MAX_PROMOTED", 10)
+    monkeypatch.setattr("jobyard.stores.sqlite.writer.LOCK_PAUSE_SECONDS", 0.0)
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "jobs.db", clock=clock)
+    await store.open()
+    try:
+        await store.insert([NewJob(id=str(number), kind="k", delay_seconds=1) for number in range(35)])
+        clock.advance(1)
+        assert await store._connection.write(in_line) == 10
+        reading = sqlite3.connect(tmp_path / "jobs.db")
+        await eventually(lambda: reading.execute("SELECT count(*) FROM jobyard_ready").fetchone() == (35,))
+        reading.close()
+        assert await store.audit() == []
     finally:
         await store.close()
 

@@ -16,7 +16,7 @@ from jobyard.errors import NotPossible
 from jobyard.ports.clock import Clock
 from jobyard.stores._shared.errors import not_open
 from jobyard.stores.sqlite.change_watcher import ChangeWatcher
-from jobyard.stores.sqlite.database_file import connect, is_same_file, require_same_file
+from jobyard.stores.sqlite.database_file import OpenFiles, connect, is_same_file
 from jobyard.stores.sqlite.errors import store_closed, translated_errors
 from jobyard.stores.sqlite.queue_line import promote
 from jobyard.stores.sqlite.sql import SQL
@@ -32,7 +32,7 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection = connect(path, "NORMAL", writer=False)
-        self._inode = path.stat().st_ino
+        self._files = OpenFiles(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jobyard-sqlite-reader")
         self._closed = False
 
@@ -44,7 +44,7 @@ class Reader:
     def _snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run the work in one read transaction, so that all its reads are of the same moment."""
         with translated_errors(self._path):
-            require_same_file(self._path, self._inode)
+            self._files.require_same()
             self._connection.execute("BEGIN")
             try:
                 return work(self._connection)
@@ -85,7 +85,7 @@ class SqliteConnection:
         return self.threads.reader.read(work)
 
     async def read_line(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run the work on a snapshot in which all due jobs are in line."""
+        """Run the work on a snapshot in which due jobs are in line, at least the first MAX_PROMOTED."""
         row = await self.read(lambda connection: connection.execute(SQL["next_delayed"]).fetchone())
         if row is not None and row[0] <= self.clock.now():
             await self.write(lambda _: None, durable=False)
@@ -106,8 +106,7 @@ class SqliteConnection:
             connection.execute("SAVEPOINT jobyard")
             try:
                 tx = Transaction(connection, self.clock.now())
-                while promote(tx):
-                    tx.flush()
+                promote(tx)
                 answer = work(tx)
                 tx.flush()
             except BaseException:

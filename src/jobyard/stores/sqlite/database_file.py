@@ -81,11 +81,20 @@ def is_same_file(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def require_same_file(path: Path, inode: int) -> None:
-    """Raise if the file was deleted or replaced: writes to the open one would succeed and be lost."""
-    try:
-        present: int | None = path.stat().st_ino
-    except FileNotFoundError:
-        present = None
-    if present != inode:
-        raise StoreUnavailable(f"Cannot use {path}: the file was deleted or replaced. Restart to open the new one.")
+class OpenFiles:
+    """The database file and its write-ahead log, as they were opened; the log stays the same while a connection is."""
+
+    def __init__(self, path: Path) -> None:
+        self._files = [(file, file.stat().st_ino) for file in (path, Path(f"{path}-wal"))]
+
+    def require_same(self) -> None:
+        """Raise if one was deleted or replaced: writes to the open one would succeed and be lost."""
+        for file, inode in self._files:
+            try:
+                present: int | None = file.stat().st_ino
+            except FileNotFoundError:
+                present = None
+            if present != inode:
+                raise StoreUnavailable(
+                    f"Cannot use {file}: the file was deleted or replaced. Restart to open the new one."
+                )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import queue
 import threading
@@ -81,6 +82,8 @@ class Syncer:
         if self.fault is None:
             try:
                 sync_file(self._log)
+                if os.fstat(self._log).st_nlink == 0:
+                    raise OSError(errno.ENOENT, "its write-ahead log was deleted")
             except OSError as error:
                 # The kernel reports a lost write once and then forgets it: no later sync proves anything.
                 self.fault = StoreUnavailable(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from jobyard.domain.job import Job
 from jobyard.ports.clock import Clock
-from jobyard.stores.sqlite.database_file import begin, connect, require_same_file
+from jobyard.stores.sqlite.database_file import OpenFiles, begin, connect
 from jobyard.stores.sqlite.errors import store_closed, translated_errors
 from jobyard.stores.sqlite.queue_line import promote
 from jobyard.stores.sqlite.schema import migrate
@@ -30,6 +30,9 @@ MAX_BATCH = 512
 # the same time and the job starts later.
 SYNC_DELAY_SECONDS = 0.0004
 
+# Pause between transactions that only move due jobs into line: without it other processes never get the write lock.
+LOCK_PAUSE_SECONDS = 0.005
+
 
 class Withdrawal(NamedTuple):
     """Request to answer a waiting operation as it is."""
@@ -38,7 +41,7 @@ class Withdrawal(NamedTuple):
 
 
 class RetryWaiting:
-    """Request to try the waiting operations again, after a change by another process."""
+    """Request to try the waiting operations again, after a change by another process, or to move more due jobs."""
 
 
 RETRY = RetryWaiting()
@@ -68,11 +71,12 @@ class Writer:
         self._inbox: queue.SimpleQueue[WriteOperation | Withdrawal | RetryWaiting | None] = queue.SimpleQueue()
         self._waiting: list[WriteOperation] = []  # claims that wait for work; used by the writer thread only
         self._retried: WriteOperation | None = None  # the waiting operation that runs now
+        self._has_due = False  # more jobs are due than the last transaction moved into line
         self._last_write_at = 0.0
         self._connection = connect(path, "OFF" if synchronous == "OFF" else "NORMAL", writer=True)
         try:
             migrate(self._connection, path)
-            self._inode = path.stat().st_ino
+            self._files = OpenFiles(path)
             self._syncer = Syncer(path, _resolve_all) if synchronous == "FULL" else None
         except BaseException:
             self._connection.close()
@@ -154,7 +158,9 @@ class Writer:
                     break
             for withdrawal in withdrawals:
                 self._withdraw(withdrawal.operation, batch)
-            if batch or (is_retry and self._waiting):
+            if self._has_due and not batch:
+                time.sleep(LOCK_PAUSE_SECONDS)
+            if batch or (is_retry and (self._waiting or self._has_due)):
                 self._perform(batch, is_retry=is_retry)
         if self._syncer is not None:
             self._syncer.close()
@@ -247,16 +253,12 @@ class Writer:
 
     def _transact(self, batch: list[WriteOperation], is_retry: bool) -> Transaction:
         connection = self._connection
-        require_same_file(self._path, self._inode)
+        self._files.require_same()
         before: list[tuple[WriteOperation, Any]] = []
         begin(connection)
         try:
             tx = Transaction(connection, self._clock.now(), self._awaited)
-            while promote(tx):
-                tx.flush()
-                connection.execute("COMMIT")
-                begin(connection)
-                tx = Transaction(connection, self._clock.now(), self._awaited)
+            has_more = promote(tx)
             for operation in batch:
                 operation.answer = operation.work(tx)
             before = [(operation, operation.answer) for operation in self._waiting]
@@ -271,6 +273,9 @@ class Writer:
                 # The jobs that it claimed were rolled back.
                 operation.answer = answer
             raise
+        self._has_due = has_more
+        if has_more:
+            self._inbox.put(RETRY)  # behind the operations that have arrived meanwhile
         return tx
 
     def _retry_waiting(self, tx: Transaction, batch: list[WriteOperation]) -> None:
