@@ -12,6 +12,7 @@ from tests.stores.postgres_support import exchange, new_schema, opened
 
 from jobyard.errors import NewerSchema, StoreUnavailable
 from jobyard.stores.postgres import PostgresStore
+from jobyard.stores.postgres.schema import script
 from jobyard.stores.postgres.statements import Statements, functions, migrations
 
 CATALOG = """
@@ -40,12 +41,8 @@ async def test_the_numbered_migrations_add_up_to_the_schema(postgres_url: str) -
             assert all(migration.applied for migration in await store.migrations())
         connection = await asyncpg.connect(postgres_url)
         try:
-            await connection.execute(
-                f"CREATE SCHEMA {stepped}; CREATE TABLE {stepped}.jobyard_schema (version int PRIMARY KEY)"
-            )
             for number, _, text in migrations():
-                await connection.execute(Statements(stepped).qualify(text))
-                await connection.execute(f"INSERT INTO {stepped}.jobyard_schema VALUES ({number})")
+                await connection.execute(script(number, text, Statements(stepped)))
             assert await catalog(connection, fresh) == await catalog(connection, stepped)
             known = {row[1] for row in await catalog(connection, fresh) if row[0] == "function"}
         finally:

@@ -22,6 +22,8 @@ from jobyard.stores.postgres.statements import Statements
 
 # Groups that one call of prune examines, so that its cost does not grow with the number of groups.
 GROUPS_PER_PRUNE = 1000
+# Queues in which it folds in jobs that are due; claims do that, too.
+QUEUES_PER_PRUNE = 20
 
 # Rows that one call scans; a filter that matches little gets short pages with a cursor.
 MAX_SCANNED_ROWS = 20_000
@@ -81,8 +83,9 @@ class PostgresJobs:
     async def prune(self, limit: int = 1000) -> int:
         connection, now, removed = self._connection, self._connection.now(), 0
         await connection.fetch_value("delete_expired", now, limit)
-        await connection.fetch_value("fold_inbox", now, [])
-        # One queue per transaction, so that no queue is locked while another is pruned.
+        # One queue per transaction, so that no queue is locked while another is folded or pruned.
+        for (queue,) in await connection.fetch("foldable_queues", now, QUEUES_PER_PRUNE):
+            await connection.fetch_value("fold_in", now, [queue])
         for (queue,) in await connection.fetch("prunable_queues"):
             if removed < limit:
                 removed += await connection.fetch_value("prune_queue", now, queue, limit - removed)

@@ -18,6 +18,9 @@ from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.schedules import live_workers
 from jobyard.stores.postgres.statements import Statements
 
+# Due jobs of a queue that have not joined the line yet and are counted as waiting; the rest is still counted as delayed.
+MAX_COUNTED_DUE = 100_000
+
 
 class PostgresQueues:
     def __init__(self, connection: PostgresConnection, notifier: PostgresNotifier) -> None:
@@ -44,27 +47,23 @@ class PostgresQueues:
         self._notifier.announce_work()
 
     async def queues(self) -> list[QueueInfo]:
-        await self._fold_inbox([])
         return [
             queue_info(row[0], settings_from_row(row[1:8]), row[8], row[9:])
-            for row in await self._connection.fetch("list_queues")
+            for row in await self._connection.fetch("list_queues", self._connection.now(), MAX_COUNTED_DUE)
         ]
 
     async def ages(self) -> list[QueueAges]:
-        await self._fold_inbox([])
-        return [
-            QueueAges(queue=name, waiting_since=waiting, running_since=running)
-            for name, waiting, running in await self._connection.fetch("ages", MAX_HEADS_SCANNED)
-        ]
+        rows = await self._connection.fetch("ages", self._connection.now(), MAX_HEADS_SCANNED)
+        return [QueueAges(queue=name, waiting_since=waiting, running_since=running) for name, waiting, running in rows]
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
-        await self._fold_inbox([queue])
+        now = self._connection.now()
 
         async def read(connection: Connection, statements: Statements) -> list[GroupInfo]:
             row = await connection.fetchrow(statements["load_queue"], queue)
             if row is None:
                 return []
-            groups = await connection.fetch(statements["list_groups"], queue, after, limit)
+            groups = await connection.fetch(statements["list_groups"], now, queue, after, limit, MAX_COUNTED_DUE)
             return [group_info(queue, row[2], group) for group in groups]
 
         return await self._connection.run_snapshot(read)
@@ -73,14 +72,11 @@ class PostgresQueues:
         now = self._connection.now()
         job = await self._connection.load_job(job_id)
         if job is not None:
-            await self._fold_inbox([job.queue])
+            # Its group takes its place in line as it would by a claim.
+            await self._connection.fetch_value("fold_in", now, [job.queue])
         return await self._connection.run_snapshot(
             lambda connection, statements: read_standing(connection, statements, now, job_id)
         )
-
-    async def _fold_inbox(self, queues: list[str]) -> None:
-        """Bring the counts of these queues, or of all, up to date."""
-        await self._connection.fetch_value("fold_inbox", self._connection.now(), queues)
 
 
 async def read_standing(connection: Connection, statements: Statements, clock: Instant | None, job_id: str) -> Standing:

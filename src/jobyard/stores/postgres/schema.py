@@ -51,8 +51,9 @@ async def migrate(connection: Connection, statements: Statements, url: str) -> N
             present = await version(connection, statements)
             for number, _, text in steps:
                 if present < number:
-                    await connection.execute(statements.qualify(text), timeout=MIGRATE_SECONDS)
-                    await connection.execute(f"INSERT INTO {table} VALUES ({number})")  # noqa: S608  # our own number
+                    # One string: a migration may consist of comments, which alone are not a statement.
+                    step = f"{statements.qualify(text)}\nINSERT INTO {table} VALUES ({number})"  # noqa: S608  # our own number
+                    await connection.execute(step, timeout=MIGRATE_SECONDS)
     if present > newest:
         raise NewerSchema(
             f"Cannot open {url}: its schema has version {present}, this jobyard knows {newest}. Upgrade jobyard."

@@ -9,7 +9,8 @@ BEGIN
     WHERE (cardinality(p_queues) = 0 OR k.name = ANY (p_queues)) AND (
       EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = k.name AND i.xid >= k.inbox_from)
       OR EXISTS (SELECT FROM {schema}.jobyard_delayed d
-                 WHERE d.queue = k.name AND d.run_at >= k.delayed_from AND d.run_at <= p_now)
+                 WHERE d.queue = k.name AND (d.run_at, d.sequence) > (k.delayed_from, k.delayed_after)
+                   AND d.run_at <= p_now)
       OR (p_claiming AND k.waiting > 0 AND NOT k.paused AND (p_settling
         OR ((k.max_running IS NULL OR k.running < k.max_running)
           AND EXISTS (SELECT FROM {schema}.jobyard_group g

@@ -18,7 +18,7 @@ DECLARE
   any_fits boolean := false;
 BEGIN
   held := {schema}.jobyard_hold(
-    ARRAY(SELECT DISTINCT j.queue FROM {schema}.jobyard_job j WHERE j.id = ANY (p_ids)), v_now, true);
+    ARRAY(SELECT DISTINCT j.queue FROM {schema}.jobyard_job j WHERE j.id = ANY (p_ids)), v_now);
   FOREACH v_id IN ARRAY p_ids LOOP
     SELECT j.sequence INTO v_sequence FROM {schema}.jobyard_job j WHERE j.id = v_id AND j.queue = ANY (held);
     CONTINUE WHEN NOT FOUND;
@@ -27,8 +27,7 @@ BEGIN
     RETURN QUERY SELECT v_id, v_fits;
   END LOOP;
   FOREACH v_name IN ARRAY held LOOP
-    WHILE {schema}.jobyard_fold_in_steps(v_name, v_now) LOOP
-    END LOOP;
+    PERFORM {schema}.jobyard_fold_in_order(v_name, v_now, NULL);
   END LOOP;
   IF any_fits THEN
     PERFORM nextval('{schema}.jobyard_revision');

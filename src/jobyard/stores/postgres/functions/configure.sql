@@ -9,7 +9,7 @@ DECLARE
   before bigint;
 BEGIN
   INSERT INTO {schema}.jobyard_queue (name) VALUES (p_queue) ON CONFLICT DO NOTHING;
-  PERFORM {schema}.jobyard_hold(ARRAY[p_queue], {schema}.jobyard_now(p_now), true);
+  PERFORM {schema}.jobyard_hold(ARRAY[p_queue], {schema}.jobyard_now(p_now));
   SELECT k.max_per_group INTO before FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
   IF before IS DISTINCT FROM p_max_per_group THEN
     -- Which groups have room changes with the limit.

@@ -53,7 +53,7 @@ BEGIN
       CROSS JOIN LATERAL (SELECT k.queue FROM {schema}.jobyard_lease k WHERE k.sequence = s.sequence OFFSET 0) l);
   END IF;
   IF cardinality(held) > 0 THEN
-    held := {schema}.jobyard_hold(held, v_now, false);
+    held := {schema}.jobyard_hold(held, v_now);
   END IF;
 
   IF cardinality(c_sequence) > 0 THEN
@@ -118,7 +118,7 @@ BEGIN
       END IF;
     END LOOP;
     FOREACH v_queue IN ARRAY held LOOP
-      PERFORM {schema}.jobyard_fold(v_queue, v_now);
+      PERFORM {schema}.jobyard_fold(v_queue, v_now, 1000 + cardinality(o_sequence));
     END LOOP;
   END IF;
 

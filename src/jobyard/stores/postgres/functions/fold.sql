@@ -1,9 +1,9 @@
 -- Apply the inbox, and delayed jobs that are due, to a queue whose row the caller has locked.
--- in: queue, now. out: whether more is left than one call should apply.
+-- in: queue, now, limit for inbox rows and for due jobs: what is left waits for the next call.
 -- Counts of groups change only here and in a claim.
-CREATE OR REPLACE FUNCTION {schema}.jobyard_fold(p_queue text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {schema}.jobyard_fold(p_queue text, p_now bigint, p_limit integer) RETURNS void
+LANGUAGE plpgsql AS $$
 DECLARE
-  at_once CONSTANT integer := 20000;
   q record;
   horizon bigint;
   t record;
@@ -11,19 +11,21 @@ BEGIN
   SELECT k.inbox_from, k.max_per_group, k.line_last, k.waiting,
     EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = p_queue AND i.xid >= k.inbox_from) AS has_inbox,
     EXISTS (SELECT FROM {schema}.jobyard_delayed d
-            WHERE d.queue = p_queue AND d.run_at >= k.delayed_from AND d.run_at <= p_now) AS has_due
+            WHERE d.queue = p_queue AND (d.run_at, d.sequence) > (k.delayed_from, k.delayed_after)
+              AND d.run_at <= p_now) AS has_due
   INTO q FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
   IF q.has_due THEN
-    RETURN {schema}.jobyard_fold_in_steps(p_queue, p_now);
+    PERFORM {schema}.jobyard_fold_in_order(p_queue, p_now, p_limit);
+    RETURN;
   ELSIF NOT q.has_inbox THEN
-    RETURN false;
+    RETURN;
   END IF;
   -- Read before the rows: older transactions have ended by then, so what they committed is among the rows.
   horizon := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
   WITH gone AS (
     DELETE FROM {schema}.jobyard_inbox WHERE ctid = ANY (ARRAY(
       SELECT i.ctid FROM {schema}.jobyard_inbox i WHERE i.queue = p_queue AND i.xid >= q.inbox_from
-      ORDER BY i.xid, i.number LIMIT at_once))
+      ORDER BY i.xid, i.number LIMIT p_limit))
     RETURNING *),
   change AS (
     SELECT g.group_name AS name, sum(g.waiting) AS w, sum(g.delayed) AS d, sum(g.running) AS r, min(g.ord) AS o,
@@ -50,7 +52,7 @@ BEGIN
          min(g.number) FILTER (WHERE g.waiting > 0) AS joined, min(g.at) FILTER (WHERE g.waiting > 0) AS joined_at,
          (SELECT count(*) FROM change) AS groups, (SELECT min(c.turn) FROM changed c WHERE c.open) AS lowest
   INTO t FROM gone g;
-  IF t.folded = at_once THEN
+  IF t.folded = p_limit THEN
     horizon := least(horizon, t.last);
   END IF;
   IF t.ended IS NOT NULL THEN
@@ -62,12 +64,12 @@ BEGIN
     waiting = k.waiting + t.w, delayed = k.delayed + t.d, running = k.running + t.r,
     completed = k.completed + t.completed, failed = k.failed + t.failed, cancelled = k.cancelled + t.cancelled,
     line_last = k.line_last + t.groups, line_from = least(k.line_from, t.lowest),
-    inbox_from = greatest(k.inbox_from, horizon), delayed_from = least(k.delayed_from, t.run_at)
+    inbox_from = greatest(k.inbox_from, horizon), delayed_from = least(k.delayed_from, t.run_at),
+    delayed_after = CASE WHEN t.run_at <= k.delayed_from THEN 0 ELSE k.delayed_after END
   WHERE k.name = p_queue;
   IF t.run_at <= p_now THEN
     -- It was delayed when it was inserted, and is due now.
-    RETURN {schema}.jobyard_fold_in_steps(p_queue, p_now) OR t.folded = at_once;
+    PERFORM {schema}.jobyard_fold_in_order(p_queue, p_now, p_limit);
   END IF;
-  RETURN t.folded = at_once;
 END
 $$;

@@ -1,8 +1,12 @@
--- Lock the rows of queues, always in the order of their names, and fold in their inboxes.
--- in: queues, now, whole: repeat until nothing is left to fold in. out: the queues that exist, by name.
-CREATE OR REPLACE FUNCTION {schema}.jobyard_hold(p_queues text[], p_now bigint, p_whole boolean) RETURNS text[]
+-- Lock the rows of queues, always in the order of their names, and fold in what is new in them.
+-- in: queues, now. out: the queues that exist, by name.
+-- The work is bounded, however many jobs are due, because others wait for these rows: what is left is folded in by the
+-- next calls. Several queues share the bound.
+CREATE OR REPLACE FUNCTION {schema}.jobyard_hold(p_queues text[], p_now bigint) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
+  at_once CONSTANT integer := 1000;
+  at_least CONSTANT integer := 100;
   names text[] := '{}';
   v_name text;
 BEGIN
@@ -14,8 +18,7 @@ BEGIN
     names := names || v_name;
   END LOOP;
   FOREACH v_name IN ARRAY names LOOP
-    WHILE {schema}.jobyard_fold(v_name, p_now) AND p_whole LOOP
-    END LOOP;
+    PERFORM {schema}.jobyard_fold(v_name, p_now, greatest(at_least, at_once / cardinality(names)));
   END LOOP;
   RETURN names;
 END

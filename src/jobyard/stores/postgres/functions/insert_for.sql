@@ -40,7 +40,8 @@ BEGIN
       AND (k.max_running IS NULL OR k.running < k.max_running)
       AND NOT EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = p_queue AND i.xid >= k.inbox_from)
       AND NOT EXISTS (SELECT FROM {schema}.jobyard_delayed d
-                      WHERE d.queue = p_queue AND d.run_at >= k.delayed_from AND d.run_at <= v_now)
+                      WHERE d.queue = p_queue AND (d.run_at, d.sequence) > (k.delayed_from, k.delayed_after)
+                        AND d.run_at <= v_now)
       AND NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) AS quiet
     INTO q FROM {schema}.jobyard_queue k WHERE k.name = p_queue;
     IF q.quiet AND (q.most IS NULL OR q.most > 0) THEN

@@ -78,7 +78,7 @@ BEGIN
       IF holder IS NULL AND cardinality(limited) > 0 THEN
         IF NOT has_read_spare THEN
           has_read_spare := true;
-          PERFORM {schema}.jobyard_hold(limited, p_now, true);
+          PERFORM {schema}.jobyard_hold(limited, p_now);
           WITH spare AS MATERIALIZED (SELECT * FROM {schema}.jobyard_spare(p_queue, p_group))
           SELECT
             ARRAY(SELECT s.spare FROM (SELECT DISTINCT u.q COLLATE "C" AS q FROM unnest(p_queue) u(q)) n

@@ -6,7 +6,7 @@ AS $$
 DECLARE
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
 BEGIN
-  PERFORM {schema}.jobyard_hold(ARRAY[p_queue], v_now, false);
+  PERFORM {schema}.jobyard_hold(ARRAY[p_queue], v_now);
   RETURN {schema}.jobyard_prune(p_queue, v_now, p_limit, 0, '{}');
 END
 $$;

@@ -7,7 +7,7 @@ DECLARE
   t record;
 BEGIN
   IF p_strict THEN
-    PERFORM {schema}.jobyard_hold(p_limited, p_now, true);
+    PERFORM {schema}.jobyard_hold(p_limited, p_now);
   END IF;
   FOR t IN
     WITH new AS (SELECT u.q, u.g FROM unnest(p_queue, p_group, p_holders) u(q, g, h) WHERE u.h IS NULL),

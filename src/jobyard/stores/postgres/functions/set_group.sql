@@ -8,7 +8,7 @@ DECLARE
   g record;
 BEGIN
   INSERT INTO {schema}.jobyard_queue (name) VALUES (p_queue) ON CONFLICT DO NOTHING;
-  PERFORM {schema}.jobyard_hold(ARRAY[p_queue], {schema}.jobyard_now(p_now), true);
+  PERFORM {schema}.jobyard_hold(ARRAY[p_queue], {schema}.jobyard_now(p_now));
   INSERT INTO {schema}.jobyard_group AS c (queue, name, paused, own_limit, head)
   VALUES (p_queue, p_group, coalesce(p_paused, false), CASE WHEN p_has_limit THEN p_limit END, 9223372036854775807)
   ON CONFLICT (queue, name) DO UPDATE SET

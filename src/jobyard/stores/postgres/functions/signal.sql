@@ -12,7 +12,7 @@ DECLARE
   j record;
   v_final text;
 BEGIN
-  held := {schema}.jobyard_hold(ARRAY(SELECT k.queue FROM {schema}.jobyard_job k WHERE k.id = p_id), v_now, true);
+  held := {schema}.jobyard_hold(ARRAY(SELECT k.queue FROM {schema}.jobyard_job k WHERE k.id = p_id), v_now);
   SELECT k.sequence, k.waiting_for INTO j FROM {schema}.jobyard_job k WHERE k.id = p_id AND k.queue = ANY (held);
   IF NOT FOUND THEN
     RETURN;
@@ -26,7 +26,7 @@ BEGIN
     PERFORM {schema}.jobyard_leave(j.sequence, v_now);
     UPDATE {schema}.jobyard_job k SET signal = p_data WHERE k.sequence = j.sequence;
     PERFORM {schema}.jobyard_join(j.sequence, v_now);
-    PERFORM {schema}.jobyard_fold_in_steps(held[1], v_now);
+    PERFORM {schema}.jobyard_fold_in_order(held[1], v_now, NULL);
     PERFORM nextval('{schema}.jobyard_revision');
     RETURN QUERY SELECT true, NULL::text;
     RETURN;

@@ -60,8 +60,9 @@ GROUP BY g.queue, g.name, g.head HAVING min(r.ord) < g.head
 -- name: audit_delayed_cursors() -> sentences about delayed jobs before the cursor of their queue
 SELECT format('queue %s has a delayed job at %s, before its cursor (%s)', q.name, min(d.run_at), q.delayed_from)
 FROM {schema}.jobyard_queue q JOIN {schema}.jobyard_delayed d ON d.queue = q.name
-WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = q.name)
-GROUP BY q.name, q.delayed_from HAVING min(d.run_at) < q.delayed_from
+WHERE (d.run_at, d.sequence) <= (q.delayed_from, q.delayed_after)
+  AND NOT EXISTS (SELECT FROM {schema}.jobyard_inbox i WHERE i.queue = q.name)
+GROUP BY q.name, q.delayed_from
 
 -- name: audit_inbox_cursors() -> sentences about inbox rows before the cursor of their queue
 SELECT format('queue %s has an inbox row of transaction %s, before its cursor (%s)', q.name, min(i.xid), q.inbox_from)

@@ -24,7 +24,8 @@ SELECT
         OR EXISTS (SELECT FROM {schema}.jobyard_inbox i
                    WHERE i.queue = k.name AND i.xid >= k.inbox_from AND i.waiting > 0)
         OR EXISTS (SELECT FROM {schema}.jobyard_delayed d
-                   WHERE d.queue = k.name AND d.run_at >= k.delayed_from AND d.run_at <= n.now)))
+                   WHERE d.queue = k.name AND (d.run_at, d.sequence) > (k.delayed_from, k.delayed_after)
+                     AND d.run_at <= n.now)))
       OR EXISTS (SELECT FROM {schema}.jobyard_inbox i
                  WHERE i.queue = k.name AND i.xid >= k.inbox_from AND i.running < 0))),
   (SELECT count(*) FROM {schema}.jobyard_lease l WHERE l.cancel IS NOT NULL),
