@@ -92,8 +92,6 @@ _CLOCK_STEPS = frozenset(
 )
 EXCLUDED: dict[str, frozenset[str]] = {
     "redis": _CLOCK_STEPS,
-    "postgres": _CLOCK_STEPS,
-    "pgbouncer": _CLOCK_STEPS,
     "sharded": frozenset(
         {
             "test_queues_take_turns",

@@ -59,10 +59,13 @@ async def test_data_of_the_first_schema_is_kept(postgres_url: str) -> None:
             await connection.execute(f"CREATE SCHEMA {schema}")
             await connection.execute(f"CREATE TABLE {schema}.jobyard_schema (version int PRIMARY KEY)")
             await connection.execute(Statements(schema).qualify(migrations()[0][2]))
-            # The one of its functions that was removed since.
+            # Those of its functions that were removed since, or have other parameters.
             await connection.execute(f"""
                 INSERT INTO {schema}.jobyard_schema VALUES (1);
                 CREATE FUNCTION {schema}.jobyard_fire(text, bigint) RETURNS void LANGUAGE sql AS '';
+                CREATE FUNCTION {schema}.jobyard_hold(text[], bigint, boolean) RETURNS void LANGUAGE sql AS '';
+                CREATE FUNCTION {schema}.jobyard_fold(text, bigint) RETURNS void LANGUAGE sql AS '';
+                CREATE FUNCTION {schema}.jobyard_fold_in_steps(text, bigint) RETURNS void LANGUAGE sql AS '';
                 INSERT INTO {schema}.jobyard_fired VALUES ('nightly', 1000, 'job');
                 INSERT INTO {schema}.jobyard_log VALUES ('changes', 1, 1, 'first'), ('changes', 2, 2, 'second')""")
             async with opened(postgres_url, schema) as store, opened(postgres_url, fresh):

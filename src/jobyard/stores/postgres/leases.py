@@ -58,13 +58,17 @@ class PostgresLeases:
     async def reclaim(
         self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
     ) -> list[ExpiredLease]:
-        rows = await self._connection.fetch("expired_leases", self._connection.now(), limit)
+        longest = None if longest_seconds is None else milliseconds(longest_seconds)
+        found = await self._connection.fetch("expired_leases", self._connection.now(), limit, as_of, longest)
+        if too_long := [row[0] for row in found if row[11]]:
+            await self._connection.fetch_value("shorten", found[0][9], longest, too_long)
+        rows = [row for row in found if not row[11]]
         if not rows:
             return []
-        read_at = rows[0][9]
+        read_at, judged_at = rows[0][9], rows[0][10]
         settlements: list[Settlement] = []
         ended: list[ExpiredLease] = []
-        for sequence, token, worker, attempt, queue, group_name, cancel, job_id, deaths, _ in rows:
+        for sequence, token, worker, attempt, queue, group_name, cancel, job_id, deaths, *_ in rows:
             transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
             assert transition.error is not None
             settlements.append(Settlement(LeaseKey(job_id, sequence, token), transition))
@@ -72,7 +76,7 @@ class PostgresLeases:
             ended.append(ExpiredLease(job_id=job_id, queue=queue, group=group, token=token, worker=worker, error=error))
         batch = SettlementBatch(settlements, self._connection.waiters.ends.awaited)
         # Only what had expired by then: a lease that was renewed since is still held.
-        columns = batch.columns() | {"p_expired_before": read_at, "p_impatient": True}
+        columns = batch.columns() | {"p_expired_before": judged_at, "p_impatient": True}
         arguments = ExchangeArguments(read_at, "", "", [], 0, 0, **columns)
         answer = exchange_from_rows(await self._claim.send(batch, arguments), batch, "")
         refused = {key.sequence for key in answer.refused}

@@ -18,7 +18,7 @@ from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.schedules import live_workers
 from jobyard.stores.postgres.statements import Statements
 
-# Due jobs of a queue that have not joined the line yet and are counted as waiting; the rest is still counted as delayed.
+# Due jobs of a queue that have not joined the line yet and are counted as waiting; the rest is counted as delayed.
 MAX_COUNTED_DUE = 100_000
 
 

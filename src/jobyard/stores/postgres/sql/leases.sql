@@ -13,13 +13,20 @@ SELECT {schema}.jobyard_report(
   p_now => $1, p_sequence => $2, p_token => $3, p_progress => $4, p_lines => $5, p_step_name => $6, p_step_runs => $7,
   p_step => $8)
 
--- name: expired_leases(now, limit)
--- -> sequence, token, worker, attempt, queue, group, cancel reason, job id, deaths, now
--- Leases that have expired, without those that a caller's transaction is settling: that settlement decides.
-SELECT l.sequence, l.token, l.worker, l.attempt, l.queue, l.group_name, l.cancel, j.id, j.deaths, n.now
-FROM (SELECT {schema}.jobyard_now($1) AS now) n, {schema}.jobyard_lease l, {schema}.jobyard_job j
-WHERE l.expires_at <= n.now AND l.expires_at < 253402300799999 AND j.sequence = l.sequence
+-- name: expired_leases(now, limit, as of (NULL: now), longest in ms (NULL: any))
+-- -> sequence, token, worker, attempt, queue, group, cancel reason, job id, deaths, now, judged at, whether it is too long
+-- Leases that have expired, and those that end too late; without those that a caller's transaction is settling: that
+-- settlement decides.
+SELECT l.sequence, l.token, l.worker, l.attempt, l.queue, l.group_name, l.cancel, j.id, j.deaths, n.now, n.judged_at,
+  l.expires_at > n.judged_at
+FROM (SELECT t.now, least(t.now, $3::bigint) AS judged_at, t.now + $4::bigint AS longest
+      FROM (SELECT {schema}.jobyard_now($1) AS now) t) n, {schema}.jobyard_lease l, {schema}.jobyard_job j
+WHERE (l.expires_at <= n.judged_at OR l.expires_at > n.longest) AND l.expires_at < 253402300799999
+  AND j.sequence = l.sequence
 ORDER BY l.expires_at, l.sequence LIMIT $2 FOR KEY SHARE OF l SKIP LOCKED
+
+-- name: shorten(now, longest in ms, sequences)
+SELECT {schema}.jobyard_shorten(p_now => $1, p_longest => $2, p_sequences => $3)
 
 -- name: adopt(now, then the fields of `PlainJob` and of `Adoption`) -> sequence
 SELECT {schema}.jobyard_adopt(
