@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
 from tests.conformance.support import new
+from tests.servers.postgres import program
 from tests.stores.postgres_support import connection, done, exchange, opened, schema, store, until_blocking
 from tests.support import eventually
 
@@ -90,6 +92,21 @@ async def test_a_killed_session_is_replaced(store: PostgresStore, connection: An
     await once_available(lambda: store.insert([new(queue="other")]))
     assert await waiting
     assert await store.audit() == []
+
+
+def end_sessions(url: str, name: str) -> None:
+    end = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = '{name}'"
+    subprocess.run([program("psql"), "-q", url, "-c", end], check=True, stdout=subprocess.DEVNULL)
+
+
+async def test_a_session_that_ended_while_it_was_idle_fails_no_call(postgres_url: str, schema: str) -> None:
+    """Nothing of the call was sent, so it runs on another connection."""
+    async with opened(f"{postgres_url}?application_name=idle", schema) as store:
+        await store.queues()
+        # Blocks the event loop, so that the driver does not notice the end before the call below.
+        end_sessions(postgres_url, "idle")
+        await asyncio.sleep(0)  # the driver reads the server's farewell, and not yet the end of the stream
+        assert await store.queues() == []
 
 
 async def test_an_insert_wakes_a_waiter_of_another_process(

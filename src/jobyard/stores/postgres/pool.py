@@ -108,7 +108,19 @@ class Pool:
 
     async def run_bare(self, work: Work[T], pooled_seconds: float = COMMAND_SECONDS) -> T:
         """As `run_once`, and never inside a transaction; behind a pooler, for plain statements only."""
-        connection = await self._acquire()
+        while True:
+            connection, is_new = await self._acquire()
+            protocol = getattr(connection, "_protocol")  # noqa: B009  # the driver forgets it when it closes
+            sent = protocol.queries_count
+            try:
+                return await self._run_on(connection, work, pooled_seconds)
+            except DRIVER_ERRORS:
+                # The server had ended the session while it was idle: no statement was sent, so another connection can
+                # run the work. A new one has no such excuse.
+                if is_new or not connection.is_closed() or protocol.queries_count != sent:
+                    raise
+
+    async def _run_on(self, connection: Connection, work: Work[T], pooled_seconds: float) -> T:
         detector = StallDetector(connection, self.connect)
         loop = asyncio.get_running_loop()
         timer = (
@@ -143,7 +155,8 @@ class Pool:
         for one in [connection, *idle]:
             one.terminate()
 
-    async def _acquire(self) -> Connection:
+    async def _acquire(self) -> tuple[Connection, bool]:
+        """A connection, and whether it is new."""
         while True:
             if self._closed:
                 raise StoreUnavailable(f"The store {self.display_url} is closed. Use it inside `async with`.")
@@ -151,12 +164,12 @@ class Pool:
                 # The one used last: its session has its plans cached.
                 connection = self._idle.pop()
                 if not connection.is_closed():
-                    return connection
+                    return connection, False
                 self._count -= 1
             if self._count < self._size:
                 self._count += 1
                 try:
-                    return await self.connect()
+                    return await self.connect(), True
                 except BaseException:
                     self._count -= 1
                     self._wake_one()
