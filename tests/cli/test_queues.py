@@ -12,6 +12,7 @@ from tests.cli.support import Shop, error_code, shop
 from jobyard import Jobyard
 from jobyard.errors import NotPossible
 from jobyard.operations.commands import Commands
+from jobyard.operations.local import LocalOperations
 from jobyard.ports.admin_store import Action
 
 __all__ = ["shop"]
@@ -46,6 +47,21 @@ def test_pause_and_resume_a_queue(shop: Shop) -> None:
     assert shop.json("queues", "resume", "mail") == {"queue": "mail", "group": None, "paused": False}
     shop.work_off()
     assert shop.json("jobs", "show", job)["state"] == "COMPLETED"
+
+
+def test_changed_limits_are_shown_and_reset(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+
+    async def change(yard: Jobyard) -> None:
+        await LocalOperations(yard.store).configure("mail", {"max_running": 4})
+
+    shop.do(change)
+    assert "limits changed" in shop.run("queues").stdout
+    assert "max_running 4 (declared: 10)" in shop.run("limits", "show", "mail").stdout
+    assert shop.json("limits", "show", "mail")["settings_origin"] == "operator"
+    reset = shop.json("limits", "reset", "mail")
+    assert (reset["settings_origin"], reset["settings"]["max_running"]) == ("declared", 10)
+    assert "changed" not in shop.run("queues").stdout
 
 
 def test_drain_deletes_waiting_jobs(shop: Shop) -> None:

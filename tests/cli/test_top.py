@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from examples import demo, demo_app
@@ -62,7 +63,7 @@ def test_without_a_terminal_it_prints_until_a_signal(shop: Shop, number: signal.
 
 def full_snapshot() -> TopSnapshot:
     settings = QueueSettings(max_running=100, max_per_group=10)
-    counts = {"waiting": 1_000_000, "delayed": 10_000, "running": 99}
+    counts: dict[str, Any] = {"waiting": 1_000_000, "delayed": 10_000, "running": 99}
     queues = [
         QueueInfo(
             name=f"a-rather-long-queue-name-{n}",

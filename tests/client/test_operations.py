@@ -7,7 +7,7 @@ from tests.client.support import Site
 
 from jobyard.client import Client
 from jobyard.client.operations import RemoteOperations
-from jobyard.domain.job import QueueSettings, State
+from jobyard.domain.job import State
 from jobyard.errors import (
     BadOption,
     JobFailed,
@@ -96,7 +96,11 @@ async def test_schedules_tokens_and_their_audit_log(operations: Operations) -> N
 
 async def test_every_change_is_in_the_audit_log(operations: Operations) -> None:
     job = await operations.submit("send", {"to": "ann"}, {"queue": "mail", "delay": 60})
-    await operations.configure("mail", QueueSettings(max_running=3))
+    await operations.configure("mail", {"max_running": 3})
+    changed = await operations.queue("mail")
+    assert (changed.settings.max_running, changed.settings_origin, changed.declared_settings) == (3, "operator", None)
+    await operations.reset_settings("mail")
+    assert (await operations.queue("mail")).settings_origin == "default"
     await operations.set_limit("mail", "a", 2)
     await operations.remove_limit("mail", "a")
     await operations.pause("mail", "a")
@@ -108,6 +112,7 @@ async def test_every_change_is_in_the_audit_log(operations: Operations) -> None:
     entries = [each async for each in operations.audit_log()]
     assert [(each.action, each.target) for each in entries] == [
         ("queue.configure", "mail"),
+        ("queue.reset", "mail"),
         ("group.limit", "mail/a"),
         ("group.unlimit", "mail/a"),
         ("group.pause", "mail/a"),

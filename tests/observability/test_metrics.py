@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.support import claim_one, new
@@ -28,7 +30,7 @@ def values(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 def queue(name: str, **counts: int) -> QueueInfo:
-    zero = dict.fromkeys(("waiting", "delayed", "running", "completed", "failed", "cancelled"), 0)
+    zero: dict[str, Any] = dict.fromkeys(("waiting", "delayed", "running", "completed", "failed", "cancelled"), 0)
     return QueueInfo(name=name, settings=QueueSettings(), paused=name == "paused", **{**zero, **counts})
 
 

@@ -100,7 +100,9 @@ def settings_view(settings: QueueSettings) -> SettingsView:
 def queue_view(info: QueueInfo, workers: Iterable[WorkerInfo] | None = None) -> QueueView:
     """With workers, includes the jobs that they finished in the last minute."""
     rate = None if workers is None else finished_per_minute(info.name, workers)
-    return QueueView(**(_fields(info) | {"settings": settings_view(info.settings), "finished_per_minute": rate}))
+    declared = None if info.declared_settings is None else settings_view(info.declared_settings)
+    settings = {"settings": settings_view(info.settings), "declared_settings": declared}
+    return QueueView(**(_fields(info) | settings | {"finished_per_minute": rate}))
 
 
 def finished_per_minute(queue: str, workers: Iterable[WorkerInfo]) -> int:

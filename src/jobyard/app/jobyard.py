@@ -28,6 +28,7 @@ from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
+from jobyard.operations import queue_settings
 from jobyard.operations.commands import Commands
 from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_options import CronOptions
@@ -100,6 +101,8 @@ class Jobyard:
     ) -> None:
         """Declare the settings of a queue; they are written to the store when the yard opens.
 
+        Settings that an operator changed stay as they are until they are reset (`jobyard limits reset`).
+
         By default there is no limit, and the last 100 completed and 50 failed jobs are kept; `keep` also keeps all
         final jobs that are younger than this.
         """
@@ -163,8 +166,7 @@ class Jobyard:
 
     async def _open_store(self) -> None:
         await self.store.open()
-        for name, settings in self._declarations.queue_settings().items():
-            await self.store.configure(name, settings)
+        await queue_settings.declare(self.store, self._declarations.queue_settings())
 
     async def close(self) -> None:
         self._depth = max(0, self._depth - 1)
@@ -313,7 +315,7 @@ class Jobyard:
         return await self.store.find(where or Filter(), options.check_integer("limit", limit, 1, 10_000), cursor)
 
     async def queues(self) -> list[QueueInfo]:
-        return await self.store.queues()
+        return await queue_settings.with_origins(self.store, await self.store.queues())
 
     async def schedules(self) -> list[Schedule]:
         """All schedules of the store, by name."""

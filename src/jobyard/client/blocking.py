@@ -142,6 +142,7 @@ class BlockingClient:
     queues = waits(Client.queues)
     queue = waits(Client.queue)
     configure = waits(Client.configure)
+    reset_settings = waits(Client.reset_settings)
     pause = waits(Client.pause)
     resume = waits(Client.resume)
     drain = waits(Client.drain)

@@ -63,6 +63,8 @@ _SAME = tuple(name for name in Job.__struct_fields__ if name in JobSummary.__str
 
 def queue_of(view: QueueView) -> QueueInfo:
     fields = _fields(view) | {"settings": QueueSettings(**_fields(view.settings))}
+    if view.declared_settings is not None:
+        fields["declared_settings"] = QueueSettings(**_fields(view.declared_settings))
     del fields["finished_per_minute"]  # part of the workers here
     return QueueInfo(**fields)
 

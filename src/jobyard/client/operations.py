@@ -17,9 +17,9 @@ from jobyard.client.transport import as_query
 from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Explanation
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.job import Job
 from jobyard.errors import JobNotFound, NotFound, ResultNotReady, UnknownKind, did_you_mean
-from jobyard.operations.commands import Commands
+from jobyard.operations.commands import Commands, found_queue
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_options import BY_FIELD
@@ -76,9 +76,6 @@ class ServerJobs:
         answer = await self._client.change(action, ids=job_ids, reason=reason, priority=priority)
         return Changed(answer.changed_ids or (), answer.unchanged_ids or ())
 
-    async def configure(self, queue: str, settings: QueueSettings) -> None:
-        await self._client.configure(queue, **msgspec.structs.asdict(settings))
-
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
         await (self._client.pause(queue, group) if paused else self._client.resume(queue, group))
 
@@ -87,9 +84,6 @@ class ServerJobs:
             await self._client.remove_limit(queue, group)
         else:
             await self._client.set_limit(queue, group, limit)
-
-    async def queues(self) -> list[QueueInfo]:
-        return [convert.queue_of(each) for each in await self._client.queues()]
 
 
 class RemoteOperations:
@@ -105,8 +99,7 @@ class RemoteOperations:
         self.end, self.result = queries.end, queries.result
         self.change_one, self.change = commands.change_one, commands.change
         self.change_matching, self.why_unchanged = commands.change_matching, commands.why_unchanged
-        self.queues, self.queue = jobs.queues, commands.queue
-        self.configure, self.pause, self.drain = commands.configure, commands.pause, client.drain
+        self.pause, self.drain = commands.pause, client.drain
         self.set_limit, self.remove_limit = commands.set_limit, commands.remove_limit
         self.schedules, self.schedule = client.schedules, client.schedule
         self.pause_schedule, self.resume_schedule = client.pause_schedule, client.resume_schedule
@@ -133,6 +126,18 @@ class RemoteOperations:
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
         return await self._client.signal(job_id, name, msgspec.Raw(data))
+
+    async def queues(self) -> list[QueueInfo]:
+        return [convert.queue_of(each) for each in await self._client.queues()]
+
+    async def queue(self, name: str) -> QueueInfo:
+        return found_queue(name, await self.queues())
+
+    async def configure(self, queue: str, changes: Mapping[str, Any]) -> None:
+        await self._client.configure(queue, **changes)
+
+    async def reset_settings(self, queue: str) -> None:
+        await self._client.reset_settings(queue)
 
     async def groups(self, queue: str, after: str | None = None, page_size: int = 200) -> AsyncIterator[GroupInfo]:
         async for each in self._client.groups(queue, page_size=page_size):

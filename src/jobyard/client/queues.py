@@ -31,9 +31,16 @@ class QueueVerbs:
         return await self._transport.call("GET", path("v1", "queues", queue), schemas.QueueView)
 
     async def configure(self, queue: str, **settings: Unpack[SettingsChange]) -> schemas.QueueView:
-        """Create a queue, or change its settings. Omitted settings stay; None removes a limit."""
+        """Create a queue, or change its settings. Omitted settings stay; None removes a limit.
+
+        A change stays until `reset_settings`, also when a process starts that declares other settings.
+        """
         body = schemas.SettingsRequest(**settings)
         return await self._transport.call("PATCH", path("v1", "queues", queue), schemas.QueueView, body=body)
+
+    async def reset_settings(self, queue: str) -> schemas.QueueView:
+        """Undo the changes made with `configure`: the declared settings apply again, or the defaults."""
+        return await self._transport.call("DELETE", path("v1", "queues", queue, "settings"), schemas.QueueView)
 
     async def pause(self, queue: str, group: str | None = None) -> None:
         """Start no more jobs of the queue, or of one group; running jobs continue."""

@@ -68,9 +68,9 @@ class ScheduleVerbs:
         at, query = path("v1", "schedules", name, "next"), as_query({"count": count})
         return await self._transport.call("GET", at, schemas.NextTicksResponse, query=query)
 
-    async def next_of_cron(self, expression: str, timezone: str = "UTC", count: int = 5) -> schemas.NextTicksResponse:
+    async def next_of_cron(self, expression: str, tz: str = "UTC", count: int = 5) -> schemas.NextTicksResponse:
         """The meaning of a cron expression in words, and its next instants."""
-        query = as_query({"expression": expression, "timezone": timezone, "count": count})
+        query = as_query({"expression": expression, "timezone": tz, "count": count})
         return await self._transport.call("GET", "/v1/cron/next", schemas.NextTicksResponse, query=query)
 
     def schedule_history(self, name: str, *, page_size: int = 50) -> AsyncIterator[schemas.TickView]:

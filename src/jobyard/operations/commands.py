@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from jobyard.domain import options
-from jobyard.domain.job import Job, QueueSettings, State
+from jobyard.domain.job import Job, State
 from jobyard.errors import BadOption, JobNotFound, NotPossible, did_you_mean
 from jobyard.operations.queries import JobReader, Queries
 from jobyard.ports.admin_store import Action, Changed, Filter, QueueInfo
@@ -23,19 +23,14 @@ class JobWriter(JobReader, Protocol):
     async def change(
         self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0
     ) -> Changed: ...
-    async def configure(self, queue: str, settings: QueueSettings) -> None: ...
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None: ...
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None: ...
-    async def queues(self) -> list[QueueInfo]: ...
 
 
 class Commands:
     def __init__(self, writer: JobWriter) -> None:
         self._writer = writer
         self._queries = Queries(writer)
-
-    async def configure(self, queue: str, settings: QueueSettings) -> None:
-        await self._writer.configure(options.check_name("queue", queue), settings)
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
         options.check_name("queue", queue)
@@ -102,9 +97,10 @@ class Commands:
             removed += len(changed.changed)
         return removed
 
-    async def queue(self, name: str) -> QueueInfo:
-        """One queue. Raises BadOption for a queue that does not exist."""
-        known = {queue.name: queue for queue in await self._writer.queues()}
-        if name not in known:
-            raise BadOption(f'Queue "{name}" not found.{did_you_mean(name, known)}', option="queue")
-        return known[name]
+
+def found_queue(name: str, queues: Sequence[QueueInfo]) -> QueueInfo:
+    """The queue of this name. Raises BadOption for a queue that does not exist."""
+    known = {queue.name: queue for queue in queues}
+    if name not in known:
+        raise BadOption(f'Queue "{name}" not found.{did_you_mean(name, known)}', option="queue")
+    return known[name]

@@ -12,17 +12,17 @@ from jobyard.api.schemas.access import token_view
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView, next_ticks_response, tick_view
 from jobyard.domain.access import OWNER, AuditEntry, Principal, TokenInfo
 from jobyard.domain.explain import Explanation, explain
-from jobyard.domain.job import QueueSettings
 from jobyard.domain.schedule import Schedule
+from jobyard.operations import queue_settings
 from jobyard.operations.audit import Audit
-from jobyard.operations.commands import Commands
+from jobyard.operations.commands import Commands, found_queue
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules, view_of, views_of
 from jobyard.operations.tokens import Tokens
 from jobyard.operations.worker_control import control_worker
-from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo
+from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, QueueInfo
 from jobyard.ports.store import Store
 
 PAGE = 200
@@ -60,7 +60,6 @@ class LocalOperations:
         self.job, self.find, self.walk, self.count = queries.job, store.find, queries.walk, queries.count
         self.end, self.result = queries.end, queries.result
         self.why_unchanged = self.commands.why_unchanged
-        self.queues, self.queue = store.queues, self.commands.queue
         self.workers, self.tokens = store.workers, self._tokens.list
 
     def as_principal(self, principal: Principal) -> LocalOperations:
@@ -127,9 +126,19 @@ class LocalOperations:
 
     # Queues, groups and workers
 
-    async def configure(self, queue: str, settings: QueueSettings) -> None:
-        await self.commands.configure(queue, settings)
-        await self.record("queue.configure", queue, **msgspec.to_builtins(settings))
+    async def queues(self) -> list[QueueInfo]:
+        return await queue_settings.with_origins(self.store, await self.store.queues())
+
+    async def queue(self, name: str) -> QueueInfo:
+        return found_queue(name, await self.queues())
+
+    async def configure(self, queue: str, changes: Mapping[str, Any]) -> None:
+        await queue_settings.change(self.store, queue, changes)
+        await self.audit.record(self._principal, "queue.configure", queue, changes)
+
+    async def reset_settings(self, queue: str) -> None:
+        await queue_settings.reset(self.store, queue)
+        await self.record("queue.reset", queue)
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
         await self.commands.set_limit(queue, group, limit)

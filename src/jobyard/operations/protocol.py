@@ -13,7 +13,7 @@ from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickV
 from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Explanation
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, QueueSettings
+from jobyard.domain.job import Job
 from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
@@ -78,7 +78,12 @@ class Operations(Protocol):
     def groups(self, queue: str, after: str | None = None, page_size: int = 200) -> AsyncIterator[GroupInfo]:
         """Groups with jobs, a limit or a pause, by name; first the jobs without a group."""
 
-    async def configure(self, queue: str, settings: QueueSettings) -> None: ...
+    async def configure(self, queue: str, changes: Mapping[str, Any]) -> None:
+        """Create a queue, or change the given settings; a change is kept, whatever is declared, until it is reset."""
+
+    async def reset_settings(self, queue: str) -> None:
+        """Let the declared settings of a queue apply again, or the defaults."""
+
     async def set_limit(self, queue: str, group: str, limit: int) -> None: ...
     async def remove_limit(self, queue: str, group: str) -> None: ...
     async def pause(self, queue: str, group: str | None = None, *, paused: bool = True) -> None: ...

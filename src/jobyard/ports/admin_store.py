@@ -84,6 +84,9 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int  # FAILED and TIMEOUT: the dead letters
     cancelled: int
+    # Not known to a store; `operations.queue_settings` adds them.
+    settings_origin: str | None = None  # "default", "declared", or "operator" if any was changed
+    declared_settings: QueueSettings | None = None  # None: not declared
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,7 +65,7 @@ async def visible_queue(context: RequestContext, *, whole: bool = False) -> Queu
     """The requested queue. `whole`: a change to the whole queue, forbidden to tokens restricted to groups."""
     name = context.path["queue"]
     if not context.principal.queues or name in context.principal.queues:
-        for info in await context.dependencies.store.queues():
+        for info in await context.operations.queues():
             if info.name == name:
                 if whole and context.principal.groups:
                     raise whole_queue_forbidden()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -41,6 +43,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     cancelled: int
     finished_per_minute: int | None = None  # jobs that ended in the last minute; null in events
+    settings_origin: Literal["default", "declared", "operator"] | None = None  # null in events
+    declared_settings: SettingsView | None = None  # null: not declared, and in events
 
 
 class QueueList(msgspec.Struct, frozen=True):

@@ -1,16 +1,18 @@
-"""`jobyard limits`: how many jobs of a group may run at the same time."""
+"""`jobyard limits`: how many jobs of a queue or a group may run at the same time."""
 
 from __future__ import annotations
 
 import click
+from msgspec import structs
 
 from jobyard.cli.render.output import name, print_table, usage
 from jobyard.cli.session import Session, async_command
+from jobyard.domain.job import QueueSettings
 
 
 @click.group()
 def limits() -> None:
-    """Set, show and remove the limits of groups.
+    """Set, show and remove the limits of groups; reset those of a queue.
 
     A group without its own limit uses the max_per_group of its queue. A limit of 0 blocks the group, 1 makes it serial.
     A change takes effect with the next claim and does not stop running jobs.
@@ -56,8 +58,9 @@ async def show(session: Session, queue: str, group: str | None) -> None:
       jobyard limits show test-execution
     """
     async with session.operations() as operations:
-        settings = (await operations.queue(queue)).settings
+        info = await operations.queue(queue)
         found = [each async for each in operations.groups(queue)]
+    settings, declared = info.settings, info.declared_settings
     chosen = [each for each in found if (each.name == group if group else each.limit is not None)]
     if session.as_json:
         groups = [
@@ -65,10 +68,12 @@ async def show(session: Session, queue: str, group: str | None) -> None:
             for each in chosen
         ]
         own = {"max_running": settings.max_running, "max_per_group": settings.max_per_group}
-        session.print_json({"queue": queue, **own, "groups": groups})
+        session.print_json({"queue": queue, **own, "settings_origin": info.settings_origin, "groups": groups})
         return
     running, per_group = _limit(settings.max_running), _limit(settings.max_per_group)
     session.echo(f"Queue {queue}: at most {running} running, {per_group} per group.")
+    if info.settings_origin == "operator":
+        session.echo(f"Changed by an operator: {_changes(settings, declared)}. Undo: jobyard limits reset {queue}")
     rows = (
         (name(each.name), "-" if each.limit is None else str(each.limit), usage(each.running, each.effective_limit))
         for each in chosen
@@ -99,5 +104,38 @@ async def remove(session: Session, queue: str, group: str) -> None:
     )
 
 
-def _limit(value: int | None) -> str:
-    return "unlimited" if value is None else str(value)
+@limits.command()
+@click.argument("queue")
+@async_command
+async def reset(session: Session, queue: str) -> None:
+    """Undo the changes to the settings of a queue.
+
+    What the code or the configuration declares for the queue applies again, or the defaults. The limits of its groups
+    stay.
+
+    \b
+    Example:
+      jobyard limits reset test-execution
+    """
+    async with session.operations() as operations:
+        await operations.queue(queue)
+        await operations.reset_settings(queue)
+        info = await operations.queue(queue)
+    settings = structs.asdict(info.settings)
+    running, per_group = _limit(info.settings.max_running), _limit(info.settings.max_per_group)
+    text = f"Queue {queue} has its {info.settings_origin} settings: at most {running} running, {per_group} per group."
+    session.report({"queue": queue, "settings": settings, "settings_origin": info.settings_origin}, text)
+
+
+def _changes(settings: QueueSettings, declared: QueueSettings | None) -> str:
+    """
+    >>> _changes(QueueSettings(max_running=5), QueueSettings(max_running=8))
+    'max_running 5 (declared: 8)'
+    """
+    before, word = (declared, "declared") if declared is not None else (QueueSettings(), "default")
+    pairs = ((field, getattr(settings, field), getattr(before, field)) for field in QueueSettings.__struct_fields__)
+    return ", ".join(f"{field} {_limit(new)} ({word}: {_limit(old)})" for field, new, old in pairs if new != old)
+
+
+def _limit(value: float | None) -> str:
+    return "unlimited" if value is None else f"{value:g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 from msgspec import structs
@@ -29,8 +29,15 @@ def queue_row(queue: QueueInfo, workers: Sequence[WorkerInfo]) -> tuple[str, ...
         number(finished_per_minute(queue.name, workers)),
         number(queue.completed),
         failed,
-        "[yellow]paused[/]" if queue.paused else "",
+        ", ".join(_notes(queue)),
     )
+
+
+def _notes(queue: QueueInfo) -> Iterator[str]:
+    if queue.paused:
+        yield "[yellow]paused[/]"
+    if queue.settings_origin == "operator":
+        yield "limits changed"
 
 
 @async_command

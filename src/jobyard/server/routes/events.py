@@ -82,7 +82,7 @@ async def all_events(context: RequestContext) -> Response:
     filters, is_visible = visible_filters(principal, wanted)
 
     async def snapshot() -> Any:
-        queues = await context.dependencies.store.queues()
+        queues = await context.operations.queues()
         newest, _ = await visible_jobs(context, filters, is_visible, NEWEST, None)
         return EventsSnapshot(
             queues=tuple(queue_view(info) for info in queues if subscription.wants_queue(info.name)),

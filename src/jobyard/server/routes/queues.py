@@ -15,15 +15,13 @@ from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("queues")
-# Only administrators change retention: an operator could otherwise erase the traces of its changes.
-RETENTION = ("keep_completed", "keep_failed", "keep_seconds")
 
 
 @ROUTES.add("GET", "/v1/queues", Permission.WATCH, response=QueueList)
 async def list_queues(context: RequestContext) -> QueueList:
     """List queues with their counts."""
     own, workers = context.principal.queues, await context.dependencies.store.workers()
-    infos = await context.dependencies.store.queues()
+    infos = await context.operations.queues()
     return QueueList(tuple(queue_view(info, workers) for info in infos if not own or info.name in own))
 
 
@@ -45,22 +43,31 @@ async def change_queue(context: RequestContext) -> QueueView:
         if context.principal.groups:
             raise whole_queue_forbidden() from None
         current = QueueSettings()
-    settings = merged(context.body, current)
-    if not context.principal.may(Permission.ADMINISTER) and retention(settings) != retention(current):
-        detail = f"The role {context.principal.role} cannot change the retention of a queue."
-        raise HttpError(403, "not_allowed", detail)
-    await context.operations.configure(name, settings)
+    given = {field: getattr(context.body, field) for field in SettingsRequest.__struct_fields__}
+    changes = {field: value for field, value in given.items() if value is not UNSET}
+    require_same_retention(context, current, msgspec.structs.replace(current, **changes))
+    await context.operations.configure(name, changes)
     return queue_view(await visible_queue(context))
 
 
-def merged(request: SettingsRequest, current: QueueSettings) -> QueueSettings:
-    """The settings with the given changes; those that are not given stay."""
-    given = {name: getattr(request, name) for name in request.__struct_fields__}
-    return msgspec.structs.replace(current, **{name: value for name, value in given.items() if value is not UNSET})
+@ROUTES.add("DELETE", "/v1/queues/{queue}/settings", Permission.OPERATE, response=QueueView)
+async def reset_queue_settings(context: RequestContext) -> QueueView:
+    """Undo changes of settings: the declared ones apply again, or the defaults."""
+    info = await visible_queue(context, whole=True)
+    require_same_retention(context, info.settings, info.declared_settings or QueueSettings())
+    await context.operations.reset_settings(info.name)
+    return queue_view(await visible_queue(context))
+
+
+def require_same_retention(context: RequestContext, before: QueueSettings, after: QueueSettings) -> None:
+    """Only administrators change retention: an operator could otherwise erase the traces of its changes."""
+    if not context.principal.may(Permission.ADMINISTER) and retention(before) != retention(after):
+        detail = f"The role {context.principal.role} cannot change the retention of a queue."
+        raise HttpError(403, "not_allowed", detail)
 
 
 def retention(settings: QueueSettings) -> tuple[float, ...]:
-    return tuple(getattr(settings, name) for name in RETENTION)
+    return settings.keep_completed, settings.keep_failed, settings.keep_seconds
 
 
 async def pause(context: RequestContext, *, paused: bool) -> QueueView:

@@ -26,7 +26,8 @@ def settings_from_row(row: Sequence[Any]) -> QueueSettings:
 
 def queue_info(name: str, settings: QueueSettings, paused: Any, counts: Iterable[int]) -> QueueInfo:
     """`counts` are in the order of COUNTS."""
-    return QueueInfo(name=name, settings=settings, paused=bool(paused), **dict(zip(COUNTS, counts, strict=True)))
+    named: dict[str, Any] = dict(zip(COUNTS, counts, strict=True))
+    return QueueInfo(name=name, settings=settings, paused=bool(paused), **named)
 
 
 def group_info(queue: str, max_per_group: int | None, row: Sequence[Any]) -> GroupInfo:
