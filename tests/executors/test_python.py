@@ -149,6 +149,9 @@ async def test_nan_is_found_inside_dataclasses(yard: Jobyard, test: Isolated) ->
 
 anything: Any = {"a": 1}
 INVALID_OUTCOMES = [
+    Done(b'"' + b"x" * 10_000 + b'"'),  # beyond max_payload_bytes
+    Failed(message="x" * 10_000),
+    Cancel("x" * 10_000),
     Done(anything),
     Done(b"no json"),
     Snooze(anything),
@@ -178,6 +181,8 @@ class ErrorWithoutText(Exception):
     ("error", "message"),
     [
         (SystemExit(3), "3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (BaseException("anything"), "anything"),
         (ValueError("caf\udce9"), "caf?"),
         (KeyError(), "KeyError"),
         (ErrorWithoutText(), "ErrorWithoutText"),
@@ -188,6 +193,48 @@ async def test_errors_of_every_kind_are_recorded(
 ) -> None:
     job = await run_job(yard, error)
     assert (job.state, job.errors[0].message) == (State.PENDING, message)
+
+
+async def test_an_interrupt_in_a_thread_ends_its_job_only(yard: Jobyard, test: Isolated) -> None:
+    @yard.job
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    handle = await interrupted.enqueue()
+    await drain(yard)
+    job = await handle.info()
+    assert (job.state, job.errors[0].type) == (State.PENDING, "KeyboardInterrupt")
+
+
+@dataclass
+class Exiting:
+    """A payload whose validation exits."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number == 13:
+            raise SystemExit("while decoding")
+
+
+async def test_an_exit_beside_the_handler_ends_its_job_only(yard: Jobyard, test: Isolated) -> None:
+    """In the payload type, in the backoff function."""
+
+    def exits(_: int) -> float:
+        raise SystemExit("no delay")
+
+    @yard.job
+    async def takes(value: Exiting) -> None: ...
+
+    @yard.job(backoff=exits)
+    async def fails() -> None:
+        raise ValueError("broken")
+
+    await test.store.insert([NewJob(id="1", kind="takes", payload=b'{"value":{"number":13}}')])
+    handle = await fails.enqueue()
+    await drain(yard)
+    assert (await yard.get("1")).errors[0].message == "while decoding"
+    assert (await handle.info()).errors[0].message == "broken"
 
 
 async def test_a_handler_that_cancels_itself_has_failed(yard: Jobyard, test: Isolated) -> None:

@@ -142,7 +142,7 @@ class InlineWorker:
     def __post_init__(self) -> None:
         self.store = self.yard.store
         executor = PythonExecutor(declarations_of(self.yard).handlers, self.yard.max_payload_bytes)
-        self._runtime = AttemptRuntime(self.id, self.store, executor, self._finished, lambda *_: None)
+        self._runtime = AttemptRuntime(self.id, self.store, executor, self._finished, lambda *_: None, lambda _: None)
 
     async def run_due(self) -> Instant | None:
         """Run until no job can start; return when the next one becomes due."""

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jobyard.domain.job import LogLine, Progress, Step
-from jobyard.domain.lease import Lease
+from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Release, TimedOut
 from jobyard.domain.state import Settlement, Transition, judge
-from jobyard.errors import LeaseLost, NotPossible
+from jobyard.errors import LeaseLost, NotPossible, StoreError
 from jobyard.observability.current import current_lease
+from jobyard.operations.store_backoff import StoreBackoff
 from jobyard.ports.executor import Executor
 from jobyard.ports.job_store import JobStore, Report
+from jobyard.ports.observer import Emit
 
 # A handler that ignores its cancellation for this long is abandoned; without it, it would keep its slot for ever.
 STOP_GRACE_SECONDS = 10.0
 # While the worker stops, the shutdown grace has already passed.
 RELEASE_GRACE_SECONDS = 1.0
+# Log lines that are kept through an outage, the last ones; all of a chatty handler's would fill the memory.
+MAX_UNSENT_LINES = 100
 NOT_COMMITTED = Failed(
     message="ctx.complete() was called, but the transaction it was given was not committed", type="NotCommitted"
 )
@@ -32,6 +36,7 @@ class AttemptRuntime(NamedTuple):
     executor: Executor
     finished: Callable[[JobAttempt, Transition | None], None]  # None: nothing to settle, the lease is lost
     reported: Callable[[Lease, Progress], None]
+    emit: Emit
 
 
 class JobAttempt:
@@ -42,6 +47,7 @@ class JobAttempt:
         "_has_begun",
         "_is_settled",
         "_runtime",
+        "_unsent",
         "_verdict",
         "is_lost",
         "is_promised",
@@ -61,6 +67,7 @@ class JobAttempt:
         self.started = time.monotonic()
         self._runtime = runtime
         self._verdict: Outcome | None = None  # decided from outside; overrides the handler's outcome
+        self._unsent: Report | None = None  # progress and log lines that the store was not there to take
         self._is_settled = False
         self._has_begun = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -152,12 +159,31 @@ class JobAttempt:
         if self.is_promised:
             # The report would wait for the very transaction that the handler has yet to commit.
             raise NotPossible(f"Cannot report on job {self.lease.job_id} after ctx.complete(). Report before it.")
+        unsent, self._unsent = self._unsent, None
+        if unsent is not None:
+            progress, lines = progress or unsent.progress, (*unsent.lines, *lines)[-MAX_UNSENT_LINES:]
         report = Report(key=self.key, progress=progress, lines=lines, step=step)
-        if await self._runtime.store.report([report]):
+        refused = await self._send(report)
+        if refused is None:
+            self._unsent = report
+            return
+        if refused:
             self.is_lost = True
             raise LeaseLost(f"Cannot report on job {self.lease.job_id}: its lease was lost.")
         if progress is not None:
             self._runtime.reported(self.lease, progress)
+
+    async def _send(self, report: Report) -> Sequence[LeaseKey] | None:
+        """The refused keys. In an outage, which must not fail the job, a step waits for the store; others get None."""
+        backoff = StoreBackoff(self._runtime.emit)
+        while True:
+            try:
+                return await self._runtime.store.report([report])
+            except StoreError as error:
+                delay = backoff.delay(f"reporting on job {self.lease.job_id}", error)
+                if report.step is None:
+                    return None
+            await asyncio.sleep(delay)
 
     async def complete(self, result: bytes, transaction: Any) -> None:
         if self._is_settled or self.is_lost or self.is_stopping:

@@ -72,7 +72,7 @@ class Claimer:
         self._may_overlap = store.is_remote and concurrency >= 2 * LARGE_BATCH
         self._queues = queues
         self._lease_seconds = lease_seconds
-        self._runtime = AttemptRuntime(worker_id, store, executor, self._finished, self._reported)
+        self._runtime = AttemptRuntime(worker_id, store, executor, self._finished, self._reported, emit)
         self._emit = emit
         self._isolation = SuspectIsolation(self._exchange, self.attempts, emit)
         self._backoff = StoreBackoff(emit)

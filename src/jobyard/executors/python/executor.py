@@ -41,22 +41,23 @@ class PythonExecutor:
         lease = attempt.lease
         try:
             handler = self._handlers.get(lease.kind)
-            arguments = handler.decode(lease.payload)
         except UnknownKind as error:
             return await snooze_unknown_kind(attempt, error)
-        except BadInput as error:
-            return Failed(message=str(error), type="BadInput", retry=False)
         try:
+            try:
+                arguments = handler.decode(lease.payload)
+            except BadInput as error:
+                return Failed(message=str(error), type="BadInput", retry=False)
             if handler.is_async:
                 value = await handler.call(Context(attempt, handler.transactional), arguments)
             else:
                 value = await self._in_thread(handler, attempt, arguments)
-        except LeaseLost:
+            return self._outcome(handler, value)
+        except (LeaseLost, asyncio.CancelledError, GeneratorExit):
             raise
-        except (Exception, SystemExit) as error:
-            # sys.exit() in a handler ends this attempt only, not the worker and its other jobs.
+        except BaseException as error:
+            # sys.exit() or KeyboardInterrupt in a handler ends this attempt only, not the worker and its other jobs.
             return failed(error, handler, lease.attempt)
-        return self._outcome(handler, value)
 
     async def _in_thread(self, handler: Handler, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
         context = BlockingContext(attempt, asyncio.get_running_loop(), handler.transactional)
@@ -74,7 +75,7 @@ class PythonExecutor:
         if value is None:
             return DONE
         if isinstance(value, OUTCOMES):
-            return validated(value, handler)
+            return validated(value, handler, self._max_result_bytes)
         try:
             return Done(to_json(value, f"result of {handler.name}", self._max_result_bytes))
         except (PayloadNotJson, PayloadTooLarge) as error:
@@ -95,7 +96,7 @@ async def snooze_unknown_kind(attempt: Attempt, error: UnknownKind) -> Outcome:
     return Snooze(UNKNOWN_KIND_SECONDS)
 
 
-def validated(outcome: Any, handler: Handler) -> Outcome:
+def validated(outcome: Any, handler: Handler, max_bytes: int = MAX_PAYLOAD_BYTES) -> Outcome:
     """Validate an outcome that a handler returned, so that no store receives one it cannot hold."""
     try:
         valid: Outcome = msgspec.convert(msgspec.structs.asdict(outcome), type(outcome))
@@ -105,7 +106,9 @@ def validated(outcome: Any, handler: Handler) -> Outcome:
             raise ValueError(f"{valid.seconds} seconds")
         if isinstance(valid, Park) and not valid.signal:
             raise ValueError("a signal without a name")
-        msgspec.json.encode(valid)
+        size = len(valid.result if isinstance(valid, Done) else msgspec.json.encode(valid))
+        if size > max_bytes:
+            raise ValueError(f"it has {size:,} bytes; the limit is {max_bytes:,}")
     except (ValueError, TypeError, RecursionError) as error:
         advice = " Done takes JSON as bytes; return a plain value instead." if isinstance(outcome, Done) else ""
         message = f"{handler.name} returned a {type(outcome).__name__} that is invalid: {text(str(error))}.{advice}"
@@ -116,7 +119,7 @@ def validated(outcome: Any, handler: Handler) -> Outcome:
 def describe(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
-    except Exception:
+    except BaseException:
         return type(error).__name__
 
 
@@ -136,6 +139,6 @@ def handler_delay(handler: Handler, attempt: int) -> float | None:
         return None
     try:
         return max(0.0, float(handler.retry_after(attempt)))
-    except Exception:
+    except BaseException:
         log.exception("the backoff function of %s failed; the job's backoff applies", handler.name)
         return None
