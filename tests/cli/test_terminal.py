@@ -10,8 +10,8 @@ import pytest
 from tests.cli.support import Shop, error_code, shop
 
 from jobyard import Jobyard, cli
-from jobyard.cli.render.output import visible
 from jobyard.domain.job import LogLine, NewJob, Progress, Step
+from jobyard.domain.text import visible
 from jobyard.errors import BadOption
 from jobyard.ports.job_store import Report
 

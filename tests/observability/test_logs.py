@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -48,3 +50,29 @@ def test_how_loudly_an_end_is_told(caplog: pytest.LogCaptureFixture, to: State, 
     caplog.set_level(logging.DEBUG, "jobyard")
     LogObserver().observe(e.JobSettled(lease, to, ending, "as somebody wished", 1.0))
     assert [record.levelno for record in caplog.records] == [level]
+
+
+FORGED = "no\n2026-11-17 00:00:00,000 ERROR jobyard.worker: all is lost\x1b[2J"
+
+
+def test_an_error_text_is_one_line_in_every_program() -> None:
+    """Also in a program that has not set up logging: Python then writes warnings to stderr as they are."""
+    program = f"""
+import logging
+import subprocess
+import sys
+from jobyard.domain import events as e
+from jobyard.errors import StoreUnavailable
+from jobyard.observability.logs import LogObserver, worker_log
+
+LogObserver().observe(e.StoreFailed("exchanging jobs", StoreUnavailable({FORGED!r}), 1.0))
+try:
+    raise ValueError({FORGED!r})
+except ValueError:
+    worker_log.exception("it failed: %s", {FORGED!r})
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+    assert "\x1b" not in said
+    starts = [line for line in said.splitlines() if not line.startswith("    ")]
+    assert len(starts) == 2, said
+    assert all("all is lost" in line and not line.startswith("2026") for line in starts)

@@ -11,6 +11,7 @@ from jobyard.config.settings import LOG_LEVEL
 from jobyard.domain.instant import rfc3339
 from jobyard.errors import ConfigurationError
 from jobyard.observability.current import current_lease, lease_fields, trace_id
+from jobyard.observability.one_line import OneLineFilter
 
 PLAIN = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -31,6 +32,7 @@ def set_up_logs(
     for handler in (*logger.handlers, *root.handlers):
         if isinstance(handler, StderrHandler):
             handler.setFormatter(formatter)
+            handler.filters = [] if as_json else [OneLineFilter()]  # JSON escapes line breaks itself
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level.upper())
 

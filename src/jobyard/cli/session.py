@@ -19,13 +19,14 @@ from jobyard.app.tracing import set_up_sdk
 from jobyard.cli.app_loader import load_app
 from jobyard.cli.logging import set_up_logs
 from jobyard.cli.render.json import as_json
-from jobyard.cli.render.output import echo, print_markup, print_table, visible
+from jobyard.cli.render.output import echo, print_markup, print_table
 from jobyard.cli.require_store import require_database
 from jobyard.cli.systemd import SystemdNotifier
 from jobyard.cli.target import ServerTarget
 from jobyard.config import LoadedConfig
 from jobyard.config.settings import LOG_LEVEL
 from jobyard.config.store_factory import make_sharded_store, make_store
+from jobyard.domain.text import visible
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
 from jobyard.operations.job_factory import JobFactory

@@ -11,10 +11,13 @@ from jobyard.domain.job import State
 from jobyard.domain.lease import Lease
 from jobyard.domain.schedule import Verdict
 from jobyard.observability.current import lease_fields
+from jobyard.observability.one_line import protect_logs
 
 worker_log = logging.getLogger("jobyard.worker")
 store_log = logging.getLogger("jobyard.store")
 scheduler_log = logging.getLogger("jobyard.scheduler")
+
+protect_logs()
 
 # A continuing failure is logged again after this long.
 LOG_AGAIN_SECONDS = 10.0

@@ -65,6 +65,11 @@ class Metrics:
         self._ticks = self._counter("schedule_ticks", "Ticks of schedules that this process decided.", ("verdict",))
         about = "Time from a tick until this process inserted its job."
         self._lateness = self._histogram("schedule_lateness_seconds", about, ())
+        request = ("method", "route")
+        self._requests = self._counter("http_requests", "HTTP requests, by route and status.", (*request, "status"))
+        about = "Time from the headers of a request until its response begins."
+        self._request_duration = self._histogram("http_request_duration_seconds", about, request)
+        self._wrong_tokens = self._counter("http_wrong_tokens", "Requests and logins with an invalid token.", ())
         info = Gauge("jobyard_build_info", "The running version.", ("version",), registry=self.registry)
         info.labels(version("jobyard")).set(1)
 
@@ -79,6 +84,18 @@ class Metrics:
 
     def waited(self, queue: str, kind: str, seconds: float) -> None:
         self._child(self._waited, queue, kind).observe(seconds)
+
+    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an HTTP request. `route` is its path as declared, so that ids make no series of their own."""
+        children = self._children.get((method, route, status))
+        if children is None:
+            children = (self._requests.labels(method, route, status), self._request_duration.labels(method, route))
+            self._children[method, route, status] = children
+        children[0].inc()
+        children[1].observe(seconds)
+
+    def token_rejected(self) -> None:
+        self._wrong_tokens.inc()
 
     def observe(self, event: e.Event) -> None:
         match event:

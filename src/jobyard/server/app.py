@@ -40,6 +40,7 @@ def create_app(dependencies: Dependencies, routes: Sequence[Routes], lifespan: L
     app.router.routes.extend(StarletteRoute(path, dispatcher) for path, dispatcher in dispatchers.items())
     app.fixed_paths = {path: dispatcher for path, dispatcher in dispatchers.items() if "{" not in path}
     app.state.routes = all_routes
+    app.state.metrics = dependencies.exporter.metrics
     app.openapi = cache(lambda: openapi.document(all_routes))  # type: ignore[method-assign]  # as FastAPI documents it
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(Exception, on_exception)
@@ -55,9 +56,13 @@ def by_path(routes: Sequence[Route]) -> dict[str, list[Route]]:
 
 
 async def on_http_exception(request: Request, error: Any) -> Response:
+    request.app.state.metrics.requested("other", "unmatched", error.status_code, 0.0)
     if error.status_code == 404:
-        return problem(404, "no_such_page", f"No route matches {raw_path(request)}.")
-    return problem(error.status_code, "http", str(error.detail), headers=dict(error.headers or {}))
+        path = raw_path(request)
+        return problem(404, "no_such_page", f"No route matches {path}.", instance=path)
+    return problem(
+        error.status_code, "http", str(error.detail), instance=raw_path(request), headers=dict(error.headers or {})
+    )
 
 
 async def on_exception(request: Request, error: Exception) -> Response:

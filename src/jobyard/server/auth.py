@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobyard.config.sections import ServerSection
@@ -9,10 +11,12 @@ from jobyard.domain.access import Principal
 from jobyard.operations.sessions import Sessions, csrf_token_fits
 from jobyard.operations.tokens import Tokens
 from jobyard.server.problems import HttpError
-from jobyard.server.rate_limit import TokenBuckets, too_many_requests
+from jobyard.server.rate_limit import RESPONSE_HEADERS, TokenBuckets, too_many_requests
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+log = logging.getLogger("jobyard.http")
 
 BEARER = b"Bearer "
 CSRF_HEADER = "x-csrf-token"
@@ -28,6 +32,7 @@ class TokenAuthenticator:
         self.tokens = tokens
         self.sessions = sessions
         self.failures = TokenBuckets(FAILURES_PER_SECOND, FAILURE_BURST)
+        self.on_wrong_token: Callable[[], None] = lambda: None
         self._requests = TokenBuckets(settings.requests_per_second, settings.request_burst)
 
     async def authenticate(self, request: Request) -> Principal | None:
@@ -39,6 +44,7 @@ class TokenAuthenticator:
             principal = await (self._by_cookie(request) if header is None else self._by_header(request, header))
         if principal is not None:
             seconds = self._requests.take(principal.id)
+            request.scope[RESPONSE_HEADERS] = self._requests.headers()
             if seconds > 0:
                 raise too_many_requests(seconds, "The token exceeded its request rate.")
         return principal
@@ -62,11 +68,20 @@ class TokenAuthenticator:
         scheme, _, text = header.decode("latin-1").partition(" ")
         principal = await self.tokens.authenticate(text.strip()) if scheme.lower() == "bearer" else None
         if principal is None:
-            # Only failures are limited by address: behind a proxy, all callers share one.
-            seconds = self.failures.take(client_address(request))
-            if seconds > 0:
-                raise too_many_requests(seconds, "Too many wrong tokens from this address.")
+            self.reject(request, "Too many wrong tokens from this address.")
         return principal
+
+    def reject(self, request: Request, too_many: str) -> None:
+        """Count and log a wrong token. Raise HttpError if the address sent too many.
+
+        Only failures are limited by address: behind a proxy, all callers share one.
+        """
+        self.on_wrong_token()
+        address = client_address(request)
+        seconds = self.failures.take(address)
+        if seconds > 0:
+            raise too_many_requests(seconds, too_many)
+        log.warning("wrong token from %s: %s %s", address or "an unknown address", request.method, request.url.path)
 
 
 def authorization_header(request: Request) -> bytes | None:

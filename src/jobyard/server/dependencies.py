@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 class Authenticator(Protocol):
+    on_wrong_token: Callable[[], None]
+
     @property
     def tokens(self) -> Tokens | None: ...
 
@@ -44,6 +46,9 @@ class Authenticator(Protocol):
 
 class OpenAccess:
     """Full access without a token, for a server on loopback that was started with --insecure."""
+
+    def __init__(self) -> None:
+        self.on_wrong_token: Callable[[], None] = lambda: None
 
     tokens = None
 
@@ -81,6 +86,7 @@ class Dependencies:
         self.draining = asyncio.Event()  # set when the server stops: streams end, and /readyz fails
         self.health = Health(store, self.draining.is_set)
         self.exporter = MetricsExporter(store, Metrics())
+        authenticator.on_wrong_token = self.exporter.metrics.token_rejected
         self.broadcaster = Broadcaster(store, self.draining, authenticator.is_valid)
         self.publisher = LiveEventPublisher(store, self.broadcaster.name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -21,6 +22,9 @@ from jobyard.server.problems import HttpError, from_error, from_http_error, prob
 from jobyard.server.route import RequestContext, Route
 
 log = logging.getLogger("jobyard.http")
+
+# The key in the scope of the id of the request.
+REQUEST_ID = "jobyard.request_id"
 
 STORE_UNAVAILABLE = "The store is not available. Retry later."
 INTERNAL_ERROR = "An unexpected error occurred. See the log of the server."
@@ -59,7 +63,8 @@ class RouteDispatcher:
             return Response(status_code=499)
         except Exception:
             # The traceback goes to the log only: the response must not leak internals.
-            log.exception("%s %s failed unexpectedly", request.method, request.url.path)
+            number = request.scope.get(REQUEST_ID, b"").decode()
+            log.exception("%s %s failed unexpectedly, request %s", request.method, request.url.path, number)
             return problem(500, "internal", INTERNAL_ERROR, instance=raw_path(request))
 
     async def _handle(self, request: Request) -> Response:
@@ -67,9 +72,9 @@ class RouteDispatcher:
         if route.permission is not None:
             found = await dependencies.authenticator.authenticate(request)
             if found is None:
-                return problem(401, "no_token", unauthorized_detail(request), headers=WWW_AUTHENTICATE)
+                raise HttpError(401, "no_token", unauthorized_detail(request), headers=WWW_AUTHENTICATE)
             if not found.may(route.permission):
-                return problem(403, "not_allowed", f"The role {found.role} does not have this permission.")
+                raise HttpError(403, "not_allowed", f"The role {found.role} does not have this permission.")
             principal = found
             request.scope[AUTHENTICATED] = True
         query: Any = None
@@ -157,12 +162,19 @@ class PathDispatcher:
         if "GET" in self._dispatchers:
             self._dispatchers.setdefault("HEAD", self._dispatchers["GET"])
         self._allow = ", ".join(sorted(self._dispatchers))
+        self._requested = dependencies.exporter.metrics.requested
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dispatcher = self._dispatchers.get(scope["method"])
+        started = perf_counter()
+        method: str = scope["method"]
+        dispatcher = self._dispatchers.get(method)
+        request = Request(scope, receive, send)
         if dispatcher is None:
+            method = "other"  # a caller can make up any number of methods
             detail = f"Allowed methods: {self._allow}."
-            response = problem(405, "no_such_method", detail, headers={"Allow": self._allow})
+            headers = {"Allow": self._allow}
+            response = problem(405, "no_such_method", detail, instance=raw_path(request), headers=headers)
         else:
-            response = await dispatcher.respond(Request(scope, receive, send))
+            response = await dispatcher.respond(request)
+        self._requested(method, self.path, response.status_code, perf_counter() - started)
         await response(scope, receive, send)

@@ -1,14 +1,19 @@
-"""Security middleware: headers on every response, and protection against cross-site requests."""
+"""Middleware: headers on every response, and protection against cross-site requests."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from itertools import count
+from secrets import token_hex
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jobyard.server.auth import SAFE_METHODS
+from jobyard.server.dispatch import REQUEST_ID
 from jobyard.server.problems import problem
+from jobyard.server.rate_limit import RESPONSE_HEADERS
 
 # Scripts, styles and data come from this server only, and its pages cannot be framed.
 CONTENT_SECURITY_POLICY = "; ".join((
@@ -26,6 +31,10 @@ SECURITY_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 NO_STORE = (b"cache-control", b"no-store")
+# Begins the ids of requests that have none: no other process makes the same.
+PROCESS = token_hex(5).encode()
+_numbers = count(1)
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,100}")
 STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=31536000")
 
 
@@ -44,9 +53,9 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        send = with_security_headers(send, secure=scope["scheme"] == "https")
+        send = with_headers(send, scope)
         detail = self._rejection(scope)
-        app = self._app if detail is None else problem(403, "cross_site", detail)
+        app = self._app if detail is None else problem(403, "cross_site", detail, instance=scope["path"])
         await app(scope, receive, send)
 
     def _rejection(self, scope: Scope) -> str | None:
@@ -76,15 +85,27 @@ def host_name(host: bytes) -> str:
     return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
 
 
-def with_security_headers(send: Send, *, secure: bool) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]:
+def with_headers(send: Send, scope: Scope) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]:
+    """Add the security headers, the id of the request, and those that its handler left in the scope."""
+    request_id = scope[REQUEST_ID] = given_request_id(scope) or b"%s-%x" % (PROCESS, next(_numbers))
+
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            headers = [*message.get("headers", ()), *SECURITY_HEADERS]
+            headers = [*message.get("headers", ()), *SECURITY_HEADERS, *scope.get(RESPONSE_HEADERS, ())]
+            headers.append((b"request-id", request_id))
             if all(name != b"cache-control" for name, _ in headers):
                 headers.append(NO_STORE)
-            if secure:
+            if scope["scheme"] == "https":
                 headers.append(STRICT_TRANSPORT)
             message["headers"] = headers
         await send(message)
 
     return send_with_headers
+
+
+def given_request_id(scope: Scope) -> bytes | None:
+    """The Request-Id that the caller sent, if it is safe to return and to log."""
+    for name, value in scope["headers"]:
+        if name == b"request-id":
+            return bytes(value) if _REQUEST_ID.fullmatch(value) else None
+    return None

@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 from jobyard.server.problems import HttpError
 
+RATE_LIMIT, RATE_REMAINING, RATE_RESET = b"ratelimit-limit", b"ratelimit-remaining", b"ratelimit-reset"
+# The key in the scope of further response headers.
+RESPONSE_HEADERS = "jobyard.response_headers"
 # Beyond this many callers the least recent ones are forgotten, so that memory stays bounded.
 MAX_CALLERS = 10_000
 
@@ -21,18 +24,26 @@ class TokenBuckets:
         self._burst = max(1.0, burst)
         self._clock = clock
         self._callers: dict[str, tuple[float, float]] = {}  # tokens left and when; least recent caller first
+        self._last_left = self._burst  # of the caller that took last
 
     def take(self, caller: str) -> float:
         """Take a token. Returns 0.0, or the seconds until one is available."""
         now = self._clock()
-        left = self._left(caller, now)
+        left = self._last_left = self._left(caller, now)
         if left < 1.0:
             return (1.0 - left) / self._per_second
+        self._last_left -= 1.0
         self._callers.pop(caller, None)  # re-inserted as the most recent
         self._callers[caller] = (left - 1.0, now)
         if len(self._callers) > MAX_CALLERS:
             del self._callers[next(iter(self._callers))]
         return 0.0
+
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The RateLimit headers of the caller that took last: the burst, what is left, and seconds until it is full."""
+        reset = math.ceil((self._burst - self._last_left) / self._per_second)
+        left = b"%d" % max(0, int(self._last_left))
+        return ((RATE_LIMIT, b"%d" % self._burst), (RATE_REMAINING, left), (RATE_RESET, b"%d" % reset))
 
     def _left(self, caller: str, now: float) -> float:
         known = self._callers.get(caller)

@@ -16,9 +16,9 @@ import msgspec
 
 from jobyard.api.schemas.execute import ExecuteRequest, FileRequest, LimitsRequest
 from jobyard.app.sandbox import DaemonProcess
-from jobyard.cli.render.output import visible
 from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import SandboxSection
+from jobyard.domain.text import visible
 from jobyard.errors import BadInput, ConfigurationError, JobFailed, JobyardError
 from jobyard.executors.sandbox.bounds import check, file_name_problem
 from jobyard.executors.sandbox.client import SandboxClient, SandboxFault

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from jobyard.cli.render.json import without_internals
-from jobyard.cli.render.output import duration, name, print_markup, progress, state, visible, when
+from jobyard.cli.render.output import duration, name, print_markup, progress, state, when
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State
+from jobyard.domain.text import visible
 
 STEP_MARKS = {"passed": "[green]✓[/]", "failed": "[red]✗[/]", "running": "[cyan]…[/]"}
 LINE_COLOURS = {"warning": "yellow", "error": "red", "debug": "dim"}

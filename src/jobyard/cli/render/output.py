@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from jobyard.domain.instant import FOREVER, Instant, rfc3339
 from jobyard.domain.job import Job, State
-from jobyard.domain.options import HIDDEN
+from jobyard.domain.text import visible
 
 STATE_COLOURS = {
     State.PENDING: "yellow",
@@ -30,18 +29,6 @@ NO_BARS = {ord(FULL): None, ord(EMPTY): None}
 NUMBER, MAY_SHRINK = ">", "~"
 MARKS = NUMBER + MAY_SHRINK
 LEAST_WIDTH = 5
-# Characters that control a terminal (C0, DEL, C1, bidirectional marks), and lone surrogates, which it cannot show.
-CONTROL = re.compile(rf"[{HIDDEN}\ud800-\udfff]")
-CONTROL_IN_LINES = re.compile(rf"(?![\t\n])[{HIDDEN}\ud800-\udfff]")
-
-
-def visible(text: str, *, lines: bool = False) -> str:
-    """Escape control characters; with `lines`, newlines and tabs stay.
-
-    >>> print(visible("\\x1b[2J \\x9b a\\nb"))
-    \\x1b[2J \\x9b a\\nb
-    """
-    return (CONTROL_IN_LINES if lines else CONTROL).sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def echo(text: str, *, err: bool = False, file: Any = None) -> None:

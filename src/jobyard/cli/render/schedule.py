@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView
-from jobyard.cli.render.output import duration, name, print_markup, state, visible
+from jobyard.cli.render.output import duration, name, print_markup, state
 from jobyard.domain.cron import zone
 from jobyard.domain.instant import Instant, instant
 from jobyard.domain.schedule import MANAGED, Missed, Verdict
+from jobyard.domain.text import visible
 
 VERDICT_COLOURS = {Verdict.FIRED: "green", Verdict.LATE: "yellow", Verdict.MISSED: "red", Verdict.SKIPPED: "magenta"}
 

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from jobyard.cli.commands.queues import HEADINGS, queue_row
-from jobyard.cli.render.output import age, bar, number, plain, table, usage, visible
+from jobyard.cli.render.output import age, bar, number, plain, table, usage
 from jobyard.cli.snapshot import TopSnapshot
 from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import Job
+from jobyard.domain.text import visible
 
 SPARKS = "▁▂▃▄▅▆▇█"
 # Rows of a section beside its items: its heading and the empty line above.

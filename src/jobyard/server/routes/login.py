@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from jobyard.operations.sessions import csrf_token, csrf_token_fits
-from jobyard.server.auth import TokenAuthenticator, client_address, cookie_name, require_same_origin, session_cookie
+from jobyard.server.auth import TokenAuthenticator, cookie_name, require_same_origin, session_cookie
 from jobyard.server.parsing import read_body
 from jobyard.server.problems import HttpError
-from jobyard.server.rate_limit import too_many_requests
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("browser")
@@ -107,10 +106,7 @@ async def login(context: RequestContext) -> Response:
         return RedirectResponse(HOME, 303)
     principal = await authenticator.tokens.authenticate((await form_field(request, "token")).strip())
     if principal is None:
-        # Only failures are limited by address: behind a proxy, all callers share one.
-        seconds = authenticator.failures.take(client_address(request))
-        if seconds > 0:
-            raise too_many_requests(seconds, "Too many failed logins from this address.")
+        authenticator.reject(request, "Too many failed logins from this address.")
         return login_form("The token is wrong, revoked or expired.", 401)
     session = await authenticator.sessions.open(principal)
     await context.dependencies.operations.as_principal(principal).record("session.open")

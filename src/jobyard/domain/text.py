@@ -1,0 +1,20 @@
+"""Text from users, made safe to show on a terminal or in a log."""
+
+from __future__ import annotations
+
+import re
+
+from jobyard.domain.options import HIDDEN
+
+# Characters that control a terminal (C0, DEL, C1, bidirectional marks), and lone surrogates, which it cannot show.
+_CONTROL = re.compile(rf"[{HIDDEN}\ud800-\udfff]")
+_CONTROL_IN_LINES = re.compile(rf"(?![\t\n])[{HIDDEN}\ud800-\udfff]")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Escape control characters; with `lines`, newlines and tabs stay.
+
+    >>> print(visible("\\x1b[2J \\x9b a\\nb"))
+    \\x1b[2J \\x9b a\\nb
+    """
+    return (_CONTROL_IN_LINES if lines else _CONTROL).sub(lambda found: ascii(found[0])[1:-1], text)
