@@ -274,6 +274,29 @@ def test_output_buffer_returns_each_byte_once_in_bounded_records() -> None:
     assert buffer.next() == ()
 
 
+async def test_program_waits_while_there_is_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long: no attempt is counted."""
+    monkeypatch.setattr("jobyard.executors.sandbox.executor.UNAVAILABLE_SECONDS", 0.02)
+    fake = FakeDaemon(str(tmp_path / "sandbox.sock"))
+    async with opened(fake, patience=0.05) as scene:
+        job_id = await scene.submit(program("out hello"), max_attempts=1)
+        await eventually(lambda: snoozed(scene, job_id))
+        await fake.start()
+        assert result(await Queries(scene.yard.store).end(job_id, 10))["stdout"] == "hello\n"
+        await fake.stop()
+
+
+async def snoozed(scene: Scene, job_id: str) -> bool:
+    job = await Queries(scene.yard.store).job(job_id)
+    assert (job.state.is_final, job.errors) == (False, ())
+    return job.state is State.PENDING and job.run_at > job.created_at
+
+
+async def test_unsupported_request_fails(scene: Scene) -> None:
+    job = await scene.end(program("refuse UNSUPPORTED"), max_attempts=1)
+    assert (job.state, job.attempt) == (State.FAILED, 1)
+
+
 BAD_NAMES = [
     "",
     "/etc/passwd",

@@ -13,7 +13,7 @@ from tests.server.program_support import body, programs, running
 from tests.server.support import ApiServer, announce_languages, api_server
 
 from jobyard.domain.job import QueueSettings
-from jobyard.operations.sandboxes import SandboxInfo, publish_sandbox
+from jobyard.operations.sandboxes import SandboxInfo, known_sandboxes, publish_sandbox
 from jobyard.ports.admin_store import Filter
 from jobyard.sandbox.protocol import Language, Tier
 
@@ -181,8 +181,40 @@ async def test_wait_is_bounded(api: ApiServer, wait: str) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "wait")
 
 
-async def test_without_a_sandbox_programs_are_rejected() -> None:
+async def test_without_a_sandbox_programs_wait_for_one(tmp_path: Path) -> None:
     async with api_server() as api, api.client("submitter") as client:
+        answer = await client.post("/execute", json=body("out hello"))
+        assert (answer.status_code, answer.json()["status"]) == (202, "PENDING")
+        job_id = answer.json()["job_id"]
+        causes = await causes_of(client, job_id)
+        assert causes["no_sandbox"]["data"] == {"language": "python"}
+        await publish_sandbox(api.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
+        assert "no namespaces" in (await causes_of(client, job_id))["no_sandbox"]["sentence"]
+        await announce_languages(api.store)
+        assert "no_sandbox" not in await causes_of(client, job_id)
+        async with running(api, tmp_path):
+            answer = await client.get(f"/jobs/{job_id}", params={"wait": 10})
+        assert answer.json()["result"]["stdout"] == "hello\n"
+
+
+async def causes_of(client: Any, job_id: str) -> dict[str, Any]:
+    explanation = (await client.get(f"/v1/jobs/{job_id}/explain")).json()
+    return {cause["code"]: cause for cause in explanation["causes"]}
+
+
+async def test_explain_names_a_language_that_no_sandbox_has(api: ApiServer) -> None:
+    async with api.client("submitter") as client:
+        job_id = (await client.post("/execute", json=body())).json()["job_id"]
+        assert "no_sandbox" not in await causes_of(client, job_id)
+        for info in await known_sandboxes(api.store):
+            languages = tuple(language for language in info.languages if language.name != "python")
+            await publish_sandbox(api.store, msgspec.structs.replace(info, languages=languages))
+        assert (await causes_of(client, job_id))["no_sandbox"]["sentence"] == "no live worker runs python"
+
+
+async def test_without_a_sandbox_programs_are_rejected_on_request() -> None:
+    async with api_server() as api, api.client("submitter") as client:
+        api.dependencies.rejects_without_sandbox = True
         answer = await client.post("/execute", json=body())
         assert (answer.status_code, answer.json()["code"]) == (503, "sandbox_unavailable")
         await publish_sandbox(api.store, SandboxInfo(worker="w", reason="There are no namespaces here."))

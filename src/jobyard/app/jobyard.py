@@ -31,6 +31,7 @@ from jobyard.observability.logs import LogObserver
 from jobyard.operations import queue_settings
 from jobyard.operations.commands import Commands
 from jobyard.operations.queries import Queries
+from jobyard.operations.sandboxes import missing_sandbox
 from jobyard.operations.schedule_options import CronOptions
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
 from jobyard.ports.admin_store import Filter, GroupInfo, Page, QueueInfo
@@ -306,7 +307,8 @@ class Jobyard:
 
     async def explain(self, job_id: str) -> Explanation:
         """Why the job is waiting."""
-        return explain(await self.store.standing(job_id))
+        standing = await self.store.standing(job_id)
+        return explain(standing, await missing_sandbox(self.store, standing.job))
 
     async def get(self, job_id: str) -> Job:
         return await Queries(self.store).job(job_id)

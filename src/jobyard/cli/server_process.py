@@ -84,6 +84,7 @@ async def _run(
         shortest = session.configuration.scheduler.shortest_interval_seconds
         server = Server(yard.store, make, access, section, request_spans(session), shortest)
         server.dependencies.bounds = session.configuration.sandbox.bounds
+        server.dependencies.rejects_without_sandbox = session.configuration.sandbox.reject_when_unavailable
         server.dependencies.health.needs_workers = up is not None
         server.dependencies.health.has_sandbox = up is not None and up.has_sandbox
         parts: list[Stoppable] = [server]

@@ -202,6 +202,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "languages": Key(_text),
         "pool": integer(0, MAX_CONCURRENCY),
         "allow_users": Key(_users, names),
+        "reject_when_unavailable": Key(options.check_boolean, yes),
         "max_time_seconds": Key(_run_seconds, number),
         **{name: integer(1, most) for name, most in MAXIMUMS.items() if name != "max_time_seconds"},
     },

@@ -59,6 +59,7 @@ class SandboxSection(Bounds, frozen=True, kw_only=True):
     languages: str | None = None  # None: the languages.yaml of the package
     pool: int | None = None  # None: as in languages.yaml
     allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, besides root and its own user
+    reject_when_unavailable: bool = False  # POST /execute while no worker has a sandbox; False: programs wait for one
 
     @property
     def bounds(self) -> Bounds:

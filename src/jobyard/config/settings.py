@@ -221,6 +221,11 @@ _key(
     "sandbox.allow_users",
     "The users that may connect to `jobyard sandboxd`, separated by commas, besides root and its own user.",
 )
+_key(
+    "sandbox.reject_when_unavailable",
+    "Whether POST /execute is answered with 503 while no live worker has a sandbox. Otherwise programs are stored and "
+    "wait for one.",
+)
 _key("sandbox.max_time_seconds", "The longest time limit that a request may set.")
 _key("sandbox.max_memory_mb", "The most memory that a request may set.")
 _key("sandbox.max_processes", "The most processes and threads.")

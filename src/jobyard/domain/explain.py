@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -52,12 +53,14 @@ CODES = {
     "not_due": "its time has not come",
     "parked": "it waits for a signal",
     "no_worker": "no live worker takes its queue",
+    "no_sandbox": "no live worker has a sandbox that runs its program",
 }
 
 
-def explain(standing: Standing) -> Explanation:
+def explain(standing: Standing, more: Sequence[Cause] = ()) -> Explanation:
+    """Explain the standing; `more` are causes outside of the queue."""
     job = standing.job
-    causes = tuple(_causes(standing)) if job.state is State.PENDING else ()
+    causes = (*_causes(standing), *more) if job.state is State.PENDING else ()
     return Explanation(
         job_id=job.id,
         state=job.state,

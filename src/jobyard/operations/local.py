@@ -19,6 +19,7 @@ from jobyard.operations.commands import Commands, found_queue
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
+from jobyard.operations.sandboxes import missing_sandbox
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules, view_of, views_of
 from jobyard.operations.tokens import Tokens
 from jobyard.operations.worker_control import control_worker
@@ -83,7 +84,8 @@ class LocalOperations:
         self._make_factory().new_job(kind, payload)
 
     async def explain(self, job_id: str) -> Explanation:
-        return explain(await self.store.standing(job_id))
+        standing = await self.store.standing(job_id)
+        return explain(standing, await missing_sandbox(self.store, standing.job))
 
     async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
         woke = await self.store.signal(job_id, name, data)

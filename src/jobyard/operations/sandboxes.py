@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from jobyard.domain.explain import Cause
+from jobyard.domain.job import Job, State
+from jobyard.executors.sandbox.program import KIND
 from jobyard.ports.record_store import RecordStore
 from jobyard.sandbox.protocol import Language, SandboxState, Tier
 
@@ -92,3 +95,19 @@ def why_unavailable(known: Sequence[SandboxInfo]) -> str:
         return "No live worker has a sandbox."
     reasons = " ".join(sorted({info.reason for info in known if info.reason}))
     return f"No worker can run programs: {reasons}" if reasons else "No language passed its self-test."
+
+
+async def missing_sandbox(records: RecordStore, job: Job) -> tuple[Cause, ...]:
+    """Why no sandbox can run a waiting program; empty for all other jobs."""
+    if job.kind != KIND or job.state is not State.PENDING:
+        return ()
+    known = await known_sandboxes(records)
+    names = best_languages(known)
+    try:
+        language = msgspec.json.decode(job.payload, type=dict[str, str]).get("language", "")
+    except msgspec.DecodeError:
+        return ()  # not submitted to /execute
+    if language in names:
+        return ()
+    why = f"no live worker runs {language}" if names else why_unavailable(known).rstrip(".")
+    return (Cause("no_sandbox", why[0].lower() + why[1:], {"language": language}),)

@@ -36,6 +36,7 @@ class Fault(enum.StrEnum):
     SUPERVISOR_LOST = "SUPERVISOR_LOST"  # set by the client: the connection to the daemon ended
     INTERNAL = "INTERNAL"
     UNKNOWN_LANGUAGE = "UNKNOWN_LANGUAGE"  # another daemon may offer it
+    UNSUPPORTED = "UNSUPPORTED"  # this tier cannot do what was requested; another daemon may
     CANCELLED = "CANCELLED"  # the response to RunCancellation
 
 

@@ -82,6 +82,7 @@ class Dependencies:
         )
         self.sandboxes = Sandboxes(store)
         self.bounds = Bounds()  # upper limits of what a program may use
+        self.rejects_without_sandbox = False  # programs, with 503; otherwise they wait for a sandbox
         self.open_requests = OpenRequestLimit()
         self.draining = asyncio.Event()  # set when the server stops: streams end, and /readyz fails
         self.health = Health(store, self.draining.is_set)

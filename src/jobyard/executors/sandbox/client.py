@@ -50,6 +50,7 @@ class SandboxClient:
         self._state_requests: dict[int, asyncio.Future[p.SandboxState]] = {}
         self._connection: _ClientProtocol | None = None
         self._ready = asyncio.Event()  # the daemon's state has been received
+        self._is_away = False  # a run has waited for it in vain; the next ones do not hold their slots
         self._semaphore = asyncio.Semaphore(1)
         self._slots = 0
         self._task: asyncio.Task[None] | None = None
@@ -117,9 +118,10 @@ class SandboxClient:
         """The state of a daemon that runs programs. Raises SandboxFault if there is none within the timeout."""
         if not self._ready.is_set():
             try:
-                async with asyncio.timeout(self._connect_timeout):
+                async with asyncio.timeout(0 if self._is_away else self._connect_timeout):
                     await self._ready.wait()
             except TimeoutError:
+                self._is_away = True
                 raise SandboxFault(p.Fault.SANDBOX_UNAVAILABLE, self.reason) from None
         state = self.state
         if state is None or state.tier is None:
@@ -171,6 +173,7 @@ class SandboxClient:
         if state.slots != self._slots:
             self._slots, self._semaphore = state.slots, asyncio.Semaphore(max(1, state.slots))
         self._ready.set()
+        self._is_away = False
         response = self._state_requests.get(state.id)
         if response is not None and not response.done():
             response.set_result(state)

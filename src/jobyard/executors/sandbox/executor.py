@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from jobyard.domain.outcome import Done, Failed, Outcome
+from jobyard.domain.outcome import Done, Failed, Outcome, Snooze
 from jobyard.errors import BadInput
 from jobyard.executors.sandbox.bounds import Bounds, check
 from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
@@ -20,6 +20,8 @@ from jobyard.sandbox.protocol import Fault, RunFinished, RunVerdict
 RETRY_SECONDS = 5.0
 RETRY_SOON_SECONDS = 0.5
 SOON = (Fault.SUPERVISOR_LOST, Fault.ZYGOTE_LOST, Fault.SPAWN_FAILED, Fault.CANCELLED)
+# So that a waiting program does not bounce between workers without a sandbox.
+UNAVAILABLE_SECONDS = 10.0
 # Output of a whole batch; the rest is left out with a note, so that a result stays small enough to store.
 MAX_BATCH_OUTPUT_BYTES = 4 << 20
 LEFT_OUT = f"output left out: the batch exceeds {MAX_BATCH_OUTPUT_BYTES:,} bytes in total"
@@ -93,6 +95,8 @@ def without_output(finished: RunFinished) -> RunFinished:
     return msgspec.structs.replace(finished, notes=(*finished.notes, LEFT_OUT), **left_out)
 
 
-def failed(refused: SandboxFault) -> Failed:
+def failed(refused: SandboxFault) -> Failed | Snooze:
+    if refused.fault is Fault.SANDBOX_UNAVAILABLE:
+        return Snooze(UNAVAILABLE_SECONDS)  # the program waits for a sandbox, here or elsewhere
     seconds = RETRY_SOON_SECONDS if refused.fault in SOON else RETRY_SECONDS
     return Failed(message=str(refused), type=str(refused.fault), retry_after_seconds=seconds)

@@ -78,7 +78,7 @@ class RunSupervisor:
         if why := find_problem(request):
             raise RunFailed(p.Fault.INTERNAL, why)
         if request.files and not self.runtime.has_folder:
-            raise RunFailed(p.Fault.SANDBOX_UNAVAILABLE, f"tier {self.runtime.tier} has no folder for files")
+            raise RunFailed(p.Fault.UNSUPPORTED, f"tier {self.runtime.tier} has no folder for files")
         requested_at = time.monotonic()
         async with self._slots:
             built = None

@@ -168,7 +168,7 @@ def group_of(principal: Principal) -> str:
 
 
 async def require_language(context: RequestContext, program: Program) -> None:
-    """Reject a program that no live worker can run."""
+    """Reject a program that no sandbox of the live workers can run. While there is none at all, programs wait."""
     tier = await context.dependencies.sandboxes.tier_of(program.language)
     if tier is Tier.C and (program.files or program.collect):
         raise invalid_body([FieldError("/files" if program.files else "/collect", NO_FOLDER)])
@@ -177,7 +177,9 @@ async def require_language(context: RequestContext, program: Program) -> None:
     known = await context.dependencies.sandboxes.known()
     names = best_languages(known)
     if not names:
-        raise HttpError(503, "sandbox_unavailable", why_unavailable(known), headers={"Retry-After": "5"})
+        if context.dependencies.rejects_without_sandbox:
+            raise HttpError(503, "sandbox_unavailable", why_unavailable(known), headers={"Retry-After": "5"})
+        return
     hint = did_you_mean(program.language, names)
     why = f"No live worker runs {program.language}. Available: {', '.join(names)}.{hint}"
     raise invalid_body([FieldError("/language", why)])

@@ -15,6 +15,7 @@ from jobyard.api.schemas.jobs import MAX_WAIT_SECONDS, ExplanationView, JobFilte
 from jobyard.domain.access import Permission
 from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
+from jobyard.operations.sandboxes import missing_sandbox
 from jobyard.ports.admin_store import Filter
 from jobyard.server.authorization import JobPredicate, require_job, visible_filters, visible_job
 from jobyard.server.dispatch import WWW_AUTHENTICATE
@@ -131,4 +132,4 @@ async def explain_job(context: RequestContext) -> ExplanationView:
     if context.principal.sees_own_jobs_only:
         # A submitter must not see the jobs of others.
         standing = msgspec.structs.replace(standing, running_ids=())
-    return explanation_view(explain(standing))
+    return explanation_view(explain(standing, await missing_sandbox(context.dependencies.store, standing.job)))
