@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from jobyard.config.log_levels import COMPONENTS
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+# No test trusts a public authority, and loading them all took most of the start of an HTTP client.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
 
 @pytest.fixture(autouse=True)

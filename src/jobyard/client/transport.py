@@ -185,7 +185,10 @@ class Transport:
         if self._client is None:
             headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=AT_ONCE)
-            self._client = httpx2.AsyncClient(headers=headers, limits=limits)
+            # Loading the system's certificates takes longer than most commands; plain HTTP needs none. Not
+            # verify=False: without certificates this context rejects every server, so TLS never goes unverified.
+            verify = True if self.url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self._client = httpx2.AsyncClient(headers=headers, limits=limits, verify=verify)
         return self._client
 
     def _read(self, response: httpx2.Response, answer: type[T]) -> T:
