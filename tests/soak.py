@@ -72,9 +72,9 @@ class Ran(msgspec.Struct, frozen=True):
 
     def with_again(self, other: Ran) -> Ran:
         """What was run once more counts instead."""
-        told = [case for case in other.cases if case.outcome != "skipped"]
-        again = {(case.file, case.name): msgspec.structs.replace(case, is_again=True) for case in told}
-        stories = {case.story for case in told}
+        ran = [case for case in other.cases if case.outcome != "skipped"]
+        again = {(case.file, case.name): msgspec.structs.replace(case, is_again=True) for case in ran}
+        stories = {case.story for case in ran}
         results = [result for result in self.results if result.story not in stories]
         cases = [again.get((case.file, case.name), case) for case in self.cases]
         return Ran(self.suite, cases, sorted([*results, *other.results], key=lambda result: result.story))
@@ -103,10 +103,10 @@ def run(suite: Suite, *words: str) -> Ran:
         results.touch()
         command = [sys.executable, "-m", "pytest", "-v", "--no-header", f"--junitxml={report}", *words, *suite.paths]
         subprocess.run(command, cwd=ROOT, env={**os.environ, RESULTS_VARIABLE: str(results)}, check=False)
-        told = [msgspec.json.decode(line, type=Result) for line in results.read_bytes().splitlines()]
+        reported = [msgspec.json.decode(line, type=Result) for line in results.read_bytes().splitlines()]
         if not report.exists():
-            return Ran(suite, [Case("pytest itself", suite.paths[0], 0.0, "failed")], told)
-        return Ran(suite, list(cases(report)), told)
+            return Ran(suite, [Case("pytest itself", suite.paths[0], 0.0, "failed")], reported)
+        return Ran(suite, list(cases(report)), reported)
 
 
 def cases(report: Path) -> Iterator[Case]:

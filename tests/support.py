@@ -28,11 +28,11 @@ async def eventually(predicate: Callable[[], Any | Awaitable[Any]], timeout: flo
     """The predicate's first true answer; fails after the time."""
     deadline = time.monotonic() + timeout
     while True:
-        answer = predicate()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
+        response = predicate()
+        if inspect.isawaitable(response):
+            response = await response
+        if response:
+            return response
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {inspect.getsource(predicate).strip()}")
         await asyncio.sleep(0.005)
@@ -42,7 +42,7 @@ Make = Callable[..., Jobyard]
 
 
 class Events:
-    """An observer that keeps what it is told."""
+    """An observer that keeps all events."""
 
     def __init__(self) -> None:
         self._all: list[Event] = []
@@ -60,7 +60,7 @@ class Events:
 
 
 class Watched:
-    """A store that counts its verbs, remembers exchanges, and fails when told to; its twins do so with it."""
+    """A store that counts its calls, keeps its exchanges, and fails on demand; handles for other loops share this."""
 
     def __init__(self, store: Store, first: Watched | None = None) -> None:
         self._store = store
@@ -81,10 +81,10 @@ class Watched:
             fails = name != "close" and (not first.failing_verbs or name in first.failing_verbs)
             if first.failing is not None and fails:
                 raise first.failing
-            answer = await verb(*args, **kwargs)
+            response = await verb(*args, **kwargs)
             if name == "exchange":
-                first.exchanges.append((len(args[1]), args[3], len(answer.leases)))
-            return answer
+                first.exchanges.append((len(args[1]), args[3], len(response.leases)))
+            return response
 
         return watched
 
@@ -106,11 +106,11 @@ def python(*args: str, cwd: Path, timeout: float = 60.0) -> subprocess.Completed
 
 def mypy(path: Path) -> str:
     """What mypy --strict says of a file."""
-    answer = python(
+    response = python(
         "-m", "mypy", "--strict", "--cache-dir", "/tmp/jobyard-tests-mypy", "--no-error-summary", str(path),
         cwd=path.parent, timeout=110,
     )  # fmt: skip
-    return answer.stdout + answer.stderr
+    return response.stdout + response.stderr
 
 
 def subcommands(group: click.Group) -> dict[str, click.Command]:

@@ -332,7 +332,7 @@ async def test_what_is_refused_takes_no_other_with_it(tmp_path: Path) -> None:
 
     async with yard:
         calls = [work.options(queue="full" if n % 5 == 0 else "free").enqueue() for n in range(50)]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert [n for n, answer in enumerate(answers) if isinstance(answer, Exception)] == list(range(0, 50, 5))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [n for n, answer in enumerate(results) if isinstance(answer, Exception)] == list(range(0, 50, 5))
         assert {queue.name: queue.waiting for queue in await yard.queues()} == {"full": 0, "free": 40}
         assert await yard.store.audit() == []

@@ -164,9 +164,9 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
     async def report(ctx: Context) -> None: ...
 
     schedules = Schedules(yard.store)
-    told = {"mine": {"expression": "@hourly", "kind": "report"}}
+    declared = {"mine": {"expression": "@hourly", "kind": "report"}}
     await schedules.add(make_schedule({"name": "other", "expression": "@daily", "kind": "report"}))
-    await declare_all(yard, "shop", told | {"other": {"expression": "@hourly", "kind": "report"}}, 10)
+    await declare_all(yard, "shop", declared | {"other": {"expression": "@hourly", "kind": "report"}}, 10)
     assert [(each.name, each.origin) for each in await schedules.all()] == [
         ("mine", "file"), ("other", "managed"), ("report", "code:shop"),
     ]  # fmt: skip
@@ -174,7 +174,7 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
     assert "schedule other of jobyard.yaml was not written" in caplog.text
     await schedules.pause("mine")
     caplog.clear()
-    await declare_all(yard, "shop", {"mine": {**told["mine"], "timezone": "Asia/Seoul"}}, 10)
+    await declare_all(yard, "shop", {"mine": {**declared["mine"], "timezone": "Asia/Seoul"}}, 10)
     mine = await schedules.get("mine")
     assert (mine.timezone, mine.enabled) == ("Asia/Seoul", False), "an operator's pause survives"
     assert caplog.messages == ["schedules of jobyard.yaml changed: mine"]
@@ -209,4 +209,4 @@ async def test_a_scheduler_that_breaks_ends_with_what_broke_it(
     calm = Scheduling(yard, yard.observer)
     calm.stop()
     await calm.run()
-    assert calm.is_alive(), "one that was told to stop does not hang"
+    assert calm.is_alive(), "a process that is stopping does not hang"

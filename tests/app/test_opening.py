@@ -73,8 +73,8 @@ async def test_opening_from_many_tasks_at_once(tmp_path: Path) -> None:
 
 async def test_an_opening_that_fails_can_be_tried_again(tmp_path: Path) -> None:
     yard = Jobyard(f"sqlite:///{tmp_path}/folder/jobs.db")
-    answers = await asyncio.gather(*[yard.open() for _ in range(3)], return_exceptions=True)
-    assert [type(answer) for answer in answers] == [StoreReadOnly] * 3
+    results = await asyncio.gather(*[yard.open() for _ in range(3)], return_exceptions=True)
+    assert [type(answer) for answer in results] == [StoreReadOnly] * 3
     (tmp_path / "folder").mkdir()
     async with yard:
         assert await yard.queues() == []

@@ -23,7 +23,7 @@ CHILD = """
 import os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[1])
 if sys.argv[2] == "stays":
-    signal.signal(signal.SIGTERM, lambda *_: (folder / "told").touch())
+    signal.signal(signal.SIGTERM, lambda *_: (folder / "terminated").touch())
 else:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 (folder / f"pid-{os.getpid()}").touch()
@@ -109,7 +109,7 @@ async def test_one_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
     async with supervised(tmp_path, "stays", seconds=600.0 if hurried else 0.1) as (supervisor, running):
         [pid] = await eventually(lambda: started(tmp_path))
         supervisor.stop()
-        await eventually((tmp_path / "told").exists)
+        await eventually((tmp_path / "terminated").exists)
         if hurried:
             supervisor.hurry()
         await asyncio.wait_for(running, 10)

@@ -21,8 +21,8 @@ def reported(output: str) -> set[int]:
 
 def test_runs_as_written(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "program.py")
-    answer = python("program.py", cwd=tmp_path)
-    assert (answer.stdout, answer.stderr, answer.returncode) == ("{'suite': 'smoke', 'passed': True}\n", "", 0)
+    result = python("program.py", cwd=tmp_path)
+    assert (result.stdout, result.stderr, result.returncode) == ("{'suite': 'smoke', 'passed': True}\n", "", 0)
     assert (tmp_path / "jobs.db").exists()
 
 

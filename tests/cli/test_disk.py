@@ -25,8 +25,8 @@ def play(scene: str, folder: Path, setup: str = "true") -> None:
             pytest.skip("needs a mount namespace (root, or unprivileged user namespaces)")
         command = ["unshare", "-rm", "sh", "-ec", f'{setup}\nexec "$@"', "sh", *command]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "FOLDER": str(folder)}
-    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (answer.returncode, answer.stdout) == (0, "done\n"), answer.stderr
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
 
 
 def test_full_disk(tmp_path: Path) -> None:

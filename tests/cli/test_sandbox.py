@@ -45,68 +45,68 @@ def fake(tmp_path: Path) -> Iterator[Path]:
 
 @needs_a_sandbox
 def test_selftest_prints_a_table() -> None:
-    answer = run("selftest", "--only", "12,49,audit hook")
-    assert answer.exit_code == 0, answer.output
-    lines = [line.split("\t") for line in answer.stdout.splitlines() if "\t" in line]
+    result = run("selftest", "--only", "12,49,audit hook")
+    assert result.exit_code == 0, result.output
+    lines = [line.split("\t") for line in result.stdout.splitlines() if "\t" in line]
     assert lines[0] == ["#", "attack", "expected", "seen", "ms", "verdict"]
     assert [line[0] for line in lines[1:]] == ["12", "49", "79"]
     assert all("held" in line[5] for line in lines[1:])
-    assert "3 held, 0 not held" in answer.stdout
+    assert "3 held, 0 not held" in result.stdout
 
 
 @needs_a_sandbox
 def test_selftest_as_json() -> None:
-    answer = run("selftest", "--only", "49", "--json")
-    answer = json.loads(answer.stdout)
-    assert (answer["contained"], answer["attacks"][0]["number"], answer["attacks"][0]["contained"]) == (True, 49, True)
-    assert answer["tier"] in {"A", "B", "C"}
+    result = run("selftest", "--only", "49", "--json")
+    result = json.loads(result.stdout)
+    assert (result["contained"], result["attacks"][0]["number"], result["attacks"][0]["contained"]) == (True, 49, True)
+    assert result["tier"] in {"A", "B", "C"}
 
 
 @needs_a_sandbox
 def test_status_shows_tier_languages_and_pool() -> None:
-    answer = run("status")
-    assert answer.exit_code == 0, answer.output
-    assert answer.stdout.startswith("daemon     started for this")
-    assert "\ntier       " in answer.stdout
-    assert "language   python" in answer.stdout
+    result = run("status")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("daemon     started for this")
+    assert "\ntier       " in result.stdout
+    assert "language   python" in result.stdout
     assert json.loads(run("status", "--json").stdout)["tier"] in {"A", "B", "C"}
 
 
 def test_an_attack_that_is_not_contained_exits_with_1(fake: Path) -> None:
-    answer = run("selftest", "--socket", str(fake), "--only", "49,118")
-    assert answer.exit_code == 1
-    assert "NOT HELD" in answer.stdout
-    assert "0 held, 1 not held, 1 not here" in answer.stdout
-    assert "#49 sys.exit(300)" in answer.stdout
+    result = run("selftest", "--socket", str(fake), "--only", "49,118")
+    assert result.exit_code == 1
+    assert "NOT HELD" in result.stdout
+    assert "0 held, 1 not held, 1 not here" in result.stdout
+    assert "#49 sys.exit(300)" in result.stdout
 
 
 def test_status_of_the_configured_daemon(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobyard.yaml").write_text(f"sandbox:\n  socket: {fake}\n")
     monkeypatch.chdir(tmp_path)
-    answer = run("status")
-    assert answer.stdout.startswith(f"daemon     {fake}, pid ")
-    assert "language   c" in answer.stdout
+    result = run("status")
+    assert result.stdout.startswith(f"daemon     {fake}, pid ")
+    assert "language   c" in result.stdout
 
 
 def test_a_daemon_that_cannot_be_started_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(inspect.unwrap(private_daemon).__kwdefaults__, "command", ("/no/such/python",))
-    answer = run("status")
-    assert answer.exit_code == 1
-    assert error_code(answer) == "configuration"
-    assert "/no/such/python" in answer.output
+    result = run("status")
+    assert result.exit_code == 1
+    assert error_code(result) == "configuration"
+    assert "/no/such/python" in result.output
 
 
 def test_status_of_another_daemon(fake: Path) -> None:
-    answer = json.loads(run("status", "--socket", str(fake), "--json").stdout)
-    assert [language["name"] for language in answer["languages"]] == ["python", "c"]
+    result = json.loads(run("status", "--socket", str(fake), "--json").stdout)
+    assert [language["name"] for language in result["languages"]] == ["python", "c"]
 
 
 def test_a_missing_daemon_is_one_clear_line(tmp_path: Path) -> None:
     for words in (("status",), ("selftest",)):
-        answer = run(*words, "--socket", str(tmp_path / "none.sock"))
-        assert answer.exit_code == 1
-        assert error_code(answer) == "configuration"
-        assert "Traceback" not in answer.output
+        result = run(*words, "--socket", str(tmp_path / "none.sock"))
+        assert result.exit_code == 1
+        assert error_code(result) == "configuration"
+        assert "Traceback" not in result.output
 
 
 def test_invalid_options_are_rejected() -> None:

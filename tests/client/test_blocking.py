@@ -99,6 +99,6 @@ def test_not_opened_it_says_so_instead_of_waiting_for_ever() -> None:
 
 def test_without_its_package_it_says_what_to_install(tmp_path_factory: pytest.TempPathFactory) -> None:
     code = "import sys; sys.modules['httpx2'] = None\nimport jobyard.client"
-    answer = python("-c", code, cwd=tmp_path_factory.mktemp("none"))
-    assert answer.returncode != 0
-    assert "pip install 'jobyard[client]'" in answer.stderr
+    response = python("-c", code, cwd=tmp_path_factory.mktemp("none"))
+    assert response.returncode != 0
+    assert "pip install 'jobyard[client]'" in response.stderr

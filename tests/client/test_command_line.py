@@ -229,10 +229,10 @@ def test_enqueue_through_a_server(shop: Shop, remote: RemoteShop) -> None:
         process.terminate()
         process.communicate(timeout=PATIENCE_SECONDS)
     first = remote.run("enqueue", "send", "to=ann", "--unique", "key", "--delay", "60", "--json")
-    answer = json.loads(first.stdout)
-    assert answer["created"] is True
+    response = json.loads(first.stdout)
+    assert response["created"] is True
     again = remote.run("enqueue", "send", "to=ann", "--unique", "key")
-    assert (again.stdout.strip(), again.stderr != "") == (answer["id"], True)
+    assert (again.stdout.strip(), again.stderr != "") == (response["id"], True)
     for words in (("snd", "to=a"), ("send", "whom=a"), ("send", "to=a", "--delay", "-1"), ("send", "{")):
         local, remotely = comparable(shop.run("enqueue", *words)), comparable(remote.run("enqueue", *words))
         assert local == remotely, words

@@ -37,8 +37,8 @@ EVERY = [value for value in vars(errors).values() if isinstance(value, type) and
 
 @pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.code)
 def test_every_error_is_raised_as_its_own_class(kind: type[JobyardError]) -> None:
-    answer = from_error(kind("what happened, why, what to do"))
-    found = error_of(answer.status_code, bytes(answer.body), "http://here")
+    response = from_error(kind("what happened, why, what to do"))
+    found = error_of(response.status_code, bytes(response.body), "http://here")
     assert type(found) is kind
     assert str(found) == "what happened, why, what to do"
 

@@ -35,8 +35,8 @@ def test_the_examples_run(tmp_path: Path) -> None:
             url = json.loads(text)["url"]
             for number, block in enumerate(PROGRAMS):
                 (tmp_path / f"program_{number}.py").write_text(block.text.replace(USUAL, url))
-                answer = python("-W", "error", f"program_{number}.py", cwd=tmp_path)
-                assert (answer.stdout, answer.returncode) == (expected(block), 0), answer.stderr
+                response = python("-W", "error", f"program_{number}.py", cwd=tmp_path)
+                assert (response.stdout, response.returncode) == (expected(block), 0), response.stderr
         finally:
             server.terminate()
 

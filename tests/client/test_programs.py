@@ -33,11 +33,11 @@ def program(*lines: str) -> ExecuteRequest:
 
 
 async def test_run_and_wait(sandboxed: Site, client: Client) -> None:
-    answer = await client.execute(program("out hello"), wait=20)
-    assert answer.status == "COMPLETED"
-    assert isinstance(answer.result, dict)
-    assert answer.result["stdout"] == "hello\n"
-    assert await client.execution(answer.job_id) == answer
+    response = await client.execute(program("out hello"), wait=20)
+    assert response.status == "COMPLETED"
+    assert isinstance(response.result, dict)
+    assert response.result["stdout"] == "hello\n"
+    assert await client.execution(response.job_id) == response
     later = await client.execute(program("out later"))
     assert later.status == "PENDING"
     assert (await client.execution(later.job_id, wait=20)).status == "COMPLETED"
@@ -45,9 +45,9 @@ async def test_run_and_wait(sandboxed: Site, client: Client) -> None:
 
 async def test_a_batch_and_the_languages(sandboxed: Site, client: Client) -> None:
     batch = ExecuteBatchRequest(language="python", source_code="cat", inputs=("a", "b"))
-    answer = await client.execute(batch, wait=20)
-    assert isinstance(answer.result, dict)
-    assert [run["stdout"] for run in answer.result["results"]] == ["a", "b"]
+    response = await client.execute(batch, wait=20)
+    assert isinstance(response.result, dict)
+    assert [run["stdout"] for run in response.result["results"]] == ["a", "b"]
     assert [item.name for item in (await client.languages()).items] == ["c", "python"]
 
 
@@ -73,8 +73,8 @@ async def test_blocking_client(sandboxed: Site) -> None:
 
     def body() -> None:
         with BlockingClient(sandboxed.url, token) as client:
-            answer = client.execute(program("out x"), wait=20)
-            assert answer.status == "COMPLETED"
-            assert [name for name, _ in client.output(answer.job_id)] == ["stdout", "finished"]
+            response = client.execute(program("out x"), wait=20)
+            assert response.status == "COMPLETED"
+            assert [name for name, _ in client.output(response.job_id)] == ["stdout", "finished"]
 
     await asyncio.to_thread(body)

@@ -41,8 +41,8 @@ async def test_every_verb(here: Site, client: Client) -> None:
     assert [each async for each in client.schedule_history("nightly")] == []
     await client.remove_schedule("nightly")
     assert [each async for each in client.schedules()] == []
-    answer = await client.next_of_cron("0 9 * * 1-5", "Asia/Seoul", 1)
-    assert (answer.in_words, answer.items[0][10:]) == ("At 09:00 on Monday through Friday", "T00:00:00.000Z")
+    response = await client.next_of_cron("0 9 * * 1-5", "Asia/Seoul", 1)
+    assert (response.in_words, response.items[0][10:]) == ("At 09:00 on Monday through Friday", "T00:00:00.000Z")
 
 
 async def test_errors_are_those_of_a_local_store(here: Site, client: Client) -> None:
@@ -113,5 +113,5 @@ def test_cron_commands_are_the_same_locally_and_remotely(shop: Shop, remote: Rem
 
 
 def test_a_scheduler_needs_the_store(shop: Shop, remote: RemoteShop) -> None:
-    answer = remote.run("scheduler")
-    assert (answer.exit_code, error_code(answer)) == (1, "configuration")
+    response = remote.run("scheduler")
+    assert (response.exit_code, error_code(response)) == (1, "configuration")

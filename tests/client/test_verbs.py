@@ -155,8 +155,8 @@ async def test_changes_to_many_and_dead_letters(here: Site, client: Client) -> N
     assert {job.id async for job in client.dead_letters()} == set(ids)
     assert (await client.redrive(ids=ids[:1])).changed == 1
     assert (await client.redrive(where=JobFilter(queue="mail"))).changed == 2
-    answer = await client.change(Action.CANCEL, ids=[*ids, other.id, "unknown"], reason="stop")
-    assert (answer.changed, answer.unchanged) == (4, 0)
+    response = await client.change(Action.CANCEL, ids=[*ids, other.id, "unknown"], reason="stop")
+    assert (response.changed, response.unchanged) == (4, 0)
     assert (await client.change(Action.DELETE, where=JobFilter(queue="mail"))).changed == 3
     with pytest.raises(BadInput):
         await client.change(Action.DELETE)

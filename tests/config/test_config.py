@@ -64,8 +64,8 @@ def test_every_key_has_its_place_its_check_and_its_setting() -> None:
         assert set(keys) | extra == set(type(fields[section].default).__struct_fields__)
     assert set(QUEUE) == {*QueueSettings.__struct_fields__, "max_attempts"}
     assert set(SCHEDULE) == set(BY_FIELD) - {"name"}
-    told = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
-    assert told == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
+    documented = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
+    assert documented == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
 
 
 def test_the_told_defaults_are_the_real_ones() -> None:
@@ -95,13 +95,13 @@ def test_a_file_without_yaml_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 def test_the_file_in_the_documents_is_read_whole(write: Write) -> None:
     write(configuration().split("```yaml\n")[1].split("```")[0])
-    told = load({}).configuration
-    assert told.store.queues == {"mail": "redis://mail-redis:6379/0"}
-    assert told.queues["*"] == {"keep_completed": 1000}
-    assert set(told.queues["test-execution"]) == set(QUEUE)
-    assert (told.worker.queues, told.worker.concurrency) == (("test-execution", "mail"), 8)
-    assert (told.log.level, told.log.format) == ("info,store=debug", "json")
-    assert told.schedules["nightly"]["payload"] == {"days": 1}
+    loaded = load({}).configuration
+    assert loaded.store.queues == {"mail": "redis://mail-redis:6379/0"}
+    assert loaded.queues["*"] == {"keep_completed": 1000}
+    assert set(loaded.queues["test-execution"]) == set(QUEUE)
+    assert (loaded.worker.queues, loaded.worker.concurrency) == (("test-execution", "mail"), 8)
+    assert (loaded.log.level, loaded.log.format) == ("info,store=debug", "json")
+    assert loaded.schedules["nightly"]["payload"] == {"days": 1}
 
 
 def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> None:
@@ -165,13 +165,15 @@ def test_a_problem_in_the_file_is_reported_with_its_line_and_key(
         assert each in refusal
 
 
-def test_everything_wrong_is_told_at_once(write: Write) -> None:
+def test_all_problems_are_reported_at_once(write: Write) -> None:
     write("wroker: {}\nworker: {concurrency: 0}")
-    told = refusals({"JOBYARD_SERVER__PROT": "1", "PORT": "http", "JOBYARD_SERVER": "other", "JOBYARD_LOG__LEVEL": ""})
-    assert [each.partition(": ")[0] for each in told] == [
+    problems = refusals(
+        {"JOBYARD_SERVER__PROT": "1", "PORT": "http", "JOBYARD_SERVER": "other", "JOBYARD_LOG__LEVEL": ""}
+    )
+    assert [each.partition(": ")[0] for each in problems] == [
         "jobyard.yaml:1", "JOBYARD_SERVER__PROT", "jobyard.yaml:2", "PORT",
     ]  # fmt: skip
-    assert 'Did you mean "port"?' in told[1]
+    assert 'Did you mean "port"?' in problems[1]
 
 
 def test_a_file_that_is_named_must_be_there(write: Write) -> None:
@@ -187,7 +189,7 @@ def test_a_file_may_say_nothing(write: Write, text: str) -> None:
 
 def test_queues_from_the_environment(write: Write) -> None:
     write("queues: {test-execution: {max_running: 3}}")
-    told = load(
+    configuration = load(
         {
             "JOBYARD_QUEUES__TEST_EXECUTION__MAX_RUNNING": "7",
             "JOBYARD_QUEUES__MAIL__KEEP_FAILED": "false",
@@ -199,18 +201,18 @@ def test_queues_from_the_environment(write: Write) -> None:
             "JOBYARD_WORKER__QUEUES": "mail, slow",
         }
     ).configuration
-    assert told.queues == {
+    assert configuration.queues == {
         "test-execution": {"max_running": 7},
         "mail": {"keep_failed": 1_000_000_000},
         "*": {"keep_seconds": 1.5, "keep_completed": 0, "keep_failed": 20, "max_attempts": 9},
     }
-    assert told.store.queues == {"mail": "redis://mail/0"}
-    assert told.worker.queues == ("mail", "slow")
+    assert configuration.store.queues == {"mail": "redis://mail/0"}
+    assert configuration.worker.queues == ("mail", "slow")
 
 
 def test_schedules_from_the_file_and_the_environment(write: Write) -> None:
     write("schedules: {week-end: {expression: '@weekly', kind: report, start_at: 2030-01-01}}")
-    told = load(
+    configuration = load(
         {
             "JOBYARD_SCHEDULES__WEEK_END__PAYLOAD": '{"days": 7}',
             "JOBYARD_SCHEDULES__NIGHTLY__EXPRESSION": "0 2 * * *",
@@ -220,7 +222,7 @@ def test_schedules_from_the_file_and_the_environment(write: Write) -> None:
             "JOBYARD_SCHEDULES__ALL__KIND": "report",
         }
     ).configuration.schedules
-    assert told == {
+    assert configuration == {
         "week-end": {
             "expression": "@weekly", "kind": "report", "start_at": "2030-01-01T00:00:00.000Z", "payload": {"days": 7},
         },
@@ -238,8 +240,8 @@ def test_the_names_of_redis_make_a_url_that_wins_over_the_file(write: Write) -> 
     assert "REDIS_PORT" in refusals({**redis, "REDIS_PORT": "tcp://10.0.0.1:6379"})[0]
     write("store: {url: 'sqlite:///file.db'}")
     assert load(redis).configuration.store.url == "redis://cache:6379/2"
-    told = {**redis, "REDIS_PORT": "tcp://10.0.0.1:6379", "JOBYARD_STORE": "sqlite:///told.db"}
-    assert load(told).configuration.store.url == "sqlite:///told.db"
+    environment = {**redis, "REDIS_PORT": "tcp://10.0.0.1:6379", "JOBYARD_STORE": "sqlite:///environment.db"}
+    assert load(environment).configuration.store.url == "sqlite:///environment.db"
     assert load(redis, flags={"store.url": ("--store", "memory://")}).configuration.store.url == "memory://"
 
 
@@ -256,13 +258,13 @@ def test_secrets_come_from_files_and_nothing_else_does(write: Write, tmp_path: P
 
 def test_show_says_where_each_value_came_from_and_no_secret(shop: Shop) -> None:
     Path("jobyard.yaml").write_text("store: {url: 'redis://:hidden@cache/0'}\nqueues: {mail: {max_running: 2}}\n")
-    told = {each["key"]: (each["value"], each["origin"]) for each in shop.json("config", "show", "--origin")["values"]}
-    assert told["store.url"] == ("redis://cache/0", "jobyard.yaml:1")
-    assert told["queues.mail.max_running"] == (2, "jobyard.yaml:2")
-    assert told["worker.app"] == (shop.app, "JOBYARD_APP")
-    assert told["worker.concurrency"] == (2, "default")
-    assert told["log.level"] == ("warning", "default")
-    assert told["queues.*.keep_completed"] == (100, "default")
+    shown = {each["key"]: (each["value"], each["origin"]) for each in shop.json("config", "show", "--origin")["values"]}
+    assert shown["store.url"] == ("redis://cache/0", "jobyard.yaml:1")
+    assert shown["queues.mail.max_running"] == (2, "jobyard.yaml:2")
+    assert shown["worker.app"] == (shop.app, "JOBYARD_APP")
+    assert shown["worker.concurrency"] == (2, "default")
+    assert shown["log.level"] == ("warning", "default")
+    assert shown["queues.*.keep_completed"] == (100, "default")
     plain = shop.run("--log-level", "error", "config", "show", "--origin", QUEUE_CONCURRENCY="7").stdout.splitlines()
     assert "worker.concurrency\t7\tQUEUE_CONCURRENCY" in plain
     assert "log.level\terror\t--log-level" in plain
@@ -274,8 +276,8 @@ def test_check_reports_what_is_wrong_and_other_commands_refuse(shop: Shop) -> No
     Path("jobyard.yaml").write_text("worker: {concurency: 3}\nserver: {prot: 1}\n")
     result = shop.run("check", "--json")
     assert result.exit_code == 1
-    told = json.loads(result.stdout)["findings"]
-    assert [(each["level"], each["what"]) for each in told] == [("fail", "configuration")] * 2
+    findings = json.loads(result.stdout)["findings"]
+    assert [(each["level"], each["what"]) for each in findings] == [("fail", "configuration")] * 2
     refused = shop.run("queues")
     assert refused.exit_code == 1
     assert 'error: jobyard.yaml:1: Unknown key concurency in worker. Did you mean "concurrency"?' in refused.stderr
@@ -294,12 +296,12 @@ def test_check_names_the_queue_whose_store_is_wrong(shop: Shop) -> None:
     Path("jobyard.yaml").write_text(f"store: {{url: 'sqlite:///own.db', queues: {stores}}}\n")
     result = shop.run("check", "--json")
     assert result.exit_code == 1
-    told = {each["says"].partition(":")[0]: each for each in json.loads(result.stdout)["findings"]}
-    assert {what: each["level"] for what, each in told.items() if what.startswith("of queue")} == {
+    findings = {each["says"].partition(":")[0]: each for each in json.loads(result.stdout)["findings"]}
+    assert {what: each["level"] for what, each in findings.items() if what.startswith("of queue")} == {
         **{"of queue mail": "fail", "of queue other": "fail", "of queue good": "ok"}
     }
-    assert 'Did you mean "sqlite"?' in told["of queue mail"]["says"]
-    assert told["of queue other"]["cure"] == "fix store.queues.other"
+    assert 'Did you mean "sqlite"?' in findings["of queue mail"]["says"]
+    assert findings["of queue other"]["cure"] == "fix store.queues.other"
     assert "error: Invalid store of queue mail (store.queues): The store URL sqlit:" in shop.run("queues").stderr
 
 

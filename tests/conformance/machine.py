@@ -109,15 +109,15 @@ class StoreMachine(RuleBasedStateMachine):
         assert mine == self.translated(reference), (mine, reference)
         return mine
 
-    def translated(self, answer: Any) -> Any:
+    def translated(self, response: Any) -> Any:
         """Translate a result of the reference into the tokens of the store under test."""
-        if isinstance(answer, LeaseKey):
-            return LeaseKey(answer.job_id, answer.sequence, self.tokens.get(answer.token, answer.token))
-        if isinstance(answer, msgspec.Struct) and "token" in answer.__struct_fields__:
-            return msgspec.structs.replace(answer, token=self.tokens[answer.token])  # type: ignore[attr-defined]
-        if isinstance(answer, tuple | list):
-            return type(answer)(self.translated(item) for item in answer)
-        return answer
+        if isinstance(response, LeaseKey):
+            return LeaseKey(response.job_id, response.sequence, self.tokens.get(response.token, response.token))
+        if isinstance(response, msgspec.Struct) and "token" in response.__struct_fields__:
+            return msgspec.structs.replace(response, token=self.tokens[response.token])  # type: ignore[attr-defined]
+        if isinstance(response, tuple | list):
+            return type(response)(self.translated(item) for item in response)
+        return response
 
     def give(self, mine: Sequence[Lease], reference: Sequence[Lease]) -> None:
         assert [lease.job_id for lease in mine] == [lease.job_id for lease in reference]

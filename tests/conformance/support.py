@@ -96,8 +96,8 @@ async def settle(store: Store, lease: Lease, outcome: Outcome) -> Exchange:
 
 
 async def complete(store: Store, leases: Sequence[Lease]) -> None:
-    answer = await store.exchange(WORKER, [settlement(lease, Done()) for lease in leases], ("default",), 0, 15)
-    assert answer.refused == ()
+    response = await store.exchange(WORKER, [settlement(lease, Done()) for lease in leases], ("default",), 0, 15)
+    assert response.refused == ()
 
 
 async def promote_due_jobs(store: Store) -> Exchange:

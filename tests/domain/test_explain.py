@@ -87,8 +87,8 @@ async def build(line_up: LineUp) -> MemoryStore:
 
 
 async def settle(store: MemoryStore, lease: Lease, outcome: Done | Park) -> None:
-    answer = await store.exchange("w", [Settlement(lease.key, judge(lease, outcome))], [QUEUE], 0, 60)
-    assert answer.refused == ()
+    result = await store.exchange("w", [Settlement(lease.key, judge(lease, outcome))], [QUEUE], 0, 60)
+    assert result.refused == ()
 
 
 async def give_a_worker(store: MemoryStore) -> None:

@@ -27,9 +27,9 @@ class Block(NamedTuple):
 
 def tracked(*endings: str) -> list[Path]:
     """Files under version control that exist, or all files where there is no repository."""
-    answer = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if answer.returncode == 0:
-        found = [ROOT / name for name in answer.stdout.split("\0") if name]
+    result = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        found = [ROOT / name for name in result.stdout.split("\0") if name]
     else:
         found = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.parts)]
     return sorted(path for path in found if path.is_file() and (not endings or path.name.endswith(endings)))

@@ -77,12 +77,12 @@ def test_every_guarantee_names_its_test() -> None:
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.title)
 def test_runnable_blocks_run(block: Block, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(block.text, "utf-8")
-    answer = python("-W", "error", "program.py", cwd=tmp_path)
+    result = python("-W", "error", "program.py", cwd=tmp_path)
     # Log lines about jobs that fail on purpose are part of the show; a traceback is not.
-    assert (answer.returncode, "Traceback" in answer.stderr) == (0, False), answer.stderr
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
     expected = output_of(block)
     if expected is not None:
-        assert answer.stdout == expected
+        assert result.stdout == expected
 
 
 def test_runnable_blocks_pass_mypy_strict(tmp_path: Path) -> None:

@@ -52,19 +52,21 @@ def error_classes() -> list[type[errors.JobyardError]]:
 
 def test_the_error_table_names_every_class_and_code() -> None:
     table = rows(prose(DOCS / "errors.md").partition("## Over HTTP")[0])
-    told = [(code(row[0]), code(row[1])) for row in table]
-    assert told == [(value.code, value.__name__) for value in error_classes()]
-    assert len({value.code for value in error_classes()}) == len(told)
+    documented = [(code(row[0]), code(row[1])) for row in table]
+    assert documented == [(value.code, value.__name__) for value in error_classes()]
+    assert len({value.code for value in error_classes()}) == len(documented)
     assert all(all(row) for row in table)
 
 
 def test_the_error_table_names_every_code_of_the_doors() -> None:
     found = refusals()
     known = {value.code for value in error_classes()}
-    told = {code(row[0]): row[1] for row in rows(section((DOCS / "errors.md").read_text("utf-8"), "Over HTTP"))}
-    assert set(told) == set(found) - known
-    shown = {name: ", ".join(map(str, sorted(statuses))) or "any" for name, statuses in found.items() if name in told}
-    assert told == shown
+    documented = {code(row[0]): row[1] for row in rows(section((DOCS / "errors.md").read_text("utf-8"), "Over HTTP"))}
+    assert set(documented) == set(found) - known
+    shown = {
+        name: ", ".join(map(str, sorted(statuses))) or "any" for name, statuses in found.items() if name in documented
+    }
+    assert documented == shown
 
 
 def test_the_error_tree_is_that_of_the_classes() -> None:
@@ -125,9 +127,9 @@ def test_every_flag_with_a_variable_is_a_setting() -> None:
 
 def test_the_command_line_has_the_defaults_of_the_api() -> None:
     api = inspect.signature(Jobyard.worker).parameters
-    told = {"concurrency": CONCURRENCY, "lease": LEASE_SECONDS, "shutdown_timeout": SHUTDOWN_TIMEOUT}
-    assert {word: float(setting.default) for word, setting in told.items()} == {
-        word: api[word].default for word in told
+    settings = {"concurrency": CONCURRENCY, "lease": LEASE_SECONDS, "shutdown_timeout": SHUTDOWN_TIMEOUT}
+    assert {word: float(setting.default) for word, setting in settings.items()} == {
+        word: api[word].default for word in settings
     }
 
 

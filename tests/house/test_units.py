@@ -25,7 +25,7 @@ EXPOSED = {"jobyard-sandboxd.service": 6.0}
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
 
-def told(path: Path) -> dict[str, list[str]]:
+def unit_settings(path: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in path.read_text("utf-8").splitlines():
         if "=" in line and not line.startswith("#"):
@@ -56,21 +56,21 @@ def test_there_is_one_for_each_service() -> None:
 @needs_systemd
 @pytest.mark.parametrize("here", UNITS, ids=lambda path: path.name, indirect=True)
 def test_systemd_accepts_it(here: Path) -> None:
-    answer = analyze("verify", "--man=no", path=here)
-    assert (answer.returncode, answer.stdout + answer.stderr) == (0, "")
+    result = analyze("verify", "--man=no", path=here)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
 @needs_systemd
 @pytest.mark.parametrize("here", UNITS, ids=lambda path: path.name, indirect=True)
 def test_it_is_hardened(here: Path) -> None:
     most = EXPOSED.get(here.name, MOST_EXPOSED)
-    answer = analyze("security", "--offline=yes", f"--threshold={most * 10:g}", path=here)
-    assert answer.returncode == 0, answer.stdout[-200:] + answer.stderr
+    result = analyze("security", "--offline=yes", f"--threshold={most * 10:g}", path=here)
+    assert result.returncode == 0, result.stdout[-200:] + result.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_as_services_must(name: str) -> None:
-    unit = told(NAMES[name])
+    unit = unit_settings(NAMES[name])
     assert unit["ExecStart"] == [f"{INSTALLED} {name}"]
     assert (unit["Type"], unit["Restart"], unit["RestartSec"]) == (["notify"], ["always"], ["5"])
     assert int(unit["WatchdogSec"][0]) >= 30

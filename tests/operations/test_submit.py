@@ -163,6 +163,6 @@ async def test_a_replay_works_in_a_full_queue(store: Store) -> None:
 async def test_only_invalid_jobs_of_a_batch_are_rejected(store: Store) -> None:
     await store.configure("small", QueueSettings(max_waiting=1))
     asked = [request(queue="small"), request(queue="small"), request()]
-    answers = await store_many(store, [prepare(JobFactory(), OWNER, each) for each in asked])
-    assert [isinstance(answer, JobyardError) for answer in answers] == [False, True, False]
+    responses = await store_many(store, [prepare(JobFactory(), OWNER, each) for each in asked])
+    assert [isinstance(response, JobyardError) for response in responses] == [False, True, False]
     assert await count(store) == 2

@@ -63,10 +63,10 @@ def _is_held_without(attack: Attack, layer: Layer) -> bool:
 def test_tier_b_without_cgroups_needs_every_layer() -> None:
     """Without cgroups it can contain a single process only, and it takes every layer to keep it at one."""
     for layer in Layer:
-        answer = python(
+        result = python(
             "-m", "jobyard.sandbox.attacks", "--tier", "B", "--without", layer, "--only", "49", cwd=Path("/")
         )
-        report = msgspec.json.decode(answer.stdout, type=SelftestReport)
+        report = msgspec.json.decode(result.stdout, type=SelftestReport)
         assert report.reports == [], layer
         assert report.refusal.startswith("B: ")
 

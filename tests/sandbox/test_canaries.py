@@ -46,10 +46,10 @@ async def test_daemon_without_a_tier_rejects_runs_with_the_reason(monkeypatch: p
         state = daemon.state()
         assert (state.tier, state.languages) == (None, ())
         assert "none today" in state.reason
-        answer = await daemon.run(RunRequest(id=3, language="python", source=b"print(1)"))
-        assert isinstance(answer, RunRejected)
-        assert (answer.fault, answer.id) == (Fault.SANDBOX_UNAVAILABLE, 3)
-        assert "none today" in answer.message
+        result = await daemon.run(RunRequest(id=3, language="python", source=b"print(1)"))
+        assert isinstance(result, RunRejected)
+        assert (result.fault, result.id) == (Fault.SANDBOX_UNAVAILABLE, 3)
+        assert "none today" in result.message
     finally:
         await daemon.stop()
 
@@ -84,9 +84,9 @@ absent:
         assert state.languages[0].version.startswith("Python 3")
         assert "OK" in state.missing["wrong"]
         assert "not installed" in state.missing["absent"] or "Python only" in state.missing["absent"]
-        answer = await daemon.run(RunRequest(id=1, language="wrong", source=b""))
-        assert isinstance(answer, RunRejected)
-        assert answer.fault is Fault.UNKNOWN_LANGUAGE
+        result = await daemon.run(RunRequest(id=1, language="wrong", source=b""))
+        assert isinstance(result, RunRejected)
+        assert result.fault is Fault.UNKNOWN_LANGUAGE
     finally:
         await daemon.stop()
 

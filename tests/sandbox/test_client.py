@@ -46,8 +46,8 @@ async def test_run_returns_the_result(fake: FakeDaemon) -> None:
 async def test_concurrent_runs_share_the_connection(fake: FakeDaemon) -> None:
     async with connected(fake.path) as client:
         runs = (client.run(program(f"sleep {(20 - n) / 1000}", f"out {n}")) for n in range(20))
-        answers = await asyncio.gather(*runs)
-    assert [answer.stdout for answer in answers] == [b"%d\n" % n for n in range(20)]
+        results = await asyncio.gather(*runs)
+    assert [result.stdout for result in results] == [b"%d\n" % n for n in range(20)]
     assert fake.max_running == 4  # no more at once than it has slots
 
 

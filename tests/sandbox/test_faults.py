@@ -43,19 +43,19 @@ time.sleep(30)
 
 async def started(connection: DaemonConnection, run: RunRequest) -> asyncio.Future[RunFinished | RunRejected]:
     first = asyncio.Event()
-    _, answer = connection.begin(run, lambda _: first.set())
+    _, result = connection.begin(run, lambda _: first.set())
     await asyncio.wait_for(first.wait(), 20)
-    return answer
+    return result
 
 
 @pytest.mark.parametrize("which", ["zygote", "reaper"])
 async def test_lost_zygote_is_reported_and_replaced(which: str) -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
-        answer = await started(connection, SLEEP)
+        result = await started(connection, SLEEP)
         victim = zygote(connection.daemon_pid)
         os.kill(victim if which == "zygote" else _parent(victim), signal.SIGKILL)
-        lost = await asyncio.wait_for(answer, 10)
+        lost = await asyncio.wait_for(result, 10)
         assert isinstance(lost, RunRejected)
         assert lost.fault is Fault.ZYGOTE_LOST
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
@@ -71,7 +71,7 @@ def _parent(pid: int) -> int:
 async def test_nothing_outlives_a_killed_daemon() -> None:
     async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
-        answer = await started(connection, RunRequest(id=0, language="python", source=FORKS, limits=LONG, stream=True))
+        result = await started(connection, RunRequest(id=0, language="python", source=FORKS, limits=LONG, stream=True))
         pid = connection.daemon_pid
         before = process_tree(pid)
         os.kill(pid, signal.SIGKILL)
@@ -81,7 +81,7 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
             await asyncio.sleep(0.01)
         assert not left
         assert time.monotonic() - began < 3  # one second on an idle machine
-        answer.cancel()
+        result.cancel()
 
 
 async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
@@ -89,11 +89,11 @@ async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
         require_tier(await connection.ready())
         before = len(process_tree(connection.daemon_pid))
         for moment in range(60):
-            number, answer = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
+            number, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
             await asyncio.sleep(moment % 12 * 0.0004)  # from before the spawn request until the program runs
             connection.cancel(number)
             async with asyncio.timeout(5):
-                await answer
+                await result
         async with asyncio.timeout(5):
             while len(process_tree(connection.daemon_pid)) != before:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -119,9 +119,9 @@ async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
             # A process that is still dying has its pipe open, takes the code and never runs it.
             while any(map(alive, killed)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        _, answer = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
+        _, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
         os.kill(pid, signal.SIGCONT)
-        seen = await asyncio.wait_for(answer, 10)
+        seen = await asyncio.wait_for(result, 10)
         assert isinstance(seen, RunFinished), seen
         assert seen.stdout == b"1\n"
 
@@ -152,10 +152,10 @@ async def test_cancelled_run_gets_a_response() -> None:
     async with private_daemon(slots=1) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         first = asyncio.Event()
-        number, answer = connection.begin(SLEEP, lambda _: first.set())
+        number, result = connection.begin(SLEEP, lambda _: first.set())
         await asyncio.wait_for(first.wait(), 20)
         connection.cancel(number)
-        seen = await asyncio.wait_for(answer, 10)
+        seen = await asyncio.wait_for(result, 10)
         assert isinstance(seen, RunRejected)
         assert seen.fault is Fault.CANCELLED
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))

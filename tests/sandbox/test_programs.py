@@ -15,9 +15,9 @@ SLOW = Limits(time_seconds=20.0, memory_mb=256)
 
 async def run(connection: DaemonConnection, source: str, language: str = "python", **rest: object) -> RunFinished:
     options = {"limits": SLOW, **rest}
-    answer = await connection.run(RunRequest(id=0, language=language, source=source.encode(), **options))  # type: ignore[arg-type]
-    assert isinstance(answer, RunFinished), answer
-    return answer
+    result = await connection.run(RunRequest(id=0, language=language, source=source.encode(), **options))  # type: ignore[arg-type]
+    assert isinstance(result, RunFinished), result
+    return result
 
 
 async def needs(connection: DaemonConnection, language: str) -> None:
@@ -131,10 +131,10 @@ async def test_input_and_output_files(connection: DaemonConnection) -> None:
 
 
 async def needs_folder(connection: DaemonConnection) -> None:
-    answer = await connection.run(RunRequest(id=0, language="python", source=b"", files=(File(name="a", data=b""),)))
-    if isinstance(answer, RunRejected) and answer.fault is Fault.UNSUPPORTED:
+    result = await connection.run(RunRequest(id=0, language="python", source=b"", files=(File(name="a", data=b""),)))
+    if isinstance(result, RunRejected) and result.fault is Fault.UNSUPPORTED:
         assert best_tier() is Tier.C
-        pytest.skip(answer.message)
+        pytest.skip(result.message)
 
 
 async def test_links_are_not_collected(connection: DaemonConnection) -> None:
@@ -240,9 +240,9 @@ async def test_compile_error(connection: DaemonConnection) -> None:
 
 
 async def test_unknown_language_is_rejected(connection: DaemonConnection) -> None:
-    answer = await connection.run(RunRequest(id=0, language="cobol", source=b""))
-    assert isinstance(answer, RunRejected)
-    assert answer.fault is Fault.UNKNOWN_LANGUAGE
+    result = await connection.run(RunRequest(id=0, language="cobol", source=b""))
+    assert isinstance(result, RunRejected)
+    assert result.fault is Fault.UNKNOWN_LANGUAGE
 
 
 async def test_installed_languages_are_offered(connection: DaemonConnection) -> None:

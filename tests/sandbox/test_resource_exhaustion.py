@@ -50,8 +50,8 @@ async def test_daemon_recovers_from_descriptor_exhaustion() -> None:
         await until_full(connection)
         pid = connection.daemon_pid
         before, groups = descriptors(pid), inner_groups(pid)
-        answers = await asyncio.gather(*(connection.run(HELLO) for _ in range(72)))
-        refused = [each for each in answers if isinstance(each, RunRejected)]
+        results = await asyncio.gather(*(connection.run(HELLO) for _ in range(72)))
+        refused = [each for each in results if isinstance(each, RunRejected)]
         assert refused, "the descriptor limit is too high for this test"
         assert {each.fault for each in refused} == {Fault.SPAWN_FAILED}
         assert "Too many open files" in refused[0].message
@@ -73,13 +73,13 @@ async def test_boxes_that_die_before_they_are_ready_leave_nothing() -> None:
             runs = [RunRequest(id=0, language="javascript", source=b"1", limits=each) for each in small]
             if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
                 runs = [RunRequest(id=0, language="python", source=b"1", limits=each) for each in small]
-            answers = [connection.begin(run)[1] for run in runs]
+            results = [connection.begin(run)[1] for run in runs]
             await asyncio.sleep(moment * 0.005)  # from no box spawned to most of them
             os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(0.3)
             os.kill(pid, signal.SIGCONT)
             async with asyncio.timeout(20):
-                await asyncio.gather(*answers)
+                await asyncio.gather(*results)
         async with asyncio.timeout(10):
             while len(process_tree(pid)) > before:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -95,8 +95,8 @@ async def test_runs_wait_for_a_zygote_that_is_lost_twice() -> None:
             while not (another := [each for child in children(pid) for each in children(child) if each != first]):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         os.kill(another[0], signal.SIGKILL)  # while its canaries run
-        answers = await asyncio.gather(*(connection.run(HELLO) for _ in range(8)))
-        assert [each for each in answers if not isinstance(each, RunFinished)] == []
+        results = await asyncio.gather(*(connection.run(HELLO) for _ in range(8)))
+        assert [each for each in results if not isinstance(each, RunFinished)] == []
 
 
 async def test_driver_spawned_on_demand_is_measured_from_its_code() -> None:

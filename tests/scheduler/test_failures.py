@@ -245,7 +245,7 @@ async def test_a_call_that_fails_takes_nothing_from_those_beside_it(
     monkeypatch.setattr(scheduler._dispatcher, "_decide", sometimes)
     with pytest.raises(StoreUnavailable):
         await scheduler.run_once()
-    assert await scheduler.run_once() >= 10, "what is left, and what was not told yet"
+    assert await scheduler.run_once() >= 10, "the ticks that are left, and those that were not reported yet"
     assert sorted(event.schedule for event in events.of(TickDecided)) == [f"s{number:02}" for number in range(30)]
 
 

@@ -147,11 +147,11 @@ async def test_an_answer_that_was_lost_fires_nothing_twice(events: Events) -> No
                 return verb
 
             async def decide(*args: object) -> object:
-                answer = await verb(*args)
+                response = await verb(*args)
                 if self.losses:
                     self.losses -= 1
                     raise StoreUnavailable("cut off")
-                return answer
+                return response
 
             return decide
 
@@ -211,12 +211,12 @@ async def test_a_slow_answer_does_not_spoil_the_known_time() -> None:
     delay = 0.0
 
     store = MemoryStore(clock)
-    answer = store.now
+    response = store.now
 
     async def slow_now() -> Instant:
         nonlocal seconds
         seconds += delay
-        return await answer()
+        return await response()
 
     store.now = slow_now
     known = StoreClock(store, lambda: seconds)

@@ -40,10 +40,10 @@ class Deadly:
     async def insert(self, jobs: Sequence[NewJob], transaction: Any = None) -> list[Inserted]:
         if self._moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        answer = await self._store.insert(jobs, transaction)
+        response = await self._store.insert(jobs, transaction)
         if self._moment == "after":
             os.kill(os.getpid(), signal.SIGKILL)
-        return answer
+        return response
 
 
 async def serve(url: str, port: int, moment: str) -> None:

@@ -14,8 +14,8 @@ import msgspec
 class Reader:
     """The events received so far, read in the background."""
 
-    def __init__(self, answer: httpx.Response) -> None:
-        self.answer = answer
+    def __init__(self, response: httpx.Response) -> None:
+        self.answer = response
         self.events: list[dict[str, Any]] = []
         self.ids: list[int] = []
         self.lines: list[str] = []
@@ -52,9 +52,9 @@ class Reader:
 
 @asynccontextmanager
 async def listening(client: httpx.AsyncClient, path: str, **options: Any) -> AsyncIterator[Reader]:
-    async with client.stream("GET", path, timeout=30, **options) as answer:
-        assert answer.status_code == 200, await answer.aread()
-        reader = Reader(answer)
+    async with client.stream("GET", path, timeout=30, **options) as response:
+        assert response.status_code == 200, await response.aread()
+        reader = Reader(response)
         try:
             yield reader
         finally:

@@ -101,18 +101,18 @@ async def api_server(
 
 
 async def submit_job(client: httpx.AsyncClient, kind: str = "mail", **given: Any) -> str:
-    answer = await client.post("/v1/jobs", json={"kind": kind, **given})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
+    response = await client.post("/v1/jobs", json={"kind": kind, **given})
+    assert response.status_code == 202, response.text
+    return str(response.json()["id"])
 
 
 async def ids(client: httpx.AsyncClient, path: str = "/v1/jobs", **params: Any) -> list[str]:
     """The ids of all pages of a list."""
     found: list[str] = []
     while True:
-        answer = await client.get(path, params=params)
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
+        response = await client.get(path, params=params)
+        assert response.status_code == 200, response.text
+        page = response.json()
         found += [job["id"] for job in page["items"]]
         if "next_page_token" not in page:
             return found

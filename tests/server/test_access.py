@@ -21,18 +21,18 @@ def api() -> ApiServer:
 
 async def test_missing_token_is_unauthorized(api: ApiServer) -> None:
     async with api.client() as client:
-        answer = await client.get("/v1/me")
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
-    assert answer.json()["code"] == "no_token"
+        response = await client.get("/v1/me")
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.json()["code"] == "no_token"
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic {}", "Token {}", "{}", "Bearer x{}", "Bearer {}x"])
 async def test_invalid_authorization_header_is_unauthorized(api: ApiServer, header: str) -> None:
     text = await api.token()
     async with api.client() as client:
-        answer = await client.get("/v1/me", headers={"Authorization": header.format(text)})
-    assert answer.status_code == 401
+        response = await client.get("/v1/me", headers={"Authorization": header.format(text)})
+    assert response.status_code == 401
 
 
 async def test_token_in_the_url_is_ignored(api: ApiServer) -> None:
@@ -44,11 +44,11 @@ async def test_token_in_the_url_is_ignored(api: ApiServer) -> None:
 
 async def test_current_principal(api: ApiServer) -> None:
     async with api.client("submitter", queues=["builds"]) as client:
-        told = (await client.get("/v1/me")).json()
-    assert told["role"] == "submitter"
-    assert told["permissions"] == ["read", "submit"]
-    assert told["queues"] == ["builds"]
-    assert "csrf_token" not in told
+        body = (await client.get("/v1/me")).json()
+    assert body["role"] == "submitter"
+    assert body["permissions"] == ["read", "submit"]
+    assert body["queues"] == ["builds"]
+    assert "csrf_token" not in body
 
 
 @pytest.mark.parametrize("role", ["viewer", "submitter", "operator"])
@@ -60,8 +60,8 @@ async def test_only_admins_read_tokens_and_audit_log(api: ApiServer, role: str) 
             ("DELETE", "/v1/tokens/000000000000"),
             ("GET", "/v1/audit"),
         ):
-            answer = await client.request(method, path)
-            assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), path
+            response = await client.request(method, path)
+            assert (response.status_code, response.json()["code"]) == (403, "not_allowed"), path
 
 
 async def test_token_lifecycle(api: ApiServer) -> None:
@@ -118,8 +118,8 @@ async def test_restricted_admin_cannot_exceed_its_scope(api: ApiServer) -> None:
     other, _ = await api.tokens.create("all of it", "viewer")
     async with api.client("admin", queues=["builds"]) as client:
         for scope in ({}, {"queues": ["mail"]}, {"queues": ["builds", "mail"]}):
-            answer = await client.post("/v1/tokens", json={"name": "x", "role": "admin", **scope})
-            assert (answer.status_code, answer.json()["code"]) == (403, "out_of_scope")
+            response = await client.post("/v1/tokens", json={"name": "x", "role": "admin", **scope})
+            assert (response.status_code, response.json()["code"]) == (403, "out_of_scope")
         made = await client.post("/v1/tokens", json={"name": "x", "role": "admin", "queues": ["builds"]})
         assert made.status_code == 201
         assert {each["name"] for each in (await client.get("/v1/tokens")).json()["items"]} == {"x", "a admin"}
@@ -134,12 +134,12 @@ async def test_audit_log_pagination(api: ApiServer) -> None:
         names: list[str] = []
         path = "/v1/audit?page_size=2"
         for _ in range(3):
-            answer = await client.get(path)
-            names += [entry["details"]["name"] for entry in answer.json()["items"]]
-            if "next_page_token" not in answer.json():
-                assert "link" not in answer.headers
+            response = await client.get(path)
+            names += [entry["details"]["name"] for entry in response.json()["items"]]
+            if "next_page_token" not in response.json():
+                assert "link" not in response.headers
                 break
-            path = answer.headers["link"].partition(">")[0].removeprefix("<")
+            path = response.headers["link"].partition(">")[0].removeprefix("<")
         assert names == [f"t{number}" for number in range(5)]
         for bad in ("page_size=0", "page_size=1001", "page_token=x", "page_token=-1", "page_token=²", "pagesize=1"):
             assert (await client.get(f"/v1/audit?{bad}")).status_code == 422, bad

@@ -15,13 +15,13 @@ PAGE = blocks(DOCS / "api.md")
 ANYTHING = "…"
 
 
-def fits(shown: Any, answer: Any) -> bool:
+def fits(shown: Any, response: Any) -> bool:
     """Whether the documented JSON is a part of the response."""
-    if isinstance(shown, dict) and isinstance(answer, dict):
-        return all(name in answer and fits(value, answer[name]) for name, value in shown.items())
-    if isinstance(shown, list) and isinstance(answer, list):
-        return len(shown) == len(answer) and all(map(fits, shown, answer))
-    return bool(shown in (ANYTHING, answer))
+    if isinstance(shown, dict) and isinstance(response, dict):
+        return all(name in response and fits(value, response[name]) for name, value in shown.items())
+    if isinstance(shown, list) and isinstance(response, list):
+        return len(shown) == len(response) and all(map(fits, shown, response))
+    return bool(shown in (ANYTHING, response))
 
 
 async def test_examples_respond_as_documented(tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ async def test_examples_respond_as_documented(tmp_path: Path) -> None:
             said, _ = await process.communicate()
             assert (process.returncode, shown.mark) == (0, "response"), example.title
             # Of several responses the last is documented.
-            answer = msgspec.json.decode(b"{" + said.strip().rpartition(b"}{")[2].removeprefix(b"{"))
-            assert fits(msgspec.json.decode(shown.text), answer), f"{example.title}: {answer}"
+            response = msgspec.json.decode(b"{" + said.strip().rpartition(b"}{")[2].removeprefix(b"{"))
+            assert fits(msgspec.json.decode(shown.text), response), f"{example.title}: {response}"
 
 
 def test_partial_match() -> None:

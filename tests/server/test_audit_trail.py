@@ -34,8 +34,8 @@ async def test_open_server_records_no_submitter() -> None:
 async def test_bulk_action_audits_the_first_ids() -> None:
     async with api_server() as api, api.client("operator") as client:
         ids = [await submit_job(client) for _ in range(AUDITED_IDS + 3)]
-        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ids, "reason": "enough"})
-        assert answer.json()["changed"] == AUDITED_IDS + 3
+        response = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ids, "reason": "enough"})
+        assert response.json()["changed"] == AUDITED_IDS + 3
         [entry] = await Audit(api.store).read()
         assert entry.action == "jobs.cancel"
         assert entry.details == {

@@ -70,9 +70,9 @@ async def test_endless_headers_time_out(server: str) -> None:
     wire = await Wire.to(server)
     await wire.say(ASK)
     started = time.monotonic()
-    answer = await wire.answer()
-    assert b" 408 " in answer
-    assert b"too_slow" in answer
+    response = await wire.answer()
+    assert b" 408 " in response
+    assert b"too_slow" in response
     assert 0.2 < time.monotonic() - started < 5
 
 
@@ -134,8 +134,8 @@ async def test_idle_connection_is_kept(server: str) -> None:
 async def test_too_many_headers_are_rejected(server: str, head: bytes) -> None:
     wire = await Wire.to(server)
     await wire.say(head)
-    answer = await wire.answer()
-    assert answer == b"" or b" 431 " in answer  # a reset may overtake the response when more was sent than read
+    response = await wire.answer()
+    assert response == b"" or b" 431 " in response  # a reset may overtake the response when more was sent than read
     async with httpx.AsyncClient(base_url=server) as client:
         assert (await client.get("/v1/me")).status_code == 200
 
@@ -196,8 +196,8 @@ async def test_too_many_trailers_are_rejected(server: str) -> None:
     wire = await Wire.to(server)
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
     await wire.say(head + b"\r\n0\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(100)))
-    answer = await wire.answer()
-    assert answer == b"" or b" 431 " in answer
+    response = await wire.answer()
+    assert response == b"" or b" 431 " in response
 
 
 CHUNKED = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -207,8 +207,8 @@ CHUNKED = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/jso
 async def test_endless_trailer_is_rejected(server: str, framing: bytes) -> None:
     wire = await Wire.to(server)
     await wire.say(CHUNKED + framing + b"x" * 50_000)
-    answer = await wire.answer()
-    assert answer == b"" or b" 431 " in answer
+    response = await wire.answer()
+    assert response == b"" or b" 431 " in response
 
 
 async def test_trailers_are_ignored() -> None:
@@ -226,9 +226,9 @@ async def test_trailers_are_ignored() -> None:
 async def test_exactly_one_host_header_is_accepted(server: str, hosts: bytes) -> None:
     wire = await Wire.to(server)
     await wire.say(b"GET /v1/me HTTP/1.1\r\n" + hosts + b"\r\n")
-    answer = await wire.answer()
-    assert b" 400 " in answer
-    assert b"bad_host" in answer
+    response = await wire.answer()
+    assert b" 400 " in response
+    assert b"bad_host" in response
 
 
 async def test_http_1_0_needs_no_host_header(server: str) -> None:

@@ -32,8 +32,8 @@ async def test_every_route_is_described(api: ApiServer) -> None:
     async with api.client() as client:
         document = await described(client)
     assert document["openapi"] == "3.1.0"
-    told = {(method.upper(), path) for path, here in document["paths"].items() for method in here}
-    assert told == {(route.method, route.path) for routes in ALL_ROUTES for route in routes.all}
+    documented = {(method.upper(), path) for path, here in document["paths"].items() for method in here}
+    assert documented == {(route.method, route.path) for routes in ALL_ROUTES for route in routes.all}
     operations = [operation for here in document["paths"].values() for operation in here.values()]
     names = [operation["operationId"] for operation in operations]
     assert len(set(names)) == len(names)
@@ -83,13 +83,13 @@ async def test_other_statuses_are_described() -> None:
         login = await client.post("/login", data={"token": "wrong"}, headers={"Sec-Fetch-Site": "same-origin"})
         api.dependencies.draining.set()
         ready = await client.get("/readyz")
-    told = paths["/readyz"]["get"]["responses"]["503"]["content"]
-    assert (ready.status_code, told) == (
+    documented = paths["/readyz"]["get"]["responses"]["503"]["content"]
+    assert (ready.status_code, documented) == (
         503,
         {"application/json": {"schema": {"$ref": "#/components/schemas/HealthView"}}},
     )
     assert set(paths["/health"]["get"]["responses"]) == {"200", "503"}
-    told = paths["/login"]["post"]["responses"]
-    assert set(told) == {"303", "400", "401", "403", "413", "415", "429", "503"}
-    assert (login.status_code, list(told["401"]["content"])) == (401, ["text/html"])
+    documented = paths["/login"]["post"]["responses"]
+    assert set(documented) == {"303", "400", "401", "403", "413", "415", "429", "503"}
+    assert (login.status_code, list(documented["401"]["content"])) == (401, ["text/html"])
     assert "409" in paths["/v1/jobs"]["post"]["responses"]

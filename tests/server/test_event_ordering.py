@@ -18,7 +18,7 @@ E, S, P, C, F, R, X = (
 )
 
 
-def told(order: EventSorter, *whats: LiveEventType, job_id: str = "a") -> list[LiveEventType]:
+def sort_events(order: EventSorter, *whats: LiveEventType, job_id: str = "a") -> list[LiveEventType]:
     return [hint.type for hint in order.sorted([LiveEvent(type=what, job_id=job_id) for what in whats])]
 
 
@@ -38,14 +38,14 @@ def told(order: EventSorter, *whats: LiveEventType, job_id: str = "a") -> list[L
 )
 def test_enqueued_comes_first_or_is_dropped(looks: list[list[LiveEventType]], shown: list[LiveEventType]) -> None:
     order = EventSorter()
-    assert [what for look in looks for what in told(order, *look)] == shown
+    assert [what for look in looks for what in sort_events(order, *look)] == shown
 
 
 def test_jobs_are_independent_and_eventually_forgotten() -> None:
     order = EventSorter()
-    assert told(order, S, job_id="a") == [S]
-    assert told(order, E, job_id="b") == [E]
+    assert sort_events(order, S, job_id="a") == [S]
+    assert sort_events(order, E, job_id="b") == [E]
     for number in range(MAX_JOBS):
-        told(order, S, job_id=str(number))
+        sort_events(order, S, job_id=str(number))
     assert len(order._last) == MAX_JOBS
     assert [hint.type for hint in order.sorted([LiveEvent(type=LiveEventType.RESYNC)])] == [LiveEventType.RESYNC]

@@ -78,8 +78,8 @@ async def publish(api: ApiServer, *hints: LiveEvent) -> None:
 
 
 def progress(job_id: str, percent: float, **more: Any) -> LiveEvent:
-    told = {"kind": "slow", "queue": "default", "state": State.RUNNING, "attempt": 1, **more}
-    return LiveEvent(type=LiveEventType.PROGRESS, job_id=job_id, percent=percent, **told)
+    fields = {"kind": "slow", "queue": "default", "state": State.RUNNING, "attempt": 1, **more}
+    return LiveEvent(type=LiveEventType.PROGRESS, job_id=job_id, percent=percent, **fields)
 
 
 async def test_job_stream_starts_with_a_snapshot_and_follows_to_the_end(
@@ -280,9 +280,9 @@ async def test_events_of_another_process(api: ApiServer, server: str, yard: Joby
 
 async def test_head_request_returns_headers_only(api: ApiServer, server: str) -> None:
     async with await client(api, server) as http:
-        answer = await http.head("/v1/events", timeout=5)
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/event-stream")
+        response = await http.head("/v1/events", timeout=5)
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
     await eventually(lambda: len(api.dependencies.broadcaster) == 0)
 
 

@@ -26,10 +26,10 @@ async def api() -> AsyncIterator[ApiServer]:
 
 async def test_program_is_pending_until_a_worker_runs_it(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client:
-        answer = await client.post("/execute", json=body("out hello", "exit 2"))
-        job_id = answer.json()["job_id"]
-        assert (answer.status_code, answer.json()) == (202, {"job_id": job_id, "status": "PENDING"})
-        where = answer.headers["location"]
+        response = await client.post("/execute", json=body("out hello", "exit 2"))
+        job_id = response.json()["job_id"]
+        assert (response.status_code, response.json()) == (202, {"job_id": job_id, "status": "PENDING"})
+        where = response.headers["location"]
         assert (await client.get(where)).json() == {"job_id": job_id, "status": "PENDING"}
         async with running(api, tmp_path):
             done = (await client.get(where, params={"wait": 5})).json()
@@ -42,8 +42,8 @@ async def test_program_is_pending_until_a_worker_runs_it(api: ApiServer, tmp_pat
 
 async def test_wait_returns_the_finished_run(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client, running(api, tmp_path):
-        answer = await client.post("/execute", params={"wait": 5}, json=body("cat", input="é"))
-        assert (answer.status_code, answer.json()["result"]["stdout"]) == (200, "é")
+        response = await client.post("/execute", params={"wait": 5}, json=body("cat", input="é"))
+        assert (response.status_code, response.json()["result"]["stdout"]) == (200, "é")
         slow = await client.post("/execute", params={"wait": 0.1}, json=body("sleep 1"))
         assert (slow.status_code, slow.json()["status"]) == (202, "RUNNING")
 
@@ -52,18 +52,18 @@ async def test_binary_input_and_output(api: ApiServer, tmp_path: Path) -> None:
     files = [{"name": "d/a.bin", "content_base64": "/wA="}, {"name": "b.txt", "content": "é"}]
     async with api.client("submitter") as client, running(api, tmp_path):
         given = body("cat", "files", "args", "keep", input_base64="/w==", files=files, args=["x"], collect=["out.txt"])
-        answer = await client.post("/execute", params={"wait": 5}, json=given)
-    result = answer.json()["result"]
+        response = await client.post("/execute", params={"wait": 5}, json=given)
+    result = response.json()["result"]
     assert result["stdout_base64"] == "/2QvYS5iaW49/wBiLnR4dD3DqXg="
     assert result["files"] == [{"name": "out.txt", "size": 4, "content": "kept"}]
 
 
 async def test_batch_is_one_job_with_results_in_order(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client, running(api, tmp_path):
-        answer = await client.post(
+        response = await client.post(
             "/execute/batch", params={"wait": 5}, json=body("cat", inputs=[str(n) for n in range(10)])
         )
-    assert [run["stdout"] for run in answer.json()["result"]["results"]] == [str(n) for n in range(10)]
+    assert [run["stdout"] for run in response.json()["result"]["results"]] == [str(n) for n in range(10)]
 
 
 async def test_platform_faults_fail_with_a_reason(
@@ -71,18 +71,18 @@ async def test_platform_faults_fail_with_a_reason(
 ) -> None:
     monkeypatch.setattr("jobyard.executors.sandbox.executor.RETRY_SOON_SECONDS", 0.01)
     async with api.client("submitter") as client, running(api, tmp_path):
-        answer = await client.post("/execute", params={"wait": 5}, json=body("refuse SPAWN_FAILED"))
-    told = answer.json()
-    assert told == {"job_id": told["job_id"], "status": "FAILED", "reason": told["reason"]}
-    assert told["reason"].startswith("SPAWN_FAILED: ")
+        response = await client.post("/execute", params={"wait": 5}, json=body("refuse SPAWN_FAILED"))
+    found = response.json()
+    assert found == {"job_id": found["job_id"], "status": "FAILED", "reason": found["reason"]}
+    assert found["reason"].startswith("SPAWN_FAILED: ")
 
 
 async def test_cancelled_program_fails_with_the_reason(api: ApiServer) -> None:
     async with api.client("submitter") as client:
         job_id = (await client.post("/execute", json=body())).json()["job_id"]
         assert (await client.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "enough"})).status_code == 200
-        told = (await client.get(f"/jobs/{job_id}")).json()
-    assert told == {"job_id": job_id, "status": "FAILED", "reason": "CANCELLED: enough"}
+        found = (await client.get(f"/jobs/{job_id}")).json()
+    assert found == {"job_id": job_id, "status": "FAILED", "reason": "CANCELLED: enough"}
 
 
 # Rejected requests
@@ -135,10 +135,10 @@ async def test_bad_requests_name_the_field_and_queue_nothing(
     api: ApiServer, given: dict[str, Any], pointer: str
 ) -> None:
     async with api.client("submitter") as client:
-        answer = await client.post("/execute", json=body(**given) | given)
-    told = answer.json()
-    assert (answer.status_code, told["code"]) == (422, "bad_input"), told
-    assert [error["pointer"] for error in told["errors"]] == [pointer]
+        response = await client.post("/execute", json=body(**given) | given)
+    found = response.json()
+    assert (response.status_code, found["code"]) == (422, "bad_input"), found
+    assert [error["pointer"] for error in found["errors"]] == [pointer]
     assert (await api.store.find(Filter(), 10)).jobs == ()
 
 
@@ -146,8 +146,8 @@ async def test_bad_requests_name_the_field_and_queue_nothing(
 async def test_invalid_numbers_name_the_field(api: ApiServer, number: str) -> None:
     text = json.dumps(body(limits={"time_seconds": 0.125})).replace("0.125", number)
     async with api.client("submitter") as client:
-        answer = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/limits/time_seconds")
+        response = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/limits/time_seconds")
     assert (await api.store.find(Filter(), 10)).jobs == ()
 
 
@@ -161,31 +161,31 @@ async def test_invalid_numbers_name_the_field(api: ApiServer, number: str) -> No
 )
 async def test_invalid_text_names_the_field(api: ApiServer, text: bytes, pointer: str) -> None:
     async with api.client("submitter") as client:
-        answer = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+        response = await client.post("/execute", content=text, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, pointer)
 
 
 @pytest.mark.parametrize("inputs", [[], ["x"] * 101, [1], "x", ["x" * ((1 << 20) + 1)]])
 async def test_batch_inputs_are_bounded(api: ApiServer, inputs: Any) -> None:
     async with api.client("submitter") as client:
-        answer = await client.post("/execute/batch", json=body(inputs=inputs))
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["pointer"].startswith("/inputs")
+        response = await client.post("/execute/batch", json=body(inputs=inputs))
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["pointer"].startswith("/inputs")
     assert (await api.store.find(Filter(), 10)).jobs == ()
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "x"])
 async def test_wait_is_bounded(api: ApiServer, wait: str) -> None:
     async with api.client("submitter") as client:
-        answer = await client.post("/execute", params={"wait": wait}, json=body())
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "wait")
+        response = await client.post("/execute", params={"wait": wait}, json=body())
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "wait")
 
 
 async def test_without_a_sandbox_programs_wait_for_one(tmp_path: Path) -> None:
     async with api_server() as api, api.client("submitter") as client:
-        answer = await client.post("/execute", json=body("out hello"))
-        assert (answer.status_code, answer.json()["status"]) == (202, "PENDING")
-        job_id = answer.json()["job_id"]
+        response = await client.post("/execute", json=body("out hello"))
+        assert (response.status_code, response.json()["status"]) == (202, "PENDING")
+        job_id = response.json()["job_id"]
         causes = await causes_of(client, job_id)
         assert causes["no_sandbox"]["data"] == {"language": "python"}
         await publish_sandbox(api.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
@@ -193,8 +193,8 @@ async def test_without_a_sandbox_programs_wait_for_one(tmp_path: Path) -> None:
         await announce_languages(api.store)
         assert "no_sandbox" not in await causes_of(client, job_id)
         async with running(api, tmp_path):
-            answer = await client.get(f"/jobs/{job_id}", params={"wait": 10})
-        assert answer.json()["result"]["stdout"] == "hello\n"
+            response = await client.get(f"/jobs/{job_id}", params={"wait": 10})
+        assert response.json()["result"]["stdout"] == "hello\n"
 
 
 async def causes_of(client: Any, job_id: str) -> dict[str, Any]:
@@ -215,11 +215,11 @@ async def test_explain_names_a_language_that_no_sandbox_has(api: ApiServer) -> N
 async def test_without_a_sandbox_programs_are_rejected_on_request() -> None:
     async with api_server() as api, api.client("submitter") as client:
         api.dependencies.rejects_without_sandbox = True
-        answer = await client.post("/execute", json=body())
-        assert (answer.status_code, answer.json()["code"]) == (503, "sandbox_unavailable")
+        response = await client.post("/execute", json=body())
+        assert (response.status_code, response.json()["code"]) == (503, "sandbox_unavailable")
         await publish_sandbox(api.store, SandboxInfo(worker="w", reason="There are no namespaces here."))
-        answer = await client.post("/execute", json=body())
-        reason = answer.json()["detail"]
+        response = await client.post("/execute", json=body())
+        reason = response.json()["detail"]
         assert "There are no namespaces here." in reason
         assert (await client.get("/languages")).json() == {"items": [], "reason": reason}
         assert (await api.store.find(Filter(), 10)).jobs == ()
@@ -233,8 +233,8 @@ async def test_tier_c_rejects_files(api: ApiServer) -> None:
     )
     async with api.client("submitter") as client:
         for given, pointer in (({"files": [{"name": "a"}]}, "/files"), ({"collect": ["a"]}, "/collect")):
-            answer = await client.post("/execute", json=body(**given) | {"language": "lua"})
-            assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+            response = await client.post("/execute", json=body(**given) | {"language": "lua"})
+            assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, pointer)
         assert (await client.post("/execute", json=body() | {"language": "lua"})).status_code == 202
 
 
@@ -257,7 +257,7 @@ async def test_code_input_and_limits_are_never_shown(api: ApiServer, caplog: pyt
     job = await api.store.get(job_id)
     assert job is not None
     assert msgspec.json.decode(job.payload) == {"language": "python"}
-    assert not any("SECRET" in answer.text for answer in shown)
+    assert not any("SECRET" in response.text for response in shown)
     assert "SECRET" not in caplog.text
 
 
@@ -293,8 +293,8 @@ async def test_full_queue_is_too_many_requests(api: ApiServer) -> None:
     await api.store.configure("code", QueueSettings(max_waiting_per_group=1))
     async with api.client("submitter") as client:
         assert (await client.post("/execute", json=body())).status_code == 202
-        answer = await client.post("/execute", json=body())
-    assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
+        response = await client.post("/execute", json=body())
+    assert (response.status_code, response.json()["code"]) == (429, "queue_full")
 
 
 async def test_idempotency_key_creates_one_job(api: ApiServer, tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ async def test_server_is_live_and_ready(store: Watched) -> None:
     async with api.client() as client:
         assert (await client.get("/livez")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).json() == {"status": "ok"}
-        told = (await client.get("/readyz?verbose")).json()
-        assert [check["name"] for check in told["checks"]] == ["not_draining", "store", "migrations"]
-        assert all(check["ok"] for check in told["checks"])
+        status = (await client.get("/readyz?verbose")).json()
+        assert [check["name"] for check in status["checks"]] == ["not_draining", "store", "migrations"]
+        assert all(check["ok"] for check in status["checks"])
         assert (await client.get("/health")).json()["version"]
 
 
@@ -83,10 +83,10 @@ async def test_unavailable_store_is_not_ready_until_it_returns(store: Watched) -
     now = Now()
     watch = Health(store.as_store(), lambda: False, clock=now)
     store.failing = StoreUnavailable("secret-host does not answer")
-    told = await watch.ready()
-    assert told.status == "unavailable"
-    assert "store_unavailable" in told.reason
-    assert "secret-host" not in told.reason
+    status = await watch.ready()
+    assert status.status == "unavailable"
+    assert "store_unavailable" in status.reason
+    assert "secret-host" not in status.reason
     store.failing = None
     now.seconds += CACHE_SECONDS
     assert (await watch.ready()).status == "ok"
@@ -99,10 +99,10 @@ async def test_hanging_store_is_not_ready(monkeypatch: pytest.MonkeyPatch, store
         await asyncio.sleep(60)
 
     monkeypatch.setattr(store, "fetch", hang, raising=False)
-    told = await Health(store.as_store(), lambda: False).ready()
-    assert told.status == "unavailable"
-    assert failed(told) == ["store"]
-    assert "0.05 s" in told.reason
+    status = await Health(store.as_store(), lambda: False).ready()
+    assert status.status == "unavailable"
+    assert failed(status) == ["store"]
+    assert "0.05 s" in status.reason
     assert STORE_SECONDS < 10  # probes time out after about 10 s
 
 
@@ -114,10 +114,10 @@ async def test_removed_database_file_is_not_ready(tmp_path: Path) -> None:
     for file in tmp_path.iterdir():
         file.unlink()
     now.seconds += MIGRATIONS_AGAIN_SECONDS
-    told = await watch.ready()
-    assert failed(told) == ["store"]
-    assert "(store_unavailable)" in told.reason
-    assert [check.name for check in told.checks] == ["not_draining", "store"]
+    status = await watch.ready()
+    assert failed(status) == ["store"]
+    assert "(store_unavailable)" in status.reason
+    assert [check.name for check in status.checks] == ["not_draining", "store"]
     with pytest.raises(StoreUnavailable, match="replaced"):
         await store.queues()
     await store.close()
@@ -128,9 +128,9 @@ async def test_missing_migrations_are_not_ready(monkeypatch: pytest.MonkeyPatch,
         return [Migration(1, "kernel", "", True), Migration(2, "more", "", False)]
 
     monkeypatch.setattr(store, "migrations", migrations, raising=False)
-    told = await Health(store.as_store(), lambda: False).ready()
-    assert failed(told) == ["migrations"]
-    assert "jobyard migrate" in told.reason
+    status = await Health(store.as_store(), lambda: False).ready()
+    assert failed(status) == ["migrations"]
+    assert "jobyard migrate" in status.reason
 
 
 async def test_store_checks_are_cached_for_a_second(store: Watched) -> None:
@@ -171,8 +171,8 @@ async def test_missing_heartbeats_are_not_ready() -> None:
     assert (await watch.ready()).status == "unavailable"
     await store.heartbeat(WorkerInfo(id="w", host=socket.gethostname(), pid=2, queues=(), concurrency=2), 12)
     now.seconds += CACHE_SECONDS
-    told = await watch.ready()
-    assert (told.status, told.checks[-1].name) == ("ok", "workers")
+    status = await watch.ready()
+    assert (status.status, status.checks[-1].name) == ("ok", "workers")
     clock.advance(12)  # it was stopped, or hangs
     now.seconds += CACHE_SECONDS
     assert (await watch.ready()).status == "unavailable"

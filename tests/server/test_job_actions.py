@@ -62,22 +62,22 @@ async def test_a_signal_wakes_a_parked_job(api: ApiServer) -> None:
 async def test_bulk_by_ids_or_filter(api: ApiServer) -> None:
     async with api.client("operator") as client:
         made = [await submit_job(client, queue=queue) for queue in "aaabb"]
-        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [made[0], made[0], "nobody"]})
-        assert answer.json() == {
+        response = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [made[0], made[0], "nobody"]})
+        assert response.json() == {
             **{"changed": 1, "unchanged": 0, "not_found": 1},
             **{"changed_ids": [made[0]], "unchanged_ids": [], "not_found_ids": ["nobody"]},
         }
-        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "filter": {"queue": "a"}})
-        assert answer.json() == {"changed": 2, "unchanged": 1}
+        response = await client.post("/v1/jobs/actions", json={"action": "cancel", "filter": {"queue": "a"}})
+        assert response.json() == {"changed": 2, "unchanged": 1}
         assert len(await ids(client, state="PENDING")) == 2
         deleted = 0
         order = {"action": "delete", "filter": {"state": ["CANCELLED", "PENDING"]}, "limit": 2}
         for _ in range(10):
-            told = (await client.post("/v1/jobs/actions", json=order)).json()
-            deleted += told["changed"]
-            if "next_page_token" not in told:
+            body = (await client.post("/v1/jobs/actions", json=order)).json()
+            deleted += body["changed"]
+            if "next_page_token" not in body:
                 break
-            order["page_token"] = told["next_page_token"]
+            order["page_token"] = body["next_page_token"]
         assert deleted == 5
         assert await ids(client) == []
     assert [action for action, _ in await written(api)][:3] == ["jobs.cancel", "jobs.cancel", "jobs.delete"]
@@ -89,19 +89,19 @@ async def test_bulk_by_ids_in_pages_reports_each_once(api: ApiServer, role: str)
         made = [await submit_job(client) for _ in range(5)]
         await client.post(f"/v1/jobs/{made[1]}/cancel")
         order = {"action": "cancel", "ids": [*made, "nobody", "none"], "limit": 3}
-        told: dict[str, list[str]] = {"changed_ids": [], "unchanged_ids": [], "not_found_ids": []}
+        totals: dict[str, list[str]] = {"changed_ids": [], "unchanged_ids": [], "not_found_ids": []}
         steps = 0
         while True:
             steps += 1
-            answer = (await client.post("/v1/jobs/actions", json=order)).json()
-            for name in told:
-                told[name] += answer[name]
-            if "next_page_token" not in answer:
+            response = (await client.post("/v1/jobs/actions", json=order)).json()
+            for name in totals:
+                totals[name] += response[name]
+            if "next_page_token" not in response:
                 break
-            order["page_token"] = answer["next_page_token"]
+            order["page_token"] = response["next_page_token"]
         assert steps == 3
         changed = [made[0], *made[2:]]
-        assert told == {"changed_ids": changed, "unchanged_ids": [made[1]], "not_found_ids": ["nobody", "none"]}
+        assert totals == {"changed_ids": changed, "unchanged_ids": [made[1]], "not_found_ids": ["nobody", "none"]}
         assert (await client.post("/v1/jobs/actions", json={**order, "page_token": "YTk5"})).status_code == 422
 
 
@@ -109,9 +109,9 @@ async def test_bulk_by_ids_in_pages_reports_each_once(api: ApiServer, role: str)
 async def test_bulk_without_ids_or_filter_is_rejected(api: ApiServer, choice: dict[str, object]) -> None:
     async with api.client("admin") as client:
         job_id = await submit_job(client)
-        answer = await client.post("/v1/jobs/actions", json={"action": "delete", **choice})
-        assert answer.status_code == 422
-        assert answer.json()["errors"][0]["pointer"].startswith("/")
+        response = await client.post("/v1/jobs/actions", json={"action": "delete", **choice})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["pointer"].startswith("/")
         assert await ids(client) == [job_id]
 
 
@@ -137,8 +137,8 @@ async def test_dead_letters_are_listed_and_redriven(api: ApiServer) -> None:
         assert len(await ids(client, "/v1/dead-letters", group="b")) == 2
         assert await ids(client, "/v1/dead-letters", state="CANCELLED") == []
         path = "/v1/dead-letters/redrive"
-        told = (await client.post(path, json={"ids": [dead[0], cancelled, "nobody"]})).json()
-        assert (told["changed_ids"], told["unchanged_ids"], told["not_found_ids"]) == (
+        body = (await client.post(path, json={"ids": [dead[0], cancelled, "nobody"]})).json()
+        assert (body["changed_ids"], body["unchanged_ids"], body["not_found_ids"]) == (
             [dead[0]],
             [cancelled],
             ["nobody"],
@@ -189,9 +189,9 @@ async def test_groups(api: ApiServer) -> None:
         names: list[str | None] = []
         link: str | None = f"{path}?page_size=1"
         while link:
-            answer = await client.get(link)
-            names += [group["name"] for group in answer.json()["items"]]
-            link = answer.headers["link"][1:].partition(">")[0] if "link" in answer.headers else None
+            response = await client.get(link)
+            names += [group["name"] for group in response.json()["items"]]
+            link = response.headers["link"][1:].partition(">")[0] if "link" in response.headers else None
         assert names == [None, "acme", "b", "c", "d"]
         await client.delete(f"{path}/acme/limit")
         await client.post(f"{path}/acme/resume")

@@ -28,12 +28,12 @@ async def api() -> AsyncIterator[ApiServer]:
 
 async def test_accepted_job_is_found_at_its_location(api: ApiServer) -> None:
     async with api.client("operator") as client:
-        answer = await client.post("/v1/jobs", json={"kind": "mail", "payload": {"to": "you"}, "queue": "letters"})
-        assert answer.status_code == 202
-        accepted = answer.json()
+        response = await client.post("/v1/jobs", json={"kind": "mail", "payload": {"to": "you"}, "queue": "letters"})
+        assert response.status_code == 202
+        accepted = response.json()
         assert accepted == {"id": accepted["id"], "kind": "mail", "queue": "letters", "created": True}
-        assert answer.headers["location"] == f"/v1/jobs/{accepted['id']}"
-        found = await client.get(answer.headers["location"])
+        assert response.headers["location"] == f"/v1/jobs/{accepted['id']}"
+        found = await client.get(response.headers["location"])
     job = found.json()
     assert (job["id"], job["state"], job["payload"], job["queue"]) == (
         accepted["id"],
@@ -52,13 +52,13 @@ async def test_progress_and_log_are_shown(api: ApiServer) -> None:
         lease = await claim_one(store)
         await settle(store, lease, Failed(message="no", type="ValueError", traceback="Traceback …"))
         lease = await claim_one(store)
-        told = Report(
+        report = Report(
             key=lease.key,
             progress=Progress(percent=50, message="half", data={"done": 1}),
             lines=(LogLine(message="hello"),),
             step=Step(name="first", status="passed"),
         )
-        assert await store.report([told]) == ()
+        assert await store.report([report]) == ()
         await settle(store, lease, Done(b'{"sum": 3}'))
         job = (await client.get(f"/v1/jobs/{job_id}")).json()
         [listed] = (await client.get("/v1/jobs")).json()["items"]
@@ -86,8 +86,8 @@ async def test_private_payload_is_not_shown(api: ApiServer) -> None:
 async def test_held_unique_key_returns_the_holder(api: ApiServer) -> None:
     async with api.client("operator") as client:
         first = await submit_job(client, unique={"key": "letter"})
-        answer = await client.post("/v1/jobs", json={"kind": "mail", "unique": {"key": "letter"}})
-    assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
+        response = await client.post("/v1/jobs", json={"kind": "mail", "unique": {"key": "letter"}})
+    assert (response.status_code, response.json()["id"], response.json()["created"]) == (202, first, False)
 
 
 async def test_same_idempotency_key_returns_the_same_job(api: ApiServer) -> None:
@@ -98,7 +98,7 @@ async def test_same_idempotency_key_returns_the_same_job(api: ApiServer) -> None
 
         first, again, quoted = await post("a"), await post("a"), await post('"a"')
         other = await post("a", payload={"x": 1})
-        assert [answer.status_code for answer in (first, again, quoted, other)] == [202, 202, 202, 422]
+        assert [response.status_code for response in (first, again, quoted, other)] == [202, 202, 202, 422]
         assert first.json()["id"] == again.json()["id"] == quoted.json()["id"]
         assert "idempotency-replayed" not in first.headers
         assert again.headers["idempotency-replayed"] == "true"
@@ -116,13 +116,13 @@ async def test_batch_reports_each_job(api: ApiServer) -> None:
         {"kind": "mail", "tags": ["by:me"]},
     ]
     async with api.client("operator") as client:
-        answer = await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={"Idempotency-Key": "b"})
-        told = answer.json()
-        assert [item["status"] for item in told["items"]] == [202, 202, 429, 422]
-        assert [item.get("code") for item in told["items"]] == [None, None, "queue_full", "bad_option"]
-        assert (told["accepted"], told["refused"]) == (2, 2)
+        response = await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={"Idempotency-Key": "b"})
+        body = response.json()
+        assert [item["status"] for item in body["items"]] == [202, 202, 429, 422]
+        assert [item.get("code") for item in body["items"]] == [None, None, "queue_full", "bad_option"]
+        assert (body["accepted"], body["refused"]) == (2, 2)
         again = (await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={"Idempotency-Key": "b"})).json()
-        assert [item.get("id") for item in again["items"]] == [item.get("id") for item in told["items"]]
+        assert [item.get("id") for item in again["items"]] == [item.get("id") for item in body["items"]]
         wrong = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a"}, {"kind": "b", "qeue": "c"}]})
         assert wrong.json()["errors"][0]["pointer"] == "/jobs/1/qeue"
         assert len(await ids(client)) == 2
@@ -169,8 +169,8 @@ async def test_batch_idempotency_key(api: ApiServer) -> None:
         assert again.headers["idempotency-replayed"] == "true"
         assert [item["id"] for item in again.json()["items"]] == [item["id"] for item in first.json()["items"]]
         for another in (jobs[:2], [*jobs, {"kind": "more"}], jobs[::-1], [{**job, "queue": "other"} for job in jobs]):
-            answer = await post(another)
-            assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+            response = await post(another)
+            assert (response.status_code, response.json()["code"]) == (422, "idempotency_key_reused")
         assert len(await ids(client)) == 3
         assert "idempotency-replayed" not in (await post(jobs[:1], other)).headers
 
@@ -200,9 +200,9 @@ async def test_long_poll_returns_when_the_job_ends(api: ApiServer) -> None:
         assert (early.json()["state"], early.headers["retry-after"]) == ("PENDING", "1")
         waiting = asyncio.ensure_future(viewer.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
         await settle(api.store, await claim_one(api.store), Done(b"7"))
-        answer = await asyncio.wait_for(waiting, 10)
-        assert (answer.json()["state"], answer.json()["result"]) == ("COMPLETED", 7)
-        assert "retry-after" not in answer.headers
+        response = await asyncio.wait_for(waiting, 10)
+        assert (response.json()["state"], response.json()["result"]) == ("COMPLETED", 7)
+        assert "retry-after" not in response.headers
 
 
 async def test_long_poll_rejects_a_revoked_token(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ async def test_open_long_polls_are_limited_per_token(api: ApiServer) -> None:
         assert (await client.get(path)).status_code == 200
         assert (await viewer.get(path, params={"wait": 0.01})).status_code == 200
         await settle(api.store, await claim_one(api.store), Done(b"7"))
-        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+        assert [response.status_code for response in await asyncio.gather(*waiting)] == [200, 200]
         assert api.dependencies.open_requests.total == 0
 
 
@@ -244,8 +244,8 @@ async def test_long_poll_ends_when_the_server_stops(api: ApiServer) -> None:
         job_id = await submit_job(client)
         waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{job_id}", params={"wait": 60}))
         api.dependencies.draining.set()
-        answer = await asyncio.wait_for(waiting, 10)
-        assert (answer.json()["state"], answer.headers["retry-after"]) == ("PENDING", "1")
+        response = await asyncio.wait_for(waiting, 10)
+        assert (response.json()["state"], response.headers["retry-after"]) == ("PENDING", "1")
 
 
 async def test_explain(api: ApiServer) -> None:
@@ -254,9 +254,9 @@ async def test_explain(api: ApiServer) -> None:
         running = await submit_job(client, group="acme")
         await claim_one(api.store)
         job_id = await submit_job(submitter, group="acme")
-        told = (await client.get(f"/v1/jobs/{job_id}/explain")).json()
-        assert "group_limit_reached" in [cause["code"] for cause in told["causes"]]
-        assert running in told["sentence"]
+        body = (await client.get(f"/v1/jobs/{job_id}/explain")).json()
+        assert "group_limit_reached" in [cause["code"] for cause in body["causes"]]
+        assert running in body["sentence"]
         hidden = await submitter.get(f"/v1/jobs/{job_id}/explain")
         assert "group_limit_reached" in hidden.text
         assert running not in hidden.text

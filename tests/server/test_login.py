@@ -41,8 +41,8 @@ async def test_login_form_works_without_scripts(api: ApiServer) -> None:
 
 async def test_session_has_the_permissions_of_the_token(api: ApiServer) -> None:
     async with api.client() as client:
-        answer = await logged_in(api, client, "operator")
-        assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+        response = await logged_in(api, client, "operator")
+        assert (response.status_code, response.headers["location"]) == (303, "/login")
         assert (await client.get("/v1/me")).json()["role"] == "operator"
         assert "a operator" in (await client.get("/login")).text
 
@@ -63,15 +63,15 @@ async def test_cookie_is_http_only_and_same_site(api: ApiServer) -> None:
 
 async def test_failed_logins_are_rate_limited(api: ApiServer) -> None:
     async with api.client() as client:
-        answer = await client.post("/login", data={"token": "<b>nope</b>"}, headers=OWN)
-        assert answer.status_code == 401
-        assert 'role="alert"' in answer.text
-        assert "nope" not in answer.text
-        assert "set-cookie" not in answer.headers
+        response = await client.post("/login", data={"token": "<b>nope</b>"}, headers=OWN)
+        assert response.status_code == 401
+        assert 'role="alert"' in response.text
+        assert "nope" not in response.text
+        assert "set-cookie" not in response.headers
         for _ in range(int(FAILURE_BURST)):
-            answer = await client.post("/login", data={"token": "nope"}, headers=OWN)
-        assert answer.status_code == 429
-        assert int(answer.headers["retry-after"]) >= 1
+            response = await client.post("/login", data={"token": "nope"}, headers=OWN)
+        assert response.status_code == 429
+        assert int(response.headers["retry-after"]) >= 1
         assert (await logged_in(api, client)).status_code == 303, "a good token is not held up by others' wrong ones"
 
 
@@ -89,8 +89,8 @@ async def test_other_sites_can_neither_log_in_nor_change(api: ApiServer, headers
         csrf = (await client.get("/v1/me")).json()["csrf_token"]
         before = len(await api.tokens.list())
         body = {"name": "x", "role": "admin"}
-        answer = await client.post("/v1/tokens", json=body, headers={**headers, "X-CSRF-Token": csrf})
-        assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
+        response = await client.post("/v1/tokens", json=body, headers={**headers, "X-CSRF-Token": csrf})
+        assert (response.status_code, response.json()["code"]) == (403, "csrf")
         assert (await client.post("/logout", data={"csrf_token": csrf}, headers=headers)).status_code == 403
         assert len(await api.tokens.list()) == before
         assert (await client.get("/v1/me")).status_code == 200
@@ -115,8 +115,8 @@ async def test_logout_ends_the_session_everywhere(api: ApiServer) -> None:
         kept = dict(client.cookies)
         found = re.search(r'name="csrf_token" value="([0-9a-f]+)"', (await client.get("/login")).text)
         assert found
-        answer = await client.post("/logout", data={"csrf_token": found.group(1)}, headers=OWN)
-        assert answer.status_code == 303
+        response = await client.post("/logout", data={"csrf_token": found.group(1)}, headers=OWN)
+        assert response.status_code == 303
         assert (await client.get("/v1/me")).status_code == 401
         client.cookies.update(kept)
         assert (await client.get("/v1/me")).status_code == 401
@@ -135,8 +135,8 @@ async def test_cookie_does_not_override_an_invalid_header(api: ApiServer) -> Non
 ])  # fmt: skip
 async def test_body_that_is_not_a_form_is_rejected(api: ApiServer, content: bytes, kind: str) -> None:
     async with api.client() as client:
-        answer = await client.post("/login", content=content, headers={**OWN, "Content-Type": kind})
-        assert 400 <= answer.status_code < 500
+        response = await client.post("/login", content=content, headers={**OWN, "Content-Type": kind})
+        assert 400 <= response.status_code < 500
 
 
 async def test_open_server_needs_no_login() -> None:

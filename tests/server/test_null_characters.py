@@ -30,8 +30,8 @@ async def test_id_with_null_character_is_not_found(store: PostgresStore, role: s
     async with api.client(role) as client:
         await submit_job(client)
         found = {path: await client.request(method, path) for method, path in ASKED}
-        allowed = {path: answer for path, answer in found.items() if answer.status_code != 403}
+        allowed = {path: response for path, response in found.items() if response.status_code != 403}
         assert len(allowed) >= (9 if role == "admin" else 4)  # a submitter sees no queues
-        assert {path: answer.status_code for path, answer in allowed.items()} == dict.fromkeys(allowed, 404)
-        answer = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ["a\0"]})
-        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/ids/0")
+        assert {path: response.status_code for path, response in allowed.items()} == dict.fromkeys(allowed, 404)
+        response = await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": ["a\0"]})
+        assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/ids/0")

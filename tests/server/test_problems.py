@@ -30,10 +30,10 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         assert await ids(made) == [], "nothing is written"
 
 
-def refused(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> None:
-    problem = answer.json()
-    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+def refused(response: httpx.Response, status: int, code: str, pointer: str | None = None) -> None:
+    problem = response.json()
+    assert (response.status_code, problem["status"], problem["code"]) == (status, status, code), response.text
+    assert response.headers["content-type"] == "application/problem+json"
     assert {"type", "title", "detail"} <= set(problem) | {"type"}
     assert problem["detail"]
     if pointer is not None:
@@ -89,8 +89,8 @@ async def test_invalid_fields_have_pointers(client: httpx.AsyncClient, body: dic
 async def test_invalid_values_that_match_the_schema(
     client: httpx.AsyncClient, body: dict[str, Any], status: int, pointers: list[str]
 ) -> None:
-    answer = await client.post("/v1/jobs", json=body)
-    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (status, pointers)
+    response = await client.post("/v1/jobs", json=body)
+    assert (response.status_code, [error["pointer"] for error in response.json()["errors"]]) == (status, pointers)
     [item] = (await client.post("/v1/jobs/batch", json={"jobs": [body]})).json()["items"]
     assert (item["status"], [error["pointer"] for error in item["errors"]]) == (
         status,
@@ -148,21 +148,21 @@ async def test_body_that_is_not_the_expected_json(
 @pytest.mark.parametrize("half", ["\\ud800", "\\udfff", "\\ud83d\\ud83d", "\\uD83Dx"])
 async def test_lone_surrogate_is_named(client: httpx.AsyncClient, half: str) -> None:
     data = '{"kind":"a","payload":{"x":"' + half + '"}}'
-    answer = await client.post("/v1/jobs", content=data.encode(), headers=JSON)
-    refused(answer, 400, "not_json")
-    assert "surrogate" in answer.json()["detail"]
+    response = await client.post("/v1/jobs", content=data.encode(), headers=JSON)
+    refused(response, 400, "not_json")
+    assert "surrogate" in response.json()["detail"]
 
 
 async def test_surrogate_pair_is_not_blamed(client: httpx.AsyncClient) -> None:
-    answer = await client.post("/v1/jobs", content=b'{"kind":"a","payload":{"x":"\\ud83d\\ude00"},', headers=JSON)
-    assert "surrogate" not in answer.json()["detail"]
+    response = await client.post("/v1/jobs", content=b'{"kind":"a","payload":{"x":"\\ud83d\\ude00"},', headers=JSON)
+    assert "surrogate" not in response.json()["detail"]
 
 
 @pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
 async def test_number_out_of_range_points_to_the_payload(client: httpx.AsyncClient, number: bytes) -> None:
     data = b'{"kind":"a","payload":{"x":[1,{"y":' + number + b"}]}}"
-    answer = await client.post("/v1/jobs", content=data, headers=JSON)
-    assert [error["pointer"] for error in answer.json()["errors"]] == ["/payload"]
+    response = await client.post("/v1/jobs", content=data, headers=JSON)
+    assert [error["pointer"] for error in response.json()["errors"]] == ["/payload"]
 
 
 @pytest.mark.parametrize("name", ["a\u202eb", "\u2066a", "a\u2028b", "a\u200f", "a\x00", "a\x85"], ids=ascii)
@@ -174,8 +174,8 @@ async def test_names_reject_control_and_direction_characters(client: httpx.Async
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "json", ""])
 async def test_unsupported_content_type(client: httpx.AsyncClient, kind: str) -> None:
-    answer = await client.post("/v1/jobs", content=b'{"kind":"a"}', headers={"Content-Type": kind} if kind else {})
-    refused(answer, 415, "not_json")
+    response = await client.post("/v1/jobs", content=b'{"kind":"a"}', headers={"Content-Type": kind} if kind else {})
+    refused(response, 415, "not_json")
 
 
 async def test_body_too_large(client: httpx.AsyncClient) -> None:
@@ -183,8 +183,8 @@ async def test_body_too_large(client: httpx.AsyncClient) -> None:
         for _ in range(1000):
             yield b"x" * 100_000
 
-    told = await client.post("/v1/jobs", content=b"x" * (3 << 20), headers=JSON)
-    refused(told, 413, "body_too_large")
+    response = await client.post("/v1/jobs", content=b"x" * (3 << 20), headers=JSON)
+    refused(response, 413, "body_too_large")
     refused(await client.post("/v1/jobs", content=chunks(), headers=JSON), 413, "body_too_large")
     large = {"kind": "a", "payload": {"x": "x" * (1 << 20)}}
     refused(await client.post("/v1/jobs", json=large), 413, "payload_too_large")
@@ -209,9 +209,9 @@ async def test_body_too_large(client: httpx.AsyncClient) -> None:
     ids=str,
 )
 async def test_invalid_query(client: httpx.AsyncClient, params: dict[str, Any], pointer: str) -> None:
-    answer = await client.get("/v1/jobs", params=params)
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["errors"][0]["pointer"] == pointer
+    response = await client.get("/v1/jobs", params=params)
+    assert response.status_code == 422, response.text
+    assert response.json()["errors"][0]["pointer"] == pointer
 
 
 @pytest.mark.parametrize("query", ["text=%ff", "queue=%ed%a0%80", "%ff=1", "&".join(["state=PENDING"] * 1001)])
@@ -221,9 +221,9 @@ async def test_query_that_is_not_utf8(client: httpx.AsyncClient, query: str) -> 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/a%ff", "/v1/queues/%C3%28/groups"])
 async def test_path_that_is_not_utf8(client: httpx.AsyncClient, path: str) -> None:
-    answer = await client.get(path)
-    refused(answer, 422, "bad_input")
-    assert answer.json()["instance"] == path
+    response = await client.get(path)
+    refused(response, 422, "bad_input")
+    assert response.json()["instance"] == path
 
 
 async def test_unexpected_query_parameter(client: httpx.AsyncClient) -> None:
@@ -233,18 +233,18 @@ async def test_unexpected_query_parameter(client: httpx.AsyncClient) -> None:
 
 
 async def test_instance_is_the_raw_path(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/v1/queues/org%2Frepository")
-    refused(answer, 404, "queue_not_found")
-    assert answer.json()["instance"] == "/v1/queues/org%2Frepository"
-    assert "org/repository" in answer.json()["detail"]
+    response = await client.get("/v1/queues/org%2Frepository")
+    refused(response, 404, "queue_not_found")
+    assert response.json()["instance"] == "/v1/queues/org%2Frepository"
+    assert "org/repository" in response.json()["detail"]
 
 
 @pytest.mark.parametrize("headers", [JSON, {}], ids=["as JSON", "as nothing"])
 async def test_optional_body_may_be_empty(headers: dict[str, str]) -> None:
     async with api_server() as api, api.client("admin") as client:
         job_id = await submit_job(client)
-        answer = await client.post(f"/v1/jobs/{job_id}/cancel", content=b"", headers=headers)
-        assert answer.json()["state"] == "CANCELLED"
+        response = await client.post(f"/v1/jobs/{job_id}/cancel", content=b"", headers=headers)
+        assert response.json()["state"] == "CANCELLED"
         refused(await client.post(f"/v1/jobs/{job_id}/prioritise", content=b"", headers=headers), 400, "not_json")
 
 
@@ -263,16 +263,16 @@ async def test_store_address_is_hidden_from_unauthenticated_callers() -> None:
         assert (await admin.get("/v1/me")).status_code == 200
         store.failing, store.failing_verbs = StoreUnavailable("redis://secret-host is away"), ("fetch", "queues")
         own = {"Sec-Fetch-Site": "same-origin"}
-        for answer in (
+        for response in (
             await nobody.get("/v1/queues", headers={"Authorization": f"Bearer {bogus}"}),
             await nobody.get("/v1/queues", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
             await nobody.get("/login", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
             await nobody.post("/login", data={"token": bogus}, headers=own),
         ):
-            refused(answer, 503, "store_unavailable")
-            assert "secret-host" not in answer.text
-            assert answer.headers["retry-after"] == "1"
-        assert "secret-host" in (await admin.get("/v1/queues")).text, "who is known is told"
+            refused(response, 503, "store_unavailable")
+            assert "secret-host" not in response.text
+            assert response.headers["retry-after"] == "1"
+        assert "secret-host" in (await admin.get("/v1/queues")).text, "an admin sees the reason"
 
 
 @pytest.mark.parametrize(("path", "verb"), [("/v1/queues", "queues"), ("/v1/jobs/a", "get")])
@@ -284,7 +284,7 @@ async def test_unexpected_errors_are_logged_and_not_exposed(
 
     async with api_server() as api, api.client("admin") as client:
         monkeypatch.setattr(api.store, verb, broken)
-        answer = await client.get(path)
-    refused(answer, 500, "internal")
-    assert "secret" not in answer.text
+        response = await client.get(path)
+    refused(response, 500, "internal")
+    assert "secret" not in response.text
     assert "ZeroDivisionError: a secret" in caplog.text

@@ -24,9 +24,9 @@ async def api() -> AsyncIterator[ApiServer]:
         yield api
 
 
-async def events(answer: httpx.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def events(response: httpx.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     name = ""
-    async for line in answer.aiter_lines():
+    async for line in response.aiter_lines():
         if line.startswith("event: "):
             name = line[7:]
         elif line.startswith("data: "):
@@ -41,8 +41,8 @@ async def test_output_is_streamed_and_completed_by_the_result(api: ApiServer, tm
             job_id = (await client.post("/execute", json=body(*lines))).json()["job_id"]
             heard: list[tuple[str, Any]] = []
             status_when_first_heard = ""
-            async with client.stream("GET", f"/jobs/{job_id}/output") as answer:
-                async for name, data in events(answer):
+            async with client.stream("GET", f"/jobs/{job_id}/output") as response:
+                async for name, data in events(response):
                     if not heard:
                         status_when_first_heard = (await client.get(f"/jobs/{job_id}")).json()["status"]
                     heard.append((name, data))
@@ -79,8 +79,8 @@ async def test_disconnect_can_cancel_the_run(api: ApiServer, tmp_path: Path) -> 
                 job_id = (await client.post("/execute", json=given)).json()["job_id"]
                 ids.append(job_id)
                 params = {"cancel_on_leave": cancels}
-                async with client.stream("GET", f"/jobs/{job_id}/output", params=params) as answer:
-                    async for _ in events(answer):
+                async with client.stream("GET", f"/jobs/{job_id}/output", params=params) as response:
+                    async for _ in events(response):
                         break
             await eventually(lambda: fake.cancelled)
             await eventually(lambda: ended(api, ids[1]))
@@ -99,8 +99,8 @@ async def ended(api: ApiServer, job_id: str) -> bool:
 async def test_stream_of_a_finished_run_ends_at_once(api: ApiServer, tmp_path: Path) -> None:
     async with api.client("submitter") as client, running(api, tmp_path):
         done = (await client.post("/execute/batch", params={"wait": 5}, json=body("cat", inputs=["a", "b"]))).json()
-        async with client.stream("GET", f"/jobs/{done['job_id']}/output") as answer:
-            heard = [each async for each in events(answer)]
+        async with client.stream("GET", f"/jobs/{done['job_id']}/output") as response:
+            heard = [each async for each in events(response)]
     texts = [(data["index"], data["text"]) for name, data in heard if name == "stdout"]
     assert texts == [(0, "a"), (1, "b")]
     assert heard[-1] == ("finished", done)
@@ -109,8 +109,8 @@ async def test_stream_of_a_finished_run_ends_at_once(api: ApiServer, tmp_path: P
 async def test_viewer_can_follow_but_not_cancel_on_leave(api: ApiServer) -> None:
     async with api.client("submitter") as client, api.client("viewer") as viewer:
         job_id = (await client.post("/execute", json=body())).json()["job_id"]
-        answer = await viewer.get(f"/jobs/{job_id}/output", params={"cancel_on_leave": "true"})
-        assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
+        response = await viewer.get(f"/jobs/{job_id}/output", params={"cancel_on_leave": "true"})
+        assert (response.status_code, response.json()["code"]) == (403, "not_allowed")
         await client.post(f"/v1/jobs/{job_id}/cancel", json={})
         followed = await viewer.get(f"/jobs/{job_id}/output")
         assert "event: finished" in followed.text

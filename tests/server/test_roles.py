@@ -127,10 +127,10 @@ async def api() -> AsyncIterator[ApiServer]:
 
 
 async def status(client: httpx.AsyncClient, route: Route, path: str, body: Any) -> int:
-    async with client.stream(route.method, path, json=body) as answer:
-        if not route.is_stream or answer.status_code != 200:
-            await answer.aread()
-        return answer.status_code
+    async with client.stream(route.method, path, json=body) as response:
+        if not route.is_stream or response.status_code != 200:
+            await response.aread()
+        return response.status_code
 
 
 @pytest.mark.parametrize("name", TABLE)

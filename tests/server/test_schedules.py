@@ -37,21 +37,21 @@ async def api() -> AsyncIterator[ApiServer]:
 
 
 async def add(client: httpx.AsyncClient, **words: Any) -> dict[str, Any]:
-    answer = await client.post("/v1/schedules", json=NIGHTLY | words)
-    assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
+    response = await client.post("/v1/schedules", json=NIGHTLY | words)
+    assert response.status_code == 201, response.text
+    found: dict[str, Any] = response.json()
     return found
 
 
 async def test_schedule_lifecycle(api: ApiServer) -> None:
     async with api.client("operator") as client:
-        answer = await client.post("/v1/schedules", json=NIGHTLY | {"name": "a/b"})
-        assert answer.headers["location"] == "/v1/schedules/a%2Fb"
-        made = answer.json()
+        response = await client.post("/v1/schedules", json=NIGHTLY | {"name": "a/b"})
+        assert response.headers["location"] == "/v1/schedules/a%2Fb"
+        made = response.json()
         assert (made["in_words"], made["max_retry"], made["timeout_seconds"]) == ("At 02:00 every day", 3, 300.0)
         assert (made["origin"], made["is_declared"], made["enabled"]) == ("managed", True, True)
         assert made["next_at"].endswith("T17:00:00.000Z"), "two in the morning in Seoul"
-        here = answer.headers["location"]
+        here = response.headers["location"]
         assert (await client.get(here)).json() == made
         changed = (await client.patch(here, json={"expression": "@hourly", "group": None})).json()
         assert (changed["expression"], changed["group"], changed["kind"]) == ("@hourly", None, "report")
@@ -123,9 +123,9 @@ async def tick(api: ApiServer, schedule: Any, at: int) -> None:
 )
 async def test_invalid_schedule_fields_have_pointers(api: ApiServer, words: dict[str, Any], pointer: str) -> None:
     async with api.client("operator") as client:
-        answer = await client.post("/v1/schedules", json=NIGHTLY | words)
-        assert answer.status_code == 422
-        [error] = answer.json()["errors"]
+        response = await client.post("/v1/schedules", json=NIGHTLY | words)
+        assert response.status_code == 422
+        [error] = response.json()["errors"]
         assert error["pointer"] == pointer
         assert (await client.get("/v1/schedules")).json()["items"] == []
         await add(client)

@@ -40,16 +40,16 @@ async def fill(api: ApiServer, number: int) -> None:
 async def test_page_tokens_leak_nothing(
     api: ApiServer, role: str, scope: dict[str, Any], asked: dict[str, Any]
 ) -> None:
-    told = []
+    texts = []
     async with api.client(role, **scope) as client:
         for number in (0, 40):
             await fill(api, number)
-            answer = await client.get("/v1/jobs", params={**asked, "page_size": 1})
+            response = await client.get("/v1/jobs", params={**asked, "page_size": 1})
             dead = await client.get("/v1/dead-letters", params={**asked, "page_size": 1})
             order = {"action": "cancel", "filter": {"state": ["PENDING"], **asked}, "limit": 1}
             changed = await client.post("/v1/jobs/actions", json=order)
-            told.append((answer.text, dead.text, changed.text))
-    assert told[0] == told[1]
+            texts.append((response.text, dead.text, changed.text))
+    assert texts[0] == texts[1]
 
 
 async def test_jobs_of_several_queues_are_paged_newest_first(api: ApiServer) -> None:
@@ -67,11 +67,11 @@ async def test_jobs_of_several_queues_are_paged_newest_first(api: ApiServer) -> 
         order = {"action": "cancel", "filter": {"state": ["PENDING"]}, "limit": 5}
         changed = 0
         while True:
-            answer = (await confined.post("/v1/jobs/actions", json=order)).json()
-            changed += answer["changed"]
-            if "next_page_token" not in answer:
+            response = (await confined.post("/v1/jobs/actions", json=order)).json()
+            changed += response["changed"]
+            if "next_page_token" not in response:
                 break
-            order["page_token"] = answer["next_page_token"]
+            order["page_token"] = response["next_page_token"]
         assert changed == 23
 
 
@@ -91,19 +91,19 @@ async def test_page_token_leaks_no_group_name(api: ApiServer) -> None:
             await submit_job(operator, queue="q", group=f"{name}" if name in "cmx" else f"{name}-secret")
         seen, params = [], {"page_size": 1}
         while True:
-            answer = (await viewer.get("/v1/queues/q/groups", params=params)).json()
-            seen += [group["name"] for group in answer["items"]]
-            if "next_page_token" not in answer:
+            response = (await viewer.get("/v1/queues/q/groups", params=params)).json()
+            seen += [group["name"] for group in response["items"]]
+            if "next_page_token" not in response:
                 break
-            params = {"page_size": 1, "page_token": answer["next_page_token"]}
-            assert answer["items"], "no page is empty because of others"
+            params = {"page_size": 1, "page_token": response["next_page_token"]}
+            assert response["items"], "no page is empty because of others"
         assert seen == ["c", "m", "x"]
 
 
 async def test_token_with_groups_cannot_create_a_queue(api: ApiServer) -> None:
     async with api.client("admin", groups=["g"]) as confined, api.client("viewer") as viewer:
-        answer = await confined.patch("/v1/queues/new", json={"max_running": 1})
-        assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
+        response = await confined.patch("/v1/queues/new", json={"max_running": 1})
+        assert (response.status_code, response.json()["code"]) == (403, "not_allowed")
         assert (await viewer.get("/v1/queues")).json() == {"items": []}
 
 

@@ -63,12 +63,12 @@ async def test_job_of_another_submitter_is_not_found(api: ApiServer, method: str
     async with api.client("submitter") as ann, api.client("submitter") as ben, api.client("viewer") as viewer:
         his = await submit_job(ben)
         before = (await viewer.get(f"/v1/jobs/{his}")).json()
-        answer = await ann.request(method, f"/v1/jobs/{his}{path}", json=body)
+        response = await ann.request(method, f"/v1/jobs/{his}{path}", json=body)
         nobody = await ann.request(method, f"/v1/jobs/nobody{path}", json=body)
         # The role forbids some of these for any job; the others respond as if the job did not exist.
-        assert answer.status_code == nobody.status_code
-        assert answer.status_code in (403, 404)
-        assert answer.text.replace(his, "nobody") == nobody.text
+        assert response.status_code == nobody.status_code
+        assert response.status_code in (403, 404)
+        assert response.text.replace(his, "nobody") == nobody.text
         assert (await viewer.get(f"/v1/jobs/{his}")).json() == before
 
 
@@ -79,8 +79,8 @@ async def test_job_out_of_scope_is_not_found(
 ) -> None:
     async with api.client("admin") as admin, api.client("admin", **scope) as confined:
         job_id = await submit_job(admin, queue="mail", group="acme")
-        answer = await confined.request(method, f"/v1/jobs/{job_id}{path}", json=body)
-        assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
+        response = await confined.request(method, f"/v1/jobs/{job_id}{path}", json=body)
+        assert (response.status_code, response.json()["code"]) == (404, "job_not_found")
         assert (await admin.get(f"/v1/jobs/{job_id}")).json()["state"] == "PENDING"
 
 
@@ -109,8 +109,8 @@ async def test_queue_out_of_scope_is_not_found(api: ApiServer, method: str, path
     async with api.client("admin") as admin, api.client("admin", queues=["other"]) as confined:
         await submit_job(admin, queue="mail", group="acme")
         before = (await admin.get("/v1/queues/mail")).json()
-        answer = await confined.request(method, f"/v1/queues/mail{path}", json=body)
-        assert (answer.status_code, answer.json()["code"]) == (404, "queue_not_found")
+        response = await confined.request(method, f"/v1/queues/mail{path}", json=body)
+        assert (response.status_code, response.json()["code"]) == (404, "queue_not_found")
         assert (await admin.get("/v1/queues/mail")).json() == before
 
 
@@ -118,8 +118,8 @@ async def test_token_with_groups_cannot_change_the_whole_queue(api: ApiServer) -
     async with api.client("admin") as admin, api.client("operator", groups=["acme"]) as confined:
         await submit_job(admin, queue="mail", group="acme")
         for method, path in (("PATCH", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/drain")):
-            answer = await confined.request(method, f"/v1/queues/mail{path}", json={} if method == "PATCH" else None)
-            assert answer.status_code == 403
+            response = await confined.request(method, f"/v1/queues/mail{path}", json={} if method == "PATCH" else None)
+            assert response.status_code == 403
         assert (await confined.post("/v1/queues/mail/groups/acme/pause")).status_code == 204
         assert (await confined.post("/v1/queues/mail/groups/other/pause")).json()["code"] == "group_not_found"
 
@@ -128,11 +128,11 @@ async def test_submission_out_of_scope_is_forbidden(api: ApiServer) -> None:
     async with api.client("submitter", queues=["mail"], groups=["acme"]) as client:
         assert await submit_job(client, queue="mail", group="acme")
         for given in ({"queue": "mail"}, {"queue": "other", "group": "acme"}, {"group": "acme"}):
-            answer = await client.post("/v1/jobs", json={"kind": "mail", **given})
-            assert (answer.status_code, answer.json()["code"]) == (403, "out_of_scope")
+            response = await client.post("/v1/jobs", json={"kind": "mail", **given})
+            assert (response.status_code, response.json()["code"]) == (403, "out_of_scope")
         batch = {"jobs": [{"kind": "mail"}, {"kind": "mail", "queue": "mail", "group": "acme"}]}
-        told = (await client.post("/v1/jobs/batch", json=batch)).json()
-        assert [item["status"] for item in told["items"]] == [403, 202]
+        body = (await client.post("/v1/jobs/batch", json=batch)).json()
+        assert [item["status"] for item in body["items"]] == [403, 202]
         assert len(await ids(client)) == 2
 
 
@@ -149,23 +149,23 @@ async def test_held_unique_key_does_not_leak_its_holder(
     async with api.client("operator") as operator, api.client(role, **scope) as client:
         holder = await submit_job(operator, unique={"key": "nightly"}, group="other")
         for _ in range(2):
-            answer = await client.post("/v1/jobs", json=UNIQUE, headers=headers)
-            assert holder not in answer.text + str(answer.headers)
-        assert (answer.status_code, answer.json()["code"]) == (409, "unique_key_held")
-        assert [error["pointer"] for error in answer.json()["errors"]] == ["/unique/key"]
+            response = await client.post("/v1/jobs", json=UNIQUE, headers=headers)
+            assert holder not in response.text + str(response.headers)
+        assert (response.status_code, response.json()["code"]) == (409, "unique_key_held")
+        assert [error["pointer"] for error in response.json()["errors"]] == ["/unique/key"]
         batch = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "x", "group": "acme"}, UNIQUE]})
         taken, refused = batch.json()["items"]
         assert (taken["status"], refused["status"], refused["code"]) == (202, 409, "unique_key_held")
         assert refused["errors"][0]["pointer"] == "/jobs/1/unique/key"
-        assert holder not in answer.text + batch.text + str(answer.headers)
+        assert holder not in response.text + batch.text + str(response.headers)
         assert set(await ids(operator)) == {holder, taken["id"]}
 
 
 async def test_own_unique_key_returns_the_own_job(api: ApiServer) -> None:
     async with api.client("submitter") as client:
         first = await submit_job(client, unique={"key": "nightly"})
-        answer = await client.post("/v1/jobs", json=UNIQUE)
-        assert (answer.status_code, answer.json()["id"], answer.json()["created"]) == (202, first, False)
+        response = await client.post("/v1/jobs", json=UNIQUE)
+        assert (response.status_code, response.json()["id"], response.json()["created"]) == (202, first, False)
 
 
 async def bulk(client: httpx.AsyncClient, **given: object) -> httpx.Response:
@@ -182,8 +182,8 @@ async def test_bulk_stays_in_scope(api: ApiServer) -> None:
         own = await submit_job(submitter, queue="b")
         everything = {"state": ["PENDING"]}
         assert (await bulk(submitter, action="delete", ids=[own])).status_code == 403
-        told = (await bulk(submitter, action="cancel", ids=[*made, own])).json()
-        assert (told["changed_ids"], told["not_found_ids"]) == ([own], made)
+        body = (await bulk(submitter, action="cancel", ids=[*made, own])).json()
+        assert (body["changed_ids"], body["not_found_ids"]) == ([own], made)
         assert (await bulk(submitter, action="cancel", filter=everything)).json() == {"changed": 0, "unchanged": 0}
         assert (await bulk(confined, action="delete", ids=made)).json()["changed_ids"] == [made[0]]
         assert (await bulk(confined, action="delete", filter=everything)).json() == {"changed": 0, "unchanged": 0}
@@ -196,6 +196,6 @@ async def test_redrive_stays_in_scope(api: ApiServer) -> None:
         for _ in dead:
             await settle(api.store, await claim_one(api.store), Failed(message="no", retry=False))
         assert await ids(confined, "/v1/dead-letters") == [dead["a"]]
-        answer = await confined.post("/v1/dead-letters/redrive", json={"ids": list(dead.values())})
-        assert answer.json()["changed_ids"] == [dead["a"]]
+        response = await confined.post("/v1/dead-letters/redrive", json={"ids": list(dead.values())})
+        assert response.json()["changed_ids"] == [dead["a"]]
         assert await ids(operator, "/v1/dead-letters") == [dead["b"]]

@@ -48,8 +48,8 @@ async def test_explicit_cache_control_is_kept() -> None:
 ])  # fmt: skip
 async def test_open_server_rejects_cross_site_changes(headers: dict[str, str], status: int) -> None:
     async with guarded() as client:
-        answer = await client.post("/v1/tokens", json={"name": "x", "role": "viewer"}, headers=headers)
-        assert answer.status_code == status
+        response = await client.post("/v1/tokens", json={"name": "x", "role": "viewer"}, headers=headers)
+        assert response.status_code == status
         assert (await client.get("/v1/me", headers=headers)).status_code == 200
 
 

@@ -91,13 +91,13 @@ class Line:
         head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n{named}Content-Type: application/json\r\n"
         try:
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            told = await reader.readuntil(b"\r\n\r\n")
-            length = next(line for line in told.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            received = await reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in received.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             data = await reader.readexactly(int(length.partition(b":")[2]))
         except (OSError, EOFError) as error:
             self.close()
             raise ConnectionError from error
-        return int(told.split(b" ", 2)[1]), data
+        return int(received.split(b" ", 2)[1]), data
 
     def close(self) -> None:
         if self._streams is not None:
@@ -166,7 +166,7 @@ async def test_kill_between_insert_and_response_creates_one_job_per_key(
 @on_every_store
 async def test_repeated_kills_lose_and_duplicate_nothing(url: str) -> None:
     running = await start(url)
-    port, waiting, answers = running.port, iter(range(KEYS)), itertools.count(1)
+    port, waiting, responses = running.port, iter(range(KEYS)), itertools.count(1)
     moments = [asyncio.Event() for _ in range(KILLS)]
     broken = 0
 
@@ -183,7 +183,7 @@ async def test_repeated_kills_lose_and_duplicate_nothing(url: str) -> None:
                     continue
                 assert status == 202, data
                 break
-            count = next(answers)
+            count = next(responses)
             if count % (KEYS // (KILLS + 1)) == 0 and count < KEYS - 1:
                 moments[min(count // (KEYS // (KILLS + 1)), KILLS) - 1].set()
         line.close()

@@ -64,7 +64,7 @@ class Proxy:
             link.cut()
 
     def abandon(self) -> None:
-        """Nothing will ever move again on the open connections, and neither side is told; new ones are all right.
+        """Drop all data on the open connections, without closing them; new connections work.
 
         What a firewall does that has forgotten about them.
         """
@@ -129,7 +129,7 @@ class Proxy:
                         return
                     time.sleep(LOOK_SECONDS)
                 target.sendall(block)
-        # Nobody is told that the other side gave up, either.
+        # A closed connection is not reported to the other side, either.
         while link.is_abandoned and link in self._links and not self._is_closed:
             time.sleep(LOOK_SECONDS)
         with contextlib.suppress(OSError):

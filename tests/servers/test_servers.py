@@ -125,7 +125,7 @@ async def test_the_proxy_forgets_connections_and_serves_new_ones(redis_url: str)
         await writer.wait_closed()
         other.write(b"PING\r\n")
         assert await newer.readline() == b"+PONG\r\n"
-        assert server.connections() == 2  # the server was not told
+        assert server.connections() == 2  # the server was not notified
         other.close()
         proxy.cut()
         await eventually(lambda: server.connections() == 0)

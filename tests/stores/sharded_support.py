@@ -23,8 +23,8 @@ class ShardedSetup:
         self.store: Store = ShardedStore(self.main.as_store(), {"mail": self.mail.as_store()})
 
     async def claim(self, wanted: int = 10, *queues: str) -> list[str]:
-        answer = await self.store.exchange("w", [], queues, wanted, 15)
-        return [lease.queue for lease in answer.leases]
+        response = await self.store.exchange("w", [], queues, wanted, 15)
+        return [lease.queue for lease in response.leases]
 
     async def __aenter__(self) -> ShardedSetup:
         await self.store.open()

@@ -119,7 +119,7 @@ async def test_a_key_in_an_open_transaction_blocks_no_other_insert(
         assert await claimed(store) == 3
         await transaction.rollback()
         with suppress(StoreUnavailable):  # its retries may have run out before the rollback
-            [answer] = await same
-            assert answer.created
+            [response] = await same
+            assert response.created
         await connection.close()
         await store.close()

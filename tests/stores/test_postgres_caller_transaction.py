@@ -52,8 +52,8 @@ async def running(store: PostgresStore, **options: Any) -> Lease:
 async def test_jobs_appear_with_the_commit(store: PostgresStore, connection: Any) -> None:
     job = new(group="a")
     async with connection.transaction():
-        [answer] = await store.insert([job], connection)
-        assert answer.created
+        [response] = await store.insert([job], connection)
+        assert response.created
         assert await store.get(job.id) is None
         assert (await exchange(store, 1)).leases == ()
     assert [lease.job_id for lease in (await exchange(store, 1)).leases] == [job.id]
@@ -198,5 +198,5 @@ async def test_a_second_settlement_is_refused_while_the_transaction_is_open(
     async with connection.transaction():
         await store.settle(done(lease), connection)
         # The worker gave up on the handler while its transaction is open; the exchange must not wait for it.
-        answer = await exchange(store, 0, [done(lease, Failed(message="late"))])
-        assert answer.refused == (lease.key,)
+        response = await exchange(store, 0, [done(lease, Failed(message="late"))])
+        assert response.refused == (lease.key,)

@@ -32,7 +32,7 @@ def insert_some(url: str, schema: str, pooled: bool) -> None:
 
 
 def claim_some(
-    url: str, schema: str, pooled: bool, name: str, wanted: int, answers: Pipe[tuple[str, list[str]]]
+    url: str, schema: str, pooled: bool, name: str, wanted: int, responses: Pipe[tuple[str, list[str]]]
 ) -> None:
     async def main() -> list[str]:
         taken: list[str] = []
@@ -40,18 +40,18 @@ def claim_some(
             settlements: list[Settlement] = []
             idle = 0
             while idle < 20:
-                answer = await store.exchange(name, settlements, (), wanted, 30.0)
-                assert answer.refused == ()
-                running = Counter((lease.queue, lease.group) for lease in answer.leases)
+                response = await store.exchange(name, settlements, (), wanted, 30.0)
+                assert response.refused == ()
+                running = Counter((lease.queue, lease.group) for lease in response.leases)
                 assert not running or max(running.values()) <= PER_GROUP
-                taken += [lease.job_id for lease in answer.leases]
-                settlements = [done(lease) for lease in answer.leases]
-                idle = 0 if answer.leases else idle + 1
-                if not answer.leases:
+                taken += [lease.job_id for lease in response.leases]
+                settlements = [done(lease) for lease in response.leases]
+                idle = 0 if response.leases else idle + 1
+                if not response.leases:
                     await asyncio.sleep(0.05)
         return taken
 
-    answers.put((name, asyncio.run(main())))
+    responses.put((name, asyncio.run(main())))
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
@@ -64,16 +64,16 @@ async def test_inserts_and_claims_from_several_processes(postgres_url: str, pgbo
                 queue, QueueSettings(max_running=RUNNING, max_per_group=PER_GROUP, keep_completed=9999)
             )
         context = multiprocessing.get_context("spawn")
-        answers: Pipe[tuple[str, list[str]]] = context.Queue()
+        responses: Pipe[tuple[str, list[str]]] = context.Queue()
         processes = [context.Process(target=insert_some, args=(url, schema, pooled)) for _ in range(2)]
         processes += [
-            context.Process(target=claim_some, args=(url, schema, pooled, f"w{number}", 5 + number, answers))
+            context.Process(target=claim_some, args=(url, schema, pooled, f"w{number}", 5 + number, responses))
             for number in range(2)
         ]
         for process in processes:
             process.start()
         watching = asyncio.create_task(watch(store))
-        found = dict([await asyncio.to_thread(answers.get, True, 90) for _ in range(2)])
+        found = dict([await asyncio.to_thread(responses.get, True, 90) for _ in range(2)])
         for process in processes:
             await asyncio.to_thread(process.join)
         watching.cancel()
@@ -121,9 +121,9 @@ async def test_one_of_many_inserts_gets_a_unique_key(postgres_url: str) -> None:
         opened(postgres_url, schema) as other,
     ):
         calls = [handle.insert([new(unique=Unique("key"))]) for _ in range(20) for handle in (store, other)]
-        answers = [answer for [answer] in await asyncio.gather(*calls)]
-        [winner] = [answer for answer in answers if answer.created]
-        assert {answer.id for answer in answers} == {winner.id}
+        responses = [response for [response] in await asyncio.gather(*calls)]
+        [winner] = [response for response in responses if response.created]
+        assert {response.id for response in responses} == {winner.id}
         assert len((await exchange(store, 5)).leases) == 1
 
 
@@ -133,8 +133,8 @@ async def test_a_rejected_insert_does_not_fail_the_others_of_its_batch(postgres_
         known = new()
         await store.insert([known])
         jobs = [new(), known, new(queue="full"), new(kind="a\0b"), new(), new(kind="\ud800")]
-        answers = await asyncio.gather(*(store.insert([job]) for job in jobs), return_exceptions=True)
-        assert [type(answer).__name__ for answer in answers] == [
+        responses = await asyncio.gather(*(store.insert([job]) for job in jobs), return_exceptions=True)
+        assert [type(response).__name__ for response in responses] == [
             "list",
             "BadInput",
             "QueueFull",

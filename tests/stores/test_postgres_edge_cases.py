@@ -46,8 +46,8 @@ async def test_an_exchange_does_not_touch_a_queue_created_while_it_waits(
         # Queue b is locked from here on; the exchange continues when the block ends.
         await other.execute("BEGIN")
         await other.fetch(hold, "b")
-    answer = await asyncio.wait_for(waiting, 5)
-    assert (answer.leases, answer.refused) == ((), ())
+    response = await asyncio.wait_for(waiting, 5)
+    assert (response.leases, response.refused) == ((), ())
     await other.execute("ROLLBACK")
     await other.close()
     assert len((await store.exchange("w", [], ["a", "b"], 10, LEASE_SECONDS)).leases) == 1
@@ -78,7 +78,7 @@ async def test_close_sends_pending_inserts(postgres_url: str, schema: str, conne
     inserts = [asyncio.create_task(store.insert([new()])) for _ in range(50)]
     await asyncio.sleep(0)
     await store.close()
-    assert all(inserted.created for answer in await asyncio.gather(*inserts) for inserted in answer)
+    assert all(inserted.created for response in await asyncio.gather(*inserts) for inserted in response)
     assert await connection.fetchval(f'SELECT count(*) FROM "{schema}".jobyard_job') == 50
 
 
@@ -124,11 +124,11 @@ async def test_leases_of_a_lost_response_are_returned_by_the_next_exchange(
         await store.exchange("w", [], ["q"], 2, LEASE_SECONDS)
     monkeypatch.undo()
     assert [queue.running for queue in await store.queues()] == [2]
-    answer = await store.exchange("w", [], ["q"], 2, LEASE_SECONDS)
+    response = await store.exchange("w", [], ["q"], 2, LEASE_SECONDS)
     # As if the leases had expired, but at once.
-    assert [(lease.attempt, lease.deaths) for lease in answer.leases] == [(1, 1), (1, 1)]
-    assert answer.refused == ()
+    assert [(lease.attempt, lease.deaths) for lease in response.leases] == [(1, 1), (1, 1)]
+    assert response.refused == ()
     # Leases of a response that arrived are not returned.
-    again = await store.exchange("w", [settlement(lease, Done()) for lease in answer.leases], ["q"], 2, LEASE_SECONDS)
+    again = await store.exchange("w", [settlement(lease, Done()) for lease in response.leases], ["q"], 2, LEASE_SECONDS)
     assert (again.leases, again.refused) == ((), ())
     assert await store.audit() == []

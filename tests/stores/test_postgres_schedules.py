@@ -61,11 +61,11 @@ async def decide_all(store: PostgresStore, seed: int) -> list[tuple[str, int, De
     made: list[tuple[str, int, Decided]] = []
     for at in range(1, ROUNDS + 1):
         ticks = due(at, shuffled)
-        answers = await store.decide(ticks)
+        responses = await store.decide(ticks)
         made += [
-            (each.schedule, each.at, answer)
-            for each, answer in zip(ticks, answers, strict=True)
-            if answer.decision is Decision.MADE
+            (each.schedule, each.at, response)
+            for each, response in zip(ticks, responses, strict=True)
+            if response.decision is Decision.MADE
         ]
     return made
 
@@ -119,7 +119,7 @@ async def test_concurrent_schedulers_neither_deadlock_nor_fail(
             for each in await handles[0].ticks(name)
         ]
         assert sorted(recorded, key=str) == sorted(made, key=str)
-        jobs = [answer.job_id for _, _, answer in made if answer.verdict is Verdict.FIRED]
+        jobs = [response.job_id for _, _, response in made if response.verdict is Verdict.FIRED]
         assert len(jobs) >= SCHEDULES
         assert {taken[job_id] for job_id in jobs if job_id} == {1}
         assert await handles[0].audit() == []
@@ -136,7 +136,7 @@ async def test_schedules_are_locked_in_the_order_of_their_names(
         await until_blocking(connection)
         free = [bool(await connection.fetch(f"{lock} SKIP LOCKED", name)) for name in ("a", "c")]
         assert free == [False, True]
-    assert {answer.decision for answer in await deciding} == {Decision.MADE}
+    assert {response.decision for response in await deciding} == {Decision.MADE}
 
 
 async def test_max_waiting_is_exact_with_concurrent_schedulers(
@@ -151,7 +151,7 @@ async def test_max_waiting_is_exact_with_concurrent_schedulers(
             for name in all_names
             for handle in (store, other)
         ]
-        found = Counter(answer.decision for answers in await asyncio.gather(*calls) for answer in answers)
+        found = Counter(response.decision for responses in await asyncio.gather(*calls) for response in responses)
     assert found[Decision.MADE] == (await store.queues())[0].waiting == 50
     assert found[Decision.FULL] > 0
     assert set(found) <= {Decision.MADE, Decision.KNOWN, Decision.FULL}

@@ -122,10 +122,10 @@ async def test_a_repeated_exchange_is_replayed(store: RedisStore) -> None:
         "settled": [False, f"{first.sequence:015d}", first.job_id, first.token, True],
         "slot": 0,
     }
-    answer = await store._client.call("exchange", dict(request))
+    response = await store._client.call("exchange", dict(request))
     again = await store._client.call("exchange", dict(request))
     # Everything but the next due time, which is not stored with the response.
-    assert [*again[:6], *again[7:]] == [*answer[:6], *answer[7:]]
+    assert [*again[:6], *again[7:]] == [*response[:6], *response[7:]]
     assert (again[0], [int(seq) for seq in again[2]]) == ([], [2])
     info = (await store.queues())[0]
     assert (info.waiting, info.running, info.completed) == (1, 1, 1)
@@ -205,9 +205,9 @@ async def test_concurrent_inserts_share_a_command_and_fail_separately(store: Red
     server.ask("CONFIG", "RESETSTAT")
     calls = [store.insert(jobs(f"job-{number}")) for number in range(50)]
     calls += [store.insert(jobs("job-3")), store.insert(jobs("x", queue="full")), store.insert(jobs("\udc80"))]
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [isinstance(answer, list) for answer in answers] == [True] * 50 + [False] * 3
-    assert all(isinstance(answer, BadInput) for answer in answers[50:])
+    responses = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(response, list) for response in responses] == [True] * 50 + [False] * 3
+    assert all(isinstance(response, BadInput) for response in responses[50:])
     # The first call is sent at once, the others in one batch.
     assert b"cmdstat_fcall:calls=2," in server.ask("INFO", "commandstats")
     assert (await store.queues())[0].waiting == 50
@@ -279,8 +279,8 @@ async def test_full_memory_rejects_inserts_but_not_exchanges() -> None:
         leases = (await store.exchange("w", [], [], 30, 15)).leases
         assert len(leases) == 30
         assert (await store.extend("w", [lease.key for lease in leases], 15)).lost == ()
-        answer = await store.exchange("w", [Settlement(lease.key, DONE) for lease in leases], [], 5, 15)
-        assert (answer.refused, len(answer.leases)) == ((), 5)
+        response = await store.exchange("w", [Settlement(lease.key, DONE) for lease in leases], [], 5, 15)
+        assert (response.refused, len(response.leases)) == ((), 5)
         server.ask("CONFIG", "SET", "maxmemory", "0")
         await store.insert(jobs("one"))
         assert await store.audit() == []

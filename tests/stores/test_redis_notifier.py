@@ -76,10 +76,10 @@ async def test_a_waiting_claim_is_served_by_the_insert_itself(store: RedisStore,
     waiting, _ = await start_waiting_claim(store)
     server.ask("CONFIG", "RESETSTAT")
     await store.insert(jobs("one"))
-    answer = await waiting
-    assert [lease.job_id for lease in answer.leases] == ["one"]
+    response = await waiting
+    assert [lease.job_id for lease in response.leases] == ["one"]
     assert b"cmdstat_fcall:calls=1," in server.ask("INFO", "commandstats")
-    assert (await store.exchange("w", [Settlement(answer.leases[0].key, DONE)], [], 0, 15)).refused == ()
+    assert (await store.exchange("w", [Settlement(response.leases[0].key, DONE)], [], 0, 15)).refused == ()
     assert await store.audit() == []
 
 

@@ -57,25 +57,25 @@ async def test_no_store_starves_with_few_slots(setup: ShardedSetup) -> None:
 
 async def test_settlements_go_to_the_store_of_their_lease(setup: ShardedSetup) -> None:
     ids = await insert(setup.store, new(queue="mail"), new())
-    answer = await setup.store.exchange("w", [], (), 5, 15)
+    response = await setup.store.exchange("w", [], (), 5, 15)
     # Another process settles, which has no state from the claim.
     other = ShardedStore(setup.main.as_store(), {"mail": setup.mail.as_store()})
-    settled = await other.exchange("w", [settlement(lease, Done()) for lease in answer.leases], (), 0, 15)
+    settled = await other.exchange("w", [settlement(lease, Done()) for lease in response.leases], (), 0, 15)
     assert settled.refused == ()
     for job_id in ids:
         job = await setup.store.get(job_id)
         assert job is not None
         assert job.state is State.COMPLETED
-    again = await other.exchange("w", [settlement(lease, Done()) for lease in answer.leases], (), 0, 15)
-    assert set(again.refused) == {lease.key for lease in answer.leases}
+    again = await other.exchange("w", [settlement(lease, Done()) for lease in response.leases], (), 0, 15)
+    assert set(again.refused) == {lease.key for lease in response.leases}
 
 
 async def test_a_lease_of_an_unknown_store_is_refused(setup: ShardedSetup) -> None:
     await insert(setup.store, new(queue="mail"))
     [lease] = (await setup.store.exchange("w", [], (), 5, 15)).leases
     alone = ShardedStore(setup.main.as_store(), {})
-    answer = await alone.exchange("w", [settlement(lease, Done())], (), 0, 15)
-    assert answer.refused == (lease.key,)
+    response = await alone.exchange("w", [settlement(lease, Done())], (), 0, 15)
+    assert response.refused == (lease.key,)
     assert (await alone.extend("w", [lease.key], 15)).lost == (lease.key,)
     assert (await setup.store.extend("w", [lease.key], 15)).lost == ()
 
@@ -86,8 +86,8 @@ async def test_a_waiting_exchange_is_woken_by_every_store(setup: ShardedSetup, q
     waiting = asyncio.ensure_future(setup.store.exchange("w", (), (), 5, 15, until))
     await eventually(lambda: setup.mail.calls["wait_for_work"] and setup.main.calls["wait_for_work"])
     [job_id] = await insert(setup.store, new(queue=queue))
-    answer = await asyncio.wait_for(waiting, 5)
-    assert [lease.job_id for lease in answer.leases] == [job_id]
+    response = await asyncio.wait_for(waiting, 5)
+    assert [lease.job_id for lease in response.leases] == [job_id]
 
 
 async def test_a_waiting_exchange_returns_when_until_is_done(setup: ShardedSetup) -> None:
@@ -123,8 +123,8 @@ async def test_settlements_are_answered_when_the_claim_fails(setup: ShardedSetup
     await insert(setup.store, new(queue="mail"))
     [lease] = (await setup.store.exchange("w", [], (), 5, 15)).leases
     setup.main.failing = StoreUnavailable("away")
-    answer = await setup.store.exchange("w", [settlement(lease, Done())], (), 5, 15)
-    assert (answer.refused, answer.leases) == ((), ())
+    response = await setup.store.exchange("w", [settlement(lease, Done())], (), 5, 15)
+    assert (response.refused, response.leases) == ((), ())
     with pytest.raises(StoreUnavailable):
         await setup.claim()
 
@@ -183,8 +183,8 @@ async def test_an_invalid_cursor_is_rejected(setup: ShardedSetup, cursor: str) -
 
 async def test_change_and_standing_find_the_job_in_any_store(setup: ShardedSetup) -> None:
     first, second, third = await insert(setup.store, new(queue="mail"), new(), new(queue="mail"))
-    answer = await setup.store.change(Action.CANCEL, [second, first, "nowhere"], reason="enough")
-    assert answer.changed == (second, first)
+    response = await setup.store.change(Action.CANCEL, [second, first, "nowhere"], reason="enough")
+    assert response.changed == (second, first)
     assert (await setup.store.change(Action.CANCEL, [first, third])).unchanged == (first,)
     assert (await setup.store.standing(first)).job.reason == "enough"
     ended = await setup.store.wait_for_end(first, 1)

@@ -211,8 +211,8 @@ async def stalled(setup: ShardedSetup, monkeypatch: pytest.MonkeyPatch) -> Async
 async def test_a_stalled_store_does_not_delay_the_others(stalled: tuple[ShardedStore, Stalled]) -> None:
     store, mail = stalled
     lost, work = new(queue="mail"), new()
-    answers = await store.decide([tick(1000, lost, schedule="mails"), tick(1000, work, schedule="works")])
-    assert answers == [AWAY, fired(work.id)]
+    responses = await store.decide([tick(1000, lost, schedule="mails"), tick(1000, work, schedule="works")])
+    assert responses == [AWAY, fired(work.id)]
     # No further call is made while one is late, and no caller waits for it.
     for at in range(2000, 2050):
         assert await decide_one(store, at, new(queue="mail"), schedule="mails") == AWAY

@@ -41,10 +41,10 @@ class File:
     def write(self, work: Callable[[Transaction], object]) -> object:
         begin(self.connection)
         tx = Transaction(self.connection, NOW)
-        answer = work(tx)
+        response = work(tx)
         tx.flush()
         self.connection.execute("COMMIT")
-        return answer
+        return response
 
     def count(self, work: Callable[[Transaction], object]) -> tuple[object, int]:
         """Return what the work returns, and the number of instructions that SQLite's virtual machine ran for it."""
@@ -121,10 +121,10 @@ def test_the_cost_of_a_claim_does_not_grow(tmp_path: Path) -> None:
                 settle_all(tx, settlements)
                 return claim(tx, "w", ["q"], BATCH, 15)
 
-            answer, cost = file.count(exchange)
-            assert isinstance(answer, list)
-            assert len(answer) == BATCH
-            settlements = [Settlement(lease.key, DONE) for lease in answer]
+            response, cost = file.count(exchange)
+            assert isinstance(response, list)
+            assert len(response) == BATCH
+            settlements = [Settlement(lease.key, DONE) for lease in response]
             steps.append(cost)
         costs.append(steps)
     for few, many in zip(*costs, strict=True):

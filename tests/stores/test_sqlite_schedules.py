@@ -53,8 +53,8 @@ async def test_a_thousand_ticks_are_one_transaction(store: SqliteStore, monkeypa
     names = await armed_names(store, 1000)
     transactions = Transactions(monkeypatch)
     jobs = [new(unique=Unique(name), tags=(name,)) for name in names]
-    answers = await store.decide([tick(7, job, schedule=name) for name, job in zip(names, jobs, strict=True)])
-    assert {answer.decision for answer in answers} == {Decision.MADE}
+    responses = await store.decide([tick(7, job, schedule=name) for name, job in zip(names, jobs, strict=True)])
+    assert {response.decision for response in responses} == {Decision.MADE}
     assert transactions.count == 1
 
 
@@ -63,9 +63,9 @@ async def test_concurrent_calls_share_transactions(store: SqliteStore, monkeypat
     transactions = Transactions(monkeypatch)
     calls = [store.decide([tick(7, schedule=name)]) for name in names]
     inserts = [store.insert([new()]) for _ in names]
-    answers = await asyncio.gather(*calls)
+    responses = await asyncio.gather(*calls)
     await asyncio.gather(*inserts)
-    assert {answer.decision for [answer] in answers} == {Decision.MADE}
+    assert {response.decision for [response] in responses} == {Decision.MADE}
     assert transactions.count < 20
 
 
@@ -74,9 +74,9 @@ async def test_an_invalid_call_does_not_fail_others(store: SqliteStore) -> None:
     taken = await insert_one(store)
     calls = [store.decide([tick(7, schedule=name), tick(8, schedule=name)]) for name in names]
     bad = store.decide([tick(7), tick(8, new(id=taken))])
-    answers = await asyncio.gather(*calls[:10], bad, *calls[10:], return_exceptions=True)
-    assert isinstance(answers.pop(10), BadInput)
-    assert all(isinstance(answer, list) and answer[1].decision is Decision.MADE for answer in answers)
+    responses = await asyncio.gather(*calls[:10], bad, *calls[10:], return_exceptions=True)
+    assert isinstance(responses.pop(10), BadInput)
+    assert all(isinstance(response, list) and response[1].decision is Decision.MADE for response in responses)
     assert await store.ticks("nightly") == []
     assert (await store.decide([tick(7)]))[0].decision is Decision.MADE
 
@@ -89,8 +89,8 @@ async def test_two_writers_decide_each_instant_once(store: SqliteStore) -> None:
         for round_ in range(30):
             instants = range(10 * round_ + 1, 10 * round_ + 11)
             batches = [[tick(at) for at in instants] for _ in range(2)]
-            answers = await asyncio.gather(store.decide(batches[0]), other.decide(batches[1]))
-            for decided in zip(instants, *answers, strict=True):
+            responses = await asyncio.gather(store.decide(batches[0]), other.decide(batches[1]))
+            for decided in zip(instants, *responses, strict=True):
                 at, *both = decided
                 [one] = [each for each in both if each.decision is Decision.MADE]
                 assert KNOWN in both
@@ -111,8 +111,8 @@ async def test_a_worker_of_another_process_is_woken(store: SqliteStore) -> None:
         await asyncio.sleep(0)
         job = new()
         await store.decide([tick(7, job)])
-        answer = await asyncio.wait_for(waiting, 10)
-        assert [lease.job_id for lease in answer.leases] == [job.id]
+        response = await asyncio.wait_for(waiting, 10)
+        assert [lease.job_id for lease in response.leases] == [job.id]
     finally:
         await other.close()
 
@@ -128,8 +128,8 @@ async def test_a_waiting_worker_claims_in_the_transaction_that_inserts(
     transactions = Transactions(monkeypatch)
     job = new()
     await store.decide([tick(7, job)])
-    answer = await asyncio.wait_for(waiting, 10)
-    assert [lease.job_id for lease in answer.leases] == [job.id]
+    response = await asyncio.wait_for(waiting, 10)
+    assert [lease.job_id for lease in response.leases] == [job.id]
     assert transactions.count == 1
 
 

@@ -120,8 +120,8 @@ class Harness:
 
     def pids(self, role: str) -> list[int]:
         """Processes of a pool that are up."""
-        told = (int(path.name.rpartition("-")[2]) for path in self.flags.paths(f"{role}-"))
-        return [pid for pid in told if pid not in self._killed]
+        pids = (int(path.name.rpartition("-")[2]) for path in self.flags.paths(f"{role}-"))
+        return [pid for pid in pids if pid not in self._killed]
 
     def kill_pid(self, pid: int) -> None:
         self._killed.add(pid)
@@ -137,11 +137,11 @@ class Harness:
             count=count,
             **more,
         )
-        told = {**os.environ, SETTINGS_VARIABLE: msgspec.json.encode(settings).decode()}
+        variables = {**os.environ, SETTINGS_VARIABLE: msgspec.json.encode(settings).decode()}
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
             file = output.fileno()
-            started = fork_server.start(module, arguments, environment=told, folder=ROOT, stdout=file, stderr=file)
+            started = fork_server.start(module, arguments, environment=variables, folder=ROOT, stdout=file, stderr=file)
         process = Process(name, started, log)
         self._processes.append(process)
         return process

@@ -54,7 +54,9 @@ def recoveries(history: History, kills: Sequence[Kill]) -> list[float]:
             claimed[lease.job_id].append(operation.end)
     lost: dict[str, list[int]] = defaultdict(list)
     reclaims = [
-        (operation.begin, told.ended) for operation, _, told in history.select(RecordedReclaim, ReclaimReturned) if told
+        (operation.begin, reclaimed.ended)
+        for operation, _, reclaimed in history.select(RecordedReclaim, ReclaimReturned)
+        if reclaimed
     ]
     for begin, some in reclaims:
         for ended in some:

@@ -21,13 +21,13 @@ def test_the_example_does_what_its_readme_says(tmp_path: Path) -> None:
     script = "".join(block.text for block in blocks(EXAMPLE / "README.md") if block.mark == "run")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JOBYARD")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    answer = subprocess.run(
+    response = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", f"trap 'kill -KILL ${{UP:-}} 2> /dev/null || true' ERR\n{script}"],
         cwd=tmp_path / "cron", env=environment, capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     log = (tmp_path / "cron/up.log").read_text("utf-8")
-    assert answer.returncode == 0, answer.stdout + answer.stderr + log
-    said = answer.stdout
+    assert response.returncode == 0, response.stdout + response.stderr + log
+    said = response.stdout
     for expected in (
         "ok   schedule: heartbeat, declared in code: */10 * * * * * (UTC), next ",
         "ok   schedule: nightly_report, declared in code: 0 2 * * * (Asia/Seoul), next ",
@@ -41,6 +41,6 @@ def test_the_example_does_what_its_readme_says(tmp_path: Path) -> None:
         "ok   schedule: 3 in all, 0 paused",
     ):
         assert expected in said, said
-    assert "heartbeat: it is declared in the code of app:yard" in answer.stderr
+    assert "heartbeat: it is declared in the code of app:yard" in response.stderr
     assert "stopped" in log.splitlines()[-1]
-    assert "Traceback" not in log + answer.stderr
+    assert "Traceback" not in log + response.stderr

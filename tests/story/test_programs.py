@@ -29,10 +29,10 @@ SLOW = "import time\nprint('begun', flush=True)\ntime.sleep({seconds})\nprint('d
 @pytest.fixture(scope="module")
 def can_run() -> None:
     """Whether the sandbox works on this machine is tested in tests/sandbox."""
-    answer = fork_server.run("jobyard", ["sandbox", "status", "--json"], environment=os.environ, folder=ROOT)
-    if answer.returncode != 0:
-        assert best_tier() not in (Tier.A, Tier.B), answer.stderr
-        pytest.skip(f"no sandbox here: {answer.stdout[-200:]}{answer.stderr[-200:]}")
+    response = fork_server.run("jobyard", ["sandbox", "status", "--json"], environment=os.environ, folder=ROOT)
+    if response.returncode != 0:
+        assert best_tier() not in (Tier.A, Tier.B), response.stderr
+        pytest.skip(f"no sandbox here: {response.stdout[-200:]}{response.stderr[-200:]}")
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def up(can_run: None, tmp_path: Path) -> Iterator[Up]:
 
 def execute(up: Up, source: str, wait: float = 0, **given: Any) -> dict[str, Any]:
     body = {"language": "python", "source_code": source, **given}
-    answer = up.client.post("/execute", params={"wait": wait}, json=body)
-    assert answer.status_code in (200, 202), answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    response = up.client.post("/execute", params={"wait": wait}, json=body)
+    assert response.status_code in (200, 202), response.text
+    found: dict[str, Any] = response.json()
+    return found
 
 
 def pid_of(up: Up, says: str) -> int:
@@ -77,19 +77,19 @@ def begun(up: Up, job_id: str) -> bool:
 
 
 def ended(up: Up, job_id: str) -> dict[str, Any]:
-    told: dict[str, Any] = until("it ended", lambda: done(up, job_id))
-    return told
+    body: dict[str, Any] = until("it ended", lambda: done(up, job_id))
+    return body
 
 
 def done(up: Up, job_id: str) -> dict[str, Any] | None:
-    told: dict[str, Any] = up.client.get(f"/jobs/{job_id}").json()
-    return told if "result" in told or "reason" in told else None
+    body: dict[str, Any] = up.client.get(f"/jobs/{job_id}").json()
+    return body if "result" in body or "reason" in body else None
 
 
 def test_a_program_is_run_and_nothing_of_it_is_seen(up: Up) -> None:
-    told = execute(up, "print(input()[::-1])  # SECRET", 20, input="abc\n")
-    assert (told["status"], told["result"]["stdout"], told["result"]["verdict"]) == ("COMPLETED", "cba\n", "OK")
-    assert "SECRET" not in up.client.get(f"/v1/jobs/{told['job_id']}").text
+    body = execute(up, "print(input()[::-1])  # SECRET", 20, input="abc\n")
+    assert (body["status"], body["result"]["stdout"], body["result"]["verdict"]) == ("COMPLETED", "cba\n", "OK")
+    assert "SECRET" not in up.client.get(f"/v1/jobs/{body['job_id']}").text
     assert "SECRET" not in up.said()
     up.process.send_signal(signal.SIGTERM)
     assert up.end() == 0
@@ -104,12 +104,12 @@ def test_run_followed_and_many_at_once(can_run: None, tmp_path: Path, engine: st
         until("the sandbox is known", lambda: up.client.get("/languages").json()["items"])
         lines = "import time\nfor n in range(4):\n  print(n, flush=True)\n  time.sleep(0.3)"
         job_id = execute(up, lines)["job_id"]
-        with up.client.stream("GET", f"/jobs/{job_id}/output") as answer:
-            names = [line[7:] for line in answer.iter_lines() if line.startswith("event: ")]
+        with up.client.stream("GET", f"/jobs/{job_id}/output") as response:
+            names = [line[7:] for line in response.iter_lines() if line.startswith("event: ")]
         assert (names[0], names[-1], len(names) > 2) == ("stdout", "finished", True)
         batch = {"language": "python", "source_code": "print(int(input()) ** 2)", "inputs": ["1", "2", "3"]}
-        told = up.client.post("/execute/batch", params={"wait": 30}, json=batch).json()
-        assert [run["stdout"] for run in told["result"]["results"]] == ["1\n", "4\n", "9\n"]
+        body = up.client.post("/execute/batch", params={"wait": 30}, json=batch).json()
+        assert [run["stdout"] for run in body["result"]["results"]] == ["1\n", "4\n", "9\n"]
         gate = up.enqueue("a")
         up.flags.put("open-a")
         until("a handler ran beside it", lambda: up.job(gate)["state"] == "COMPLETED")
@@ -128,8 +128,8 @@ def test_a_killed_worker_leaves_no_program_and_the_job_runs_again(up: Up) -> Non
     killed_at = time.monotonic()
     until("no process is left", lambda: not any(map(alive, everybody)))
     assert time.monotonic() - killed_at < 4  # before the program would have ended by itself
-    told = ended(up, job_id)
-    assert told["result"]["stdout"] == "begun\ndone\n"
+    body = ended(up, job_id)
+    assert body["result"]["stdout"] == "begun\ndone\n"
     assert up.job(job_id)["deaths"] == 1
 
 
@@ -141,8 +141,8 @@ def test_a_killed_daemon_costs_an_attempt(up: Up) -> None:
     everybody = family(daemon)
     os.kill(daemon, signal.SIGKILL)
     until("no process is left", lambda: not any(map(alive, everybody)))
-    told = ended(up, job_id)
-    assert told["result"]["stdout"] == "begun\ndone\n"
+    body = ended(up, job_id)
+    assert body["result"]["stdout"] == "begun\ndone\n"
     job = up.job(job_id)
     assert (job["attempt"], job["deaths"], job["errors"][0]["type"]) == (2, 0, "SUPERVISOR_LOST")
     assert execute(up, "print(1)", 20)["result"]["stdout"] == "1\n"
@@ -187,9 +187,9 @@ def test_from_the_terminal_here_and_through_the_server(up: Up, tmp_path: Path) -
     program.write_text("import sys\nprint(sys.argv[1:], input())\nprint('oops', file=sys.stderr)\nsys.exit(3)")
     token = up.client.headers["authorization"].removeprefix("Bearer ")
     for words, variables in (([], {}), (["--server", up.url], {"JOBYARD_TOKEN": token})):
-        answer = run(*words, "run", str(program), "a", "-b", stdin="typed", **variables)
-        assert (answer.returncode, answer.stdout) == (3, "['a', '-b'] typed\n"), answer.stderr
-        first, last = answer.stderr.splitlines()[0], answer.stderr.splitlines()[-1]
+        response = run(*words, "run", str(program), "a", "-b", stdin="typed", **variables)
+        assert (response.returncode, response.stdout) == (3, "['a', '-b'] typed\n"), response.stderr
+        first, last = response.stderr.splitlines()[0], response.stderr.splitlines()[-1]
         assert first == "oops"
         assert last.startswith("jobyard: RUNTIME_ERROR, exit code 3, ")
         slow = run(*words, "run", "--time", "0.3", str(tmp_path / "loop.py"), **variables)

@@ -32,8 +32,8 @@ def run_command() -> str:
     # As from a terminal, also when a make runs the tests.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     words = ["make", "--no-print-directory", "-n", "run"]
-    answer = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return answer.stdout.splitlines()[-1]
+    response = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return response.stdout.splitlines()[-1]
 
 
 def shown_commands(port: int, mark: str = "tried") -> list[str]:
@@ -65,10 +65,10 @@ def made_to_run(folder: Path, port: int) -> Iterator[tuple[subprocess.Popen[str]
 
 def shell(command: str, token: str) -> str:
     environment = {**os.environ, "JOBYARD_TOKEN": token}
-    answer = subprocess.run(
+    response = subprocess.run(
         ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=30, check=True
     )
-    return answer.stdout
+    return response.stdout
 
 
 @contextmanager
@@ -119,8 +119,8 @@ def test_programs_are_run_as_the_readme_shows(tmp_path: Path) -> None:
             until("it is said", lambda: "sandbox_unavailable" in shell(wait, token))
             return
         until("the sandbox is up", lambda: json.loads(shell(languages, token))["items"])
-        told = json.loads(shell(wait, token))
-        assert (told["status"], told["result"]["stdout"], told["result"]["verdict"]) == ("COMPLETED", "42\n", "OK")
+        body = json.loads(shell(wait, token))
+        assert (body["status"], body["result"]["stdout"], body["result"]["verdict"]) == ("COMPLETED", "42\n", "OK")
         heard, *rest = shell(f"{hand_in}; {follow}; echo; {look}", token).rsplit("\n", 1)
         assert heard.count("event: stdout") >= 2
         assert json.loads(rest[0])["result"]["stdout"] == "0\n1\n2\n"

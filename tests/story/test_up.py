@@ -39,7 +39,7 @@ def test_a_killed_worker_is_replaced_and_its_job_goes_on(tmp_path: Path, engine:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_runs_may_finish(tmp_path: Path, number: signal.Signals) -> None:
     with starting(tmp_path, "up") as up:
-        told = up.greet()
+        greeting = up.greet()
         job = up.enqueue("a")
         [worker] = until("it runs", lambda: up.runs("a"))
         if number == signal.SIGINT:
@@ -54,7 +54,7 @@ def test_what_runs_may_finish(tmp_path: Path, number: signal.Signals) -> None:
     with starting(tmp_path, "server", "--insecure") as again:
         assert again.greet()["token"] is None
         assert again.job(job)["state"] == "COMPLETED"
-        assert told["token"] is not None
+        assert greeting["token"] is not None
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -91,14 +91,14 @@ def test_the_death_of_the_parent_ends_the_workers(tmp_path: Path) -> None:
 
 def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
     with starting(tmp_path, "server") as up:
-        told = up.greet()
+        greeting = up.greet()
         body = b'{"kind": "gate", "payload": {"name": "a"}}'
         host, _, port = up.url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as caller:
             caller.sendall(
                 b"POST /v1/jobs HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
                 b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
-                % (told["token"].encode(), len(body), body[:9])
+                % (greeting["token"].encode(), len(body), body[:9])
             )
             # A second caller is served after the first was heard, so the first is inside.
             assert up.client.get("/v1/queues").status_code == 200
@@ -106,10 +106,10 @@ def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
             until("it stops", lambda: "no new connections" in up.said())
             until("no new connection is accepted", lambda: refuses(host, int(port)))
             caller.sendall(body[9:])
-            answer = b""
+            response = b""
             while chunk := caller.recv(65536):
-                answer += chunk
-        assert answer.startswith(b"HTTP/1.1 202 ")
+                response += chunk
+        assert response.startswith(b"HTTP/1.1 202 ")
         assert up.end() == 0
 
 
@@ -191,11 +191,11 @@ def test_beyond_this_machine_only_with_a_token(tmp_path: Path) -> None:
         assert up.end() == 1
         assert "loopback only" in up.said()
     with starting(tmp_path, "server") as up:
-        told = up.greet()
+        greeting = up.greet()
     with starting(tmp_path, "server", "--host", "0.0.0.0") as up:
         assert up.greet()["token"] is None
         assert up.client.get("/v1/queues").status_code == 401
-        known = {"Authorization": f"Bearer {told['token']}"}
+        known = {"Authorization": f"Bearer {greeting['token']}"}
         assert up.client.get("/v1/queues", headers=known).status_code == 200
 
 
@@ -203,8 +203,8 @@ def test_open_on_loopback_with_a_warning_and_without_an_app_for_any_kind(tmp_pat
     with starting(tmp_path, "server", "--insecure", app=False) as up:
         up.greet()
         assert "--insecure" in up.said()
-        answer = up.client.post("/v1/jobs", json={"kind": "whatever", "payload": {}})
-        assert answer.status_code == 202
+        response = up.client.post("/v1/jobs", json={"kind": "whatever", "payload": {}})
+        assert response.status_code == 202
         # A page of another site that has its name point here.
         assert up.client.get("/v1/queues", headers={"Host": "evil.example"}).status_code == 403
         up.process.send_signal(signal.SIGTERM)
@@ -214,10 +214,10 @@ def test_open_on_loopback_with_a_warning_and_without_an_app_for_any_kind(tmp_pat
 def test_with_an_app_a_job_that_it_cannot_run_is_refused(tmp_path: Path) -> None:
     with starting(tmp_path, "server") as up:
         up.greet()
-        answer = up.client.post("/v1/jobs", json={"kind": "gaet"})
-        assert (answer.status_code, answer.json()["code"]) == (422, "unknown_kind")
-        answer = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"nam": "a"}})
-        assert (answer.status_code, answer.json()["code"]) == (422, "bad_input")
+        response = up.client.post("/v1/jobs", json={"kind": "gaet"})
+        assert (response.status_code, response.json()["code"]) == (422, "unknown_kind")
+        response = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"nam": "a"}})
+        assert (response.status_code, response.json()["code"]) == (422, "bad_input")
         assert httpx.post(f"{up.url}/v1/jobs", json={"kind": "gate"}).status_code == 401
 
 
@@ -228,8 +228,8 @@ def test_one_trace_goes_from_the_caller_to_the_handler(tmp_path: Path) -> None:
         up.greet()
         up.flags.put("open-a")
         caller = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-        answer = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"name": "a"}}, headers=caller)
-        until("it is done", lambda: up.job(answer.json()["id"])["state"] == "COMPLETED")
+        response = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"name": "a"}}, headers=caller)
+        until("it is done", lambda: up.job(response.json()["id"])["state"] == "COMPLETED")
         up.process.send_signal(signal.SIGTERM)
         assert up.process.stdout is not None
         printed = up.process.stdout.read()
@@ -267,7 +267,7 @@ def test_each_worker_tells_of_its_health_on_a_port_of_its_own(tmp_path: Path) ->
         assert sorted(finished in text for text in texts) == [False, True]
         waited = 'jobyard_job_queue_wait_seconds_count{kind="gate",queue="default"} 1.0'
         ran = first + [finished in text for text in texts].index(True)
-        until("its wait is told", lambda: waited in httpx.get(f"http://127.0.0.1:{ran}/metrics").text)
+        until("its wait is measured", lambda: waited in httpx.get(f"http://127.0.0.1:{ran}/metrics").text)
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
 

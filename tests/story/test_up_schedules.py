@@ -16,8 +16,8 @@ SCHEDULE = {"expression": "*/2 * * * * *", "kind": "gate", "payload": {"name": "
 
 
 def add(up: Up, name: str) -> None:
-    answer = up.client.post("/v1/schedules", json=SCHEDULE | {"name": name})
-    assert answer.status_code == 201, answer.text
+    response = up.client.post("/v1/schedules", json=SCHEDULE | {"name": name})
+    assert response.status_code == 201, response.text
 
 
 def ticks(up: Up) -> int:

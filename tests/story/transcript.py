@@ -51,9 +51,9 @@ class Transcript:
 
     def run(self, command: str, token: str) -> str:
         self.typed(command)
-        answer = shell(command, token)
-        self.printed(answer)
-        return answer
+        response = shell(command, token)
+        self.printed(response)
+        return response
 
 
 def main() -> None:
@@ -61,24 +61,24 @@ def main() -> None:
     url = f"http://127.0.0.1:{port}"
     who = '-H "Authorization: Bearer $JOBYARD_TOKEN"'
     with tempfile.TemporaryDirectory() as folder:
-        told = Transcript(port)
-        told.typed("make run")
+        transcript = Transcript(port)
+        transcript.typed("make run")
         with made_to_run(Path(folder), port) as (process, printed):
             [token] = re.findall(r"export JOBYARD_TOKEN=(\S+)", "\n".join(printed))
-            told.hide(token)
+            transcript.hide(token)
             os.environ["JOBYARD_SERVER"] = url
-            told.printed("\n".join(printed).replace(folder, "run"))
+            transcript.printed("\n".join(printed).replace(folder, "run"))
             body = '{"kind": "run_suite", "payload": {"suite": "smoke", "tests": 5}, "group": "team-a"}'
             job = json.loads(
-                told.run(f"curl -s {url}/v1/jobs {who} -H 'Content-Type: application/json' -d '{body}'", token)
+                transcript.run(f"curl -s {url}/v1/jobs {who} -H 'Content-Type: application/json' -d '{body}'", token)
             )
-            told.run(f"timeout 3 curl -sN {url}/v1/jobs/{job['id']}/events {who} || true", token)
-            told.run(f"{JOBYARD} --server {url} jobs show {job['id']}", token)
-            told.run(f"curl -s {url}/health {who}", token)
-            told.typed("# Ctrl-C in the first terminal")
+            transcript.run(f"timeout 3 curl -sN {url}/v1/jobs/{job['id']}/events {who} || true", token)
+            transcript.run(f"{JOBYARD} --server {url} jobs show {job['id']}", token)
+            transcript.run(f"curl -s {url}/health {who}", token)
+            transcript.typed("# Ctrl-C in the first terminal")
             process.send_signal(signal.SIGINT)
-            told.printed(f"exit code {process.wait(60)}")
-    PAGE.write_text(HEAD + "```console\n" + "\n".join(told.lines).strip("\n") + "\n```\n", "utf-8")
+            transcript.printed(f"exit code {process.wait(60)}")
+    PAGE.write_text(HEAD + "```console\n" + "\n".join(transcript.lines).strip("\n") + "\n```\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -57,23 +57,23 @@ class Up:
             if line == "}\n":
                 break
         assert lines, self.said()
-        told: dict[str, Any] = json.loads("".join(lines))
-        self.url = told["url"]
-        headers = {} if told["token"] is None else {"Authorization": f"Bearer {told['token']}"}
+        greeting: dict[str, Any] = json.loads("".join(lines))
+        self.url = greeting["url"]
+        headers = {} if greeting["token"] is None else {"Authorization": f"Bearer {greeting['token']}"}
         self.client = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS)
-        return told
+        return greeting
 
     def said(self) -> str:
         return self.log.read_text("utf-8")
 
     def enqueue(self, name: str) -> str:
-        answer = self.client.post("/v1/jobs", json={"kind": "gate", "payload": {"name": name}})
-        assert answer.status_code == 202, answer.text
-        return str(answer.json()["id"])
+        response = self.client.post("/v1/jobs", json={"kind": "gate", "payload": {"name": name}})
+        assert response.status_code == 202, response.text
+        return str(response.json()["id"])
 
     def job(self, job_id: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}").json()
-        return answer
+        response: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}").json()
+        return response
 
     def runs(self, name: str) -> list[int]:
         """The processes that began this job, once each."""
@@ -99,9 +99,9 @@ def alive(pid: int) -> bool:
 def until(what: str, holds: Any) -> Any:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        answer = holds()
-        if answer:
-            return answer
+        response = holds()
+        if response:
+            return response
         assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.02)
 

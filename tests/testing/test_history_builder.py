@@ -92,14 +92,14 @@ class Story:
         """Ticks of one schedule; with an id the last one brings that job."""
         job = None if job_id is None else RecordedJob(id=job_id, queue="q", group="acme")
         ticks = [RecordedTick("nightly", at, job if at == instants[-1] else None) for at in instants]
-        answers = [Decided(decision)] * len(ticks)
+        responses = [Decided(decision)] * len(ticks)
         if job is not None:
             self.jobs[job.id] = (job, len(self.jobs) + 1)
         if decision is Decision.MADE:
-            answers = [Decided(decision, Verdict.MISSED)] * len(ticks)
+            responses = [Decided(decision, Verdict.MISSED)] * len(ticks)
             if job is not None:
-                answers[-1] = Decided(decision, Verdict.FIRED, job.id)
-        self.add(RecordedDecide(tuple(ticks)), DecideReturned(tuple(answers)))
+                responses[-1] = Decided(decision, Verdict.FIRED, job.id)
+        self.add(RecordedDecide(tuple(ticks)), DecideReturned(tuple(responses)))
 
     def disarm(self, *, was_armed: bool = True) -> None:
         self.add(RecordedDisarm("nightly"), DisarmReturned(was_armed))

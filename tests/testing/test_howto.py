@@ -16,7 +16,7 @@ def program() -> str:
 
 def test_the_examples_run(tmp_path: Path) -> None:
     (tmp_path / "test_examples.py").write_text(program())
-    answer = python(
+    response = python(
         "-m",
         "pytest",
         "-q",
@@ -29,8 +29,8 @@ def test_the_examples_run(tmp_path: Path) -> None:
         "test_examples.py",
         cwd=tmp_path,
     )
-    assert answer.returncode == 0, answer.stdout
-    assert f"{program().count('async def test_')} passed" in answer.stdout
+    assert response.returncode == 0, response.stdout
+    assert f"{program().count('async def test_')} passed" in response.stdout
     assert not (tmp_path / "jobs.db").exists()  # the real store was never opened
 
 

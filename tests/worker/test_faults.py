@@ -38,11 +38,11 @@ class SlowAnswers(SqliteStore):
         lease_seconds: float,
         until: asyncio.Future[None] | None = None,
     ) -> Exchange:
-        answer = await self._fast_exchange(worker, settlements, queues, wanted, lease_seconds, until)
-        if answer.leases and self.gate is not None and self.claimed is not None:
+        response = await self._fast_exchange(worker, settlements, queues, wanted, lease_seconds, until)
+        if response.leases and self.gate is not None and self.claimed is not None:
             self.claimed.set()
             await self.gate.wait()
-        return answer
+        return response
 
 
 async def test_a_claim_on_its_way_when_the_worker_stops_goes_back(tmp_path: Path) -> None:

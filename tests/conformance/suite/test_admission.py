@@ -190,8 +190,8 @@ async def test_slots_freed_by_settlements_are_used_by_the_claim(store: Store) ->
     await configure(store, max_per_group=1)
     await fill(store, "aa")
     lease = await claim_one(store)
-    answer = await store.exchange(WORKER, [settlement(lease, Done())], ["default"], 1, LEASE_SECONDS)
-    assert [one.group for one in answer.leases] == ["a"]
+    response = await store.exchange(WORKER, [settlement(lease, Done())], ["default"], 1, LEASE_SECONDS)
+    assert [one.group for one in response.leases] == ["a"]
 
 
 async def test_queues_take_turns(store: Store) -> None:
@@ -211,8 +211,8 @@ async def test_only_named_queues_are_claimed_from(store: Store) -> None:
 async def test_no_queue_named_means_every_queue(store: Store) -> None:
     await fill(store, "a", "one")
     await fill(store, "b", "two")
-    answer = await store.exchange(WORKER, [], [], 10, LEASE_SECONDS)
-    assert [lease.group for lease in answer.leases] == ["a", "b"]
+    response = await store.exchange(WORKER, [], [], 10, LEASE_SECONDS)
+    assert [lease.group for lease in response.leases] == ["a", "b"]
 
 
 async def test_a_queue_named_twice_has_one_turn(store: Store) -> None:
@@ -290,23 +290,23 @@ async def test_settlements_are_applied_in_the_given_order(store: Store) -> None:
     await fill(store, "abc")
     leases = await claim(store, 3)
     back = [settlement(leases[index], Release()) for index in (2, 0, 1)]
-    answer = await store.exchange(WORKER, back, ["default"], 3, LEASE_SECONDS)
-    assert [lease.group for lease in answer.leases] == ["c", "a", "b"]
+    response = await store.exchange(WORKER, back, ["default"], 3, LEASE_SECONDS)
+    assert [lease.group for lease in response.leases] == ["c", "a", "b"]
 
 
 async def test_a_delay_that_rounds_to_zero_is_due_at_once(store: Store) -> None:
     await fill(store, "a")
     lease = await claim_one(store)
-    answer = await store.exchange(WORKER, [settlement(lease, Snooze(0.0004))], ["default"], 1, LEASE_SECONDS)
-    assert [one.job_id for one in answer.leases] == [lease.job_id]
+    response = await store.exchange(WORKER, [settlement(lease, Snooze(0.0004))], ["default"], 1, LEASE_SECONDS)
+    assert [one.job_id for one in response.leases] == [lease.job_id]
 
 
 async def test_an_exchange_returns_when_the_next_job_is_due(store: Store, clock: ManualClock) -> None:
     assert (await promote_due_jobs(store)).next_due_at is None
     await insert(store, new(delay_seconds=9), new(queue="other", delay_seconds=4))
-    answer = await promote_due_jobs(store)
-    assert answer.next_due_at == clock.now() + 4000
-    assert answer.now == clock.now() == await store.now()
+    response = await promote_due_jobs(store)
+    assert response.next_due_at == clock.now() + 4000
+    assert response.now == clock.now() == await store.now()
     clock.advance(4)
     assert (await promote_due_jobs(store)).next_due_at == clock.now() + 5000
 
@@ -315,8 +315,8 @@ async def test_revisions_ascend_with_changes_of_the_line(store: Store) -> None:
     revisions = []
     for _ in range(3):
         await insert_one(store)
-        answer = await store.exchange(WORKER, [], ["default"], 1, LEASE_SECONDS)
-        revisions.append(answer.revision)
+        response = await store.exchange(WORKER, [], ["default"], 1, LEASE_SECONDS)
+        revisions.append(response.revision)
     assert revisions == sorted(set(revisions))
     assert (await promote_due_jobs(store)).revision >= revisions[-1]
 

@@ -129,8 +129,8 @@ async def test_all_but_running_jobs_can_be_deleted(store: Store) -> None:
     active = (await running(store)).job_id
     waiting, delayed = await insert(store, new(), new(delay_seconds=60))
     everything = [*ends, waiting, active, delayed]
-    answer = await store.change(Action.DELETE, everything)
-    assert answer == Changed((*ends, waiting, delayed), (active,))
+    response = await store.change(Action.DELETE, everything)
+    assert response == Changed((*ends, waiting, delayed), (active,))
     assert [job_id for job_id in everything if await store.get(job_id)] == [active]
     info = await queue_info(store)
     counts = (info.waiting, info.delayed, info.running, info.completed, info.failed, info.cancelled)
@@ -148,8 +148,8 @@ async def test_only_waiting_jobs_can_be_reprioritised(store: Store, clock: Manua
     done = await ended(store, Done())
     active = (await running(store)).job_id
     first, second, delayed = await insert(store, new(), new(), new(delay_seconds=1))
-    answer = await store.change(Action.PRIORITISE, [done, active, second, delayed], priority=5)
-    assert answer == Changed((second, delayed), (done, active))
+    response = await store.change(Action.PRIORITISE, [done, active, second, delayed], priority=5)
+    assert response == Changed((second, delayed), (done, active))
     assert (await get_job(store, second)).priority == 5
     assert (await get_job(store, delayed)).priority == 5
     clock.advance(1)

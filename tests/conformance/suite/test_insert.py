@@ -27,10 +27,10 @@ from jobyard.testing.clock import ManualClock
 
 
 async def test_sequences_ascend_in_the_given_order(store: Store) -> None:
-    answers = await store.insert([new(priority=-number, group=str(number)) for number in range(5)])
-    answers += await store.insert([new()])
-    assert all(answer.created for answer in answers)
-    sequences = [answer.sequence for answer in answers]
+    responses = await store.insert([new(priority=-number, group=str(number)) for number in range(5)])
+    responses += await store.insert([new()])
+    assert all(response.created for response in responses)
+    sequences = [response.sequence for response in responses]
     assert sequences == sorted(set(sequences))
     assert sequences[0] > 0
 

@@ -74,8 +74,8 @@ async def test_a_late_settlement_is_applied_until_the_lease_is_reclaimed(store: 
 async def test_renewing_counts_from_the_stores_now(store: Store, clock: ManualClock) -> None:
     lease = await running(store)
     clock.advance(10)
-    answer = await store.extend(WORKER, [lease.key], 20)
-    assert (answer.lost, answer.cancelled) == ((), ())
+    response = await store.extend(WORKER, [lease.key], 20)
+    assert (response.lost, response.cancelled) == ((), ())
     clock.advance(19.999)
     assert await store.reclaim() == []
     clock.advance(0.001)
@@ -92,8 +92,8 @@ async def test_extend_returns_lost_leases(store: Store) -> None:
 async def test_extend_returns_cancel_requests(store: Store) -> None:
     first, second = await running(store), await running(store)
     await store.change(Action.CANCEL, [second.job_id], reason="enough")
-    answer = await store.extend(WORKER, [first.key, second.key], LEASE_SECONDS)
-    assert answer.cancelled == ((second.key, "enough"),)
+    response = await store.extend(WORKER, [first.key, second.key], LEASE_SECONDS)
+    assert response.cancelled == ((second.key, "enough"),)
 
 
 async def test_an_exchange_returns_cancel_requests_of_its_worker(store: Store) -> None:
@@ -101,10 +101,10 @@ async def test_an_exchange_returns_cancel_requests_of_its_worker(store: Store) -
     [first, second] = await claim(store, 2)
     other = await claim_one(store, worker="another")
     await store.change(Action.CANCEL, ids)
-    answer = await promote_due_jobs(store)
-    assert answer.cancelled == ((first.key, "cancelled"), (second.key, "cancelled"))
-    answer = await store.exchange("another", [], ["default"], 0, LEASE_SECONDS)
-    assert answer.cancelled == ((other.key, "cancelled"),)
+    response = await promote_due_jobs(store)
+    assert response.cancelled == ((first.key, "cancelled"), (second.key, "cancelled"))
+    response = await store.exchange("another", [], ["default"], 0, LEASE_SECONDS)
+    assert response.cancelled == ((other.key, "cancelled"),)
     await settle(store, first, Release())
     assert (await promote_due_jobs(store)).cancelled == ((second.key, "cancelled"),)
 

@@ -45,10 +45,10 @@ async def test_no_job_is_claimed_twice_by_workers_on_many_threads(store: Store) 
         start.wait()
         settlements: list[Settlement] = []
         while True:
-            answer = await handle.exchange(worker, settlements, ["default"], 5, LEASE_SECONDS)
-            refused.extend(answer.refused)
-            taken.extend(lease.job_id for lease in answer.leases)
-            settlements = [settlement(lease, Done()) for lease in answer.leases]
+            response = await handle.exchange(worker, settlements, ["default"], 5, LEASE_SECONDS)
+            refused.extend(response.refused)
+            taken.extend(lease.job_id for lease in response.leases)
+            settlements = [settlement(lease, Done()) for lease in response.leases]
             if not settlements:
                 return
 
@@ -62,6 +62,6 @@ async def test_no_job_is_claimed_twice_by_workers_on_many_threads(store: Store) 
 
 
 async def test_concurrent_inserts_are_all_stored(store: Store) -> None:
-    answers = await asyncio.gather(*(store.insert([new()]) for _ in range(50)))
-    assert len({inserted.sequence for [inserted] in answers}) == 50
+    responses = await asyncio.gather(*(store.insert([new()]) for _ in range(50)))
+    assert len({inserted.sequence for [inserted] in responses}) == 50
     assert (await queue_info(store)).waiting == 50

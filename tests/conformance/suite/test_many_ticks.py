@@ -41,8 +41,8 @@ async def test_the_newest_ticks_are_kept(nightly: Store) -> None:
 
 
 async def test_one_call_with_more_ticks_than_are_kept(nightly: Store) -> None:
-    answers = await nightly.decide([tick(at, verdict=Verdict.MISSED) for at in range(1, 3 * KEPT_TICKS)])
-    assert {each.decision for each in answers} == {Decision.MADE}
+    responses = await nightly.decide([tick(at, verdict=Verdict.MISSED) for at in range(1, 3 * KEPT_TICKS)])
+    assert {each.decision for each in responses} == {Decision.MADE}
     listed = [each.at for each in await nightly.ticks("nightly", limit=1000)]
     assert listed == list(range(3 * KEPT_TICKS - 1, 2 * KEPT_TICKS - 1, -1))
 
@@ -53,10 +53,10 @@ async def test_a_thousand_ticks_in_one_call(store: Store) -> None:
     jobs = [new(group=f"group-{number % 50}", unique=Unique(name)) for number, name in enumerate(names)]
     ticks = [tick(1000, job, schedule=name, skip_if_held=True) for name, job in zip(names, jobs, strict=True)]
     began = time.perf_counter()
-    answers = await store.decide(ticks)
+    responses = await store.decide(ticks)
     # It takes tens of milliseconds; the rest allows for a busy machine.
     assert time.perf_counter() - began < 2.0
-    assert answers == [fired(job.id) for job in jobs]
+    assert responses == [fired(job.id) for job in jobs]
     assert await store.decide(ticks) == [KNOWN] * 1000
     assert (await queue_info(store)).waiting == 1000
     assert await store.armed(limit=2000) == [Armed(name, 1, 1000) for name in names]
@@ -71,8 +71,8 @@ async def test_concurrent_callers_decide_each_instant_once(nightly: Store) -> No
         handle = nightly.for_event_loop()
         start.wait()
         calls = [[tick(at)] for at in instants]
-        for ticks, answers in zip(calls, await asyncio.gather(*map(handle.decide, calls)), strict=True):
-            made.extend((ticks[0].at, each.job_id) for each in answers if each.decision is Decision.MADE)
+        for ticks, responses in zip(calls, await asyncio.gather(*map(handle.decide, calls)), strict=True):
+            made.extend((ticks[0].at, each.job_id) for each in responses if each.decision is Decision.MADE)
 
     def run() -> None:
         asyncio.run(scheduler())

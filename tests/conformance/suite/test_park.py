@@ -71,8 +71,8 @@ async def test_a_signal_before_the_park_is_remembered(store: Store, clock: Manua
     lease = await running(store)
     assert await store.signal(lease.job_id, "go", b"1") is False
     clock.advance(1)
-    answer = await store.exchange(WORKER, [settlement(lease, Park("go"))], ["default"], 1, LEASE_SECONDS)
-    [again] = answer.leases
+    response = await store.exchange(WORKER, [settlement(lease, Park("go"))], ["default"], 1, LEASE_SECONDS)
+    [again] = response.leases
     assert (again.job_id, again.signal) == (lease.job_id, b"1")
     assert (await get_job(store, lease.job_id)).run_at == clock.now()
 

@@ -109,8 +109,8 @@ async def test_armed_schedules_by_name_in_pages(store: Store) -> None:
 
 async def test_concurrent_arming_leaves_the_latest_revision(store: Store) -> None:
     revisions = [7, 3, 9, 1, 8, 2, 6, 4, 5, 0]
-    answers = await asyncio.gather(*(store.arm("nightly", revision, since=revision) for revision in revisions))
-    assert answers[revisions.index(9)] is True
+    responses = await asyncio.gather(*(store.arm("nightly", revision, since=revision) for revision in revisions))
+    assert responses[revisions.index(9)] is True
     assert await armed(store) == Armed("nightly", 9, 9)
 
 

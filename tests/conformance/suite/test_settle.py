@@ -134,8 +134,8 @@ async def test_a_stale_token_changes_nothing(store: Store, outcome: Outcome) -> 
     lease = await running(store)
     before = await get_job(store, lease.job_id)
     key = stale(lease.key)
-    answer = await store.exchange(WORKER, [Settlement(key, judge(lease, outcome))], ["default"], 0, LEASE_SECONDS)
-    assert answer.refused == (key,)
+    response = await store.exchange(WORKER, [Settlement(key, judge(lease, outcome))], ["default"], 0, LEASE_SECONDS)
+    assert response.refused == (key,)
     assert await get_job(store, lease.job_id) == before
 
 
@@ -143,8 +143,8 @@ async def test_a_stale_token_changes_nothing(store: Store, outcome: Outcome) -> 
 async def test_a_token_settles_once(store: Store, outcome: Outcome) -> None:
     lease = await running(store)
     twice = [settlement(lease, outcome), settlement(lease, Done(b"2"))]
-    answer = await store.exchange(WORKER, twice, ["default"], 0, LEASE_SECONDS)
-    assert answer.refused == (lease.key,)
+    response = await store.exchange(WORKER, twice, ["default"], 0, LEASE_SECONDS)
+    assert response.refused == (lease.key,)
     before = await get_job(store, lease.job_id)
     assert (await settle(store, lease, Done(b"3"))).refused == (lease.key,)
     assert await get_job(store, lease.job_id) == before
@@ -175,16 +175,16 @@ async def test_refused_settlements_do_not_affect_others(store: Store) -> None:
         settlement(second, Done()),
         Settlement(stale(second.key), judge(second, Done())),
     ]
-    answer = await store.exchange(WORKER, mixed, ["default"], 0, LEASE_SECONDS)
-    assert answer.refused == (stale(first.key), stale(second.key))
+    response = await store.exchange(WORKER, mixed, ["default"], 0, LEASE_SECONDS)
+    assert response.refused == (stale(first.key), stale(second.key))
     assert (await get_job(store, first.job_id)).state is State.RUNNING
     assert (await get_job(store, second.job_id)).state is State.COMPLETED
 
 
 async def test_any_worker_with_the_token_may_settle(store: Store) -> None:
     lease = await running(store)
-    answer = await store.exchange("another", [settlement(lease, Done())], ["default"], 0, LEASE_SECONDS)
-    assert answer.refused == ()
+    response = await store.exchange("another", [settlement(lease, Done())], ["default"], 0, LEASE_SECONDS)
+    assert response.refused == ()
 
 
 async def test_one_claim_has_one_token_and_each_claim_its_own(store: Store) -> None:

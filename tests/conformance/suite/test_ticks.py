@@ -88,10 +88,10 @@ async def test_decided_ticks_are_listed_newest_first(nightly: Store, clock: Manu
 
 
 async def test_ticks_without_a_job_create_no_queue(nightly: Store) -> None:
-    answers = await nightly.decide(
+    responses = await nightly.decide(
         [tick(1000, verdict=Verdict.MISSED, queue="unknown"), tick(2000, verdict=Verdict.SKIPPED, queue="unknown")]
     )
-    assert answers == [Decided(Decision.MADE, Verdict.MISSED), Decided(Decision.MADE, Verdict.SKIPPED)]
+    assert responses == [Decided(Decision.MADE, Verdict.MISSED), Decided(Decision.MADE, Verdict.SKIPPED)]
     assert await nightly.queues() == []
     assert await armed(nightly) == Armed("nightly", 1, 2000)
 
@@ -124,9 +124,9 @@ async def test_jobs_of_one_call_are_in_the_order_of_their_ticks(nightly: Store) 
     await nightly.arm("hourly", 1, since=0)
     names = ["nightly", "hourly", "nightly", "hourly"]
     ticks = [tick(1000 + number, schedule=name) for number, name in enumerate(names)]
-    answers = await nightly.decide(ticks)
+    responses = await nightly.decide(ticks)
     ids = [each.job.id for each in ticks if each.job]
-    assert answers == [fired(job_id) for job_id in ids]
+    assert responses == [fired(job_id) for job_id in ids]
     sequences = [(await get_job(nightly, job_id)).sequence for job_id in ids]
     assert sequences == sorted(set(sequences))
     assert await claim_ids(nightly, 9) == ids
@@ -192,7 +192,7 @@ async def test_a_new_revision_stops_the_old_one_at_once(nightly: Store) -> None:
 async def test_stale_and_known_ticks_do_not_affect_others(nightly: Store) -> None:
     await nightly.arm("hourly", 2, since=5000)
     jobs = [new() for _ in range(5)]
-    answers = await nightly.decide(
+    responses = await nightly.decide(
         [
             tick(6000, jobs[0], schedule="unknown"),
             tick(6000, jobs[1], schedule="hourly", revision=1),
@@ -201,7 +201,7 @@ async def test_stale_and_known_ticks_do_not_affect_others(nightly: Store) -> Non
             tick(6000, jobs[4]),
         ]
     )
-    assert answers == [STALE, STALE, KNOWN, fired(jobs[3].id), fired(jobs[4].id)]
+    assert responses == [STALE, STALE, KNOWN, fired(jobs[3].id), fired(jobs[4].id)]
     assert (await queue_info(nightly)).waiting == 2
 
 
@@ -288,16 +288,16 @@ async def test_a_full_group_leaves_the_tick_undecided(nightly: Store) -> None:
     await configure(nightly, max_waiting_per_group=1)
     await insert_one(nightly, group="acme")
     other = new(group="other")
-    answers = await nightly.decide([tick(1000, new(group="acme")), tick(1000, other, schedule="hourly")])
-    assert answers == [FULL, fired(other.id)]
+    responses = await nightly.decide([tick(1000, new(group="acme")), tick(1000, other, schedule="hourly")])
+    assert responses == [FULL, fired(other.id)]
     assert [info.name for info in await nightly.groups("default")] == ["acme", "other"]
     assert (await group_info(nightly, "acme")).waiting == 1
 
 
 async def test_the_group_limit_does_not_apply_to_ungrouped_jobs(nightly: Store) -> None:
     await configure(nightly, max_waiting_per_group=1)
-    answers = await nightly.decide([tick(at) for at in (1000, 2000, 3000)])
-    assert {each.decision for each in answers} == {Decision.MADE}
+    responses = await nightly.decide([tick(at) for at in (1000, 2000, 3000)])
+    assert {each.decision for each in responses} == {Decision.MADE}
 
 
 async def test_the_jobs_of_one_call_count_together(nightly: Store) -> None:
@@ -343,7 +343,7 @@ async def test_no_tick_overtakes_a_held_one_of_its_schedule(nightly: Store) -> N
     await configure(nightly, max_waiting_per_group=1)
     holder = await insert_one(nightly, unique=KEY, group="acme")
     passing, free = new(), new()
-    answers = await nightly.decide(
+    responses = await nightly.decide(
         [
             tick(1000, new(unique=KEY)),
             tick(1000, new(group="acme"), schedule="hourly"),
@@ -353,7 +353,7 @@ async def test_no_tick_overtakes_a_held_one_of_its_schedule(nightly: Store) -> N
             tick(2000, free, schedule="daily"),
         ]
     )
-    assert answers == [HELD, FULL, HELD, HELD, FULL, fired(free.id)]
+    assert responses == [HELD, FULL, HELD, HELD, FULL, fired(free.id)]
     assert await nightly.get(passing.id) is None
     assert await armed(nightly, "nightly") == Armed("nightly", 1, 0)
     assert await armed(nightly, "hourly") == Armed("hourly", 1, 0)
@@ -364,8 +364,8 @@ async def test_no_tick_overtakes_a_held_one_of_its_schedule(nightly: Store) -> N
 async def test_a_held_tick_can_be_abandoned_before_the_next(nightly: Store) -> None:
     await insert_one(nightly, unique=KEY)
     assert await decide_one(nightly, 1000, new(unique=KEY)) == HELD
-    answers = await nightly.decide([tick(1000, verdict=Verdict.SKIPPED), tick(2000, new(unique=KEY))])
-    assert answers == [Decided(Decision.MADE, Verdict.SKIPPED), HELD]
+    responses = await nightly.decide([tick(1000, verdict=Verdict.SKIPPED), tick(2000, new(unique=KEY))])
+    assert responses == [Decided(Decision.MADE, Verdict.SKIPPED), HELD]
     assert await armed(nightly) == Armed("nightly", 1, 1000)
 
 

@@ -39,9 +39,9 @@ async def test_a_key_belongs_to_its_queue(store: Store) -> None:
 
 
 async def test_duplicates_within_one_call(store: Store) -> None:
-    answers = await store.insert([new(unique=ACTIVE), new(), new(unique=ACTIVE)])
-    assert [answer.created for answer in answers] == [True, True, False]
-    assert answers[2] == Inserted(answers[0].id, False, 0)
+    responses = await store.insert([new(unique=ACTIVE), new(), new(unique=ACTIVE)])
+    assert [response.created for response in responses] == [True, True, False]
+    assert responses[2] == Inserted(responses[0].id, False, 0)
 
 
 async def test_a_key_is_shared_by_all_scopes(store: Store) -> None:
@@ -117,8 +117,8 @@ async def test_a_retry_is_rejected_while_another_job_holds_the_key(store: Store)
     lease = await running(store, unique=ACTIVE)
     await settle(store, lease, Failed(message="no", retry=False))
     holder = await insert_unique(store, ACTIVE)
-    answer = await store.change(Action.RETRY, [lease.job_id])
-    assert (answer.changed, answer.unchanged) == ((), (lease.job_id,))
+    response = await store.change(Action.RETRY, [lease.job_id])
+    assert (response.changed, response.unchanged) == ((), (lease.job_id,))
     assert (await get_job(store, lease.job_id)).state is State.FAILED
     await store.change(Action.CANCEL, [holder.id])
     assert (await store.change(Action.RETRY, [lease.job_id])).changed == (lease.job_id,)

@@ -42,9 +42,9 @@ class WaitingClaim:
     async def answer(self) -> Exchange:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
-                answer = await self.task
-                if answer.leases or answer.cancelled or self.until.done():
-                    return answer
+                response = await self.task
+                if response.leases or response.cancelled or self.until.done():
+                    return response
                 self.task = self._start()
 
     async def assert_waiting(self) -> None:
@@ -80,8 +80,8 @@ async def test_until_ends_the_wait(store: Store) -> None:
     claimer = WaitingClaim(store)
     await claimer.assert_waiting()
     claimer.until.set_result(None)
-    answer = await claimer.answer()
-    assert answer.leases == ()
+    response = await claimer.answer()
+    assert response.leases == ()
     job_id = await insert_one(store)
     assert (await claim_one(store)).job_id == job_id
 
@@ -107,12 +107,12 @@ async def test_one_job_goes_to_one_of_several_waiting_claims(store: Store) -> No
     for claimer in claimers:
         await claimer.assert_waiting()
     await insert_one(store)
-    answers = [asyncio.create_task(claimer.answer()) for claimer in claimers]
-    done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_SECONDS)
+    responses = [asyncio.create_task(claimer.answer()) for claimer in claimers]
+    done, _ = await asyncio.wait(responses, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_SECONDS)
     assert len(done) == 1
     for claimer in claimers:
         claimer.until.set_result(None)
-    assert sum(len(answer.leases) for answer in await asyncio.gather(*answers)) == 1
+    assert sum(len(response.leases) for response in await asyncio.gather(*responses)) == 1
 
 
 async def test_a_freed_slot_is_claimed(store: Store) -> None:
@@ -131,11 +131,11 @@ async def test_limits_apply_to_waiting_claims(store: Store) -> None:
     for claimer in claimers:
         await claimer.assert_waiting()
     await store.insert([new(), new()])
-    answers = [asyncio.create_task(claimer.answer()) for claimer in claimers]
-    await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_SECONDS)
+    responses = [asyncio.create_task(claimer.answer()) for claimer in claimers]
+    await asyncio.wait(responses, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_SECONDS)
     for claimer in claimers:
         claimer.until.set_result(None)
-    assert sum(len(answer.leases) for answer in await asyncio.gather(*answers)) == 1
+    assert sum(len(response.leases) for response in await asyncio.gather(*responses)) == 1
 
 
 async def test_a_job_that_becomes_due_is_claimed(store: Store, clock: ManualClock) -> None:

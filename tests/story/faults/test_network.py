@@ -41,7 +41,7 @@ def trouble(proxy: Proxy, fault: str) -> Iterator[None]:
         case "half-open":
             proxy.mode = Mode.HALF_OPEN
             yield
-            # Neither side is told, and what was on its way is gone for good.
+            # Neither side is notified, and data in flight is lost.
             proxy.abandon()
         case "forgotten":
             proxy.abandon()

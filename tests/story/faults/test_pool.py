@@ -124,9 +124,9 @@ async def _change_ones_mind(chance: random.Random, verbs: tuple[Callable[[], Awa
         await asyncio.wait([task], timeout=chance.choice([0.0, 0.0005, 0.002, 0.005, 5.0]))
         if not task.done():
             task.cancel()
-        [answer] = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(answer, BaseException) and not isinstance(answer, asyncio.CancelledError):
-            raise answer
+        [response] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(response, BaseException) and not isinstance(response, asyncio.CancelledError):
+            raise response
 
 
 async def _work_off(harness: Harness, store: Store) -> None:
