@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from tests.cli.support import Shop, shop
 
 __all__ = ["shop"]
@@ -40,6 +41,18 @@ def test_printed_sql_creates_the_schema(shop: Shop) -> None:
         assert {row[0] for row in by_hand.execute(query)} >= made - {"jobyard_schema"}
     assert shop.run("migrate", "--sql").stdout == ""
     assert shop.json("migrate", "--sql")["missing"] == []
+
+
+@pytest.mark.parametrize("options", [[], ["--plan"], ["--sql"]])
+def test_a_schema_of_a_newer_jobyard_is_not_up_to_date(shop: Shop, options: list[str]) -> None:
+    shop.json("migrate")
+    with closing(sqlite3.connect("shop.db")) as connection:
+        connection.execute("UPDATE jobyard_schema SET version = 9999")
+        connection.commit()
+    result = shop.run("migrate", *options)
+    assert result.exit_code == shop.run("queues").exit_code != 0
+    assert "version 9999" in result.stderr
+    assert "up to date" not in result.output
 
 
 def test_a_store_without_a_schema(shop: Shop) -> None:

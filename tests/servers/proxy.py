@@ -63,6 +63,11 @@ class Proxy:
         for link in links:
             link.cut()
 
+    def move(self, port: int) -> None:
+        """From now on, it leads to another server."""
+        self._to = port
+        self.cut()
+
     def abandon(self) -> None:
         """Drop all data on the open connections, without closing them; new connections work.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 from tests.conformance.support import LEASE_SECONDS, new, settlement
 from tests.servers import PostgresServer
 from tests.servers.postgres import program
+from tests.servers.proxy import Proxy
 from tests.story.engines import empty_store
 from tests.support import eventually
 
@@ -69,24 +72,42 @@ async def test_a_claim_takes_only_from_queues_that_it_has_locked(tmp_path: Path)
         await store.close()
 
 
-async def test_a_dump_restored_on_another_server_works(tmp_path: Path, postgres_url: str) -> None:
-    old = make_store(f"{postgres_url}?schema=restored")
-    await old.open()
-    await old.insert([new()])
-    assert await claimed(old) == 1
-    await old.close()
-    dump = pg_dump(postgres_url, "restored")
-    with PostgresServer() as server:
-        psql(server.url, dump)
-        restored = make_store(f"{server.url}?schema=restored")
-        await restored.open()
-        await restored.insert([new(), new()])
-        assert await claimed(restored) == 2
-        assert await restored.audit() == []
-        await restored.close()
+async def test_a_dump_restored_on_another_server_works(postgres_url: str) -> None:
+    """For a process that starts there, and for one that ran meanwhile and connects again."""
     connection = await asyncpg.connect(postgres_url)
-    await connection.execute("DROP SCHEMA restored CASCADE")
+    with Proxy(int(urlsplit(postgres_url).port or 0)) as proxy, PostgresServer() as server:
+        running = make_store(f"{proxy.through(postgres_url)}?schema=restored")
+        await running.open()
+        await running.insert([new()])
+        for _ in range(30):  # the new server has used fewer transaction ids
+            await connection.execute("SELECT pg_current_xact_id()")
+        assert await claimed(running) == 1
+        psql(server.url, pg_dump(postgres_url, "restored"))
+        await connection.execute("DROP SCHEMA restored CASCADE")
+        proxy.move(server.port)
+        await eventually(lambda: succeeds(running.insert([new(), new()])))
+        assert await claimed(running) == 2
+        own = await asyncpg.connect(server.url)
+        async with own.transaction():
+            await running.insert([new()], own)
+        await own.close()
+        assert await claimed(running) == 1
+        started = make_store(f"{server.url}?schema=restored")
+        await started.open()
+        await started.insert([new(), new()])
+        assert await claimed(started) == 2
+        assert await started.audit() == []
+        await started.close()
+        await running.close()
     await connection.close()
+
+
+async def succeeds(call: Awaitable[object]) -> bool:
+    try:
+        await call
+    except StoreUnavailable:
+        return False
+    return True
 
 
 async def test_the_printed_sql_is_complete(tmp_path: Path) -> None:

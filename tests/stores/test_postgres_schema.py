@@ -113,8 +113,11 @@ async def test_a_newer_schema_is_rejected(postgres_url: str) -> None:
         connection = await asyncpg.connect(postgres_url)
         await connection.execute(f"INSERT INTO {schema}.jobyard_schema VALUES (9999)")
         await connection.close()
+        store = PostgresStore(postgres_url, schema=schema)
         with pytest.raises(NewerSchema):
-            await PostgresStore(postgres_url, schema=schema).open()
+            await store.open()
+        with pytest.raises(NewerSchema):
+            await store.migrations()
 
 
 async def test_a_connection_error_names_the_server_without_its_password() -> None:

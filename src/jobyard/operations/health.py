@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Protocol
 
 from jobyard.api.schemas.events import CheckView, HealthView
-from jobyard.errors import JobyardError
+from jobyard.errors import JobyardError, NewerSchema
 from jobyard.operations.sandboxes import best_languages, known_sandboxes, why_unavailable
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
@@ -138,7 +138,11 @@ class Health:
     async def _is_migrated(self) -> str:
         if self._migrated_at is not None and self._clock() - self._migrated_at < MIGRATIONS_AGAIN_SECONDS:
             return ""
-        missing = [migration for migration in await self._store.migrations() if not migration.applied]
+        try:
+            missing = [migration for migration in await self._store.migrations() if not migration.applied]
+        except NewerSchema:
+            # A newer jobyard has migrated it: this process serves until it is replaced, too.
+            missing = []
         if missing:
             self._migrated_at = None
             return f"{len(missing)} migrations are not applied. Run jobyard migrate."

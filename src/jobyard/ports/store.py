@@ -61,7 +61,10 @@ class Store(JobStore, AdminStore, ScheduleStore, RecordStore, Protocol):
         """
 
     async def migrations(self) -> list[Migration]:
-        """Every schema migration, in order, and whether it is applied. Changes nothing and needs no `open`."""
+        """Every schema migration, in order, and whether it is applied. Changes nothing and needs no `open`.
+
+        Raises NewerSchema when a newer jobyard has migrated the schema.
+        """
 
     def for_event_loop(self) -> Store:
         """A handle for the event loop of the current thread; `self` if the store works from any loop."""

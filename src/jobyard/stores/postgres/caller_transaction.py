@@ -11,6 +11,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from jobyard.errors import NotPossible
 from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.statements import Statements
 
 HOW = (
     "Pass an asyncpg connection with an open transaction, or a SQLAlchemy AsyncSession or AsyncConnection "
@@ -41,12 +42,12 @@ async def driver_connection(transaction: Any) -> Connection:
     raise NotPossible(f"Cannot use {name} as a transaction. {HOW}")
 
 
-async def table_identity(connection: Connection, table: str) -> str | None:
-    """Identify a table across databases and servers; None if it is not visible."""
+async def table_identity(connection: Connection, statements: Statements) -> str | None:
+    """Identify the table of jobs across databases and servers; None if it is not visible."""
     found: str | None = await connection.fetchval(
         "SELECT concat_ws('/', current_database(), d.oid, c.oid) FROM pg_class c, pg_database d"
         " WHERE c.oid = to_regclass($1) AND d.datname = current_database()",
-        table,
+        f"{statements.quoted}.jobyard_job",
     )
     if found is not None and await connection.fetchval(MAY_READ_SYSTEM_IDENTIFIER):
         found += f"/{await connection.fetchval(SYSTEM_IDENTIFIER)}"

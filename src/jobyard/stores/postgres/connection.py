@@ -97,6 +97,12 @@ class Resources:
         self.sender.send(ENDS)
 
 
+async def reset_foreign_cursors(connection: Connection, statements: Statements) -> None:
+    """This may be another server than before, with a restored backup: its transaction ids start anew."""
+    if await connection.fetchval(statements["has_foreign_cursors"]):
+        await connection.execute(statements["reset_foreign_cursors"])
+
+
 class PostgresConnection:
     """`parent` is the connection of the store that made this handle; they share waiters, not connections."""
 
@@ -140,6 +146,8 @@ class PostgresConnection:
                     # Only a migration may take long; otherwise a pooler that stalls must be noticed soon.
                     seconds = MIGRATE_SECONDS if await pool.run(self._is_behind) else POOLED_SECONDS
                     statements = await pool.run(self._prepare, pooled_seconds=seconds)
+                    if not self.pooled:  # a pooler reconnects without telling: there, pruning resets the cursors
+                        pool.on_connect = lambda connection: reset_foreign_cursors(connection, statements)
                     self.opened = Resources(pool, statements, self.waiters)
                 except BaseException:
                     await pool.close()
@@ -158,10 +166,8 @@ class PostgresConnection:
     async def _prepare(self, connection: Connection) -> Statements:
         statements = Statements(await find_schema(connection, self._schema))
         await migrate(connection, statements, self.url)
-        if await connection.fetchval(statements["has_foreign_cursors"]):
-            # A dump restored on another server, where transaction ids start anew.
-            await connection.execute(statements["reset_foreign_cursors"])
-        self._table_identity = await table_identity(connection, f"{statements.quoted}.jobyard_job")
+        await reset_foreign_cursors(connection, statements)
+        self._table_identity = await table_identity(connection, statements)
         return statements
 
     def _pool(self, size: int) -> Pool:
@@ -215,8 +221,11 @@ class PostgresConnection:
             connection = await driver_connection(transaction)
             if not connection.is_in_transaction():
                 raise NotPossible("Cannot use this connection: it has no open transaction. Begin one first.")
-            table = f"{resources.statements.quoted}.jobyard_job"
-            if await table_identity(connection, table) != self._table_identity:
+            identity = await table_identity(connection, resources.statements)
+            if identity != self._table_identity:
+                # The server may be another one than at the opening.
+                self._table_identity = await self.run(table_identity)
+            if identity != self._table_identity:
                 raise NotPossible(
                     f"Cannot use this transaction: it belongs to another database. The jobs are in {self.url}."
                 )

@@ -48,6 +48,7 @@ class Pool:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._detectors: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.on_connect: Callable[[Connection], Awaitable[None]] | None = None
 
     async def connect(self) -> Connection:
         # A name in the URL wins, so that pg_stat_activity shows what the operator chose. No other settings: PgBouncer
@@ -169,12 +170,22 @@ class Pool:
             if self._count < self._size:
                 self._count += 1
                 try:
-                    return await self.connect(), True
+                    return await self._new_connection(), True
                 except BaseException:
                     self._count -= 1
                     self._wake_one()
                     raise
             await self._wait_for_one()
+
+    async def _new_connection(self) -> Connection:
+        connection = await self.connect()
+        if self.on_connect is not None:
+            try:
+                await self.on_connect(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
 
     async def _wait_for_one(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -54,14 +54,20 @@ async def migrate(connection: Connection, statements: Statements, url: str) -> N
                     # One string: a migration may consist of comments, which alone are not a statement.
                     step = f"{statements.qualify(text)}\nINSERT INTO {table} VALUES ({number})"  # our own number
                     await connection.execute(step, timeout=MIGRATE_SECONDS)
+    reject_newer(present, url)
+
+
+def reject_newer(present: int, url: str) -> None:
+    newest = migrations()[-1][0]
     if present > newest:
         raise NewerSchema(
             f"Cannot open {url}: its schema has version {present}, this jobyard knows {newest}. Upgrade jobyard."
         )
 
 
-async def known_migrations(connection: Connection, statements: Statements) -> list[Migration]:
+async def known_migrations(connection: Connection, statements: Statements, url: str) -> list[Migration]:
     present = await version(connection, statements)
+    reject_newer(present, url)
     return [
         Migration(number, name, script(number, text, statements), number <= present)
         for number, name, text in migrations()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Finding, Migration, Store
 from jobyard.stores._shared.composed_store import ComposedStore
@@ -70,7 +72,7 @@ class PostgresStore(ComposedStore):
         return await self._connection.inspect(findings)
 
     async def migrations(self) -> list[Migration]:
-        return await self._connection.inspect(known_migrations)
+        return await self._connection.inspect(partial(known_migrations, url=self.url))
 
     async def audit(self) -> list[str]:
         return await self._connection.run_snapshot(audit)

@@ -42,10 +42,14 @@ async def prepare(client: RedisClient) -> None:
     elif int(present) < SCHEMA:
         # The older layout needs no conversion.
         await client.execute("SET", key, SCHEMA, "XX")
-    elif int(present) > SCHEMA:
+    reject_newer(int(present or 0), client.address.url)
+
+
+def reject_newer(present: int, url: str) -> None:
+    if present > SCHEMA:
         raise NewerSchema(
-            f"Cannot open {client.address.url}: it was written by a newer jobyard (schema {int(present)}, this one "
-            f"supports {SCHEMA}). Update jobyard, or use another prefix."
+            f"Cannot open {url}: it was written by a newer jobyard (schema {present}, this one supports {SCHEMA}). "
+            "Update jobyard, or use another prefix."
         )
 
 
@@ -60,6 +64,7 @@ def require_version(info: dict[str, str], url: str) -> None:
 async def migrations(client: RedisClient) -> list[Migration]:
     key = f"{client.prefix}:schema"
     present = int(await client.execute("GET", key) or 0)
+    reject_newer(present, client.address.url)
     return [
         Migration(1, "first", f"SET {key} 1 NX", present >= 1),
         Migration(2, "schedules", f"SET {key} 2 XX", present >= 2),

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from jobyard.ports.store import Finding, Level, Migration
-from jobyard.stores.sqlite.schema import migrations, schema_version
+from jobyard.stores.sqlite.schema import migrations, reject_newer, schema_version
 
 LOW_BYTES = 1 << 30
 CRITICAL_BYTES = 100 << 20
@@ -66,4 +66,5 @@ def list_migrations(path: Path) -> list[Migration]:
     if path.exists():
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
             present = schema_version(connection)
+    reject_newer(present, path)
     return [Migration(number, name, text, number <= present) for number, name, text in migrations()]

@@ -34,11 +34,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         begin(connection)
         try:
             present = schema_version(connection)
-            if present > newest:
-                raise NewerSchema(
-                    f"Cannot open {path}: its schema is version {present}, and this jobyard supports up to {newest}. "
-                    "Upgrade jobyard, or use another file."
-                )
+            reject_newer(present, path)
             for number, _, text in steps:
                 if number > present:
                     for statement in text.split(";\n"):
@@ -48,6 +44,15 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         except BaseException:
             connection.rollback()
             raise
+
+
+def reject_newer(present: int, path: Path) -> None:
+    newest = migrations()[-1][0]
+    if present > newest:
+        raise NewerSchema(
+            f"Cannot open {path}: its schema is version {present}, and this jobyard supports up to {newest}. "
+            "Upgrade jobyard, or use another file."
+        )
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
