@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
@@ -68,12 +69,14 @@ class Jobyard:
         self.clock = clock  # of the store; None: the system clock
         self.sandbox: SandboxFactory | None = None  # set: workers also run submitted programs
         self._tracing: Tracing | None = None
+        self._url = url if store is None else None
         self._use(make_store(url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
         self.observer: Observer = observer or LogObserver()
         self._declarations = Declarations(max_payload_bytes)
         self._depth = 0
         self._opening: asyncio.Task[None] | None = None
+        self._process = 0  # that opened it
 
     def _use(self, store: Store) -> None:
         self.store = store if self._tracing is None else self._tracing.store(store)
@@ -156,7 +159,10 @@ class Jobyard:
 
     async def open(self) -> None:
         """Open the store. Several tasks may do so at once; the store stays open until the last one closes it."""
+        if self._opening is not None and self._process != os.getpid():
+            self._forget_parent()
         if self._opening is None:
+            self._process = os.getpid()
             self._opening = asyncio.get_running_loop().create_task(self._open_store())
         self._depth += 1
         try:
@@ -164,6 +170,12 @@ class Jobyard:
         except BaseException:
             await self.close()
             raise
+
+    def _forget_parent(self) -> None:
+        """In a forked process, start over with a store of its own; one that was passed raises when it is opened."""
+        self._depth, self._opening = 0, None
+        if self._url is not None:
+            self._use(make_store(self._url, self.clock))
 
     async def _open_store(self) -> None:
         await self.store.open()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from jobyard.errors import NotPossible
 
 T = TypeVar("T")
 
@@ -16,6 +19,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
+        self._process = 0  # in which the thread runs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -27,12 +31,14 @@ class LoopThread:
         """Safe twice."""
         with self._lock:
             if self._loop is None:
+                self._process = os.getpid()
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
 
     def wait(self, verb: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine and return its result; Ctrl-C stops the wait and cancels the coroutine."""
+        self._require_same_process(verb)
         # A coroutine that is submitted after `end` has cancelled the tasks would never finish.
         with self._lock:
             if self._loop is None:
@@ -45,8 +51,16 @@ class LoopThread:
             future.cancel()
             raise
 
+    def _require_same_process(self, verb: Coroutine[Any, Any, T]) -> None:
+        """A fork copies no threads: in the child, the wait would never end."""
+        if self._loop is not None and self._process != os.getpid():
+            verb.close()
+            raise NotPossible("Cannot use this in a forked process: its parent opened it. Open another after the fork.")
+
     def end(self) -> None:
         """Cancel what still runs and stop the thread. Safe twice."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

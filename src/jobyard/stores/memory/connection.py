@@ -9,6 +9,7 @@ from threading import RLock
 from jobyard.domain.instant import Instant
 from jobyard.ports.clock import Clock
 from jobyard.stores._shared.clock import AdjustableClock
+from jobyard.stores._shared.process_guard import ProcessGuard
 from jobyard.stores._shared.waiters import Waiters
 from jobyard.stores.memory.job_table import JobTable
 
@@ -21,12 +22,14 @@ class MemoryConnection:
         self.revision = 0
         self.cancel_requests = 0
         self._lock = RLock()
+        self.process = ProcessGuard("memory://")
         if isinstance(clock, AdjustableClock):
             clock.subscribe(self.waiters.wake_all)
 
     @contextmanager
     def locked(self) -> Iterator[Instant]:
         """Hold the lock; jobs that have become due are in line."""
+        self.process.require_same()  # jobs of a child would be lost with it
         with self._lock:
             now = self.clock.now()
             self.jobs.promote(now)

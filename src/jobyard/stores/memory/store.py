@@ -42,10 +42,12 @@ class MemoryStore(ComposedStore):
         self.settle = MemorySettle().settle
 
     async def open(self) -> None:
-        """Do nothing: there is nothing to connect to."""
+        """Nothing to connect to."""
+        self._connection.process.opened()
 
     async def close(self) -> None:
-        """Do nothing: the data lives as long as the object."""
+        """The data lives as long as the object."""
+        self._connection.process.closed()
 
     async def diagnose(self) -> list[Finding]:
         return [Finding(Level.WARN, "memory", "data is lost when the process ends", "use this store in tests only")]

@@ -16,6 +16,7 @@ from jobyard.errors import NotPossible
 from jobyard.ports.clock import Clock
 from jobyard.stores._shared.clock import AdjustableClock
 from jobyard.stores._shared.errors import not_open
+from jobyard.stores._shared.process_guard import ProcessGuard
 from jobyard.stores.postgres.caller_transaction import CommitWatcher, driver_connection, table_identity
 from jobyard.stores.postgres.completion_waiters import CompletionPoller
 from jobyard.stores.postgres.errors import translated
@@ -125,6 +126,7 @@ class PostgresConnection:
         self._size = connections
         self._schema = schema
         self._parent = parent
+        self._process = ProcessGuard(self.url)
         self.opened: Resources | None = None  # None before `open`, and after `close`
         self._table_identity: str | None = None
         self._opening: asyncio.Lock | None = None
@@ -137,6 +139,7 @@ class PostgresConnection:
         )
 
     async def open(self) -> None:
+        self._process.opened()
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
@@ -154,6 +157,7 @@ class PostgresConnection:
                     raise
 
     async def close(self) -> None:
+        self._process.closed()
         resources, self.opened = self.opened, None
         if resources is not None:
             if self._parent is None:
@@ -174,6 +178,7 @@ class PostgresConnection:
         return Pool(self._full_url, self.url, size=size, pooled=self.pooled)
 
     def resources(self) -> Resources:
+        self._process.require_same()
         opened = self.opened
         if opened is not None and opened.loop is not asyncio.get_running_loop():
             raise NotPossible(

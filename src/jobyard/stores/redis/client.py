@@ -14,6 +14,7 @@ from hiredis import ReplyError
 from jobyard.errors import BadInput, StoreError, StoreReadOnly
 from jobyard.ports.clock import Clock
 from jobyard.stores._shared.errors import not_open
+from jobyard.stores._shared.process_guard import ProcessGuard
 from jobyard.stores.redis.address import RedisAddress
 from jobyard.stores.redis.codec import encode
 from jobyard.stores.redis.connection import REPLY_SECONDS
@@ -30,6 +31,7 @@ class RedisClient:
         self.prefix = prefix
         self.clock = clock
         self.is_open = False
+        self.process = ProcessGuard(address.url)
         self._max_connections = max_connections
         self._clock_offset_ms = 0.0  # of the server's clock to time.monotonic() here
         self._pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
@@ -38,6 +40,7 @@ class RedisClient:
 
     @property
     def pool(self) -> LoopPool:
+        self.process.require_same()
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
@@ -51,6 +54,7 @@ class RedisClient:
         return pool
 
     async def close(self) -> None:
+        self.process.closed()
         self.is_open = False
         with self._lock:
             pools, self._pools = self._pools, {}

@@ -55,6 +55,7 @@ class RedisStore(ComposedStore):
 
     async def open(self) -> None:
         client = self._client
+        client.process.opened()
         is_first, client.is_open = not client.is_open, True
         try:
             await prepare(client)

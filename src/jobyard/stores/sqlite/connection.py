@@ -15,6 +15,7 @@ from jobyard.domain.job import Job
 from jobyard.errors import NotPossible
 from jobyard.ports.clock import Clock
 from jobyard.stores._shared.errors import not_open
+from jobyard.stores._shared.process_guard import ProcessGuard
 from jobyard.stores.sqlite.change_watcher import ChangeWatcher
 from jobyard.stores.sqlite.database_file import OpenFiles, connect, is_same_file
 from jobyard.stores.sqlite.errors import store_closed, translated_errors
@@ -71,11 +72,14 @@ class SqliteConnection:
         self._synchronous = synchronous
         self._threads: Threads | None = None
         self._lock = threading.Lock()
+        self._process = ProcessGuard(str(path))
 
     async def open(self) -> None:
+        self._process.opened()
         await asyncio.to_thread(self._open)
 
     async def close(self) -> None:
+        self._process.closed()
         await asyncio.shield(asyncio.to_thread(self._close))
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> Coroutine[Any, Any, T]:
@@ -120,6 +124,7 @@ class SqliteConnection:
     def threads(self) -> Threads:
         if self._threads is None:
             raise not_open(str(self.path))
+        self._process.require_same()
         return self._threads
 
     def _open(self) -> None:

@@ -1,0 +1,87 @@
+"""A fork of a process that has opened a yard, as gunicorn --preload and multiprocessing make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.story.engines import empty_store
+from tests.support import python
+
+PROGRAM = """
+import asyncio, os, signal, sys
+
+from jobyard import Jobyard
+from jobyard.errors import NotPossible
+
+yard = Jobyard(sys.argv[1])
+
+
+@yard.job
+def work(number: int) -> None: ...
+
+
+def in_child(run) -> None:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a child that hangs is killed
+        try:
+            run()
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def refused(run) -> None:
+    try:
+        run()
+    except NotPossible as error:
+        assert "fork" in str(error), error
+    else:
+        raise AssertionError("not refused")
+
+
+with yard.blocking() as wait:
+    wait(work.enqueue(1))
+
+    def use() -> None:
+        refused(lambda: wait(work.enqueue(13)))
+        refused(lambda: asyncio.run(yard.queues()))
+        with yard.blocking() as own:
+            own(work.enqueue(2))
+
+    in_child(use)
+    wait(work.enqueue(3))
+    print(wait(yard.queues())[0].waiting)
+
+
+async def main() -> None:
+    async with yard:
+        await work.enqueue(4)
+
+        async def use() -> None:
+            try:
+                await work.enqueue(13)
+            except NotPossible:
+                pass
+            async with yard:
+                await work.enqueue(5)
+
+        in_child(lambda: asyncio.run(use()))
+        await work.enqueue(6)
+        print((await yard.queues())[0].waiting)
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "redis", "postgres"])
+def test_a_forked_child_is_refused_the_parents_store_and_opens_its_own(engine: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with empty_store(engine, tmp_path) as url:
+        answer = python(str(program), url, cwd=tmp_path)
+    assert (answer.stdout.split(), answer.stderr, answer.returncode) == (["3", "6"], "", 0)
