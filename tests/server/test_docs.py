@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2 as httpx
 import pytest
@@ -61,7 +62,8 @@ async def test_docs_page_uses_only_own_files(api: ApiServer) -> None:
     async with api.client() as client:
         page = await client.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
-        linked = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
+        links = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+        linked = {urljoin("/docs", link) for link in links if not link.startswith("data:")}
         kinds = {path: (await client.get(path)).headers["content-type"].partition(";")[0] for path in linked}
     assert kinds == {
         "/docs/docs.css": "text/css",

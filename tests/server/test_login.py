@@ -32,7 +32,7 @@ async def test_login_form_works_without_scripts(api: ApiServer) -> None:
     async with api.client() as client:
         page = await client.get("/login")
         assert page.status_code == 200
-        assert '<form method="post" action="/login">' in page.text
+        assert '<form method="post" action="login">' in page.text
         assert "<script" not in page.text
         assert "style=" not in page.text
         style = await client.get("/login.css")

@@ -7,8 +7,10 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 from jobyard.app.declarations import job_factory
 from jobyard.app.jobyard import Jobyard
@@ -19,6 +21,7 @@ from jobyard.app.tracing import make_tracing
 from jobyard.cli.commands.scheduler import declare_schedules, require_shared_store
 from jobyard.cli.commands.worker import require_packages, run_loop
 from jobyard.cli.session import Session
+from jobyard.config.keys import SECTIONS
 from jobyard.config.sections import ServerSection
 from jobyard.config.store_url import shown
 from jobyard.observability.composite import CompositeObserver
@@ -50,26 +53,44 @@ class Stoppable(Protocol):
     def hurry(self) -> None: ...
 
 
-def start(session: Session, host: str, port: int, *, insecure: bool, up: UpOptions | None = None) -> None:
+def start(
+    session: Session,
+    host: str,
+    port: int,
+    web: Mapping[str, str | None],
+    *,
+    insecure: bool,
+    up: UpOptions | None = None,
+) -> None:
+    """`web`: further options of the server, by the names of their keys."""
+    keys = SECTIONS["server"]
+    given = {name: keys[name].check(f"server.{name}", value) for name, value in web.items() if value}
+    section = msgspec.structs.replace(session.configuration.server, **given)
     yard = session.yard()
     if up is not None and up.has_sandbox:
         enable_sandbox(yard, session.configuration.sandbox, up.worker_options["concurrency"])
     session.set_up_logs("info", everything=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     require_packages("The server")
-    from jobyard.server.server import listen  # noqa: PLC0415  # its packages are an extra
+    from jobyard.server.server import listen, require_certificate  # noqa: PLC0415  # its packages are an extra
 
+    require_certificate(section)
     with listen(host, port) as listener:
-        run_loop(_run(session, yard, listener, up, insecure=insecure))
+        run_loop(_run(session, yard, listener, section, up, insecure=insecure))
 
 
 async def _run(
-    session: Session, yard: Jobyard, listener: socket.socket, up: UpOptions | None, *, insecure: bool
+    session: Session,
+    yard: Jobyard,
+    listener: socket.socket,
+    section: ServerSection,
+    up: UpOptions | None,
+    *,
+    insecure: bool,
 ) -> None:
     from jobyard.server.bootstrap import bootstrap_access  # noqa: PLC0415
     from jobyard.server.server import Server  # noqa: PLC0415
 
-    section = session.configuration.server
     async with session.opened(yard):
         if up is not None:
             require_runnable_workers(yard, up)
@@ -100,7 +121,7 @@ async def _run(
             is_healthy = scheduling.is_alive
         signals = Signals(parts, lambda: session.notify.stopping(longest_stop(section, up)))
         async with session.notify.pinging(is_healthy):
-            await until_stopped(session, yard, listener, access, up, server, running)
+            await until_stopped(session, yard, server.url(listener), access, up, server, running)
             signals.stop()
             await asyncio.gather(*running)
     log.info("stopped")
@@ -114,7 +135,7 @@ def longest_stop(section: ServerSection, up: UpOptions | None) -> float:
 async def until_stopped(
     session: Session,
     yard: Jobyard,
-    listener: socket.socket,
+    url: str,
     access: Access,
     up: UpOptions | None,
     server: Server,
@@ -124,7 +145,7 @@ async def until_stopped(
     ready: asyncio.Task[Any] = asyncio.ensure_future(server.ready.wait())
     await asyncio.wait([ready, *running], return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
-        announce(session, yard, listener, access, "API only" if up is None else up.summary)
+        announce(session, yard, url, access, "API only" if up is None else up.summary)
     ready.cancel()
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
@@ -135,11 +156,9 @@ def require_runnable_workers(yard: Jobyard, up: UpOptions) -> None:
     yard.worker(**up.worker_options)
 
 
-def announce(session: Session, yard: Jobyard, listener: socket.socket, access: Access, summary: str) -> None:
+def announce(session: Session, yard: Jobyard, url: str, access: Access, summary: str) -> None:
     from jobyard.cli.render.greeting import greeting, try_next  # noqa: PLC0415
-    from jobyard.server.server import url_of  # noqa: PLC0415
 
-    url = url_of(listener)
     session.notify.ready(f"{url}, {summary}")
     if session.notify.is_active:
         # Output ends up in the journal, so no secret is printed.

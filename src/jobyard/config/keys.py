@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +20,8 @@ from jobyard.executors.sandbox.bounds import MAXIMUMS
 from jobyard.operations.schedule_options import BY_FIELD
 from jobyard.sandbox.protocol import Tier
 
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+/?")
 MAX_PROCESSES = 1000
 MAX_BYTES = 1 << 30
 
@@ -95,6 +98,22 @@ def _url(name: str, value: Any) -> str:
     if not isinstance(value, str) or "://" not in value:
         raise BadOption(f"{name} must be the URL of a store, such as sqlite:///jobs.db.")
     return value.strip()
+
+
+def _root_path(name: str, value: Any) -> str:
+    """
+    >>> _root_path("server.root_path", "/jobs/"), _root_path("server.root_path", "/")
+    ('/jobs', '')
+    """
+    if not isinstance(value, str) or (value and _ROOT_PATH.fullmatch(value) is None):
+        raise BadOption(f"{name} must be a path such as /jobs, not {value!r}.")
+    return value.rstrip("/")
+
+
+def _origin(name: str, value: Any) -> str:
+    if not isinstance(value, str) or _ORIGIN.fullmatch(value) is None:
+        raise BadOption(f"{name} must be an origin such as https://jobs.example.com, without a path, not {value!r}.")
+    return value.lower().rstrip("/")
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -178,6 +197,10 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
     "server": {
         "host": Key(_text),
         "port": integer(0, 65535),
+        "root_path": Key(_root_path),
+        "public_origin": Key(_origin),
+        "tls_cert": Key(_text),
+        "tls_key": Key(_text),
         "max_body_bytes": integer(1, MAX_BYTES),
         "requests_per_second": Key(_amount, number),
         "request_burst": integer(1, options.MAX_LIMIT),

@@ -33,6 +33,10 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
+    root_path: str = ""  # the path prefix behind a proxy, such as /jobs
+    public_origin: str | None = None  # the origin that browsers see, such as https://jobs.example.com
+    tls_cert: str | None = None  # None: no TLS
+    tls_key: str | None = None  # None: in the file of tls_cert
     max_body_bytes: int = 2 << 20
     requests_per_second: float = 500.0
     request_burst: int = 1000

@@ -158,6 +158,23 @@ HEALTH_PORT = _key(
 )
 HOST = _key("server.host", "The address that the server listens on. Beyond loopback it needs a token.", flag="--host")
 PORT = _key("server.port", "The port that the server listens on; 0 picks a free one.", variable="PORT", flag="--port")
+ROOT_PATH = _key(
+    "server.root_path",
+    "The path prefix under which a proxy serves jobyard, such as /jobs; the proxy may remove it or not.",
+    flag="--root-path",
+)
+PUBLIC_ORIGIN = _key(
+    "server.public_origin",
+    "The origin that browsers see behind a proxy, such as https://jobs.example.com; needed if the proxy changes the "
+    "Host header.",
+    flag="--public-origin",
+)
+TLS_CERT = _key(
+    "server.tls_cert", "A PEM file with a certificate and its chain: the server then speaks HTTPS.", flag="--tls-cert"
+)
+TLS_KEY = _key(
+    "server.tls_key", "A PEM file with the private key. Not set: it is in the file of --tls-cert.", flag="--tls-key"
+)
 _key("server.max_body_bytes", "The largest request body; a larger one gets status 413.")
 _key("server.requests_per_second", "The sustained request rate of one token; above it, requests get status 429.")
 _key("server.request_burst", "The number of requests that one token may send in a burst.")

@@ -41,7 +41,8 @@ def create_app(dependencies: Dependencies, routes: Sequence[Routes], lifespan: L
     app.fixed_paths = {path: dispatcher for path, dispatcher in dispatchers.items() if "{" not in path}
     app.state.routes = all_routes
     app.state.metrics = dependencies.exporter.metrics
-    app.openapi = cache(lambda: openapi.document(all_routes))  # type: ignore[method-assign]  # as FastAPI documents it
+    url = (dependencies.settings.public_origin or "") + dependencies.settings.root_path or "/"
+    app.openapi = cache(lambda: openapi.document(all_routes, url))  # type: ignore[method-assign]  # as FastAPI documents it
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(Exception, on_exception)
     return app

@@ -43,20 +43,40 @@ class SecurityMiddleware:
 
     An open server on loopback needs them against DNS rebinding: another site could point its own name at 127.0.0.1 and
     reach the server from a browser on this machine.
+
+    `root_path`: the path prefix behind a proxy. It is removed from requests, if the proxy has not done so, and added to
+    the links in response headers; pages use relative links. `public_origin`: the origin that browsers see.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: Sequence[str] | None = None, root_path: str = "", public_origin: str | None = None
+    ) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(hosts)
+        self._root_path = root_path.encode()
+        self._public_origin = None if public_origin is None else public_origin.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._root_path:
+            remove_prefix(scope, self._root_path)
+            send = with_prefix(send, self._root_path)
+        if self._public_origin is not None:
+            self._adopt_origin(scope, self._public_origin)
         send = with_headers(send, scope)
         detail = self._rejection(scope)
         app = self._app if detail is None else problem(403, "cross_site", detail, instance=scope["path"])
         await app(scope, receive, send)
+
+    def _adopt_origin(self, scope: Scope, public: bytes) -> None:
+        """See the request as browsers do: cookies and checks of the origin depend on scheme and host."""
+        scheme, _, host = public.partition(b"://")
+        scope["scheme"] = scheme.decode()
+        if (b"origin", public) in scope["headers"]:
+            headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+            scope["headers"] = [(b"host", host), *headers]
 
     def _rejection(self, scope: Scope) -> str | None:
         host = site = origin = b""
@@ -101,6 +121,29 @@ def with_headers(send: Send, scope: Scope) -> Callable[[MutableMapping[str, Any]
         await send(message)
 
     return send_with_headers
+
+
+def remove_prefix(scope: Scope, prefix: bytes) -> None:
+    raw: bytes = scope.get("raw_path") or b""
+    if raw == prefix or raw.startswith(prefix + b"/"):
+        scope["raw_path"] = raw[len(prefix) :] or b"/"
+        scope["path"] = scope["path"][len(prefix) :] or "/"
+
+
+def with_prefix(send: Send, prefix: bytes) -> Send:
+    """Add the prefix to links of this server in the headers of a response."""
+    starts = {b"location": b"/", b"link": b"</"}
+
+    def changed(name: bytes, value: bytes) -> bytes:
+        start = starts.get(name.lower())
+        return start[:-1] + prefix + value[len(start) - 1 :] if start and value.startswith(start) else value
+
+    async def send_with_prefix(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [(name, changed(name, value)) for name, value in message["headers"]]
+        await send(message)
+
+    return send_with_prefix
 
 
 def given_request_id(scope: Scope) -> bytes | None:

@@ -41,7 +41,8 @@ Header = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!#-~]([ -
 RETRY_AFTER = {"description": "Seconds to wait before the next request.", "schema": {"type": "integer", "minimum": 1}}
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+def document(routes: Sequence[Route], url: str = "/") -> dict[str, Any]:
+    """`url`: the address of the server, as its callers see it."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})[route.method.lower()] = operation(route)
@@ -50,6 +51,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "jobyard", "version": VERSION, "description": DESCRIPTION},
+        "servers": [{"url": url, "description": "This server."}],
         "paths": paths,
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},

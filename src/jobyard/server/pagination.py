@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from jobyard.api.schemas.jobs import MAX_PAGE
 from jobyard.api.schemas.problems import FieldError
+from jobyard.server.dispatch import raw_path
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext
 
@@ -59,6 +60,7 @@ def page_response(
     page = page_type(items=tuple(items), next_page_token=encode_page_token(cursor))
     headers = {}
     if cursor is not None:
-        url = context.request.url.include_query_params(page_token=page.next_page_token)
-        headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+        request = context.request
+        query = request.url.include_query_params(page_token=page.next_page_token).query
+        headers["Link"] = f'<{raw_path(request)}?{query}>; rel="next"'
     return Response(_encode(page), 200, headers, "application/json")

@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 from collections.abc import Callable
 
 import uvicorn
@@ -49,11 +50,27 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """The URL of the server for a program on this machine."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # compared, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def require_certificate(section: ServerSection) -> None:
+    """Raise ConfigurationError if the server is to speak TLS and its certificate or key cannot be used."""
+    if section.tls_cert is None:
+        if section.tls_key is not None:
+            raise ConfigurationError("Cannot use --tls-key without a certificate: pass --tls-cert as well.")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(section.tls_cert, section.tls_key, password="")
+    except OSError as error:
+        files = " and ".join(filter(None, (section.tls_cert, section.tls_key)))
+        reason = error.strerror or str(error)
+        if isinstance(error, ssl.SSLError):
+            reason = "they are not a PEM certificate with its unencrypted private key"
+        raise ConfigurationError(f"Cannot use {files} for TLS: {reason}.") from error
 
 
 class Server:
@@ -71,7 +88,10 @@ class Server:
         self.dependencies = Dependencies(store, job_factory, access.authenticator, section, shortest_interval_seconds)
         inner = create_app(self.dependencies, ALL_ROUTES, self.dependencies.lifespan)
         app = SecurityMiddleware(
-            inner if middleware is None else middleware(inner), LOOPBACK_NAMES if access.is_open else None
+            inner if middleware is None else middleware(inner),
+            LOOPBACK_NAMES if access.is_open else None,
+            section.root_path,
+            section.public_origin,
         )
         limits = ConnectionLimits(
             header_seconds=section.header_seconds,
@@ -79,11 +99,16 @@ class Server:
             max_connections_per_address=section.max_connections_per_address,
         )
         options = uvicorn_options(limits)
+        options |= {"ssl_certfile": section.tls_cert, "ssl_keyfile": section.tls_key}
         config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)
+        self._scheme = "http" if section.tls_cert is None else "https"
         self._uvicorn = UvicornServer(config)
         self._lame_duck_seconds = section.lame_duck_seconds
         self._hurried = asyncio.Event()
         self.ready = self._uvicorn.ready
+
+    def url(self, listener: socket.socket) -> str:
+        return url_of(listener, self._scheme)
 
     async def run(self, listener: socket.socket) -> None:
         allow_many_connections()

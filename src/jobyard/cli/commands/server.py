@@ -14,16 +14,32 @@ from jobyard.cli.commands.worker import default_queues, worker_app, worker_optio
 from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.server_process import UpOptions, start
 from jobyard.cli.session import Session, json_option
-from jobyard.config.settings import CONFIG, HOST, PORT, PROCESSES, SCHEDULER, SETTINGS
+from jobyard.config.settings import (
+    CONFIG,
+    HOST,
+    PORT,
+    PROCESSES,
+    PUBLIC_ORIGIN,
+    ROOT_PATH,
+    SCHEDULER,
+    SETTINGS,
+    TLS_CERT,
+    TLS_KEY,
+)
 from jobyard.errors import BadOption
 
 Command = Callable[..., Any]
 MAX_PORT = 65535
+WEB_OPTIONS = ("tls_cert", "tls_key", "root_path", "public_origin")
 
 
 def server_options(command: Command) -> Command:
     for option in (
         click.option("--insecure", is_flag=True, help="Accept requests without a token; on loopback only."),
+        setting_flag(PUBLIC_ORIGIN),
+        setting_flag(ROOT_PATH),
+        setting_flag(TLS_KEY, type=click.Path(dir_okay=False)),
+        setting_flag(TLS_CERT, type=click.Path(dir_okay=False)),
         setting_flag(PORT, type=click.IntRange(0, MAX_PORT)),
         setting_flag(HOST),
     ):
@@ -35,7 +51,7 @@ def server_options(command: Command) -> Command:
 @server_options
 @json_option
 @click.pass_obj
-def server(session: Session, host: str, port: int, insecure: bool) -> None:
+def server(session: Session, /, host: str, port: int, insecure: bool, **web: str | None) -> None:
     """Serve the API, without workers.
 
     With an app, it accepts the kinds of the app and validates their payloads; without one, any kind. On loopback, the
@@ -46,7 +62,7 @@ def server(session: Session, host: str, port: int, insecure: bool) -> None:
     Example:
       jobyard --app shop.jobs:yard server --port 8080
     """
-    start(session, host, port, insecure=insecure)
+    start(session, host, port, web, insecure=insecure)
 
 
 @click.command()
@@ -69,6 +85,7 @@ def up(
     Example:
       jobyard --app shop.jobs:yard up --concurrency 8 --processes 2
     """
+    web = {name: worker.pop(name) for name in WEB_OPTIONS}
     worker_app(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # fails before the port is opened
     worker["queues"] = worker["queues"] or default_queues(session)
     last = processes - 1 + (worker["health_port"] or 0)
@@ -87,7 +104,8 @@ def up(
     made["lease"] = worker["lease_seconds"]
     summary = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
     summary += ", sandbox" if worker["sandbox"] else ""
-    start(session, host, port, insecure=insecure, up=UpOptions(supervisor, made, summary, scheduler, worker["sandbox"]))
+    up = UpOptions(supervisor, made, summary, scheduler, worker["sandbox"])
+    start(session, host, port, web, insecure=insecure, up=up)
 
 
 def child_command(worker: Mapping[str, Any], number: int) -> list[str]:

@@ -27,7 +27,7 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} · jobyard</title>
 <link rel="icon" href="data:,">
-<link rel="stylesheet" href="/login.css">
+<link rel="stylesheet" href="login.css">
 </head>
 <body>
 <main>
@@ -38,7 +38,7 @@ PAGE = """<!doctype html>
 </html>
 """
 
-LOGIN = """<form method="post" action="/login">
+LOGIN = """<form method="post" action="login">
 {alert}
 <label for="token">API token</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
@@ -47,8 +47,8 @@ LOGIN = """<form method="post" action="/login">
 </form>"""
 
 WELCOME = """<p>Logged in as <strong>{name}</strong> ({role}).</p>
-<p><a href="/docs">API documentation</a> · <a href="/health">Health</a></p>
-<form method="post" action="/logout">
+<p><a href="docs">API documentation</a> · <a href="health">Health</a></p>
+<form method="post" action="logout">
 <input type="hidden" name="csrf_token" value="{csrf}">
 <button type="submit">Log out</button>
 </form>"""

@@ -59,7 +59,7 @@ async function headers(method, hasBody) {
   if (token) found.Authorization = `Bearer ${token}`;
   else if (method !== "GET") {
     // Logged in by cookie: changes need the CSRF token of the session.
-    const me = await fetch("/v1/me");
+    const me = await fetch("v1/me");
     if (me.ok) found["X-CSRF-Token"] = (await me.json()).csrf_token || "";
   }
   return found;
@@ -67,7 +67,7 @@ async function headers(method, hasBody) {
 
 function url(path, inputs) {
   const query = new URLSearchParams();
-  let found = path;
+  let found = path.slice(1); // relative to this page, which may be below a path of a proxy
   for (const { of, input } of inputs) {
     const value = input.value;
     if (of.in === "path") found = found.replace(`{${of.name}}`, encodeURIComponent(value));
@@ -168,14 +168,14 @@ byId("search").addEventListener("input", (event) => {
 });
 
 byId("token").addEventListener("change", async () => {
-  const response = await fetch("/v1/me", { headers: await headers("GET", false) });
+  const response = await fetch("v1/me", { headers: await headers("GET", false) });
   const me = response.ok ? await response.json() : null;
   byId("who").textContent = me ? `Token ${me.name}, role ${me.role}.` : "The token is wrong, revoked or expired.";
   byId("who").className = me ? "good" : "bad";
 });
 
 try {
-  const response = await fetch("/openapi.json");
+  const response = await fetch("openapi.json");
   description = await response.json();
   show();
 } catch (error) {
