@@ -322,7 +322,7 @@ async def test_a_handler_that_returns_what_json_cannot_hold(tmp_path: Path, make
         assert await yard.store.audit() == []
 
 
-async def test_what_is_refused_takes_no_other_with_it(tmp_path: Path) -> None:
+async def test_a_rejected_job_does_not_reject_the_others(tmp_path: Path) -> None:
     """Calls that meet in the same moment share a transaction; a bad one fails alone."""
     yard = Jobyard(f"sqlite:///{tmp_path}/jobs.db")
     yard.queue("full", max_waiting=0)

@@ -188,7 +188,7 @@ async def test_what_is_declared_is_written_changed_and_never_forgotten(
     await schedules.remove("mine")
 
 
-def test_a_file_speaks_for_itself() -> None:
+def test_a_schedule_of_the_file_needs_no_handler() -> None:
     given = {"weekly": {"expression": "@weekly", "kind": "report", "start_at": "2030-01-01T00:00:00.000Z"}}
     [made] = of_file(given, JobFactory())
     assert (made.name, made.queue, made.start_at) == ("weekly", "default", 1_893_456_000_000)
@@ -202,7 +202,7 @@ async def test_a_scheduler_that_breaks_ends_with_what_broke_it(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(scheduling.scheduler._timetable, "next_check", broken)
+    monkeypatch.setattr(scheduling.scheduler.timetable, "next_check", broken)
     with pytest.raises(ZeroDivisionError):
         await scheduling.run()
     assert not scheduling.is_alive()

@@ -66,9 +66,7 @@ async def supervised(
         await asyncio.wait([running])
 
 
-async def test_one_that_is_killed_is_replaced_and_that_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_killed_process_is_replaced_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with supervised(tmp_path, count=2) as (supervisor, running):
         await eventually(lambda: len(started(tmp_path)) == 2)
         victim = supervisor.pids()[0]
@@ -82,7 +80,7 @@ async def test_one_that_is_killed_is_replaced_and_that_is_said(
         assert not any(map(is_alive, supervisor.pids()))
 
 
-async def test_one_that_always_fails_is_started_less_and_less_often(
+async def test_a_process_that_always_fails_is_restarted_with_backoff(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "backoff_seconds", lambda deaths: 0.01 * deaths)
@@ -102,7 +100,9 @@ async def test_stopping_does_not_wait_for_the_next_start(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("hurried", [False, True])
-async def test_one_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: bool) -> None:
+async def test_a_process_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: bool
+) -> None:
     """After its time, or shortly after a second request."""
     monkeypatch.setattr(supervise, "SLACK_SECONDS", 0.1)
     monkeypatch.setattr(supervise, "HURRY_SECONDS", 0.1)

@@ -31,7 +31,7 @@ def test_passes_mypy_strict(tmp_path: Path) -> None:
     assert mypy(tmp_path / "program.py") == ""
 
 
-def test_mypy_refuses_wrong_calls_and_only_those(tmp_path: Path) -> None:
+def test_mypy_rejects_wrong_calls_and_accepts_correct_ones(tmp_path: Path) -> None:
     shutil.copy(TYPES, tmp_path / "types_of_calls.py")
     output = mypy(tmp_path / "types_of_calls.py")
     assert reported(output) == expected_errors(TYPES), output

@@ -71,7 +71,7 @@ def test_a_store_that_does_not_exist_is_an_error_not_an_empty_store(shop: Shop) 
         ("sqlite:///text.db", "not_a_database", "text.db"),
     ],
 )
-def test_a_store_that_cannot_be_used_is_one_clear_line(shop: Shop, url: str, code: str, hint: str) -> None:
+def test_an_unusable_store_is_reported_in_one_line(shop: Shop, url: str, code: str, hint: str) -> None:
     Path("text.db").write_text("this is a letter, not a database " * 100)
     result = shop.run("--store", url, "enqueue", "send", "to=a")
     assert (result.exit_code, error_code(result)) == (1, code)

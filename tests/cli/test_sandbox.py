@@ -88,7 +88,7 @@ def test_status_of_the_configured_daemon(fake: Path, tmp_path: Path, monkeypatch
     assert "language   c" in result.stdout
 
 
-def test_a_daemon_that_cannot_be_started_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_cannot_be_started_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(inspect.unwrap(private_daemon).__kwdefaults__, "command", ("/no/such/python",))
     result = run("status")
     assert result.exit_code == 1
@@ -101,7 +101,7 @@ def test_status_of_another_daemon(fake: Path) -> None:
     assert [language["name"] for language in result["languages"]] == ["python", "c"]
 
 
-def test_a_missing_daemon_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_missing_daemon_is_reported_in_one_line(tmp_path: Path) -> None:
     for words in (("status",), ("selftest",)):
         result = run(*words, "--socket", str(tmp_path / "none.sock"))
         assert result.exit_code == 1

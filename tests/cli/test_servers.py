@@ -66,7 +66,7 @@ def test_migrate_applies_once(shop: Shop, url: str) -> None:
 
 
 @pytest.mark.parametrize("make", [RedisServer, PostgresServer])
-def test_a_server_that_is_down_is_one_clear_line(
+def test_an_unreachable_server_is_reported_in_one_line(
     shop: Shop, make: type[RedisServer] | type[PostgresServer], redis_url: str, postgres_url: str
 ) -> None:
     with make(password=PASSWORD) as server:

@@ -68,7 +68,7 @@ def test_every_key_has_its_place_its_check_and_its_setting() -> None:
     assert documented == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
 
 
-def test_the_told_defaults_are_the_real_ones() -> None:
+def test_documented_defaults_are_the_real_ones() -> None:
     defaults = msgspec.to_builtins(Configuration())
     for setting in SETTINGS:
         section, _, word = setting.key.partition(".")

@@ -58,7 +58,7 @@ def test_every_outcome_is_a_legal_transition(lease: Lease, outcome: Outcome) -> 
 
 
 @given(leases(), outcomes)
-def test_the_state_says_what_the_outcome_said(lease: Lease, outcome: Outcome) -> None:
+def test_the_state_follows_from_the_outcome(lease: Lease, outcome: Outcome) -> None:
     transition = judge(lease, outcome, worker="w")
     is_last = lease.attempt >= lease.max_attempts
     expected = {
@@ -82,7 +82,7 @@ def test_the_state_says_what_the_outcome_said(lease: Lease, outcome: Outcome) ->
 
 
 @given(leases(), outcomes, texts)
-def test_a_job_asked_to_stop_never_goes_back_to_waiting(lease: Lease, outcome: Outcome, reason: str) -> None:
+def test_a_job_with_a_cancel_request_never_waits_again(lease: Lease, outcome: Outcome, reason: str) -> None:
     before = judge(lease, outcome)
     cancelled = apply_cancel_request(before, reason)
     assert cancelled.to is not State.PENDING

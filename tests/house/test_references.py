@@ -58,7 +58,7 @@ def test_the_error_table_names_every_class_and_code() -> None:
     assert all(all(row) for row in table)
 
 
-def test_the_error_table_names_every_code_of_the_doors() -> None:
+def test_the_error_table_names_every_code_of_the_server() -> None:
     found = refusals()
     known = {value.code for value in error_classes()}
     documented = {code(row[0]): row[1] for row in rows(section((DOCS / "errors.md").read_text("utf-8"), "Over HTTP"))}

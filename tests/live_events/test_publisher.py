@@ -296,7 +296,7 @@ async def test_pending_events_are_published_on_stop(
     assert [event.job_id for event in await published(watched.as_store())] == ["a", "b"]
 
 
-def test_each_observer_is_told_what_it_wants() -> None:
+def test_each_observer_gets_the_events_that_it_wants() -> None:
     all_, few = Events(), Events()
     few.wants_each_job = False
     several = CompositeObserver(all_, few)

@@ -101,7 +101,7 @@ async def job(store: Store, job_id: str) -> JobPoller:
     return poller
 
 
-async def test_a_watched_job_tells_each_change_once(store: Store) -> None:
+async def test_a_watched_job_publishes_each_change_once(store: Store) -> None:
     await store.insert([NewJob(id="j", kind="k")])
     poller = await job(store, "j")
     assert await poller.poll(["j"]) == []
@@ -135,7 +135,7 @@ async def _get(store: Store, job_id: str):  # type: ignore[no-untyped-def]
     return found
 
 
-async def test_what_ends_a_job_is_told_by_its_name(clock: ManualClock) -> None:
+async def test_the_event_of_an_end_names_its_cause(clock: ManualClock) -> None:
     yard = Jobyard("memory://")
 
     @yard.job(max_attempts=1)

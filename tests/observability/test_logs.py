@@ -45,7 +45,9 @@ def test_a_repeated_store_error_is_logged_at_intervals(
     ("to", "ending", "level"),
     [(State.FAILED, Ending.ERROR, logging.ERROR), (State.CANCELLED, Ending.CANCELLED, logging.INFO)],
 )
-def test_how_loudly_an_end_is_told(caplog: pytest.LogCaptureFixture, to: State, ending: Ending, level: int) -> None:
+def test_the_log_level_depends_on_how_the_job_ended(
+    caplog: pytest.LogCaptureFixture, to: State, ending: Ending, level: int
+) -> None:
     lease = Lease("a", 1, "t", "k", "q", None, 0, 1, 3, 0, b"{}", None, None, DEFAULT_BACKOFF)
     caplog.set_level(logging.DEBUG, "jobyard")
     LogObserver().observe(e.JobSettled(lease, to, ending, "as somebody wished", 1.0))

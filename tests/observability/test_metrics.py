@@ -75,7 +75,7 @@ def test_how_things_stand() -> None:
     assert samples["jobyard_worker_slots_busy", ()] == 4
 
 
-def test_ages_are_those_of_the_oldest() -> None:
+def test_ages_are_of_the_oldest_jobs() -> None:
     ages = [
         QueueAges(queue="a", waiting_since=7_000, running_since=9_500),
         QueueAges(queue="b"),
@@ -88,7 +88,7 @@ def test_ages_are_those_of_the_oldest() -> None:
     assert samples[waits, (("queue", OTHER),)] == (10_000 - (MAX_QUEUES - 2)) / 1000
 
 
-async def test_how_long_jobs_waited_is_told_of_a_sample() -> None:
+async def test_wait_times_are_measured_for_a_sample_of_jobs() -> None:
     metrics, clock = Metrics(), ManualClock()
     store = Watched(MemoryStore(clock))
     waits = WaitTimeSampler(metrics)

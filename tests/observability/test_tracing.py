@@ -185,7 +185,7 @@ async def test_a_job_without_a_trace_begins_one(spans: Spans, seen: list[Any]) -
     assert [span.parent for span in spans.of("process builds")] == [None, None]
 
 
-async def test_jobs_that_start_together_are_asked_for_together(spans: Spans) -> None:
+async def test_jobs_that_start_together_are_looked_up_in_one_call(spans: Spans) -> None:
     store = Watched(MemoryStore(SystemClock()))
     yard = Jobyard(store=store.as_store())
     declare(yard, [])
@@ -198,7 +198,7 @@ async def test_jobs_that_start_together_are_asked_for_together(spans: Spans) -> 
     assert store.calls["find"] <= 3
 
 
-async def test_a_store_that_cannot_be_asked_does_not_stop_the_job(spans: Spans) -> None:
+async def test_a_failed_trace_lookup_does_not_stop_the_job(spans: Spans) -> None:
     store = Watched(MemoryStore(SystemClock()))
     yard = Jobyard(store=store.as_store())
     declare(yard, [])

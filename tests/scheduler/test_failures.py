@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +14,16 @@ from tests.support import Events, Watched
 from jobyard.domain.events import StoreFailed, TickDecided
 from jobyard.errors import BadInput, StoreUnavailable
 from jobyard.operations.schedules import COLLECTION, LOG, Schedules
+from jobyard.ports.schedule_store import Decided, Tick
 from jobyard.scheduler import definitions_watcher, dispatcher, timetable
 from jobyard.scheduler.scheduler import Scheduler
+from jobyard.scheduler.timetable import TimetableEntry
 from jobyard.stores.memory import MemoryStore
 from jobyard.stores.sharded import ShardedStore
 from jobyard.testing.clock import START, ManualClock
 
 
-async def test_what_another_counted_is_not_counted_again(
+async def test_ticks_counted_by_another_scheduler_are_not_counted_again(
     schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
 ) -> None:
     await schedules.add(every("* * * * *", missed="skip"))
@@ -55,7 +59,7 @@ async def test_overdue_ticks_do_not_delay_those_on_time(
         assert (missed.verdict, fired.verdict, fired.at) == (MISSED, FIRED, clock.now())
 
 
-async def test_those_in_time_go_before_those_who_were_away(
+async def test_ticks_on_time_are_decided_before_overdue_ones(
     schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
 ) -> None:
     for number in range(20):
@@ -65,7 +69,7 @@ async def test_those_in_time_go_before_those_who_were_away(
     await scheduler.run_once()
     clock.set(START + DAY + 40_000)
     await schedules.edit("z", {"expression": "1 0 * * *"})
-    await scheduler._definitions.follow()
+    await scheduler.definitions.follow()
     clock.set(START + DAY + MINUTE)
     await scheduler.run_once()
     assert events.of(TickDecided)[0].schedule == "z"
@@ -100,7 +104,7 @@ async def test_a_cut_while_it_looks_at_a_change_is_made_good(
     assert [job.kind for job in await jobs(watched)] == ["again", "edited"]
 
 
-async def test_what_the_store_was_told_to_forget_is_not_decided_again(
+async def test_ticks_that_the_store_has_removed_are_not_decided_again(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
 ) -> None:
     await schedules.add(every("* * * * *"))
@@ -117,7 +121,7 @@ async def test_what_the_store_was_told_to_forget_is_not_decided_again(
     assert await past(schedules) == [(240, FIRED, 1)]
 
 
-async def test_who_fell_far_behind_the_log_loads_everything(
+async def test_a_scheduler_far_behind_the_log_loads_everything(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definitions_watcher, "LOG_KEPT", 10)
@@ -135,18 +139,18 @@ async def test_who_fell_far_behind_the_log_loads_everything(
     assert await scheduler.run_once() == 2
 
 
-async def test_changes_leave_nothing_behind(scheduler: Scheduler, schedules: Schedules) -> None:
+async def test_replaced_entries_are_freed(scheduler: Scheduler, schedules: Schedules) -> None:
     await schedules.add(every("0 0 1 1 *"))
     await schedules.add(every("* * * * *", name="t"))
     await scheduler.run_once()
     for number in range(300):
         await schedules.edit("s", {"priority": number + 1})
         await scheduler.run_once()
-    assert len(scheduler._timetable._heap) < 100
+    assert sum(isinstance(each, TimetableEntry) for each in gc.get_objects()) < 100
 
 
 @pytest.mark.parametrize("broken", ["_plans", "_tick", "next_instant"])
-async def test_one_that_cannot_be_counted_holds_no_other_up(
+async def test_a_schedule_that_raises_does_not_delay_the_others(
     broken: str, scheduler: Scheduler, schedules: Schedules, clock: ManualClock, events: Events,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -169,7 +173,7 @@ async def test_one_that_cannot_be_counted_holds_no_other_up(
     assert {event.doing for event in events.of(StoreFailed)} == {"deciding bad"}
 
 
-async def test_one_that_cannot_be_stored_holds_no_other_up(
+async def test_a_schedule_that_the_store_rejects_does_not_delay_the_others(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, events: Events,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -191,7 +195,7 @@ async def test_one_that_cannot_be_stored_holds_no_other_up(
     assert [await past(schedules, name) for name in ("a", "bad", "c")] == [[(60, FIRED, 1)], [], [(60, FIRED, 1)]]
 
 
-async def test_what_this_machine_cannot_read_holds_no_other_up(
+async def test_a_schedule_that_cannot_be_decoded_does_not_delay_the_others(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
 ) -> None:
     store = watched.as_store()
@@ -225,31 +229,32 @@ async def test_many_are_decided_in_calls_of_some_hundred(
     assert watched.calls["armed"] <= 4
 
 
-async def test_a_call_that_fails_takes_nothing_from_those_beside_it(
-    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, events: Events, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_call_loses_no_tick_of_the_other_calls(
+    scheduler: Scheduler, schedules: Schedules, clock: ManualClock, events: Events, watched: Watched,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(dispatcher, "MAX_TICKS_PER_CALL", 10)
     for number in range(30):
         await schedules.add(every("* * * * *", name=f"s{number:02}"))
     await scheduler.run_once()
     clock.advance(60)
-    decide, unlucky = scheduler._dispatcher._decide, 1
+    decide, failures = watched.as_store().decide, 1
 
-    async def sometimes(batch: Any, now: Any) -> Any:
-        nonlocal unlucky
-        if any(entry.schedule.name == "s10" for entry, _ in batch) and unlucky:
-            unlucky -= 1
+    async def fail_once(ticks: Sequence[Tick]) -> list[Decided]:
+        nonlocal failures
+        if failures and any(tick.schedule == "s10" for tick in ticks):
+            failures -= 1
             raise StoreUnavailable("away")
-        return await decide(batch, now)
+        return await decide(ticks)
 
-    monkeypatch.setattr(scheduler._dispatcher, "_decide", sometimes)
+    monkeypatch.setattr(watched, "decide", fail_once, raising=False)
     with pytest.raises(StoreUnavailable):
         await scheduler.run_once()
     assert await scheduler.run_once() >= 10, "the ticks that are left, and those that were not reported yet"
     assert sorted(event.schedule for event in events.of(TickDecided)) == [f"s{number:02}" for number in range(30)]
 
 
-async def test_one_store_of_several_that_is_away_keeps_no_other_waiting(clock: ManualClock, events: Events) -> None:
+async def test_an_unavailable_store_does_not_delay_the_ticks_of_others(clock: ManualClock, events: Events) -> None:
     here, there = MemoryStore(clock), Watched(MemoryStore(clock))
     store = ShardedStore(here, {"far": there.as_store()})
     schedules = Schedules(store, shortest_interval_seconds=1)
@@ -269,7 +274,7 @@ async def test_one_store_of_several_that_is_away_keeps_no_other_waiting(clock: M
     assert [event.schedule for event in events.of(TickDecided)] == ["near", "far"]
 
 
-async def test_one_that_cannot_be_looked_at_keeps_no_other_from_being_heard(
+async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scheduler.run_once()
@@ -284,8 +289,8 @@ async def test_one_that_cannot_be_looked_at_keeps_no_other_from_being_heard(
 
     monkeypatch.setattr(watched, "fetch", picky, raising=False)
     with pytest.raises(StoreUnavailable):
-        await scheduler._definitions.follow()
-    assert [scheduler._timetable.get(name) is not None for name in ("a", "bad", "c")] == [True, False, True]
+        await scheduler.definitions.follow()
+    assert [scheduler.timetable.get(name) is not None for name in ("a", "bad", "c")] == [True, False, True]
     monkeypatch.undo()
     clock.advance(60)
     assert await scheduler.run_once() == 3
@@ -306,9 +311,9 @@ async def test_page_by_page_all_definitions_are_compared(
         await store.put(COLLECTION, name, data)
     watched.calls.clear()
     for _ in range(3):
-        await scheduler._definitions.sweep()
+        await scheduler.definitions.sweep()
     assert watched.calls["fetch_all"] == 3
-    known = {name: scheduler._timetable.get(name) for name in "abcdef"}
+    known = {name: scheduler.timetable.get(name) for name in "abcdef"}
     assert {name: entry and entry.schedule.expression for name, entry in known.items()} == {
         "a": "0 0 * * *", "b": None, "c": "* * * * *", "d": None, "e": "0 0 * * *", "f": "0 0 * * *",
     }  # fmt: skip

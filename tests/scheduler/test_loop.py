@@ -196,16 +196,16 @@ async def test_it_ends_although_the_store_does_not_answer(events: Events, monkey
     assert time.monotonic() - began < 2
 
 
-async def test_a_fault_of_its_own_is_seen(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_ends_the_scheduler_visibly(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(MemoryStore(Turned()), events) as scheduler:
         assert scheduler.is_alive
-        monkeypatch.setattr(scheduler._timetable, "next_check", lambda: 1 // 0)
+        monkeypatch.setattr(scheduler.timetable, "next_check", lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(scheduler.ended(), 5)
         assert not scheduler.is_alive
 
 
-async def test_a_slow_answer_does_not_spoil_the_known_time() -> None:
+async def test_a_slow_response_does_not_change_the_known_time() -> None:
     seconds = 100.0
     clock = ManualClock(START)
     delay = 0.0

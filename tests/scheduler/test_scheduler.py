@@ -80,7 +80,7 @@ async def test_changes_are_taken_over(
     assert len(await jobs(watched)) == 3
 
 
-async def test_what_was_changed_but_not_told_is_stale_and_looked_at(
+async def test_a_change_without_a_log_entry_is_found_as_stale(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
 ) -> None:
     """The process that changed it died before it wrote to the log, or even before it armed the new one."""
@@ -98,22 +98,22 @@ async def test_what_was_changed_but_not_told_is_stale_and_looked_at(
     watched.failing = None
     clock.advance(60)
     await scheduler.run_once()  # of the earlier revision, which is armed still
-    await scheduler._definitions.sweep()
+    await scheduler.definitions.sweep()
     clock.advance(60)
     assert await scheduler.run_once() == 1
     assert [job.kind for job in await jobs(watched)] == ["again", "edited", "edited"]
     record = await store.fetch(COLLECTION, "s")
     assert record is not None
     await store.remove(COLLECTION, "s")
-    await scheduler._definitions.sweep()
+    await scheduler.definitions.sweep()
     clock.advance(60)
     assert await scheduler.run_once() == 0
     await store.put(COLLECTION, "s", record.data)
-    await scheduler._definitions.sweep()
+    await scheduler.definitions.sweep()
     assert await scheduler.run_once() == 1
 
 
-async def test_who_starts_arms_what_was_left_unarmed(
+async def test_a_starting_scheduler_arms_unarmed_schedules(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched
 ) -> None:
     watched.failing, watched.failing_verbs = StoreUnavailable("away"), ("arm",)
@@ -262,7 +262,7 @@ async def test_the_log_is_read_from_where_it_was_left(
 
 
 @pytest.mark.parametrize("idle", [0, 500])
-async def test_those_that_are_not_due_cost_nothing(
+async def test_schedules_that_are_not_due_cost_nothing(
     idle: int, schedules: Schedules, clock: ManualClock, watched: Watched, events: Events,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -15,7 +15,7 @@ from jobyard.operations.schedules import Schedules
 from jobyard.scheduler.scheduler import Scheduler
 
 
-async def test_a_store_that_is_away_makes_no_other_late(tmp_path: Path) -> None:
+async def test_an_unavailable_store_does_not_delay_the_others(tmp_path: Path) -> None:
     async with ShardedSetup(tmp_path) as setup:
         schedules, events = Schedules(setup.store, shortest_interval_seconds=1), Events()
         scheduler = Scheduler(setup.store, events, name="one")

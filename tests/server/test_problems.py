@@ -153,7 +153,7 @@ async def test_lone_surrogate_is_named(client: httpx.AsyncClient, half: str) -> 
     assert "surrogate" in response.json()["detail"]
 
 
-async def test_surrogate_pair_is_not_blamed(client: httpx.AsyncClient) -> None:
+async def test_surrogate_pair_is_accepted(client: httpx.AsyncClient) -> None:
     response = await client.post("/v1/jobs", content=b'{"kind":"a","payload":{"x":"\\ud83d\\ude00"},', headers=JSON)
     assert "surrogate" not in response.json()["detail"]
 

@@ -136,7 +136,7 @@ def test_open_streams_end_with_the_server(tmp_path: Path) -> None:
         assert up.end() == 0
 
 
-def test_what_happens_to_a_waiting_job_is_heard_on_the_stream(tmp_path: Path) -> None:
+def test_changes_of_a_waiting_job_are_on_the_stream(tmp_path: Path) -> None:
     with starting(tmp_path, "server") as up:
         up.greet()
         with up.client.stream("GET", "/v1/events?type=enqueued&type=cancelled") as stream:
@@ -253,7 +253,7 @@ def test_what_no_worker_can_use_is_refused_at_once(tmp_path: Path, words: tuple[
         assert len(up.said().splitlines()) == 1
 
 
-def test_each_worker_tells_of_its_health_on_a_port_of_its_own(tmp_path: Path) -> None:
+def test_each_worker_serves_its_health_on_a_port_of_its_own(tmp_path: Path) -> None:
     first = free_ports(2)
     with starting(tmp_path, "up", "--processes", "2", JOBYARD_WORKER__HEALTH_PORT=str(first)) as up:
         up.greet()

@@ -161,7 +161,7 @@ def test_a_cancel_without_an_answer_may_have_ended_the_job() -> None:
     assert story.codes(story.final(better=State.CANCELLED, a=State.RUNNING)) == set()
 
 
-def test_a_job_asked_to_stop_ends_instead_of_waiting_again() -> None:
+def test_a_job_with_a_cancel_request_ends_instead_of_waiting_again() -> None:
     story = Story()
     story.insert("a", "b")
     story.claim("a")

@@ -37,7 +37,7 @@ def test_the_job_of_a_tick_is_a_job_like_any_other() -> None:
     assert "group_limit_exceeded" in story.codes()
 
 
-def test_the_job_of_a_tick_whose_store_was_away_may_be_there_or_not() -> None:
+def test_the_job_of_a_tick_on_an_unavailable_store_may_or_may_not_exist() -> None:
     story = Story()
     story.decide(1000, job_id="a", decision=Decision.AWAY)
     assert story.codes([]) == set()

@@ -61,7 +61,7 @@ async def test_a_quiet_worker_finishes_what_it_has_and_takes_no_more(yard: Jobya
     assert [event.worker for event in events.of(e.WorkerQuiet)] == [worker.id]
 
 
-async def test_a_worker_told_to_stop_lets_its_jobs_finish(yard: Jobyard, events: Events) -> None:
+async def test_a_worker_that_is_stopped_lets_its_jobs_finish(yard: Jobyard, events: Events) -> None:
     gate, started = asyncio.Event(), asyncio.Event()
 
     @yard.job()
@@ -104,7 +104,7 @@ async def test_a_later_worker_of_the_same_name_is_not_meant(yard: Jobyard, watch
         assert len(events.of(e.WorkerStopping)) == 1
 
 
-async def test_who_is_not_there_cannot_be_told(yard: Jobyard) -> None:
+async def test_an_unknown_worker_cannot_be_controlled(yard: Jobyard) -> None:
     with pytest.raises(WorkerNotFound) as caught:
         await control_worker(yard.store, "nobody", "stop")
     assert caught.value.code == "worker_not_found"

@@ -71,7 +71,7 @@ async def test_a_claim_on_its_way_when_the_worker_stops_goes_back(tmp_path: Path
         assert (job.state, job.attempt, job.deaths) == (State.PENDING, 0, 0)
 
 
-async def test_leases_whose_answer_is_on_its_way_are_renewed(tmp_path: Path) -> None:
+async def test_leases_whose_response_is_in_flight_are_renewed(tmp_path: Path) -> None:
     """The worker does not know of them yet, and still they must not expire."""
     store = SlowAnswers(tmp_path / "jobs.db")
     yard = Jobyard(store=store)

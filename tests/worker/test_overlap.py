@@ -160,7 +160,9 @@ async def test_an_idle_worker_rests(yard: Jobyard, slow: SlowStore, concurrency:
         assert len(slow.wanted) == asked <= 3
 
 
-async def test_one_trip_at_a_time_while_the_store_is_away(yard: Jobyard, slow: SlowStore, events: Events) -> None:
+async def test_one_exchange_at_a_time_while_the_store_is_unavailable(
+    yard: Jobyard, slow: SlowStore, events: Events
+) -> None:
     """Two would alternate, and a worker that is stopping would never end."""
     handlers = Handlers(yard)
     await yard.enqueue_many(*[handlers.work.call() for _ in range(2000)])

@@ -26,7 +26,7 @@ async def test_progress_is_observed_once_it_is_stored(yard: Jobyard, events: Eve
     assert events.of(e.JobReported)[0].progress.data == {"rows": 1}
 
 
-async def test_who_does_not_want_each_job_does_not_hear_of_progress(yard: Jobyard, events: Events) -> None:
+async def test_an_observer_that_wants_no_jobs_gets_no_progress(yard: Jobyard, events: Events) -> None:
     events.wants_each_job = False
 
     @yard.job()

@@ -23,7 +23,7 @@ def test_a_minute_passes() -> None:
     assert throughput.per_minute() == {}
 
 
-def test_what_is_kept_and_told_is_bounded() -> None:
+def test_the_kept_and_reported_counts_are_bounded() -> None:
     time = [0.0]
     throughput = Throughput(lambda: time[0])
     throughput.add(0, {f"queue-{number}": 1 + number for number in range(MAX_QUEUES + 10)})
@@ -35,7 +35,7 @@ def test_what_is_kept_and_told_is_bounded() -> None:
     assert len(throughput._steps) <= 13
 
 
-async def test_a_beat_tells_how_much_was_finished_of_each_queue(yard: Jobyard) -> None:
+async def test_a_heartbeat_counts_the_finished_jobs_of_each_queue(yard: Jobyard) -> None:
     @yard.job(max_attempts=1)
     async def work(ctx: Context, fails: bool) -> None:
         if fails:

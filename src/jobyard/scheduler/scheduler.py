@@ -51,9 +51,9 @@ class Scheduler:
         self._store = store
         self._observer = observer
         self._clock = StoreClock(store, monotonic)
-        self._timetable = Timetable()
-        self._definitions = DefinitionsWatcher(store, self._timetable)
-        self._dispatcher = TickDispatcher(store, self._timetable, self._clock.now)
+        self.timetable = Timetable()
+        self.definitions = DefinitionsWatcher(store, self.timetable)
+        self._dispatcher = TickDispatcher(store, self.timetable, self._clock.now)
         self._moved = asyncio.Event()  # the time of the next tick may have changed
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._stopping = asyncio.Event()
@@ -61,7 +61,7 @@ class Scheduler:
     @property
     def is_loaded(self) -> bool:
         """Whether all schedules are known and fired."""
-        return self._definitions.is_loaded
+        return self.definitions.is_loaded
 
     @property
     def is_alive(self) -> bool:
@@ -97,14 +97,14 @@ class Scheduler:
 
     async def run_once(self) -> int:
         """Reload what changed and decide what is due by the store's clock; returns how many ticks were decided."""
-        if self._definitions.is_loaded:
-            await self._definitions.follow()
+        if self.definitions.is_loaded:
+            await self.definitions.follow()
         else:
-            await self._definitions.load()
+            await self.definitions.load()
         await self._clock.measure()
         now = await self._store.now()
         decided = 0
-        while (entries := self._timetable.take_due(now)) or self._dispatcher.is_behind:
+        while (entries := self.timetable.take_due(now)) or self._dispatcher.is_behind:
             await self._dispatcher.fire(entries, now)
             decided += sum(isinstance(event, TickDecided) for event in self._dispatcher.events)
             await self._reload_stale()
@@ -121,16 +121,16 @@ class Scheduler:
                     next_measure = time.monotonic() + MEASURE_EVERY_SECONDS
                     if abs(await self._clock.measure()) > MOVED_SECONDS:
                         self._moved.set()
-                if not self._definitions.is_loaded:
-                    await self._definitions.load()
-                    self._observer.observe(SchedulerStarted(self.name, len(self._timetable)))
+                if not self.definitions.is_loaded:
+                    await self.definitions.load()
+                    self._observer.observe(SchedulerStarted(self.name, len(self.timetable)))
                     next_sweep = time.monotonic() + SWEEP_EVERY_SECONDS
                     self._moved.set()
-                elif await self._definitions.follow():
+                elif await self.definitions.follow():
                     self._moved.set()
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + SWEEP_EVERY_SECONDS
-                    await self._definitions.sweep()
+                    await self.definitions.sweep()
                     self._moved.set()
                 backoff.reset()
             except Exception as error:
@@ -145,9 +145,9 @@ class Scheduler:
             self.iterated_at = time.monotonic()
             self._moved.clear()
             now = self._clock.now()
-            entries = self._timetable.take_due(now) if self._clock.is_known else []
+            entries = self.timetable.take_due(now) if self._clock.is_known else []
             if not entries and not self._dispatcher.is_behind:
-                await self._sleep_until(self._timetable.next_check())
+                await self._sleep_until(self.timetable.next_check())
                 continue
             try:
                 await self._iterating(self._dispatcher.fire(entries, now))
@@ -184,7 +184,7 @@ class Scheduler:
     async def _reload_stale(self) -> None:
         """Reload stale definitions; one that cannot be read now is stale again within a second."""
         stale, self._dispatcher.stale = self._dispatcher.stale, set()
-        await self._definitions.reload(stale, arm=True)
+        await self.definitions.reload(stale, arm=True)
 
     def _emit(self) -> None:
         events, self._dispatcher.events = self._dispatcher.events, []
