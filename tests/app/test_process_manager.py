@@ -59,7 +59,7 @@ async def supervised(
     try:
         yield supervisor, running
     finally:
-        supervisor.hurry()
+        supervisor.force_stop()
         for pid in started(folder):
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -99,19 +99,19 @@ async def test_stopping_does_not_wait_for_the_next_start(tmp_path: Path, monkeyp
         await asyncio.wait_for(running, 10)
 
 
-@pytest.mark.parametrize("hurried", [False, True])
+@pytest.mark.parametrize("forced", [False, True])
 async def test_a_process_that_does_not_end_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forced: bool
 ) -> None:
     """After its time, or shortly after a second request."""
     monkeypatch.setattr(supervise, "SLACK_SECONDS", 0.1)
     monkeypatch.setattr(supervise, "HURRY_SECONDS", 0.1)
-    async with supervised(tmp_path, "stays", seconds=600.0 if hurried else 0.1) as (supervisor, running):
+    async with supervised(tmp_path, "stays", seconds=600.0 if forced else 0.1) as (supervisor, running):
         [pid] = await eventually(lambda: started(tmp_path))
         supervisor.stop()
         await eventually((tmp_path / "terminated").exists)
-        if hurried:
-            supervisor.hurry()
+        if forced:
+            supervisor.force_stop()
         await asyncio.wait_for(running, 10)
         assert not is_alive(pid)
 

@@ -214,7 +214,7 @@ async def test_stop_hands_back_after_the_grace(yard: Jobyard, events: Events) ->
     assert events.of(e.WorkerStopped)[0].handed_back == 1
 
 
-async def test_a_second_stop_hurries_the_first(yard: Jobyard) -> None:
+async def test_a_second_stop_forces_the_first(yard: Jobyard) -> None:
     began = asyncio.Event()
 
     @yard.job()

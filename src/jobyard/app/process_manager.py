@@ -50,7 +50,7 @@ class Supervisor:
         self._shutdown_seconds = shutdown_seconds
         self._processes: dict[int, Process] = {}
         self._stopping = asyncio.Event()
-        self._hurrying = asyncio.Event()
+        self._forced = asyncio.Event()
 
     def pids(self) -> list[int]:
         return [process.pid for _, process in sorted(self._processes.items())]
@@ -71,11 +71,11 @@ class Supervisor:
             self._stopping.set()
             self._signal(signal.SIGTERM)
 
-    def hurry(self) -> None:
+    def force_stop(self) -> None:
         """Stop all processes now: they return their jobs to the queue."""
         self.stop()
-        if not self._hurrying.is_set():
-            self._hurrying.set()
+        if not self._forced.is_set():
+            self._forced.set()
             self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -121,8 +121,8 @@ class Supervisor:
 
     async def _stop_timeout(self) -> None:
         await self._stopping.wait()
-        await wait_up_to(self._shutdown_seconds + SLACK_SECONDS, self._hurrying)
-        if self._hurrying.is_set():
+        await wait_up_to(self._shutdown_seconds + SLACK_SECONDS, self._forced)
+        if self._forced.is_set():
             await asyncio.sleep(HURRY_SECONDS)
 
 

@@ -38,7 +38,7 @@ class Scheduling:
     def stop(self) -> None:
         self._asked.set()
 
-    hurry = stop
+    force_stop = stop
 
     def is_asked(self) -> bool:
         return self._asked.is_set()

@@ -50,7 +50,7 @@ class Stoppable(Protocol):
     """A part of the process that runs until it is stopped."""
 
     def stop(self) -> None: ...
-    def hurry(self) -> None: ...
+    def force_stop(self) -> None: ...
 
 
 def start(
@@ -197,7 +197,7 @@ class Signals:
         if self._is_stopping:
             log.warning("second signal: stopping at once")
             for part in self._parts:
-                part.hurry()
+                part.force_stop()
         else:
             log.info("stopping: no new connections; requests and jobs may finish")
             self.stop()

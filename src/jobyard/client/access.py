@@ -12,7 +12,7 @@ from jobyard.domain.access import Role
 from jobyard.operations.tokens import checked_role
 
 
-class AccessVerbs:
+class AccessEndpoints:
     _transport: Transport
 
     async def me(self) -> schemas.PrincipalView:

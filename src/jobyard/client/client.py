@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from jobyard.client.access import AccessVerbs
-from jobyard.client.events import EventVerbs
-from jobyard.client.jobs import JobVerbs
-from jobyard.client.programs import ProgramVerbs
-from jobyard.client.queues import QueueVerbs
-from jobyard.client.schedules import ScheduleVerbs
+from jobyard.client.access import AccessEndpoints
+from jobyard.client.events import EventEndpoints
+from jobyard.client.jobs import JobEndpoints
+from jobyard.client.programs import ProgramEndpoints
+from jobyard.client.queues import QueueEndpoints
+from jobyard.client.schedules import ScheduleEndpoints
 from jobyard.client.transport import Transport
 
 TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
 
 
-class Client(JobVerbs, QueueVerbs, ScheduleVerbs, AccessVerbs, EventVerbs, ProgramVerbs):
+class Client(JobEndpoints, QueueEndpoints, ScheduleEndpoints, AccessEndpoints, EventEndpoints, ProgramEndpoints):
     """`async with Client("https://jobs.example.org") as client: job = await client.enqueue("send_mail", {...})`.
 
     The token is `token`, or read from JOBYARD_TOKEN or JOBYARD_TOKEN_FILE. `timeout`: seconds for one request.

@@ -15,7 +15,7 @@ from jobyard.errors import StoreUnavailable, TooManyRequests
 SILENCE_SECONDS = 45.0
 
 
-class EventVerbs:
+class EventEndpoints:
     _transport: Transport
 
     async def events(

@@ -31,29 +31,29 @@ BATCH_BYTES = 1 << 20
 class RemoteJob:
     """A job on a server. `created` is False if another job has the unique key: `id` is then the id of that job."""
 
-    def __init__(self, verbs: JobVerbs, job_id: str, *, created: bool = True) -> None:
-        self._verbs = verbs
+    def __init__(self, jobs: JobEndpoints, job_id: str, *, created: bool = True) -> None:
+        self._jobs = jobs
         self.id = job_id
         self.created = created
 
     async def info(self) -> schemas.JobView:
-        return await self._verbs.job(self.id)
+        return await self._jobs.job(self.id)
 
     async def result(self, timeout: float | None = None) -> Any:
         """The result. Raises JobFailed, JobTimedOut, JobCancelled, or ResultNotReady after the timeout."""
-        return await self._verbs.result(self.id, timeout)
+        return await self._jobs.result(self.id, timeout)
 
     async def cancel(self, reason: str = "") -> None:
-        await self._verbs.cancel(self.id, reason)
+        await self._jobs.cancel(self.id, reason)
 
     async def signal(self, name: str, data: Any = None) -> bool:
-        return await self._verbs.signal(self.id, name, data)
+        return await self._jobs.signal(self.id, name, data)
 
     def __repr__(self) -> str:
         return f"<RemoteJob {self.id}>"
 
 
-class JobVerbs:
+class JobEndpoints:
     _transport: Transport
 
     # Submit

@@ -12,7 +12,7 @@ from jobyard.client.jobs import new_key
 from jobyard.client.transport import Transport, as_query, decode_event
 
 
-class ProgramVerbs:
+class ProgramEndpoints:
     _transport: Transport
 
     async def execute(self, program: ExecuteRequest | ExecuteBatchRequest, wait: float = 0.0) -> ExecutionView:

@@ -21,7 +21,7 @@ class SettingsChange(TypedDict, total=False):
     keep_seconds: float
 
 
-class QueueVerbs:
+class QueueEndpoints:
     _transport: Transport
 
     async def queues(self) -> tuple[schemas.QueueView, ...]:

@@ -13,7 +13,7 @@ from jobyard.domain.options import Option
 from jobyard.operations.schedule_options import SCHEDULE_OPTIONS, ScheduleChanges, ScheduleOptions
 
 
-class ScheduleVerbs:
+class ScheduleEndpoints:
     _transport: Transport
 
     def schedules(

@@ -74,7 +74,7 @@ def require_certificate(section: ServerSection) -> None:
 
 
 class Server:
-    """Runs until `stop`: streams end, new connections are rejected, requests finish. `hurry` does not wait for them."""
+    """Runs until `stop`: streams end, new connections are rejected, requests finish; `force_stop` does not wait."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Server:
         self._scheme = "http" if section.tls_cert is None else "https"
         self._uvicorn = UvicornServer(config)
         self._lame_duck_seconds = section.lame_duck_seconds
-        self._hurried = asyncio.Event()
+        self._forced = asyncio.Event()
         self.ready = self._uvicorn.ready
 
     def url(self, listener: socket.socket) -> str:
@@ -113,11 +113,11 @@ class Server:
     async def run(self, listener: socket.socket) -> None:
         allow_many_connections()
         serving = asyncio.ensure_future(self._uvicorn.serve([listener]))
-        hurried = asyncio.ensure_future(self._hurried.wait())
+        forced = asyncio.ensure_future(self._forced.wait())
         try:
-            await asyncio.wait([serving, hurried], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([serving, forced], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hurried.cancel()
+            forced.cancel()
             serving.cancel()
             await asyncio.wait([serving])
         if not serving.cancelled():
@@ -132,10 +132,10 @@ class Server:
     def _close(self) -> None:
         self._uvicorn.should_exit = True
 
-    def hurry(self) -> None:
+    def force_stop(self) -> None:
         self.stop()
         self._close()
-        self._hurried.set()
+        self._forced.set()
 
 
 def allow_many_connections() -> None:
