@@ -161,6 +161,17 @@ async def test_a_settlement_counts_only_with_the_commit(store: PostgresStore, co
     assert len((await exchange(store, 1)).leases) == 1
 
 
+async def test_a_private_payload_is_erased_on_completion(store: PostgresStore, connection: Any) -> None:
+    await store.configure("default", QueueSettings(keep_completed=10))
+    good, bad = await running(store, private_payload=b"1"), await running(store, private_payload=b"2")
+    async with connection.transaction():
+        await store.settle(done(good), connection)
+        await store.settle(done(bad, Failed(message="no", retry=False)), connection)
+    schema = store.url.rpartition("=")[2]
+    rows = await connection.fetch(f"SELECT id, private_payload FROM {schema}.jobyard_job")
+    assert dict(rows) == {good.job_id: None, bad.job_id: b"2"}
+
+
 async def test_a_settled_job_frees_its_slot(store: PostgresStore, connection: Any) -> None:
     await store.configure("default", QueueSettings(max_running=1))
     lease = await running(store)

@@ -215,6 +215,15 @@ async def test_no_queue_named_means_every_queue(store: Store) -> None:
     assert [lease.group for lease in response.leases] == ["a", "b"]
 
 
+async def test_a_paused_group_takes_no_turn_from_other_queues_when_its_job_ends(store: Store) -> None:
+    await fill(store, "aa", "one")
+    lease = await claim_one(store, "one")
+    await fill(store, "b", "two")
+    await store.set_paused("one", "a", True)
+    response = await store.exchange(WORKER, [settlement(lease, Done())], ["one", "two"], 1, LEASE_SECONDS)
+    assert [lease.group for lease in response.leases] == ["b"]
+
+
 async def test_a_queue_named_twice_has_one_turn(store: Store) -> None:
     await fill(store, "aa", "one")
     await fill(store, "bb", "two")

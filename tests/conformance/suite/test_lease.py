@@ -89,6 +89,17 @@ async def test_extend_returns_lost_leases(store: Store) -> None:
     assert (await store.extend(WORKER, keys, LEASE_SECONDS)).lost == (done.key, stale(held.key))
 
 
+async def test_a_lost_token_does_not_renew_the_lease_of_the_new_holder(store: Store, clock: ManualClock) -> None:
+    ghost = await running(store)
+    clock.advance(LEASE_SECONDS)
+    await store.reclaim()
+    await claim_one(store, worker="new holder")
+    clock.advance(LEASE_SECONDS - 1)
+    assert (await store.extend(WORKER, [ghost.key], LEASE_SECONDS)).lost == (ghost.key,)
+    clock.advance(1)
+    assert [ended.worker for ended in await store.reclaim()] == ["new holder"]
+
+
 async def test_extend_returns_cancel_requests(store: Store) -> None:
     first, second = await running(store), await running(store)
     await store.change(Action.CANCEL, [second.job_id], reason="enough")
