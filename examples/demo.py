@@ -70,7 +70,7 @@ class Interrupt:
         self._stop = stop
         self._view_is_up = True
         self._in_a_hurry = False
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.ask)
 
     def ask(self) -> None:

@@ -133,13 +133,14 @@ class Shop:
             stderr=theirs,
         )
         os.close(theirs)
+        terminal = Terminal(own, process)
         try:
-            yield Terminal(own, process)
+            yield terminal
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-            os.close(own)
+            terminal.hang_up()
 
 
 def invoke(*words: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Result:
@@ -181,6 +182,12 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._file, text.encode())
+
+    def hang_up(self) -> None:
+        """Close the terminal, as a closed window does. Safe twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def end(self) -> int:
         """Read to the end; returns the exit code."""

@@ -49,7 +49,15 @@ def test_live_on_a_terminal_until_q(shop: Shop) -> None:
         assert terminal.end() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_when_its_terminal_goes_away(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"}, group="team-a")
+    with shop.on_terminal("top", "--interval", "60") as terminal:
+        terminal.expect("mail/team-a")
+        terminal.hang_up()
+        terminal.process.wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_without_a_terminal_it_prints_until_a_signal(shop: Shop, number: signal.Signals) -> None:
     shop.enqueue("send", {"to": "a"})
     with shop.start("top", "--interval", "0.05") as process:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -71,10 +73,15 @@ async def watch(
             _print_lines(lines(await sampler.sample()))
             await wait_up_to(interval or PLAIN_SECONDS, stop)
         return
-    with stop_on_key("q", stop), Live(console=console, screen=True, auto_refresh=False) as live:
-        while not stop.is_set():
-            live.update(frame(await sampler.sample(), operations.url, sampler.history, console, footer), refresh=True)
-            await wait_up_to(interval or LIVE_SECONDS, stop)
+    try:
+        with stop_on_key("q", stop), Live(console=console, screen=True, auto_refresh=False) as live:
+            while not stop.is_set():
+                shown = frame(await sampler.sample(), operations.url, sampler.history, console, footer)
+                live.update(shown, refresh=True)
+                await wait_up_to(interval or LIVE_SECONDS, stop)
+    except OSError as error:
+        if error.errno != errno.EIO:  # the terminal has gone, so nothing can be shown or restored
+            raise
 
 
 def _print_lines(found: Iterator[str]) -> None:
@@ -86,7 +93,9 @@ def _print_lines(found: Iterator[str]) -> None:
 @contextlib.contextmanager
 def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup asks
+        numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, stop.set)
     try:
@@ -109,7 +118,13 @@ def stop_on_key(key: str, stop: asyncio.Event) -> Iterator[None]:
     before = termios.tcgetattr(file)
 
     def pressed() -> None:
-        if sys.stdin.read(1).lower() == key:
+        try:
+            typed = os.read(file, 64)
+        except OSError:
+            typed = b""
+        # Nothing: the terminal has gone. It stays readable, so without an end this would run for ever.
+        if not typed or key in typed.decode(errors="replace").lower():
+            loop.remove_reader(file)
             stop.set()
 
     tty.setcbreak(file)
@@ -118,4 +133,5 @@ def stop_on_key(key: str, stop: asyncio.Event) -> Iterator[None]:
         yield
     finally:
         loop.remove_reader(file)
-        termios.tcsetattr(file, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
