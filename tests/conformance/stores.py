@@ -83,15 +83,7 @@ STORES: dict[str, Callable[[Path, ManualClock], Store]] = {
 
 # Tests that do not apply to a store. Sharded: queues of different stores take turns by call, not by job; an exchange
 # sees only the stores of its queues; its tokens carry a shard prefix.
-_CLOCK_STEPS = frozenset(
-    {
-        "test_a_lease_is_judged_by_an_earlier_instant",
-        "test_a_lease_from_before_the_clock_was_set_back_is_shortened",
-        "test_leases_of_a_lost_response_expire_after_the_clock_was_set_back",
-    }
-)
 EXCLUDED: dict[str, frozenset[str]] = {
-    "redis": _CLOCK_STEPS,
     "sharded": frozenset(
         {
             "test_queues_take_turns",

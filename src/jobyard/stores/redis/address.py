@@ -37,22 +37,22 @@ def parse_address(url: str) -> RedisAddress:
     >>> address = parse_address("redis://user:secret@example.org:7000/3")
     >>> (address.url, address.port, address.database, address.password)
     ('redis://example.org:7000/3', 7000, 3, 'secret')
-    >>> parse_address("unix:///run/redis.sock")
+    >>> parse_address("redis:///3")
     Traceback (most recent call last):
       ...
-    jobyard.errors.UnknownStore: unix:///run/redis.sock is not a Redis URL. Use redis://host:6379/0.
+    jobyard.errors.UnknownStore: redis:///3 is not a Redis URL with a host. Use redis://host:6379/0.
     """
     redacted = without_credentials(url)
     try:
         options: dict[str, Any] = dict(parse_url(url))
+        if "host" not in options:
+            raise ValueError("no host")
         database = int(options.get("db", 0))
-        if "path" in options:
-            raise ValueError("a Unix socket")
     except (ValueError, TypeError):
-        raise UnknownStore(f"{redacted} is not a Redis URL. Use redis://host:6379/0.") from None
+        raise UnknownStore(f"{redacted} is not a Redis URL with a host. Use redis://host:6379/0.") from None
     return RedisAddress(
         url=redacted,
-        host=options.get("host", "localhost"),
+        host=options["host"],
         port=int(options.get("port", 6379)),
         database=database,
         username=options.get("username"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from jobyard.errors import NewerSchema, StoreError, StoreUnavailable
+from jobyard.errors import NewerSchema, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from jobyard.ports.store import Finding, Level, Migration
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.errors import is_forbidden
+from jobyard.stores.redis.scripts import built_in_commands
 
 # 1: the first. 2: schedules, and logs that are trimmed.
 SCHEMA = 2
@@ -34,6 +36,7 @@ async def prepare(client: RedisClient) -> None:
     await client.sync_clock()
     info = await server_info(client)
     require_version(info, client.address.url)
+    await require_permissions(client)
     key = f"{client.prefix}:schema"
     present = await client.execute("GET", key)
     if present is None:
@@ -59,6 +62,26 @@ def require_version(info: dict[str, str], url: str) -> None:
     version = info.get("redis_version")
     if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_VERSION:
         raise StoreUnavailable(f"Cannot use {url}: its Redis is {version}. Use Redis 7.0 or newer.")
+
+
+async def require_permissions(client: RedisClient) -> None:
+    """A command that is denied half-way would have half happened: so nothing starts without all permissions."""
+    channel = f"{client.prefix}:to:probe"
+    words = {
+        "TIME": ("TIME",),
+        "PUBLISH": ("PUBLISH", channel, ""),
+        "PUBSUB": ("PUBSUB", "NUMSUB", channel),
+        "SUBSCRIBE": ("SUBSCRIBE", channel),
+    }
+    names = sorted({*built_in_commands(), *words})
+    commands = [words.get(name, (name, *3 * (f"{client.prefix}:probe",))) for name in names]
+    with suppress(StoreFull, StoreReadOnly):  # the library cannot be loaded now; other commands report it
+        denied = [names[position - 1] for position in await client.call("denied", {"commands": commands})]
+        if denied:
+            raise StoreUnavailable(
+                f"Cannot use the Redis at {client.address.url}: this user may not run {', '.join(denied)} on the keys "
+                f"{client.prefix}:* and the channels {client.prefix}:to:*. See docs/redis.md for the permissions."
+            )
 
 
 async def migrations(client: RedisClient) -> list[Migration]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hiredis import ReplyError
 
 from jobyard.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from jobyard.stores.redis.codec import decode_queue
 
 UNAVAILABLE = {
     "LOADING": "it is still loading its data. Try again in a moment",
@@ -21,6 +22,16 @@ UNAVAILABLE = {
 
 class ReplyLost(StoreUnavailable):
     """The connection closed before the reply arrived: the command may or may not have been executed."""
+
+
+def set_aside(queue: bytes, reason: bytes) -> str:
+    """What a queue whose stored data contradicts itself is reported with.
+
+    >>> set_aside(b"mail", b"job 7 has no record")
+    'queue mail is set aside, because its stored data is damaged: job 7 has no record. Run: jobyard audit --repair'
+    """
+    name, why = decode_queue(queue), reason.decode(errors="replace")
+    return f"queue {name} is set aside, because its stored data is damaged: {why}. Run: jobyard audit --repair"
 
 
 def is_function_missing(error: ReplyError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Sequence
@@ -24,8 +25,10 @@ from jobyard.stores.redis.codec import (
     unpack_changes,
     unpack_lease,
 )
-from jobyard.stores.redis.errors import ReplyLost
+from jobyard.stores.redis.errors import ReplyLost, set_aside
 from jobyard.stores.redis.settle import LeaseQueues, encode_settlements
+
+log = logging.getLogger("jobyard.store")
 
 # As long as a restarted server needs to come back. Giving up earlier loses leases whose grant was not received.
 RETRY_SECONDS = 4.0
@@ -100,7 +103,9 @@ class RedisExchange:
 
     def decode(self, token: str, settlements: Sequence[Settlement], reply: list[Any]) -> Exchange:
         """The reply of `exchange.lua`."""
-        refused, queues, sequences, records, options, cancels, due, revision, now = reply
+        refused, queues, sequences, records, options, cancels, due, revision, now, damaged = reply
+        for name, reason in damaged:
+            log.error("Claims go on without one queue: %s", set_aside(name, reason))
         return Exchange(
             refused=tuple([settlements[position - 1].key for position in refused]),
             leases=self.decode_leases(token, queues, sequences, records, options),

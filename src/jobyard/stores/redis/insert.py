@@ -15,7 +15,7 @@ from jobyard.ports.job_store import Inserted
 from jobyard.stores._shared.errors import insert_without_transaction
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import decode_queue, encode_queue, has_options, job_options, pack_job
-from jobyard.stores.redis.errors import is_function_missing, is_late
+from jobyard.stores.redis.errors import is_function_missing, is_late, set_aside
 from jobyard.stores.redis.loop_pool import LoopPool
 
 # Jobs in one command: more would delay the commands of others by milliseconds.
@@ -205,4 +205,6 @@ def rejection(reply: list[Any]) -> JobyardError:
             return QueueFull.over(limit, decode_queue(name))
         case [b"group", name, group, limit]:
             return QueueFull.over(limit, decode_queue(name), group.decode())
+        case [b"damaged", name, reason]:
+            return StoreError(f"Cannot insert: {set_aside(name, reason)}")
     return StoreError(f"Cannot insert: the server rejected the jobs for an unknown reason: {reply!r}.")

@@ -70,7 +70,9 @@ class RedisLeases:
         self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
     ) -> list[ExpiredLease]:
         # Two commands, because `judge_expired` decides here; the second settles only leases that are still expired.
-        rows = await self._client.call("expired_leases", {"limit": limit})
+        longest = None if longest_seconds is None else milliseconds(longest_seconds)
+        judged: dict[str, Any] = {} if as_of is None else {"as_of": as_of}
+        rows = await self._client.call("expired_leases", judged | {"limit": limit, "longest": longest})
         if not rows:
             return []
         flat: list[Any] = []
@@ -92,7 +94,7 @@ class RedisLeases:
                 )
             )
         request = {"worker": "", "token": "", "lease": 0, "wanted": 0, "queues": [], "settled": flat}
-        reply = await self._client.call("exchange", request | {"expired_only": True})
+        reply = await self._client.call("exchange", request | judged | {"expired_only": True})
         renewed, now = set(reply[0]), reply[8]
         return [
             msgspec.structs.replace(one, error=msgspec.structs.replace(one.error, at=now))

@@ -16,6 +16,8 @@ from jobyard.stores.redis.codec import decode_queue, encode_queue, milliseconds,
 from jobyard.stores.redis.job_view import job_view
 from jobyard.stores.redis.schedules import live_workers
 
+# Due jobs that are not in line yet are read for the counts of groups; beyond this many they count as delayed.
+MAX_DUE = 2000
 GROUP_ROW = Struct(">IIIddB")  # waiting, delayed, running, turn, limit, paused
 QUEUE_ROW = Struct(">15d")  # settings, then counts
 
@@ -49,7 +51,9 @@ class RedisQueues:
         ]
 
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
-        reply = await self._client.call("groups", {"name": encode_queue(queue), "limit": limit, "after": after})
+        reply = await self._client.call(
+            "groups", {"name": encode_queue(queue), "limit": limit, "after": after, "max_due": MAX_DUE}
+        )
         if not reply:
             return []
         max_per_group, rows = reply

@@ -7,6 +7,7 @@ again in every call: with this many, that cost more than the work itself.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -29,6 +30,16 @@ SHARED = (
 class Library:
     name: str
     text: str
+
+
+@lru_cache
+def built_in_commands() -> tuple[str, ...]:
+    """The commands of the server that the library uses.
+
+    >>> [name for name in ("HSET", "PUBLISH", "ZADD", "FLUSHALL") if name in built_in_commands()]
+    ['HSET', 'PUBLISH', 'ZADD']
+    """
+    return tuple(sorted(set(re.findall(r"(?:call|batched)\('([A-Z]+)'", library().text))))
 
 
 @lru_cache

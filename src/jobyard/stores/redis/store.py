@@ -11,7 +11,7 @@ from jobyard.ports.store import Finding, Migration, Store
 from jobyard.stores._shared.clock import AdjustableClock
 from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.redis.address import parse_address
-from jobyard.stores.redis.audit import audit
+from jobyard.stores.redis.audit import audit, repair
 from jobyard.stores.redis.claim import RedisClaim
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.diagnostics import findings, migrations, prepare
@@ -77,6 +77,9 @@ class RedisStore(ComposedStore):
 
     async def audit(self) -> list[str]:
         return await audit(self._client)
+
+    async def repair(self) -> list[str]:
+        return await repair(self._client)
 
     async def diagnose(self) -> list[Finding]:
         return await self._with_client(findings)

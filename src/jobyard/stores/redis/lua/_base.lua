@@ -3,16 +3,50 @@
 -- set by `begin`.
 local FOREVER, UNLIMITED = 253402300799999, 9007199254740992
 local PREFIX, request, now
-local call, pack, unpack_bytes, sub, byte, format -- not available yet while the library is loaded
+local pack, unpack_bytes, sub, byte, format -- not available yet while the library is loaded
+local set_aside -- defined in _queue_line
+
+-- A key of a queue that cannot be used must not fail a command that has written already, because nothing is rolled back:
+-- the queue is set aside, and the key counts as empty.
+local NO_NUMBER = { EXISTS = 1, HINCRBY = 1, HLEN = 1, LLEN = 1, RPUSH = 1, ZCARD = 1, ZCOUNT = 1 }
+local NO_VALUE = { GET = 1, HGET = 1, SPOP = 1, ZSCORE = 1 }
+
+local function unusable(reply, command, key)
+  local name = string.match(key or '', '^:{(.-)}:', #PREFIX + 1)
+  if not name then
+    error(reply)
+  end
+  set_aside(name, sub(key, #PREFIX + 2) .. ' cannot be used: ' .. reply.err)
+  return NO_NUMBER[command] and 0 or not NO_VALUE[command] and {}
+end
+
+local function call(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err then
+    return unusable(reply, command, key)
+  end
+  return reply
+end
+
+-- Returns the number of receivers. A notification may be lost, so its failure is none of the command: waiters poll.
+local function publish(handle, message)
+  local count = redis.pcall('PUBLISH', PREFIX .. ':to:' .. handle, message)
+  return type(count) == 'number' and count or 0
+end
+
+local function has_subscriber(handle)
+  local reply = redis.pcall('PUBSUB', 'NUMSUB', PREFIX .. ':to:' .. handle)
+  return not reply.err and reply[2] > 0
+end
 
 -- The server's clock decides; only a test with a clock of its own sends `now`.
 local function begin(args)
-  call, pack, unpack_bytes = redis.call, struct.pack, struct.unpack
+  pack, unpack_bytes = struct.pack, struct.unpack
   sub, byte, format = string.sub, string.byte, string.format
   PREFIX, request = args[1], cmsgpack.unpack(args[2])
   now = request.now
   if now == 0 then
-    local time = call('TIME')
+    local time = redis.call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)
     -- The command was delayed on its way and its caller has given up: it must not take effect any more.
     if request.deadline and now > request.deadline then
@@ -46,24 +80,29 @@ local function call_batched(command, key, list)
   end
 end
 
--- The values of many fields of a hash, in the order of the fields.
-local function hmget(key, fields)
-  local count = #fields
+-- The replies to a command with many arguments, as one list.
+local function read_batched(command, key, list)
+  local count = #list
   if count == 0 then
     return {}
   end
   if count <= MAX_ARGUMENTS then
-    return call('HMGET', key, unpack(fields))
+    return call(command, key, unpack(list))
   end
   local values = {}
   for first = 1, count, MAX_ARGUMENTS do
     local last = math.min(first + MAX_ARGUMENTS - 1, count)
-    local some = call('HMGET', key, unpack(fields, first, last))
+    local some = call(command, key, unpack(list, first, last))
     for index = 1, last - first + 1 do
       values[first + index - 1] = some[index]
     end
   end
   return values
+end
+
+-- The values of many fields of a hash, in the order of the fields.
+local function hmget(key, fields)
+  return read_batched('HMGET', key, fields)
 end
 
 -- Redis stores a small hash as a list, which it scans for every field. One value of more than 64 bytes turns it into a

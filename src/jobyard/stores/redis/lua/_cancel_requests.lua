@@ -8,7 +8,9 @@ local function cancel_requests(worker)
       local of, id, reason = cmsgpack.unpack(stops[index + 1])
       if of == worker then
         local lease = call('HGET', key .. 'leases', stops[index])
-        found[#found + 1] = { id, stops[index], sub(lease, 1, 16), reason }
+        if lease then
+          found[#found + 1] = { id, stops[index], sub(lease, 1, 16), reason }
+        end
       end
     end
   end

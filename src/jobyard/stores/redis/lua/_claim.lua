@@ -74,7 +74,7 @@ local function candidates(names)
   if #names == 1 then
     return { { name = names[1] } }
   elseif #names > 0 then
-    local turns = call('ZMSCORE', PREFIX .. ':turns', unpack(names))
+    local turns = read_batched('ZMSCORE', PREFIX .. ':turns', names)
     for index, name in ipairs(names) do
       add(name, turns[index])
     end
@@ -135,44 +135,86 @@ local function choose_groups(names, wanted)
   return order, count
 end
 
--- Pop the first jobs of the groups; the running counts change in the same command.
+-- Pop the first jobs of the groups; the running counts change in the same command. Returns the jobs by position: group,
+-- sequence. A group that has fewer than it counts is left out.
 local function take(order, count)
-  local heads, seqs = {}, {}
+  local heads, groups, seqs, taken = {}, {}, {}, 0
   for index = 1, count do
     local group = order[index]
     heads[group] = (heads[group] or 0) + 1
   end
   for group, its_count in pairs(heads) do
     local queue = group.queue
-    heads[group] = call('ZPOPMIN', queue.key .. 'ready:' .. group.name, its_count)
+    local popped = call('ZPOPMIN', queue.key .. 'ready:' .. group.name, its_count)
+    if #popped < 2 * its_count then
+      set_aside(queue.name, format('group "%s" counts more waiting jobs than are in its line', group.name))
+      its_count = #popped / 2
+    end
+    heads[group] = popped
     group.taken = -1
-    group.waiting, queue.waiting = group.waiting - its_count, queue.waiting - its_count
+    leave(group, its_count)
     run(group, its_count)
   end
   for index = 1, count do
     local group = order[index]
     group.taken = group.taken + 2
-    seqs[index] = heads[group][group.taken]
-    group.turn = turn + index
-    group.queue.turn = turn + index
+    local seq = heads[group][group.taken]
+    if seq then
+      taken = taken + 1
+      groups[taken], seqs[taken] = group, seq
+      group.turn = turn + taken
+      group.queue.turn = turn + taken
+    end
   end
-  turn = turn + count
-  return seqs
+  turn = turn + taken
+  return groups, seqs, taken
 end
 
--- Write the leases of one queue; `mine` are the positions of its jobs in the whole order.
-local function write_leases(queue, order, mine, seqs, records, options, head, worker, expires)
-  local names, leases, ends, plain_records = {}, {}, {}, {}
-  local count = #mine
-  for position = 1, count do
-    names[position] = seqs[mine[position]]
+-- The jobs by queue: { queue, positions, sequences, records }; jobs without a record are left out of all lists.
+local function read_jobs(groups, seqs, count)
+  local by_queue, touched, lost = {}, {}, false
+  for index = 1, count do
+    local queue = groups[index].queue
+    local mine = by_queue[queue]
+    if not mine then
+      mine = { queue = queue, positions = {}, seqs = {} }
+      by_queue[queue] = mine
+      touched[#touched + 1] = mine
+    end
+    mine.positions[#mine.positions + 1] = index
+    mine.seqs[#mine.seqs + 1] = seqs[index]
   end
-  local values = hmget(queue.key .. 'jobs', names)
-  local all_changes = has(queue, 'past') and hmget(queue.key .. 'past', names)
-  for position = 1, count do
-    local index, seq, value = mine[position], names[position], values[position]
+  for _, mine in ipairs(touched) do
+    mine.records = hmget(mine.queue.key .. 'jobs', mine.seqs)
+    for position, seq in ipairs(mine.seqs) do
+      if not mine.records[position] then
+        set_aside(mine.queue.name, 'job ' .. seq .. ' has no record')
+        run(groups[mine.positions[position]], -1)
+        seqs[mine.positions[position]], lost = false, true
+      end
+    end
+  end
+  if not lost then
+    return touched, groups, seqs, count
+  end
+  local left_groups, left_seqs = {}, {}
+  for index = 1, count do
+    if seqs[index] then
+      left_groups[#left_groups + 1], left_seqs[#left_seqs + 1] = groups[index], seqs[index]
+    end
+  end
+  return read_jobs(left_groups, left_seqs, #left_seqs)
+end
+
+-- Write the leases of the jobs of one queue.
+local function write_leases(mine, groups, records, options, head, worker, expires)
+  local queue, seqs, values = mine.queue, mine.seqs, mine.records
+  local leases, ends, plain_records = {}, {}, {}
+  local all_changes = has(queue, 'past') and hmget(queue.key .. 'past', seqs)
+  for position = 1, #seqs do
+    local index, seq, value = mine.positions[position], seqs[position], values[position]
     local changes = all_changes and all_changes[position]
-    local group, flags = order[index].name, byte(value, 17)
+    local group, flags = groups[index].name, byte(value, 17)
     records[index] = value
     local record = plain_records[group]
     if not record then
@@ -203,23 +245,14 @@ local function claim(worker, token, names, wanted, lease_ms)
   if wanted <= 0 then
     return {}, {}, {}, {}
   end
-  local order, count = choose_groups(names, wanted)
-  local seqs, records, queue_names, options = take(order, count), {}, {}, {}
-  local by_queue, touched = {}, {}
+  local touched, groups, seqs, count = read_jobs(take(choose_groups(names, wanted)))
+  local records, queue_names, options = {}, {}, {}
   for index = 1, count do
-    local queue = order[index].queue
-    queue_names[index] = queue.name
-    local mine = by_queue[queue]
-    if not mine then
-      mine = {}
-      by_queue[queue] = mine
-      touched[#touched + 1] = queue
-    end
-    mine[#mine + 1] = index
+    queue_names[index] = groups[index].queue.name
   end
   local head, expires = token .. pack('>dH', now, #worker) .. worker, format('%.0f', after(lease_ms))
-  for _, queue in ipairs(touched) do
-    write_leases(queue, order, by_queue[queue], seqs, records, options, head, worker, expires)
+  for _, mine in ipairs(touched) do
+    write_leases(mine, groups, records, options, head, worker, expires)
   end
   return #touched == 1 and { queue_names[1] } or queue_names, seqs, records, options
 end

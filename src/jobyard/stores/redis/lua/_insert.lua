@@ -49,7 +49,7 @@ local function planned_holder(plan, name, key)
   return holder_of(name, key) or plan.keys[name .. '\0' .. key] or false
 end
 
--- Add the job to the plan. Returns a rejection when its id is taken.
+-- Add the job to the plan. Returns a rejection when its id is taken or its queue is set aside.
 local function reserve(plan, id, name, group, key)
   if known[id] or plan.ids[id] then
     return { 'duplicate', id }
@@ -59,6 +59,10 @@ local function reserve(plan, id, name, group, key)
     plan.keys[name .. '\0' .. key] = id
   end
   local queue = known_queue(name)
+  local reason = reason_aside(queue)
+  if reason then
+    return { 'damaged', name, reason }
+  end
   if queue and (queue.max_waiting >= 0 or queue.max_waiting_per_group >= 0) then
     local count = plan.counts[name] or { all = 0, groups = {} }
     plan.counts[name] = count

@@ -51,47 +51,139 @@ local function enter(group, seq, priority, run_at)
   end
 end
 
--- Make the job wait again until `run_at`; parked if it waits for a signal.
-local function wait(queue, seq, run_at, waiting_for, changes)
-  local _, priority, group = job_header(call('HGET', queue.key .. 'jobs', seq))
-  changes.r, changes.w = run_at, run_at > now and waiting_for or nil
-  save_changes(queue, seq, changes)
-  enter(group_of(queue, group), seq, changes.p or priority, run_at)
+-- The record of a job that has a place, or false.
+local function record_of(queue, seq)
+  local record = call('HGET', queue.key .. 'jobs', seq)
+  if not record then
+    set_aside(queue.name, 'job ' .. seq .. ' has no record')
+  end
+  return record
 end
 
--- Put due jobs in line, by (run_at, sequence); limited per call, since more would block the server for others.
-local PROMOTE_LIMIT = 2000
+-- Make the job wait again until `run_at`; parked if it waits for a signal.
+local function wait(queue, seq, run_at, waiting_for, changes)
+  changes.r, changes.w = run_at, run_at > now and waiting_for or nil
+  save_changes(queue, seq, changes)
+  local record = record_of(queue, seq)
+  if record then
+    local _, priority, group = job_header(record)
+    enter(group_of(queue, group), seq, changes.p or priority, run_at)
+  end
+end
+
+-- The first members of several sorted sets of sequences, by (score, sequence), without reading all of any.
+local READ_AHEAD = 20
+
+-- Advance to the next member of a source: { key, seqs (those taken) }. Returns whether its score is within the limit.
+local function advance(source, limit)
+  local taken = #source.seqs
+  if taken % READ_AHEAD == 0 then
+    source.ahead, source.position = call('ZRANGE', source.key, taken, taken + READ_AHEAD - 1, 'WITHSCORES'), -1
+  end
+  source.position = source.position + 2
+  source.seq, source.score = source.ahead[source.position], tonumber(source.ahead[source.position + 1])
+  return source.seq and source.score <= limit
+end
+
+local function is_earlier(one, other)
+  if one.score ~= other.score then
+    return one.score < other.score
+  end
+  return one.seq < other.seq
+end
+
+-- Take at most `most` members with scores up to `limit`; each source keeps its own in `seqs`. Returns flat: source, sequence.
+local function merge(sources, most, limit)
+  local open, found, count = {}, {}, 0 -- `open` is in descending order
+  local function add(source)
+    source.seqs = source.seqs or {}
+    if not advance(source, limit) then
+      return
+    end
+    local low, high = 1, #open + 1
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if is_earlier(source, open[middle]) then
+        low = middle + 1
+      else
+        high = middle
+      end
+    end
+    table.insert(open, low, source)
+  end
+  for _, source in ipairs(sources) do
+    add(source)
+  end
+  while count < most and #open > 0 do
+    local source = table.remove(open)
+    count = count + 1
+    found[2 * count - 1], found[2 * count] = source, source.seq
+    source.seqs[#source.seqs + 1] = source.seq
+    add(source)
+  end
+  return found
+end
+
+-- Put due jobs in line, by (run_at, sequence). However many are due in however many queues, one command reads and moves a
+-- bounded number of them, since it blocks the server for all others.
+local PROMOTE_LIMIT, PROMOTED_QUEUES = 500, 50
+
+-- The due jobs to move, as `merge` returns them, and their sources.
+local function due_jobs()
+  local names = call('ZRANGEBYSCORE', PREFIX .. ':due', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTED_QUEUES + 1)
+  local sources = {}
+  for index = 1, math.min(#names, 2 * PROMOTED_QUEUES), 2 do
+    local queue = queue_of(names[index])
+    -- Also when its entry was wrong: it is corrected at the end.
+    queue.delayed_changed, queue.dirty = true, true
+    if queue.paused < SET_ASIDE then
+      sources[#sources + 1] = { key = queue.key .. 'delayed', queue = queue }
+    end
+  end
+  -- The queues that were not read may have jobs from this time on.
+  local horizon = tonumber(names[2 * PROMOTED_QUEUES + 2] or now)
+  return merge(sources, PROMOTE_LIMIT, horizon), sources
+end
 
 local function promote()
   if due > now then
     return
   end
-  local joining = {}
-  for _, name in ipairs(call('ZRANGEBYSCORE', PREFIX .. ':due', '-inf', now)) do
-    local queue = queue_of(name)
-    local some = call('ZRANGEBYSCORE', queue.key .. 'delayed', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTE_LIMIT)
-    for index = 1, #some, 2 do
-      joining[#joining + 1] = { queue, some[index], tonumber(some[index + 1]) }
+  local found, sources = due_jobs()
+  local records, ready, groups = {}, {}, {}
+  for _, source in ipairs(sources) do
+    for index, record in ipairs(hmget(source.queue.key .. 'jobs', source.seqs)) do
+      if record then
+        records[source.seqs[index]] = record
+      else
+        set_aside(source.queue.name, 'job ' .. source.seqs[index] .. ' has no record')
+      end
+    end
+    call_batched('ZREM', source.queue.key .. 'delayed', source.seqs)
+  end
+  for index = 1, #found, 2 do
+    local queue, seq = found[index].queue, found[index + 1]
+    if records[seq] then
+      local _, priority, name = job_header(records[seq])
+      local changes, group = changes_of(queue, seq), group_of(queue, name)
+      if changes.w then
+        changes.w = nil
+        save_changes(queue, seq, changes)
+      end
+      local line = ready[group]
+      if not line then
+        line = {}
+        ready[group] = line
+        groups[#groups + 1] = group
+      end
+      line[#line + 1] = -(changes.p or priority)
+      line[#line + 1] = seq
+      delay(group, -1)
+      arrive(group, 1)
     end
   end
-  table.sort(joining, function(one, other)
-    if one[3] ~= other[3] then
-      return one[3] < other[3]
-    end
-    return one[2] < other[2]
-  end)
-  for index = 1, math.min(#joining, PROMOTE_LIMIT) do
-    local queue, seq = joining[index][1], joining[index][2]
-    local _, priority, name = job_header(call('HGET', queue.key .. 'jobs', seq))
-    local changes = changes_of(queue, seq)
-    if changes.w then
-      changes.w = nil
-      save_changes(queue, seq, changes)
-    end
-    local group = group_of(queue, name)
-    call('ZREM', queue.key .. 'delayed', seq)
-    delay(group, -1)
-    enter(group, seq, changes.p or priority, now)
+  for _, group in ipairs(groups) do
+    call_batched('ZADD', group.queue.key .. 'ready:' .. group.name, ready[group])
   end
 end
 
@@ -101,7 +193,9 @@ local function seq_of(queue, id)
   return value and sub(value, 1, 15)
 end
 
--- The parts from which the client builds its view of the job, each a byte string.
+-- The parts from which the client builds its view of the job, each a byte string; its record is empty if it was lost.
+local RECORD = 3
+
 local function job_parts(queue, seq, full)
   local key = queue.key
   local function part(what)
@@ -130,7 +224,7 @@ local function publish_end(queue, id, message)
   local handles = call('HGET', queue.key .. 'awaited', id)
   if handles then
     for handle in string.gmatch(handles, '%S+') do
-      call('PUBLISH', PREFIX .. ':to:' .. handle, message())
+      publish(handle, message())
     end
     call('HDEL', queue.key .. 'awaited', id)
   end
@@ -138,7 +232,12 @@ end
 
 -- Free an ACTIVE key when its job ends or is removed.
 local function free_key(queue, seq, id)
-  local marks = cmsgpack.unpack(call('HGET', queue.key .. 'marks', seq))
+  local packed = call('HGET', queue.key .. 'marks', seq)
+  if not packed then
+    set_aside(queue.name, 'job ' .. seq .. ' has lost its unique key')
+    return
+  end
+  local marks = cmsgpack.unpack(packed)
   local holder = call('HGET', queue.key .. 'unique', marks[1])
   if holder and byte(holder, 9) == 1 and sub(holder, 10) == id then
     call('HDEL', queue.key .. 'unique', marks[1])
@@ -239,6 +338,11 @@ local function prune_bucket(queue, state, beyond, limit, slack)
   else
     local ends = hmget(queue.key .. 'done', seqs)
     for index = 1, #members do
+      if not ends[index] then
+        set_aside(queue.name, 'job ' .. seqs[index] .. ' ended, but its end has no record')
+        old = index - 1
+        break
+      end
       local its_state, _, finished = unpack_bytes('>BBd', ends[index])
       -- Ordered by when they ended: all after the first one to keep are to be kept as well.
       if finished > now - queue.keep_ms then

@@ -8,7 +8,29 @@ local SETTINGS = {
   'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
 }
 local QUEUE = '>ddddddddddddddd'
+local NEW_QUEUE = { -1, -1, -1, -1, 100, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+local SET_ASIDE = 2 -- added to `paused`
 local COUNTERS = '>ddddd'
+
+local function all_queues()
+  return call('SMEMBERS', PREFIX .. ':queues')
+end
+
+-- Counters above everything stored, when their row was lost.
+local function restore_counters()
+  sequence, turn, finish_number, revision, due = 0, 0, 0, 0, FOREVER
+  local function last(key)
+    return tonumber(call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
+  end
+  for _, name in ipairs(all_queues()) do
+    local key = PREFIX .. ':{' .. name .. '}:'
+    sequence = math.max(sequence, 1000 * (last(key .. 'blocks') + 1))
+    turn = math.max(turn, last(key .. 'line'), last(PREFIX .. ':turns'))
+    finish_number = math.max(finish_number, last(key .. 'completed'), last(key .. 'failed'))
+    revision = now
+  end
+  due = tonumber(call('ZRANGE', PREFIX .. ':due', 0, 0, 'WITHSCORES')[2] or FOREVER)
+end
 
 local function begin_line(args)
   begin(args)
@@ -17,7 +39,7 @@ local function begin_line(args)
   if row then
     sequence, turn, finish_number, revision, due = unpack_bytes(COUNTERS, row)
   else
-    sequence, turn, finish_number, revision, due = 0, 0, 0, 0, FOREVER
+    restore_counters()
   end
 end
 
@@ -50,14 +72,44 @@ local function known_queue(name)
   local queue = queues[name]
   if queue == nil then
     local key = PREFIX .. ':{' .. name .. '}:'
+    queues[name] = false
     local row = call('GET', key .. 'queue')
-    if not row then
-      queues[name] = false
-      return false
+    if row then
+      queue = remember_queue(name, key, unpack_bytes(QUEUE, row))
+    elseif call('SISMEMBER', PREFIX .. ':queues', name) == 1 then
+      queue = remember_queue(name, key, unpack(NEW_QUEUE))
+      set_aside(name, 'its settings and counts are missing')
     end
-    queue = remember_queue(name, key, unpack_bytes(QUEUE, row))
   end
-  return queue
+  return queue or false
+end
+
+-- Take a queue out of use when its data contradicts itself: nothing is claimed from it until `repair` has mended it.
+function set_aside(name, reason)
+  local queue = queues[name] or known_queue(name)
+  if queue and not queue.reason then
+    queue.reason, queue.dirty, queue.delayed_changed = reason, true, true
+    queue.paused = queue.paused % SET_ASIDE + SET_ASIDE
+  end
+end
+
+-- The queues that this command set aside: name, reason of each.
+local function set_aside_now()
+  local found = {}
+  for _, queue in ipairs(loaded) do
+    if queue.reason then
+      found[#found + 1] = { queue.name, queue.reason }
+    end
+  end
+  return found
+end
+
+-- Why the queue is set aside, or nil.
+local function reason_aside(queue)
+  if queue and queue.paused >= SET_ASIDE then
+    return queue.reason or call('HGET', PREFIX .. ':damaged', queue.name) or 'unknown reason'
+  end
+  return nil
 end
 
 -- The queue, created with default settings if it does not exist.
@@ -65,7 +117,7 @@ local function queue_of(name)
   local queue = known_queue(name)
   if not queue then
     local key = PREFIX .. ':{' .. name .. '}:'
-    queue = remember_queue(name, key, -1, -1, -1, -1, 100, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    queue = remember_queue(name, key, unpack(NEW_QUEUE))
     queue.is_new, queue.dirty = true, true
   end
   return queue
@@ -82,7 +134,7 @@ local function has(queue, what)
 end
 
 local function queue_room(queue)
-  if queue.paused == 1 then
+  if queue.paused ~= 0 then
     return 0
   end
   return (queue.max_running < 0 and UNLIMITED or queue.max_running) - queue.running
@@ -139,7 +191,7 @@ local function load_groups(queue, names)
 end
 
 -- Count due jobs that joined their group; a group or queue that had none goes to the end of its line.
-local function arrive(group, count)
+local function arrive(group, its_count)
   local queue = group.queue
   if group.waiting == 0 then
     turn = turn + 1
@@ -149,33 +201,44 @@ local function arrive(group, count)
     turn = turn + 1
     queue.turn = turn
   end
-  group.waiting = group.waiting + count
-  queue.waiting = queue.waiting + count
+  group.waiting = group.waiting + its_count
+  queue.waiting = queue.waiting + its_count
   group.dirty, queue.dirty = true, true
   if room(queue, group) > 0 then
-    queue.arrived = queue.arrived + count
+    queue.arrived = queue.arrived + its_count
   end
 end
 
-local function leave(group)
+-- A count below zero shows that counts were lost.
+local function count(group, what, change)
   local queue = group.queue
-  group.waiting, queue.waiting = group.waiting - 1, queue.waiting - 1
-  group.dirty, queue.dirty = true, true
-end
-
-local function delay(group, count)
-  local queue = group.queue
-  group.delayed, queue.delayed = group.delayed + count, queue.delayed + count
-  group.dirty, queue.dirty, queue.delayed_changed = true, true, true
-end
-
-local function run(group, count)
-  local queue = group.queue
-  group.running, queue.running = group.running + count, queue.running + count
-  group.dirty, queue.dirty = true, true
-  if count < 0 then
-    queue.freed = true
+  local left, left_of_queue = group[what] + change, queue[what] + change
+  if left < 0 or left_of_queue < 0 then
+    set_aside(queue.name, 'it counts fewer jobs as ' .. what .. ' than there are')
+    left, left_of_queue = math.max(0, left), math.max(0, left_of_queue)
   end
+  group[what], queue[what] = left, left_of_queue
+  group.dirty, queue.dirty = true, true
+end
+
+local function leave(group, its_count)
+  count(group, 'waiting', -its_count)
+end
+
+local function delay(group, change)
+  count(group, 'delayed', change)
+  group.queue.delayed_changed = true
+end
+
+local function run(group, change)
+  count(group, 'running', change)
+  if change < 0 then
+    group.queue.freed = true
+  end
+end
+
+local function group_row(group)
+  return pack(ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused)
 end
 
 -- Collect the row of a group, and its name for the list of groups with a row.
@@ -183,7 +246,7 @@ local function write_group(group, rows, names, gone)
   local is_idle = group.waiting + group.delayed + group.running + group.paused == 0 and group.limit < 0
   if not is_idle then
     local at = #rows
-    local row = pack(ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused)
+    local row = group_row(group)
     rows[at + 1], rows[at + 2] = group.name, group.stored and row or pad(row)
     if not group.stored then
       at = #names
@@ -225,7 +288,7 @@ end
 -- Update the earliest due time of a queue.
 local function flush_due(queue)
   local first = call('ZRANGE', queue.key .. 'delayed', 0, 0, 'WITHSCORES')
-  if not first[2] then
+  if not first[2] or queue.paused >= SET_ASIDE then
     call('ZREM', PREFIX .. ':due', queue.name)
     return
   end
@@ -251,7 +314,14 @@ local function flush_queue(queue)
   end
   rows[#rows + 1] = queue.key .. 'queue'
   rows[#rows + 1] = queue_row(queue)
-  if queue.waiting == 0 then
+  if queue.reason then
+    flush_delayed(queue)
+    call('HSET', PREFIX .. ':damaged', queue.name, queue.reason)
+    redis.log(redis.LOG_WARNING, format('jobyard: queue %s is set aside: %s', queue.name, queue.reason))
+  end
+  if queue.paused >= SET_ASIDE then
+    call('ZREM', PREFIX .. ':turns', queue.name)
+  elseif queue.waiting == 0 then
     if queue.was_waiting ~= 0 then
       call('ZREM', PREFIX .. ':turns', queue.name)
     end
@@ -286,7 +356,7 @@ local function notify_sleepers(key, queue, count)
       return count
     end
     -- A handle of a dead process has no subscriber and does not count.
-    if call('PUBLISH', PREFIX .. ':to:' .. handle, 'w' .. queue.name) > 0 then
+    if publish(handle, 'w' .. queue.name) > 0 then
       count = count - 1
     end
   end
@@ -311,9 +381,9 @@ end
 local function flush_all()
   rows = {}
   for _, queue in ipairs(loaded) do
-    if queue.dirty then
-      flush_queue(queue)
+    while queue.dirty do -- again if a write showed that the queue must be set aside
       queue.dirty = false
+      flush_queue(queue)
     end
     if queue.stop_changed and call('EXISTS', queue.key .. 'stop') == 0 then
       call('SREM', PREFIX .. ':stopping', queue.name)
@@ -363,8 +433,4 @@ end
 -- When the next delayed job of any queue becomes due, or -1.
 local function next_due()
   return due < FOREVER and due or -1
-end
-
-local function all_queues()
-  return call('SMEMBERS', PREFIX .. ':queues')
 end

@@ -38,5 +38,5 @@ local function replay()
   end
   local its_revision, its_now, refused, queue_names, seqs = cmsgpack.unpack(sub(response, 17))
   local its_queues, its_seqs, records, options = granted_leases(queue_names, seqs)
-  return { refused, its_queues, its_seqs, records, options, cancel_requests(request.worker), -1, its_revision, its_now }
+  return { refused, its_queues, its_seqs, records, options, cancel_requests(request.worker), -1, its_revision, its_now, {} }
 end

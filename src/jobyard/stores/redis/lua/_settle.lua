@@ -208,9 +208,14 @@ local function delete_leases()
   end
 end
 
+-- The instant by which leases are judged: never a later one than now.
+local function judged_at()
+  return math.min(now, request.as_of or now)
+end
+
 local function is_expired(queue, seq, lease)
   local expires = call('ZSCORE', queue.key .. 'lease:' .. lease.worker, seq)
-  return expires and tonumber(expires) <= now
+  return expires and tonumber(expires) <= judged_at()
 end
 
 -- `list` is flat: queue or false, sequence, id, token, then a result (true for null) or a table with the transition.

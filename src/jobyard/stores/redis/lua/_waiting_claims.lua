@@ -11,7 +11,7 @@ local function next_claim(queue)
     end
     local packed = call('HGET', PREFIX .. ':order', token)
     local pending = packed and cmsgpack.unpack(packed)
-    if pending and pending.expires > now and call('PUBSUB', 'NUMSUB', PREFIX .. ':to:' .. pending.handle)[2] > 0 then
+    if pending and pending.expires > now and has_subscriber(pending.handle) then
       return pending
     elseif pending then
       call('HDEL', PREFIX .. ':order', token)
@@ -70,7 +70,7 @@ function publish_served()
     end
     local parts = { pending.token, format('%d', revision), format('%.0f', now), join(queue_names), join(seqs), join(records) }
     parts[#parts + 1] = join(flat)
-    call('PUBLISH', PREFIX .. ':to:' .. pending.handle, 'x' .. join(parts))
+    publish(pending.handle, 'x' .. join(parts))
   end
 end
 
@@ -82,6 +82,6 @@ function notify_claims(queue)
       return
     end
     remove_claim(pending)
-    call('PUBLISH', PREFIX .. ':to:' .. pending.handle, 'l' .. pending.token)
+    publish(pending.handle, 'l' .. pending.token)
   end
 end

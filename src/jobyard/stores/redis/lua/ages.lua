@@ -1,21 +1,24 @@
 -- The age of the oldest due and of the oldest running job of each queue.
 -- request: most (jobs examined per queue: the first one of each priority in each group)
 -- returns rows: { name, waiting since, running since }, each time as text, or empty
-command('ages', { 'allow-oom' }, function(_, args)
+command('ages', { 'no-writes' }, function(_, args)
   begin_line(args)
-  promote()
-  flush()
 
   local function due_since(queue, seq)
     local value = call('HGET', queue.key .. 'jobs', seq)
+    if not value then
+      return now
+    end
     local created, run_at = unpack_bytes('>dd', value)
     return math.max(created, changes_of(queue, seq).r or run_at)
   end
 
   local function waiting_since(queue)
-    local oldest, left = nil, request.most
+    -- Due jobs that are not in line yet are among the delayed, ordered by when they became due.
+    local oldest = tonumber(call('ZRANGEBYSCORE', queue.key .. 'delayed', '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)[2])
+    local left = request.most
     if queue.waiting == 0 then
-      return nil
+      return oldest
     end
     for _, group in ipairs(call('ZRANGEBYLEX', queue.key .. 'names', '-', '+', 'LIMIT', 0, request.most)) do
       local key, from = queue.key .. 'ready:' .. group, '-inf'

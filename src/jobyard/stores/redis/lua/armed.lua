@@ -6,7 +6,10 @@ command('armed', { 'no-writes' }, function(_, args)
   local from = request.after and '(' .. request.after or '-'
   local names, found = call('ZRANGEBYLEX', PREFIX .. ':armed', from, '+', 'LIMIT', 0, request.limit), {}
   for index, row in ipairs(hmget(PREFIX .. ':schedules', names)) do
-    found[2 * index - 1], found[2 * index] = names[index], row
+    if row then
+      found[#found + 1] = names[index]
+      found[#found + 1] = row
+    end
   end
   return found
 end)

@@ -23,6 +23,9 @@ command('audit', { 'no-writes' }, function(_, args)
     return found
   end
 
+  if reason_aside(queue) then
+    wrong[1] = format('queue %s is set aside: %s', queue.name, reason_aside(queue))
+  end
   local places, groups = {}, {}
   local function stands(seq, group, what)
     places[seq] = (places[seq] or 0) + 1
@@ -80,7 +83,7 @@ command('audit', { 'no-writes' }, function(_, args)
   local done = call('HGETALL', key .. 'done')
   for index = 1, #done, 2 do
     local state = byte(done[index + 1], 1)
-    counts[state] = counts[state] + 1
+    counts[state] = (counts[state] or 0) + 1
     stands(done[index], group_name(done[index]), 'done')
   end
   compare('waiting', queue.waiting, waiting)
@@ -143,6 +146,11 @@ command('audit', { 'no-writes' }, function(_, args)
     local seq = seq_of(queue, id)
     if byte(holder, 9) == 1 and (not seq or call('HEXISTS', key .. 'done', seq) == 1) then
       wrong[#wrong + 1] = format('unique key %s of queue %s is held by job %s, which is not active', unique, queue.name, id)
+    end
+  end
+  for seq, value in pairs(values) do
+    if has_flag(job_header(value), HAS_ACTIVE_KEY) and call('HEXISTS', key .. 'marks', seq) == 0 then
+      wrong[#wrong + 1] = format('job %s has lost its tags and unique key', seq)
     end
   end
   local turns = call('ZSCORE', PREFIX .. ':turns', queue.name)

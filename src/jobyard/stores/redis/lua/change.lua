@@ -6,7 +6,7 @@
 local function remove_waiting(job)
   local queue, group = job.queue, group_of(job.queue, job.group)
   if call('ZREM', queue.key .. 'ready:' .. job.group, job.seq) == 1 then
-    leave(group)
+    leave(group, 1)
   else
     call('ZREM', queue.key .. 'delayed', job.seq)
     delay(group, -1)
@@ -47,7 +47,12 @@ function actions.retry(job)
     return false
   end
   if has_flag(job.flags, HAS_ACTIVE_KEY) then
-    local key = cmsgpack.unpack(call('HGET', queue.key .. 'marks', job.seq))[1]
+    local marks = call('HGET', queue.key .. 'marks', job.seq)
+    if not marks then
+      set_aside(queue.name, 'job ' .. job.seq .. ' has lost its unique key')
+      return false
+    end
+    local key = cmsgpack.unpack(marks)[1]
     local holder = call('HGET', queue.key .. 'unique', key)
     if holder and unpack_bytes('>d', holder) > now and sub(holder, 10) ~= job.id then
       return false
@@ -98,8 +103,13 @@ function actions.run_now(job)
   return true
 end
 
+-- The job, or nil when its record is lost.
 local function job_of(queue, id, seq)
-  local flags, _, group = job_header(call('HGET', queue.key .. 'jobs', seq))
+  local record = record_of(queue, seq)
+  if not record then
+    return nil
+  end
+  local flags, _, group = job_header(record)
   local lease = call('HGET', queue.key .. 'leases', seq)
   local done = call('HGET', queue.key .. 'done', seq)
   return {
@@ -124,7 +134,8 @@ command('change', { 'allow-oom' }, function(_, args)
     -- Read again: an id that is named twice may have been deleted by now.
     local seq = queue and seq_of(queue, id)
     if seq then
-      local list = actions[request.action](job_of(queue, id, seq)) and changed or unchanged
+      local job = job_of(queue, id, seq)
+      local list = job and actions[request.action](job) and changed or unchanged
       list[#list + 1] = id
     end
   end

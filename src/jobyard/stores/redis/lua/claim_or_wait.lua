@@ -18,5 +18,5 @@ command('claim_or_wait', { 'allow-oom' }, function(_, args)
     call('HSET', PREFIX .. ':order', request.token, cmsgpack.pack(request))
     add_claim(request)
   end
-  return { {}, queue_names, seqs, records, options, cancel_requests(request.worker), next_due(), own_revision, now }
+  return { {}, queue_names, seqs, records, options, cancel_requests(request.worker), next_due(), own_revision, now, set_aside_now() }
 end)

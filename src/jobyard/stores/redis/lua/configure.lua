@@ -37,7 +37,7 @@ command('configure', { 'allow-oom' }, function(_, args)
       reopen(queue)
     end
   elseif not request.group then
-    queue.paused = request.paused
+    queue.paused = queue.paused - queue.paused % SET_ASIDE + request.paused
   else
     local group = group_of(queue, request.group)
     group.paused = request.paused or group.paused

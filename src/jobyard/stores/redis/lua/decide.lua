@@ -36,7 +36,8 @@ local function judge_job(plan, number)
     return holder
   end
   local queue, count = known_queue(name), plan.counts[name] or { all = 0, groups = {} }
-  if queue and (exceeds_queue(queue, count.all + 1) or exceeds_group(queue, group, (count.groups[group] or 0) + 1)) then
+  -- A queue that is set aside holds its ticks back, and no others.
+  if queue and (queue.paused >= SET_ASIDE or exceeds_queue(queue, count.all + 1) or exceeds_group(queue, group, (count.groups[group] or 0) + 1)) then
     return FULL
   end
   return MADE, reserve(plan, id, name, group, key)

@@ -1,7 +1,8 @@
 -- Settle finished jobs, then claim under the admission rule. Allowed when memory is full, because it frees some.
--- request: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only, slot (see _replay)
+-- request: worker, token, lease (ms), wanted, queues, settled (see _settle), expired_only, as_of (see expired_leases),
+--   slot (see _replay)
 -- returns { refused positions, queues, sequences, records, options (see _claim), cancel requests (id, sequence, token,
---   reason), next due or -1, revision, now }
+--   reason), next due or -1, revision, now, queues that it set aside (name, reason) }
 command('exchange', { 'allow-oom' }, function(_, args)
   begin_line(args)
   local before = replay()
@@ -17,5 +18,5 @@ command('exchange', { 'allow-oom' }, function(_, args)
   if request.slot and (#seqs > 0 or #request.settled > 0) then
     save_response(request, refused, queue_names, seqs)
   end
-  return { refused, queue_names, seqs, records, options, cancel_requests(request.worker), next_due(), own_revision, now }
+  return { refused, queue_names, seqs, records, options, cancel_requests(request.worker), next_due(), own_revision, now, set_aside_now() }
 end)

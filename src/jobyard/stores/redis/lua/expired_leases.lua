@@ -1,35 +1,47 @@
 -- Expired leases, by expiry, then by sequence; also forgets workers that hold none.
--- request: limit
+-- request: limit, as_of (optional: judge by this instant, if it is earlier), longest (ms, optional: shorten leases that
+--   end later than that from now)
 -- returns rows: { queue, sequence, job record, lease record, changes, cancel request }
 command('expired_leases', { 'allow-oom' }, function(_, args)
-  begin(args)
-  local found = {}
-  for _, name in ipairs(call('SMEMBERS', PREFIX .. ':queues')) do
+  begin_line(args)
+  local sources, left = {}, request.limit
+
+  -- Each list is ordered by its ends, so only those that are too long are read.
+  local function shorten(list)
+    local longest = format('%.0f', after(request.longest))
+    local long = call('ZRANGEBYSCORE', list, '(' .. longest, '+inf', 'LIMIT', 0, left)
+    for _, seq in ipairs(long) do
+      call('ZADD', list, longest, seq)
+    end
+    left = left - #long
+  end
+
+  for _, name in ipairs(all_queues()) do
     local key = PREFIX .. ':{' .. name .. '}:'
     for _, worker in ipairs(call('SMEMBERS', key .. 'holders')) do
       local list = key .. 'lease:' .. worker
-      local over = call('ZRANGEBYSCORE', list, '-inf', now, 'WITHSCORES', 'LIMIT', 0, request.limit)
-      for index = 1, #over, 2 do
-        found[#found + 1] = { key, over[index], tonumber(over[index + 1]), name }
-      end
-      if #over == 0 and call('EXISTS', list) == 0 then
+      if call('EXISTS', list) == 1 then
+        sources[#sources + 1] = { key = list, name = name, of_queue = key }
+        if request.longest then
+          shorten(list)
+        end
+      else
         call('SREM', key .. 'holders', worker)
       end
     end
   end
-  table.sort(found, function(one, other)
-    if one[3] ~= other[3] then
-      return one[3] < other[3]
+  local found, rows = merge(sources, request.limit, judged_at()), {}
+  for index = 1, #found, 2 do
+    local key, name, seq = found[index].of_queue, found[index].name, found[index + 1]
+    local record, lease = call('HGET', key .. 'jobs', seq), call('HGET', key .. 'leases', seq)
+    if record and lease then
+      rows[#rows + 1] = {
+        name, seq, record, lease, call('HGET', key .. 'past', seq) or '', call('HGET', key .. 'stop', seq) or '',
+      }
+    else
+      set_aside(name, 'job ' .. seq .. ' has a lease that expired, but no record')
     end
-    return one[2] < other[2]
-  end)
-  local rows = {}
-  for index = 1, math.min(#found, request.limit) do
-    local key, seq = found[index][1], found[index][2]
-    rows[index] = {
-      found[index][4], seq, call('HGET', key .. 'jobs', seq), call('HGET', key .. 'leases', seq),
-      call('HGET', key .. 'past', seq) or '', call('HGET', key .. 'stop', seq) or '',
-    }
   end
+  flush()
   return rows
 end)

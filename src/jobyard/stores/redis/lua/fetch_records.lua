@@ -6,18 +6,14 @@ command('fetch_records', { 'no-writes' }, function(_, args)
   local hash, found = PREFIX .. ':record:' .. request.collection, {}
 
   local function add(key, record)
-    local _, expires = unpack_bytes('>dd', record)
-    if expires > now then
+    if record and select(2, unpack_bytes('>dd', record)) > now then
       found[#found + 1] = key
       found[#found + 1] = record
     end
   end
 
   if request.key then
-    local record = call('HGET', hash, request.key)
-    if record then
-      add(request.key, record)
-    end
+    add(request.key, call('HGET', hash, request.key))
     return found
   end
   local from = request.after and '(' .. request.after or '-'

@@ -51,8 +51,9 @@ local function examine(candidates)
           return -1
         end
       end
-      if fits then
-        rows[#rows + 1] = job_parts(queue, seq, false)
+      local parts = fits and job_parts(queue, seq, false)
+      if parts and parts[RECORD] ~= '' then
+        rows[#rows + 1] = parts
       end
       if #rows == request.rows or examined == request.examined or searched >= request.searched then
         return tonumber(seq)

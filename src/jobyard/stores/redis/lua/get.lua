@@ -8,5 +8,6 @@ command('get', { 'no-writes' }, function(_, args)
     return {}
   end
   local queue = known_queue(name)
-  return job_parts(queue, seq_of(queue, request.id), true)
+  local parts = job_parts(queue, seq_of(queue, request.id), true)
+  return parts[RECORD] ~= '' and parts or {}
 end)

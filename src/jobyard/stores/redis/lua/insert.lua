@@ -2,7 +2,7 @@
 -- request: names (queues), calls: { jobs, options by position } (see _insert)
 -- further arguments: the records of all jobs, in order
 -- returns per call { first sequence, position and holder's id of those not created }, or a rejection:
---   { 'duplicate', id }, { 'queue', name, limit }, { 'group', name, group, limit }
+--   { 'duplicate', id }, { 'queue', name, limit }, { 'group', name, group, limit }, { 'damaged', queue, reason }
 local function check_room(counts)
   for name, count in pairs(counts) do
     local queue = known_queue(name)

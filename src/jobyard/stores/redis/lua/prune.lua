@@ -4,23 +4,30 @@
 command('prune', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
-  local removed = 0
+  local removed, left = 0, request.limit -- of each kind in all queues: the command blocks the server for others
+
+  local function expired(key)
+    local members = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, left)
+    left = left - #members
+    return members
+  end
+
   for _, name in ipairs(all_queues()) do
     local queue = known_queue(name)
     removed = removed + prune_queue(queue, request.limit - removed, 0)
-    for _, key in ipairs(call('ZRANGEBYSCORE', queue.key .. 'unique_until', '-inf', now, 'LIMIT', 0, request.limit)) do
+    for _, key in ipairs(expired(queue.key .. 'unique_until')) do
       local holder = call('HGET', queue.key .. 'unique', key)
       if holder and unpack_bytes('>d', holder) <= now then
         call('HDEL', queue.key .. 'unique', key)
       end
       call('ZREM', queue.key .. 'unique_until', key)
     end
-    for _, id in ipairs(call('ZRANGEBYSCORE', queue.key .. 'awaited_until', '-inf', now, 'LIMIT', 0, request.limit)) do
+    for _, id in ipairs(expired(queue.key .. 'awaited_until')) do
       call('HDEL', queue.key .. 'awaited', id)
       call('ZREM', queue.key .. 'awaited_until', id)
     end
   end
-  for _, member in ipairs(call('ZRANGEBYSCORE', PREFIX .. ':expiry', '-inf', now, 'LIMIT', 0, request.limit)) do
+  for _, member in ipairs(expired(PREFIX .. ':expiry')) do
     local collection, key = cmsgpack.unpack(member)
     call('HDEL', PREFIX .. ':record:' .. collection, key)
     call('ZREM', PREFIX .. ':keys:' .. collection, key)

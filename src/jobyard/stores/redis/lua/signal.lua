@@ -18,9 +18,11 @@ command('signal', {}, function(_, args)
   else
     local changes = changes_of(queue, seq)
     if changes.w == request.name then
-      local _, _, group = job_header(call('HGET', queue.key .. 'jobs', seq))
+      local record = record_of(queue, seq)
       call('ZREM', queue.key .. 'delayed', seq)
-      delay(group_of(queue, group), -1)
+      if record then
+        delay(group_of(queue, (select(3, job_header(record)))), -1)
+      end
       changes.s = request.data
       wait(queue, seq, now, nil, changes)
       woken = 1

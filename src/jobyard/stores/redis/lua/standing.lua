@@ -13,6 +13,9 @@ command('standing', { 'allow-oom' }, function(_, args)
   local queue = known_queue(name)
   local seq = seq_of(queue, request.id)
   local value = call('HGET', queue.key .. 'jobs', seq)
+  if not value then
+    return {}
+  end
   local _, priority, group_name = job_header(value)
   local group = group_of(queue, group_name)
   local urgency = -(changes_of(queue, seq).p or priority)
@@ -55,16 +58,16 @@ command('standing', { 'allow-oom' }, function(_, args)
     table.sort(found)
     local records = {}
     for index = 1, math.min(#found, request.max_named) do
-      records[index] = call('HGET', queue.key .. 'jobs', found[index])
+      records[#records + 1] = call('HGET', queue.key .. 'jobs', found[index]) or nil
     end
     return records
   end
 
-  local row = pack(ROW, group.waiting, group.delayed, group.running, group.turn, group.limit, group.paused)
   return {
     job_parts(queue, seq, true),
     { queue.max_running, queue.max_per_group, queue.paused, queue.running, queue.turn },
-    row, math.min(ahead(), request.max_counted + 1), math.min(groups_ahead(), request.max_counted + 1), holders(),
-    call('HVALS', PREFIX .. ':workers'), now, call('ZSCORE', queue.key .. 'ready:' .. group_name, seq) and 1 or 0,
+    group_row(group), math.min(ahead(), request.max_counted + 1), math.min(groups_ahead(), request.max_counted + 1),
+    holders(), call('HVALS', PREFIX .. ':workers'), now,
+    call('ZSCORE', queue.key .. 'ready:' .. group_name, seq) and 1 or 0,
   }
 end)

@@ -9,7 +9,9 @@ command('wait_for_end', { 'allow-oom' }, function(_, args)
   end
   local queue = known_queue(name)
   local seq = seq_of(queue, request.id)
-  if call('HEXISTS', queue.key .. 'done', seq) == 1 then
+  if call('HEXISTS', queue.key .. 'jobs', seq) == 0 then
+    return {}
+  elseif call('HEXISTS', queue.key .. 'done', seq) == 1 then
     return { 1, job_parts(queue, seq, true) }
   end
   if request.keep > 0 then
