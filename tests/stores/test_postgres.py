@@ -248,3 +248,30 @@ async def test_a_duplicate_id_does_not_disturb_a_waiting_claim(store: PostgresSt
     await store.insert([job])
     assert [one.job_id for one in (await waiting).leases] == [job.id]
     assert (await exchange(store, 0, [done(lease)])).refused == ()
+
+
+FAULTS = [
+    "UPDATE {}.jobyard_queue SET waiting = waiting + 1, running = 7, completed = 9",
+    "UPDATE {}.jobyard_group SET delayed = delayed + 5, open = NOT open",
+    "DELETE FROM {}.jobyard_group",
+    "UPDATE {}.jobyard_queue SET line_from = 1000, delayed_from = 9000000000000, completed_from = 1000",
+    "INSERT INTO {}.jobyard_unique VALUES ('q', 'k', 'gone', NULL)",
+    "DELETE FROM {}.jobyard_queue",
+]
+
+
+async def test_repair_mends_stored_counts_and_cursors(store: PostgresStore, connection: Any, schema: str) -> None:
+    await store.insert([new(queue="q"), new(queue="q", group="g")])
+    [lease, _] = (await store.exchange("w", [], ["q"], 2, 15)).leases
+    await store.exchange("w", [done(lease)], ["q"], 0, 15)
+    ready = new(queue="q")
+    await store.insert([ready, new(queue="q", delay_seconds=60)])
+    await store.prune()  # what waits in the inbox is folded in
+    for fault in FAULTS:
+        assert await store.audit() == []
+        await connection.execute(fault.format(schema))
+        found = await store.audit()
+        assert found != []
+        assert await store.repair() == found
+    assert await store.repair() == []
+    assert [lease.job_id for lease in (await store.exchange("w", [], ["q"], 2, 15)).leases] == [ready.id]

@@ -262,7 +262,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_audit_finds_each_fault(tmp_path: Path, fault: str) -> None:
+async def test_the_audit_finds_each_fault_and_repair_mends_it(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "jobs.db"
     store = SqliteStore(path)
     await store.open()
@@ -280,6 +280,8 @@ async def test_the_audit_finds_each_fault(tmp_path: Path, fault: str) -> None:
             other.execute(fault)
         other.close()
         assert await store.audit() != []
+        assert await store.repair() != []
+        assert await store.audit() == []
     finally:
         await store.close()
 

@@ -156,3 +156,9 @@ class QueueStore(Protocol):
 class AdminStore(JobAdminStore, QueueStore, Protocol):
     async def audit(self) -> list[str]:
         """Recount everything and describe each inconsistency; an empty list proves consistency."""
+
+    async def repair(self) -> list[str]:
+        """Rebuild stored counts, and places where the store keeps them apart, from the records of the jobs.
+
+        Safe while workers run. Returns the inconsistencies that were mended; `audit` then tells what is left.
+        """

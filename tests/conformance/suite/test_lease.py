@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+from typing import Any
+
+import pytest
 from tests.conformance.support import (
     LEASE_SECONDS,
     WORKER,
@@ -23,6 +29,7 @@ from jobyard.domain.instant import after
 from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS
 from jobyard.domain.outcome import Done, Handoff, Release
+from jobyard.domain.state import Transition, judge_expired
 from jobyard.ports.admin_store import Action
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
@@ -129,6 +136,38 @@ async def test_leases_are_reclaimed_by_expiry_then_sequence(store: Store, clock:
     expected = [early, *both, late]
     assert [ended.job_id for ended in await store.reclaim()] == [lease.job_id for lease in expected]
     assert [lease.job_id for lease in await claim(store, 9)] == [lease.job_id for lease in expected]
+
+
+async def test_a_lease_that_is_renewed_while_it_is_judged_is_not_ended(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The renewal arrives after the store has read the lease as expired, and before it is ended."""
+    lease = await running(store)
+    clock.advance(LEASE_SECONDS)
+    lost: list[object] = []
+
+    async def renew() -> None:
+        lost.extend((await store.for_event_loop().extend(WORKER, [lease.key], LEASE_SECONDS)).lost)
+
+    renewal = threading.Thread(target=lambda: asyncio.run(renew()))
+
+    def judge(**facts: Any) -> Transition:
+        renewal.start()
+        # A store that judges within one transaction lets the renewal wait for its end.
+        renewal.join(timeout=0.3)
+        return judge_expired(**facts)
+
+    for module in [module for name, module in sys.modules.items() if name.startswith("jobyard.stores.")]:
+        if getattr(module, "judge_expired", None) is judge_expired:
+            monkeypatch.setattr(module, "judge_expired", judge)
+    ended = [one.job_id for one in await store.reclaim()]
+    await asyncio.to_thread(renewal.join)
+    if lost:
+        assert ended == [lease.job_id]
+    else:
+        assert ended == []
+        assert (await get_job(store, lease.job_id)).state is State.RUNNING
+        assert (await settle(store, lease, Done())).refused == ()
 
 
 async def test_no_more_than_the_limit(store: Store, clock: ManualClock) -> None:

@@ -35,6 +35,7 @@ COMMANDS = {
     "check": "check",
     "config": "config",
     "doctor": "doctor",
+    "audit": "audit",
     "migrate": "migrate",
     "bench": "bench",
 }

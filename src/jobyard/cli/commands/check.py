@@ -10,6 +10,7 @@ import click
 
 from jobyard.app.declarations import declarations_of
 from jobyard.app.jobyard import Jobyard
+from jobyard.cli.findings.audit import audit_findings
 from jobyard.cli.findings.report import report
 from jobyard.cli.findings.schedules import declared_findings
 from jobyard.cli.session import Session, async_command
@@ -50,10 +51,7 @@ async def check(session: Session) -> None:
     async with session.opened(yard):
         findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
         queues = await yard.queues()
-        problems = await yard.store.audit()
-        findings += [Finding(Level.FAIL, "audit", problem) for problem in problems]
-        if not problems:
-            findings.append(Finding(Level.OK, "audit", "all counts match the jobs"))
+        findings += await audit_findings(yard.store)
         findings += [finding async for finding in declared_findings(session, yard)]
     known = {queue.name for queue in queues}
     findings += [Finding(Level.OK, "queue", name) for name in sorted(known)]

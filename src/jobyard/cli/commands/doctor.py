@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import click
 
+from jobyard.cli.findings.audit import audit_findings
 from jobyard.cli.findings.report import report
 from jobyard.cli.findings.sandboxes import sandbox_findings
 from jobyard.cli.findings.schedules import stored_findings
@@ -28,11 +29,13 @@ PROBE_BYTES = 256 << 10
 
 
 @click.command()
+@click.option("--full", is_flag=True, help="Recount all jobs of a large store, too; Redis blocks meanwhile.")
 @async_command
-async def doctor(session: Session) -> None:
+async def doctor(session: Session, full: bool) -> None:
     """Diagnose a store: what is wrong, why, and what to do.
 
-    Each line says ok, warn or fail, with the reason and advice. Exit code 1 if a check failed.
+    Each line says ok, warn or fail, with the reason and advice. Exit code 1 if a check failed. The jobs of a large
+    store are recounted with --full only.
 
     \b
     Example:
@@ -43,25 +46,22 @@ async def doctor(session: Session) -> None:
     try:
         async with session.opened_store() as store:
             findings.append(Finding(Level.OK, "store", f"{store.url} responds"))
-            async for finding in _examine(store, session.configuration.sandbox):
+            async for finding in _examine(store, session.configuration.sandbox, full):
                 findings.append(finding)  # noqa: PERF401  # findings before an error must be shown
     except JobyardError as error:
         findings.append(Finding(Level.FAIL, "store", str(error)))
     report(session, findings)
 
 
-async def _examine(store: Store, sandbox: SandboxSection) -> AsyncIterator[Finding]:
+async def _examine(store: Store, sandbox: SandboxSection, full: bool) -> AsyncIterator[Finding]:
     probe, found = await _writable(store), await store.diagnose()
     if not any(finding.check == "writable" and finding.level is Level.FAIL for finding in found):
         # A store that reports why it is not writable also has advice, so the probe would only repeat it.
         yield probe
     for finding in found:
         yield finding
-    problems = await store.audit()
-    for problem in problems:
-        yield Finding(Level.FAIL, "audit", problem, "stop the workers, keep a copy of the store, and report a bug")
-    if not problems:
-        yield Finding(Level.OK, "audit", "all counts match the jobs")
+    for finding in await audit_findings(store, full=full):
+        yield finding
     queues, workers, now = await store.queues(), await store.workers(), await store.now()
     for finding in _workers(queues, workers):
         yield finding

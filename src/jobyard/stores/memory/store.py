@@ -59,5 +59,8 @@ class MemoryStore(ComposedStore):
         with self._connection.locked() as now:
             return disagreements(self._connection.jobs, now)
 
+    async def repair(self) -> list[str]:
+        return []  # nothing outlives the process that could have damaged it
+
     def for_event_loop(self) -> Store:
         return self

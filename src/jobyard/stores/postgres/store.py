@@ -7,7 +7,7 @@ from functools import partial
 from jobyard.ports.clock import Clock
 from jobyard.ports.store import Finding, Migration, Store
 from jobyard.stores._shared.composed_store import ComposedStore
-from jobyard.stores.postgres.audit import audit
+from jobyard.stores.postgres.audit import audit, repair
 from jobyard.stores.postgres.claim import PostgresClaim
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.diagnostics import findings
@@ -15,6 +15,7 @@ from jobyard.stores.postgres.insert import PostgresInsert
 from jobyard.stores.postgres.jobs import PostgresJobs
 from jobyard.stores.postgres.leases import PostgresLeases
 from jobyard.stores.postgres.notifier import PostgresNotifier
+from jobyard.stores.postgres.pool import COMMAND_SECONDS
 from jobyard.stores.postgres.queues import PostgresQueues
 from jobyard.stores.postgres.records import PostgresRecords
 from jobyard.stores.postgres.schedules import PostgresSchedules
@@ -76,6 +77,13 @@ class PostgresStore(ComposedStore):
 
     async def audit(self) -> list[str]:
         return await self._connection.run_snapshot(audit)
+
+    async def repair(self) -> list[str]:
+        before = await self.audit()
+        if before:
+            await self._connection.run(repair, pooled_seconds=COMMAND_SECONDS)
+        after = set(await self.audit()) if before else set()
+        return [sentence for sentence in before if sentence not in after]
 
     def for_event_loop(self) -> Store:
         return PostgresStore(self.url, connection=self._connection.for_event_loop())

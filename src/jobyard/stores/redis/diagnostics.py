@@ -95,12 +95,21 @@ async def migrations(client: RedisClient) -> list[Migration]:
 
 
 async def findings(client: RedisClient) -> list[Finding]:
-    info = await server_info(client)
+    info, damaged = await server_info(client), await damage(client)
     if not info:
         says = "memory, persistence and role are unknown: the server denies INFO"
-        return [Finding(Level.WARN, "server", says, "allow this user INFO and CONFIG GET")]
+        return [Finding(Level.WARN, "server", says, "allow this user INFO and CONFIG GET"), *damaged]
     fsync = await setting(client, "appendfsync")
-    return [*_server(info), *_persistence(info, fsync), *_memory(info), *_writable(info)]
+    return [*_server(info), *_persistence(info, fsync), *_memory(info), *_writable(info), *damaged]
+
+
+async def damage(client: RedisClient) -> list[Finding]:
+    """Queues that are set aside, or whose numbers disagree: reads no jobs."""
+    try:
+        found = [sentence.decode(errors="replace") for sentence in await client.call("compare_counts", {})]
+    except (StoreFull, StoreReadOnly):  # the commands cannot be loaded now, for a reason that other findings give
+        return []
+    return [Finding(Level.FAIL, "damaged queue", sentence, "jobyard audit --repair") for sentence in found]
 
 
 async def setting(client: RedisClient, name: str) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from jobyard.errors import StoreError
-from jobyard.ports.store import Finding, Level, Migration
+from jobyard.ports.store import Finding, Level, Migration, Store
 from jobyard.stores.sharded.shards import Shard, Shards
 
 
@@ -49,8 +51,9 @@ async def migrations(shards: Shards) -> list[Migration]:
     ]
 
 
-async def audit(shards: Shards) -> list[str]:
-    answers = await shards.on_all(lambda shard: shard.store.audit())
+async def labelled(shards: Shards, verb: Callable[[Store], Awaitable[list[str]]]) -> list[str]:
+    """What the verb reports of each store."""
+    answers = await shards.on_all(lambda shard: verb(shard.store))
     return [
         f"{shard.store.url}: {sentence}"
         for shard, sentences in zip(shards.all, answers, strict=True)

@@ -75,7 +75,10 @@ class ShardedStore(ComposedStore):
         return await diagnostics.migrations(self._shards)
 
     async def audit(self) -> list[str]:
-        return await diagnostics.audit(self._shards)
+        return await diagnostics.labelled(self._shards, lambda store: store.audit())
+
+    async def repair(self) -> list[str]:
+        return await diagnostics.labelled(self._shards, lambda store: store.repair())
 
     def for_event_loop(self) -> Store:
         own = [shard.store for shard in self._shards.all]

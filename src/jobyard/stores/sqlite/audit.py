@@ -1,10 +1,11 @@
-"""Audit: recount everything and report where the kept counts disagree."""
+"""Audit: recount everything and report where the kept counts disagree; repair them."""
 
 from __future__ import annotations
 
 import sqlite3
 
 from jobyard.stores.sqlite.sql import SQL
+from jobyard.stores.sqlite.transaction import Transaction
 
 # The columns of each row fill the sentence.
 CHECKS = {
@@ -27,3 +28,17 @@ CHECKS = {
 
 def audit(connection: sqlite3.Connection) -> list[str]:
     return [sentence.format(*row) for query, sentence in CHECKS.items() for row in connection.execute(query)]
+
+
+def repair(tx: Transaction) -> list[str]:
+    tx.forget_rows()
+    before = audit(tx.connection)
+    if not before:
+        return []
+    for name, statement in SQL.items():
+        if name.startswith("repair_"):
+            tx.bare_cursor.execute(statement)
+    tx.due_known = False
+    tx.has_work = True
+    after = set(audit(tx.connection))
+    return [sentence for sentence in before if sentence not in after]

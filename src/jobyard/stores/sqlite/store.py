@@ -8,7 +8,7 @@ from pathlib import Path
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Finding, Migration, Store
 from jobyard.stores._shared.composed_store import ComposedStore
-from jobyard.stores.sqlite.audit import audit
+from jobyard.stores.sqlite.audit import audit, repair
 from jobyard.stores.sqlite.claim import SqliteClaim
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.diagnostics import findings, list_migrations
@@ -64,6 +64,9 @@ class SqliteStore(ComposedStore):
 
     async def audit(self) -> list[str]:
         return await self._connection.read(audit)
+
+    async def repair(self) -> list[str]:
+        return await self._connection.write(repair)
 
     def for_event_loop(self) -> Store:
         return self

@@ -176,6 +176,12 @@ class Transaction:
         self._groups.clear()
         self.has_work = True
 
+    def forget_rows(self) -> None:
+        """Write all rows and load them again when they are used: other statements change them."""
+        self.flush()
+        self._queues.clear()
+        self._groups.clear()
+
     def bump(self) -> None:
         self.revision += 1
 

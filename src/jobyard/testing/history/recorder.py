@@ -79,6 +79,7 @@ class RecordingStore:
         self.standing = store.standing
         self.prune = store.prune
         self.audit = store.audit
+        self.repair = store.repair
         self.now = store.now
         self.arm = store.arm
         self.armed = store.armed

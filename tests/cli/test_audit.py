@@ -1,0 +1,41 @@
+"""`jobyard audit`: recount, repair, and the bound of the recount in `doctor`."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from tests.cli.support import Shop, shop
+
+from jobyard.cli.findings import audit
+
+__all__ = ["shop"]
+
+
+def break_counts() -> None:
+    with closing(sqlite3.connect("shop.db")) as database, database:
+        database.execute("UPDATE jobyard_queue SET waiting = waiting + 5")
+
+
+def test_repair_mends_and_lists_what_an_audit_finds(shop: Shop) -> None:
+    shop.run("queues")
+    assert "ok   audit: all counts match the jobs" in shop.run("audit").stdout
+    break_counts()
+    found = shop.run("audit")
+    assert found.exit_code == 1
+    assert "jobyard audit --repair" in found.stdout
+    mended = shop.run("audit", "--repair")
+    assert mended.exit_code == 0, mended.output
+    assert "ok   mended: Due jobs of queue mail: 5 kept, 0 counted." in mended.stdout
+    assert shop.json("audit", "--repair")["level"] == "ok"
+
+
+def test_doctor_recounts_a_large_store_on_request_only(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_JOBS", 0)
+    shop.run("queues")
+    break_counts()
+    assert "ok   audit: not done: it would read 5 jobs" in shop.run("doctor").stdout
+    found = shop.run("doctor", "--full")
+    assert found.exit_code == 1
+    assert "fail audit: Due jobs of queue mail: 5 kept, 0 counted." in found.stdout
