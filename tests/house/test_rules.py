@@ -53,7 +53,9 @@ def test_every_named_statement_has_a_signature_and_is_used(store: str) -> None:
     sql = "\n".join(path.read_text("utf-8") for path in (folder / "sql").glob("*.sql"))
     statements = re.findall(r"^-- name: (\w+)(.*)", sql, flags=re.MULTILINE)
     assert [name for name, signature in statements if not signature.startswith("(")] == []
-    assert [name for name, _ in statements if not name.startswith("audit_") and f'"{name}"' not in code] == []
+    assert [
+        name for name, _ in statements if not name.startswith(("audit_", "repair_")) and f'"{name}"' not in code
+    ] == []
 
 
 def test_one_version() -> None:
