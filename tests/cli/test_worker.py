@@ -85,7 +85,7 @@ def test_a_worker_hands_back_and_ends_well_on_a_signal(shop: Shop, number: signa
         worker.send_signal(number)
         _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
-    assert "1 jobs handed back" in errors
+    assert "1 job handed back" in errors
     assert "INFO    shop: the handler speaks" in errors
     assert "Traceback" not in errors
     (job,) = shop.json("jobs", "list")["jobs"]
@@ -101,7 +101,7 @@ def test_a_second_signal_does_not_wait(shop: Shop) -> None:
         worker.send_signal(signal.SIGINT)
         _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
-    assert "1 jobs handed back" in errors
+    assert "1 job handed back" in errors
 
 
 def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:

@@ -71,7 +71,7 @@ def test_the_rest_is_handed_back(tmp_path: Path, signals: int) -> None:
             up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
         assert time.monotonic() - asked < 10
-        assert "1 jobs handed back" in up.said()
+        assert "1 job handed back" in up.said()
     with starting(tmp_path, "server", "--insecure") as again:
         again.greet()
         assert (again.job(job)["state"], again.job(job)["attempt"]) == ("PENDING", 0)

@@ -10,6 +10,7 @@ import msgspec
 from jobyard.domain.admission import Group, Queue, limit_of
 from jobyard.domain.instant import FOREVER, rfc3339
 from jobyard.domain.job import Job, State
+from jobyard.domain.text import counted
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -131,7 +132,7 @@ def _sentence(standing: Standing, causes: tuple[Cause, ...]) -> str:
     if standing.ahead_in_group:
         place.append(f"{at_least}{standing.ahead_in_group} before it in {_name(standing.group)}")
     if standing.groups_ahead and not causes:
-        place.append(f"{at_least}{standing.groups_ahead} groups before its group in line")
+        place.append(f"{at_least}{counted(standing.groups_ahead, 'group')} before its group in line")
     parts = [cause.sentence for cause in causes] + place
     if not parts:
         return "Nothing holds it back: it is next as soon as a worker has a free slot."

@@ -1,4 +1,4 @@
-"""Text from users, made safe to show on a terminal or in a log."""
+"""Text for a terminal or a log: made safe, and counted nouns."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ def visible(text: str, *, lines: bool = False) -> str:
     \\x1b[2J \\x9b a\\nb
     """
     return (_CONTROL_IN_LINES if lines else _CONTROL).sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """
+    >>> counted(1, "job"), counted(1000, "job"), counted(0, "process", "processes")
+    ('1 job', '1,000 jobs', '0 processes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -10,6 +10,7 @@ from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import State
 from jobyard.domain.lease import Lease
 from jobyard.domain.schedule import Verdict
+from jobyard.domain.text import counted
 from jobyard.observability.current import lease_fields
 from jobyard.observability.one_line import protect_logs
 
@@ -48,8 +49,8 @@ class LogObserver:
                 _log_job(lease, logging.WARNING, "%s %s: lease lost, stopping the attempt")
             case e.LeasesExpired(worker, leases):
                 jobs = ", ".join(lease.job_id for lease in leases[:3]) + (", …" if len(leases) > 3 else "")
-                text = "worker %s stopped renewing its leases: %d jobs reclaimed (%s)"
-                worker_log.warning(text, worker, len(leases), jobs)
+                text = "worker %s stopped renewing its leases: %s reclaimed (%s)"
+                worker_log.warning(text, worker, counted(len(leases), "job"), jobs)
             case e.StoreFailed(doing, error, seconds):
                 # One outage makes many calls fail: it is logged once, then at intervals until it is over.
                 level = logging.ERROR if self._is_new(str(error)) else logging.DEBUG
@@ -81,9 +82,10 @@ class LogObserver:
             case e.WorkerQuiet(worker, running):
                 worker_log.info("worker %s is quiet and claims no more jobs; %d are running", worker, running)
             case e.WorkerStopping(worker, running, grace):
-                worker_log.info("worker %s is stopping: %d jobs have up to %g s to finish", worker, running, grace)
+                text = "worker %s is stopping: up to %g s to finish %s"
+                worker_log.info(text, worker, grace, counted(running, "running job"))
             case e.WorkerStopped(worker, handed_back):
-                worker_log.info("worker %s stopped; %d jobs handed back", worker, handed_back)
+                worker_log.info("worker %s stopped; %s handed back", worker, counted(handed_back, "job"))
             case _:
                 _log_scheduler(event)
 
@@ -104,7 +106,7 @@ class LogObserver:
 def _log_scheduler(event: e.Event) -> None:
     match event:
         case e.SchedulerStarted(scheduler, schedules):
-            scheduler_log.info("scheduler %s started: %d schedules", scheduler, schedules)
+            scheduler_log.info("scheduler %s started: %s", scheduler, counted(schedules, "schedule"))
         case e.SchedulerStopped(scheduler):
             scheduler_log.info("scheduler %s stopped", scheduler)
         case e.TickDecided(schedule, at, verdict, count, job_id, late):

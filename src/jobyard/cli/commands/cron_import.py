@@ -18,6 +18,7 @@ from jobyard.cli.render.output import print_table
 from jobyard.cli.require_store import require_database
 from jobyard.cli.session import Session, async_command
 from jobyard.domain.schedule import Missed
+from jobyard.domain.text import counted
 from jobyard.errors import BadInput, ConfigurationError, NotFound, NotPossible
 from jobyard.operations.local import LocalOperations
 from jobyard.operations.protocol import Operations
@@ -205,7 +206,7 @@ def _print(
             session.print_markup(f"[red]{escape(each.row.name)}[/]: {escape(each.why)}")
     count = {word: sum(each.outcome == word for each in outcomes) for word in COLOURS}
     done = f"{count[ADDED]} added" if is_applied else f"{count[NEW]} to add"
-    session.echo(f"{len(outcomes)} rows: {done}, {count[THERE]} there already, {count[NOT]} do not map.")
+    session.echo(f"{counted(len(outcomes), 'row')}: {done}, {count[THERE]} there already, {count[NOT]} do not map.")
     if not is_applied and count[NEW]:
         session.echo("Dry run: nothing was written. Pass --apply to add them.")
     if session.app_name is None and session.server is None:

@@ -15,6 +15,7 @@ from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import SandboxSection
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
+from jobyard.domain.text import counted
 from jobyard.errors import JobyardError, StoreError
 from jobyard.operations.queries import Queries, take
 from jobyard.ports.admin_store import Filter, QueueInfo
@@ -98,7 +99,7 @@ def _workers(queues: list[QueueInfo], workers: list[WorkerInfo]) -> Iterator[Fin
             yield Finding(
                 Level.WARN,
                 "workers",
-                f"{queue.waiting:,} jobs are waiting in queue {queue.name}, and no live worker takes it",
+                f"queue {queue.name} has {counted(queue.waiting, 'waiting job')}, and no live worker takes it",
                 f"start one: jobyard --app module:attribute worker --queue {queue.name}",
             )
 
@@ -112,7 +113,7 @@ async def _orphans(store: Store, workers: list[WorkerInfo]) -> Finding:
     return Finding(
         Level.WARN,
         "leases",
-        f"{len(orphans):,} running jobs of workers without heartbeat, for example {orphans[0].id}",
+        f"{counted(len(orphans), 'running job')} of workers without heartbeat, for example {orphans[0].id}",
         "a live worker reclaims them when their leases expire (12 s by default)",
     )
 
@@ -136,7 +137,7 @@ async def _oldest(store: Store, now: Instant) -> Finding:
 def _queues(queues: list[QueueInfo]) -> Iterator[Finding]:
     for queue in queues:
         if queue.paused:
-            message = f"{queue.name} is paused with {queue.waiting:,} jobs waiting"
+            message = f"{queue.name} is paused with {counted(queue.waiting, 'waiting job')}"
             yield Finding(Level.WARN, "paused", message, f"jobyard queues resume {queue.name}")
     dead = {queue.name: queue.failed for queue in queues if queue.failed}
     if not dead:

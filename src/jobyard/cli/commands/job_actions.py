@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from jobyard.cli.filters import describe, filter_options
 from jobyard.cli.session import Session, async_command
 from jobyard.domain.job import State
+from jobyard.domain.text import counted
 from jobyard.errors import JobNotFound
 from jobyard.operations.commands import CHANGE_AT_ONCE, DEAD, RETRIED
 from jobyard.operations.protocol import Operations
@@ -65,7 +66,9 @@ async def change_matching(
     where = narrowed(action, where)
     total = await operations.count(where)
     if total:
-        session.confirm(f"{action.replace('_', '-').capitalize()} {counted(total)} ({describe(where)})?", yes=yes)
+        session.confirm(
+            f"{action.replace('_', '-').capitalize()} {counted(total, 'job')} ({describe(where)})?", yes=yes
+        )
     changed = unchanged = asked = 0
     with progress_bar() as progress:
         task = progress.add_task(str(action), total=total)
@@ -78,7 +81,7 @@ async def change_matching(
         session.print_json({"matched": total, "changed": changed, "unchanged": unchanged})
     else:
         why = "their state has changed" + (", or their unique key is taken" if action is Action.RETRY else "")
-        left = f" Not changed: {counted(unchanged)} ({why})." if unchanged else ""
+        left = f" Not changed: {counted(unchanged, 'job')} ({why})." if unchanged else ""
         session.echo(f"{done(action, changed, asked)}.{left}")
 
 
@@ -100,9 +103,9 @@ def done(action: Action, changed: int, asked: int = 0) -> str:
     ('Cancelled: 2 jobs; asked to stop: 1 running job', 'Asked to stop: 1 running job')
     """
     if not asked:
-        return f"{DONE[action]}: {counted(changed)}"
-    stop = f"asked to stop: {counted(asked).replace('job', 'running job')}"
-    return f"{DONE[action]}: {counted(changed - asked)}; {stop}" if changed > asked else stop.capitalize()
+        return f"{DONE[action]}: {counted(changed, 'job')}"
+    stop = f"asked to stop: {counted(asked, 'job').replace('job', 'running job')}"
+    return f"{DONE[action]}: {counted(changed - asked, 'job')}; {stop}" if changed > asked else stop.capitalize()
 
 
 def progress_bar() -> Progress:
@@ -110,10 +113,6 @@ def progress_bar() -> Progress:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def counted(number: int) -> str:
-    return "1 job" if number == 1 else f"{number:,} jobs"
 
 
 DONE = {

@@ -8,6 +8,7 @@ from msgspec import structs
 from jobyard.cli.render.output import name, print_table, usage
 from jobyard.cli.session import Session, async_command
 from jobyard.domain.job import QueueSettings
+from jobyard.domain.text import counted
 
 
 @click.group()
@@ -40,7 +41,7 @@ async def set_limit(session: Session, queue: str, group: str, limit: int) -> Non
         await operations.queue(queue)
         await operations.set_limit(queue, group, limit)
     effect = " (blocked)" if limit == 0 else " (serial)" if limit == 1 else ""
-    text = f"Group {group} of queue {queue} runs at most {limit} jobs at a time{effect}."
+    text = f"Group {group} of queue {queue} runs at most {counted(limit, 'job')} at a time{effect}."
     session.report({"queue": queue, "group": group, "limit": limit}, text)
 
 

@@ -26,6 +26,7 @@ from jobyard.config.settings import (
     TLS_CERT,
     TLS_KEY,
 )
+from jobyard.domain.text import counted
 from jobyard.errors import BadOption
 
 Command = Callable[..., Any]
@@ -102,7 +103,7 @@ def up(
     )
     made = {name: worker[name] for name in ("concurrency", "queues", "shutdown_timeout")}
     made["lease"] = worker["lease_seconds"]
-    summary = f"{processes} worker process{'es' if processes > 1 else ''}" + (", scheduler" if scheduler else "")
+    summary = counted(processes, "worker process", "worker processes") + (", scheduler" if scheduler else "")
     summary += ", sandbox" if worker["sandbox"] else ""
     up = UpOptions(supervisor, made, summary, scheduler, worker["sandbox"])
     start(session, host, port, web, insecure=insecure, up=up)
