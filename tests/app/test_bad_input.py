@@ -13,6 +13,7 @@ import pytest
 
 from jobyard import Context, Delays, Exponential, Fixed, Jobyard, State, Unique, UniqueScope
 from jobyard.app.declarations import declarations_of
+from jobyard.domain.job import QueueSettings
 from jobyard.errors import (
     BadInput,
     BadOption,
@@ -202,6 +203,7 @@ async def test_times_at_the_edge_of_the_calendar(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [-1, 1.5, HUGE, "10", True, None], ids=lambda value: type(value).__name__)
 async def test_absurd_limits(yard: Jobyard, limit: Any) -> None:
+    await yard.store.configure("q", QueueSettings())
     with pytest.raises(BadOption) as caught:
         await yard.set_limit("q", "g", limit)
     assert caught.value.option == "limit"
@@ -210,7 +212,7 @@ async def test_absurd_limits(yard: Jobyard, limit: Any) -> None:
             with pytest.raises(BadOption) as caught:
                 yard.queue("q", **{word: limit})
             assert caught.value.option == word
-    assert await yard.queues() == []
+    assert [info.settings for info in await yard.queues()] == [QueueSettings()]
 
 
 async def test_workers_that_make_no_sense(yard: Jobyard) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,18 @@ async def test_enqueue_in_the_callers_own_transaction(tmp_path: Path) -> None:
             await yard.enqueue_many(work.call(1), work.options(transaction=connection).call(2))
         connection.close()
         assert await yard.store.audit() == []
+
+
+async def test_an_unknown_queue_is_rejected_everywhere(yard: Jobyard) -> None:
+    @yard.job(queue="mail")
+    async def work(ctx: Context) -> None: ...
+
+    for change in (yard.pause, yard.resume, partial(yard.set_limit, limit=1), yard.remove_limit):
+        await change("mail", group="acme")
+        with pytest.raises(BadOption) as caught:
+            await change("mial", group="acme")
+        assert caught.value.option == "queue"
+    assert [info.name for info in await yard.queues()] == ["mail"]
 
 
 async def test_limits_at_run_time(yard: Jobyard) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.support import claim_one, new
@@ -138,6 +139,27 @@ def test_labels_are_bounded() -> None:
     assert samples["jobyard_jobs_enqueued_total", (("kind", OTHER), ("queue", "q"))] == 4 * MAX_KINDS
     many = gauges([queue(f"q{number:04d}", waiting=1) for number in range(3 * MAX_QUEUES)], [])
     assert many.get_sample_value("jobyard_jobs", {"queue": OTHER, "state": "waiting"}) == 2 * MAX_QUEUES
+
+
+def test_queues_in_use_are_shown_before_others() -> None:
+    metrics = Metrics()
+    for number in range(2 * MAX_QUEUES):
+        metrics.enqueued(f"a{number:04d}", "k")
+    junk = [queue(f"a{number:04d}", waiting=1) for number in range(5 * MAX_QUEUES)]
+    limited = msgspec.structs.replace(queue("limited"), settings=QueueSettings(max_running=1))
+    worker = WorkerInfo(id="w", host="h", pid=1, queues=("served",), concurrency=5)
+    real = {"served", "limited", "zz"}
+    infos = [*junk, limited, queue("served"), queue("zz", completed=50)]
+    ages = [QueueAges(queue=info.name, waiting_since=7_000) for info in infos]
+    samples = values(metrics.text(infos, [worker], ages, 10_000))
+    for name in ("jobyard_jobs_running", "jobyard_queue_oldest_job_age_seconds"):
+        shown = {dict(labels)["queue"] for sample, labels in samples if sample == name}
+        assert (real <= shown, len(shown)) == (True, MAX_QUEUES + 1)
+    for each in real:
+        metrics.enqueued(each, "k")
+    samples = values(metrics.text(infos, [worker]))
+    shown = {dict(labels)["queue"] for sample, labels in samples if sample == "jobyard_jobs_enqueued_total"}
+    assert (real <= shown, len(shown) <= 2 * MAX_QUEUES + 1) == (True, True)
 
 
 def test_it_names_no_job_and_no_tenant() -> None:

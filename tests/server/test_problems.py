@@ -228,7 +228,7 @@ async def test_path_that_is_not_utf8(client: httpx.AsyncClient, path: str) -> No
 
 async def test_unexpected_query_parameter(client: httpx.AsyncClient) -> None:
     refused(await client.post("/v1/jobs?wait=5", json={"kind": "a"}), 422, "bad_input", "wait")
-    refused(await client.get("/v1/queues?page_size=1"), 422, "bad_input", "page_size")
+    refused(await client.get("/v1/workers?page_size=1"), 422, "bad_input", "page_size")
     assert (await client.get("/openapi.json?again=1")).status_code == 200
 
 

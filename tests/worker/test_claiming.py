@@ -100,7 +100,7 @@ async def test_jobs_that_may_not_start_cost_next_to_nothing_either(yard: Jobyard
         await gate.wait()
 
     await yard.store.set_paused("paused", None, True)
-    await yard.set_limit("limited", "serial", 1)
+    await yard.store.set_limit("limited", "serial", 1)
     await work.options(queue="paused").enqueue()
     running = await work.options(queue="limited", group="serial").enqueue()
     await work.options(queue="limited", group="serial").enqueue()

@@ -61,6 +61,10 @@ class Declarations:
                 most = queues.get(task.defaults.queue, {}).get("max_attempts", every)
                 task.defaults = with_options(task.defaults, {"max_attempts": most})
 
+    def has_queue(self, name: str) -> bool:
+        """Whether the program or its configuration names this queue."""
+        return name in self.queue_settings() or any(task.defaults.queue == name for task in self.tasks.values())
+
     def queue_settings(self) -> dict[str, QueueSettings]:
         """The settings of every queue that the program or its configuration names."""
         every = self._configured.get(EVERY_QUEUE, {})

@@ -30,7 +30,7 @@ from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
 from jobyard.operations import queue_settings
-from jobyard.operations.commands import Commands
+from jobyard.operations.commands import Commands, found_queue
 from jobyard.operations.queries import Queries
 from jobyard.operations.sandboxes import missing_sandbox
 from jobyard.operations.schedule_options import CronOptions
@@ -301,17 +301,26 @@ class Jobyard:
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
         """Set the limit of one group: 0 blocks it, 1 runs its jobs one by one."""
+        await self._require_queue(queue)
         await Commands(self.store).set_limit(queue, group, limit)
 
     async def remove_limit(self, queue: str, group: str) -> None:
+        await self._require_queue(queue)
         await Commands(self.store).remove_limit(queue, group)
 
     async def pause(self, queue: str, group: str | None = None) -> None:
         """Stop starting jobs of the queue, or of one group; running jobs continue."""
+        await self._require_queue(queue)
         await Commands(self.store).pause(queue, group)
 
     async def resume(self, queue: str, group: str | None = None) -> None:
+        await self._require_queue(queue)
         await Commands(self.store).pause(queue, group, paused=False)
+
+    async def _require_queue(self, queue: str) -> None:
+        """Raise BadOption for a queue that neither the program nor the store has."""
+        if not self._declarations.has_queue(options.check_name("queue", queue)):
+            found_queue(queue, await self.store.queues())
 
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
         options.check_name("signal", name)

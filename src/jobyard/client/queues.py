@@ -25,7 +25,7 @@ class QueueEndpoints:
     _transport: Transport
 
     async def queues(self) -> tuple[schemas.QueueView, ...]:
-        return (await self._transport.call("GET", "/v1/queues", schemas.QueueList)).items
+        return tuple([each async for each in self._transport.walk("/v1/queues", schemas.QueuePage, {})])
 
     async def queue(self, queue: str) -> schemas.QueueView:
         return await self._transport.call("GET", path("v1", "queues", queue), schemas.QueueView)

@@ -22,6 +22,8 @@ MAX_REASON = 2000
 HIDDEN = r"\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(rf"[{HIDDEN}\ud800-\udfff]")  # no store can hold a lone surrogate
 
+# Blank, and the steps of a path, which a URL cannot hold.
+UNNAMEABLE = ("", ".", "..")
 # Takes the name of the option and a value; returns the value to store or raises BadOption.
 Check = Callable[[str, Any], Any]
 E_ = TypeVar("E_", bound=StrEnum)
@@ -62,11 +64,12 @@ def check_options(options: Mapping[str, Option], given: Mapping[str, Any], what:
 
 
 def check_name(what: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or len(value) > MAX_NAME or _UNPRINTABLE.search(value):
+    is_text = isinstance(value, str) and 0 < len(value) <= MAX_NAME and not _UNPRINTABLE.search(value)
+    if not is_text or value.strip() in UNNAMEABLE:
         raise BadOption(
             f"{what} must be a name of 1 to {MAX_NAME} printable characters, not {str(value)[:50]!a}.", option=what
         )
-    return value
+    return str(value)
 
 
 def check_integer(what: str, value: Any, least: int, most: int) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.metadata import version
+from itertools import islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from jobyard.domain import events as e
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import State
+from jobyard.domain.job import QueueSettings, State
 from jobyard.ports.admin_store import QueueAges, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
@@ -18,6 +19,7 @@ from jobyard.ports.schedule_store import WorkerInfo
 MAX_KINDS = 100
 MAX_QUEUES = 100
 OTHER = "other"
+DEFAULT = QueueSettings()
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 
@@ -33,6 +35,9 @@ class LabelValues:
         self._limit = limit
         self._known: set[str] = set()
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
@@ -40,6 +45,10 @@ class LabelValues:
             return OTHER
         self._known.add(name)
         return name
+
+    def prefer(self, names: Iterable[str]) -> None:
+        """Show these from now on, also if the others have used up the limit; at most twice the limit in all."""
+        self._known.update(islice(names, 2 * self._limit - len(self._known)))
 
 
 class Metrics:
@@ -138,14 +147,30 @@ class Metrics:
         ages: Iterable[QueueAges] = (),
         now: Instant = 0,
     ) -> bytes:
-        current = gauges(queues, workers)
-        add_ages(current, ages, now)
+        infos, alive = list(queues), list(workers)
+        name = queue_labels(infos, alive)
+        self._queue.prefer(info.name for info in infos if info.name not in self._queue and name(info.name) != OTHER)
+        current = gauges(infos, alive)
+        add_ages(current, ages, now, name)
         return generate_latest(self.registry) + generate_latest(current)
 
 
-def add_ages(registry: CollectorRegistry, ages: Iterable[QueueAges], now: Instant) -> None:
+def queue_labels(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> LabelValues:
+    """The labels of the queues: those with settings or a worker of their own first, then those with the most jobs."""
+    served = {queue for worker in workers for queue in worker.queues}
+
+    def rank(info: QueueInfo) -> tuple[bool, int]:
+        jobs = info.waiting + info.delayed + info.running + info.completed + info.failed
+        return info.settings == DEFAULT and info.name not in served, -jobs
+
+    names = LabelValues(MAX_QUEUES)
+    for info in sorted(queues, key=rank):
+        names(info.name)
+    return names
+
+
+def add_ages(registry: CollectorRegistry, ages: Iterable[QueueAges], now: Instant, name: LabelValues) -> None:
     """Add the age gauges; of queues that are counted together, the oldest counts."""
-    name = LabelValues(MAX_QUEUES)
     oldest: dict[str, list[float]] = {}
     for each in ages:
         known = oldest.setdefault(name(each.queue), [0.0, 0.0])
@@ -166,14 +191,14 @@ def gauges(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> Collec
     jobs = Gauge("jobyard_jobs", "Jobs in the store.", ("queue", "state"), registry=registry)
     running = Gauge("jobyard_jobs_running", "Running jobs.", ("queue",), registry=registry)
     paused = Gauge("jobyard_queue_paused", "Whether the queue is paused.", ("queue",), registry=registry)
-    name = LabelValues(MAX_QUEUES)
-    for info in queues:
+    infos, alive = list(queues), list(workers)
+    name = queue_labels(infos, alive)
+    for info in infos:
         queue = name(info.name)
         for state in ("waiting", "delayed", "running", "completed", "failed", "cancelled"):
             jobs.labels(queue, state).inc(getattr(info, state))
         running.labels(queue).inc(info.running)
         paused.labels(queue).set(info.paused)
-    alive = list(workers)
     for word, about, value in (
         ("workers", "Live workers.", len(alive)),
         ("worker_slots", "Job slots of the live workers.", sum(one.concurrency for one in alive)),

@@ -120,12 +120,6 @@ def check_policies(schedule: Schedule) -> None:
         )
 
 
-def _name(what: str, value: Any) -> str:
-    if value in (".", ".."):  # a URL cannot hold them
-        raise BadOption(f'A schedule cannot be named "{value}".')
-    return options.check_name(what, value)
-
-
 def _expression(what: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadOption(f"{what} must be a cron expression such as */5 * * * *, not {options.shown(value)}.")
@@ -155,7 +149,7 @@ def _jitter(what: str, value: Any) -> float:
 SCHEDULE_OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("name", "name", _name, "The name of the schedule.", in_cli=False),
+        Option("name", "name", options.check_name, "The name of the schedule.", in_cli=False),
         Option("expression", "expression", _expression, "When it fires, as a cron expression.", in_cli=False),
         Option("kind", "kind", options.check_name, "Which handler runs its jobs.", in_cli=False),
         Option("payload", "payload", _payload, "An object with the handler's parameters.", in_cli=False),

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 from fastapi import FastAPI
@@ -54,7 +54,7 @@ class RouteDispatcher:
             if request.scope.get(AUTHENTICATED):
                 return from_error(error, raw_path(request))
             # The message names the address of the store, which an unauthenticated caller must not learn.
-            log.warning("%s %s failed: %s", request.method, request.url.path, error)
+            log.warning("%s %s failed: %s", request.method, raw_path(request), error)
             headers = {"Retry-After": "1"}
             return problem(503, error.code, STORE_UNAVAILABLE, instance=raw_path(request), headers=headers)
         except JobyardError as error:
@@ -64,7 +64,7 @@ class RouteDispatcher:
         except Exception:
             # The traceback goes to the log only: the response must not leak internals.
             number = request.scope.get(REQUEST_ID, b"").decode()
-            log.exception("%s %s failed unexpectedly, request %s", request.method, request.url.path, number)
+            log.exception("%s %s failed unexpectedly, request %s", request.method, raw_path(request), number)
             return problem(500, "internal", INTERNAL_ERROR, instance=raw_path(request))
 
     async def _handle(self, request: Request) -> Response:
@@ -102,12 +102,12 @@ def unauthorized_detail(request: Request) -> str:
 
 # Stands for an encoded slash inside a path parameter: no name can contain this character.
 SLASH = "\x1f"
+PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
 
 
 def raw_path(request: Request) -> str:
     """The path as it was sent, still percent-encoded."""
-    raw: bytes = request.scope.get("raw_path") or b""
-    return raw.decode("latin-1") if raw.isascii() else request.url.path
+    return quote(request.scope.get("raw_path") or b"", safe=PATH_CHARACTERS)
 
 
 def path_parameters(request: Request) -> dict[str, str]:
@@ -131,6 +131,10 @@ class Application(FastAPI):
             await dispatcher(scope, receive, send)
             return
         raw: bytes = scope.get("raw_path") or b""
+        if SLASH in scope.get("path", ""):
+            detail = "The path contains a control character."
+            await problem(422, "bad_input", detail, instance=raw.decode("latin-1"))(scope, receive, send)
+            return
         if b"%" in raw:
             marked = raw.replace(b"%2F", b"%1F").replace(b"%2f", b"%1F")
             try:

@@ -47,8 +47,9 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     declared_settings: SettingsView | None = None  # null: not declared, and in events
 
 
-class QueueList(msgspec.Struct, frozen=True):
+class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[QueueView, ...]
+    next_page_token: str | UnsetType = UNSET
 
 
 class DrainResponse(msgspec.Struct, frozen=True):

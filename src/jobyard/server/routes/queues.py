@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import UNSET
+from starlette.responses import Response
 
 from jobyard.api.convert import queue_view
-from jobyard.api.schemas.queues import DrainResponse, QueueList, QueueView, SettingsRequest
+from jobyard.api.schemas.jobs import MAX_PAGE, RequestSchema
+from jobyard.api.schemas.queues import DrainResponse, QueuePage, QueueView, SettingsRequest
 from jobyard.domain import options
 from jobyard.domain.access import Permission
 from jobyard.domain.job import QueueSettings
 from jobyard.server.authorization import visible_queue, whole_queue_forbidden
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("queues")
 
 
-@ROUTES.add("GET", "/v1/queues", Permission.WATCH, response=QueueList)
-async def list_queues(context: RequestContext) -> QueueList:
-    """List queues with their counts."""
-    own, workers = context.principal.queues, await context.dependencies.store.workers()
-    infos = await context.operations.queues()
-    return QueueList(tuple(queue_view(info, workers) for info in infos if not own or info.name in own))
+class QueueQuery(RequestSchema, frozen=True, kw_only=True):
+    page_size: PageSize = MAX_PAGE
+    page_token: PageToken | None = None
+
+
+@ROUTES.add("GET", "/v1/queues", Permission.WATCH, query=QueueQuery, response=QueuePage)
+async def list_queues(context: RequestContext) -> Response:
+    """List queues with their counts, by name."""
+    own, after, size = context.principal.queues, decode_page_token(context.query.page_token), context.query.page_size
+    infos = [
+        info
+        for info in await context.operations.queues()
+        if (not own or info.name in own) and (after is None or info.name > after)
+    ]
+    workers = await context.operations.workers()
+    following = infos[size - 1].name if len(infos) > size else None
+    return page_response(context, QueuePage, (queue_view(info, workers) for info in infos[:size]), following)
 
 
 @ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, response=QueueView)
