@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from jobyard.api.schemas.descriptions import EXAMPLES, PARAMETERS, describe
 from jobyard.api.schemas.jobs import Name
 from jobyard.api.schemas.problems import Problem
 from jobyard.server.problems import MEDIA_TYPE
@@ -48,6 +49,9 @@ def document(routes: Sequence[Route], url: str = "/") -> dict[str, Any]:
         paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})[route.method.lower()] = operation(route)
     add_links(routes, paths)
     _, components = msgspec.json.schema_components(types_of(routes), ref_template=REFERENCE)
+    for name, schema in components.items():
+        for field, of in schema.get("properties", {}).items():
+            add_description(of, describe(name, field))
     return {
         "openapi": "3.1.0",
         "info": {"title": "jobyard", "version": VERSION, "description": DESCRIPTION},
@@ -56,6 +60,11 @@ def document(routes: Sequence[Route], url: str = "/") -> dict[str, Any]:
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
+
+
+def add_description(schema: dict[str, Any], text: str | None) -> None:
+    if text is not None:
+        schema.setdefault("description", text)
 
 
 def add_links(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None:
@@ -93,7 +102,11 @@ def operation(route: Route) -> dict[str, Any]:
     if route.permission is not None:
         described["x-permission"] = str(route.permission)
     if route.body is not None:
-        described["requestBody"] = {"required": needs_body(route), "content": {JSON: {"schema": schema_of(route.body)}}}
+        content: dict[str, Any] = {"schema": schema_of(route.body)}
+        example = EXAMPLES.get(getattr(route.body, "__name__", ""))
+        if example is not None:
+            content["example"] = example
+        described["requestBody"] = {"required": needs_body(route), "content": {JSON: content}}
     if route.form:
         fields = {"type": "object", "properties": {name: {"type": "string"} for name in route.form}}
         described["requestBody"] = {"required": False, "content": {FORM: {"schema": fields}}}
@@ -111,7 +124,7 @@ def needs_body(route: Route) -> bool:
 
 def parameters(route: Route) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": schema_of(Name)}
+        {"name": name, "in": "path", "required": True, "description": PARAMETERS[name], "schema": schema_of(Name)}
         for name in _PARAMETER.findall(route.path)
     ]
     found += [
@@ -128,6 +141,7 @@ def query_parameters(shape: type[msgspec.Struct]) -> list[dict[str, Any]]:
         {
             "name": name,
             "in": "query",
+            "description": describe(shape.__name__, name),
             "required": name in required,
             "schema": without_null(resolved(schema, components)),
         }

@@ -47,7 +47,7 @@ function fields(schema) {
   const known = resolve(schema);
   const rows = Object.entries(known.properties || {}).map(([name, of]) =>
     element("li", {}, element("code", { textContent: name }),
-      ` ${typeOf(of)}${(known.required || []).includes(name) ? ", required" : ""}`));
+      ` ${typeOf(of)}${(known.required || []).includes(name) ? ", required" : ""}. ${of.description || ""}`));
   return element("details", {}, element("summary", { textContent: `Fields of ${known.title || "the body"}` }),
     element("ul", {}, ...rows));
 }
