@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.jobyard-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test servers check soak bench
+.PHONY: help setup run demo test servers check soak mutants bench
 
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -38,6 +38,9 @@ servers: $(STAMP)  ## install what the tests need and lack: Redis, PostgreSQL, P
 
 soak: servers    ## fault and race suites with full counts, recorded in docs/reliability.md
 	JOBYARD_SOAK=1 $(BIN)/python -m tests.soak
+
+mutants: servers  ## put known faults into a copy of the code and see that tests notice them
+	$(BIN)/python -m tests.mutants
 
 bench: $(STAMP)  ## speed against peers, as ratios: table, JSON, SVG
 	$(BIN)/python -m bench

@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 import msgspec
 from bench.machine import Machine, examine
 
+from tests import mutants
 from tests.servers.absent import PACKAGES, find
 from tests.story.results import RESULTS_VARIABLE, Result
 
@@ -204,7 +205,8 @@ def main(words: str) -> int:
         record = Record(began, time.monotonic() - started, ran)
     LAST.write_bytes(msgspec.json.encode(record))
     RECORD.parent.mkdir(exist_ok=True)
-    RECORD.write_text(page(record, machine))
+    faults = mutants.section()  # of the page as it was
+    RECORD.write_text(f"{page(record, machine).rstrip()}\n\n{faults}\n")
     print(f"\nRecorded in {RECORD.relative_to(ROOT)}.")
     return 1 if any(one.failed for one in record.ran) else 0
 

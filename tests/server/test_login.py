@@ -103,8 +103,11 @@ async def test_changes_need_the_csrf_token_of_the_session(api: ApiServer) -> Non
         csrf = (await client.get("/v1/me")).json()["csrf_token"]
         foreign = (await other.get("/v1/me")).json()["csrf_token"]
         body = {"name": "x", "role": "viewer"}
+        assert (await client.post("/logout", data={"csrf_token": foreign}, headers=OWN)).status_code == 403
         for wrong in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": "x"}, {"X-CSRF-Token": foreign}):
             assert (await client.post("/v1/tokens", json=body, headers={**OWN, **wrong})).status_code == 403
+            form = {"csrf_token": "x"}
+            assert (await client.post("/logout", data=form, headers={**OWN, **wrong})).status_code == 403
         right = {**OWN, "X-CSRF-Token": csrf, "Sec-Fetch-Site": "same-origin"}
         assert (await client.post("/v1/tokens", json=body, headers=right)).status_code == 201
 

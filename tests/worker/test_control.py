@@ -61,6 +61,27 @@ async def test_a_quiet_worker_finishes_what_it_has_and_takes_no_more(yard: Jobya
     assert [event.worker for event in events.of(e.WorkerQuiet)] == [worker.id]
 
 
+async def test_a_claim_in_flight_of_a_quiet_worker_is_handed_back(yard: Jobyard) -> None:
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        ran.append(ctx.job_id)
+
+    ran: list[str] = []
+    async with yard.worker() as worker:
+        await eventually(lambda: worker.last_exchange)
+        await asyncio.sleep(0.05)  # until a claim waits in the store: no signal tells
+        worker.claimer.is_quiet = True  # the claim is left to wait, as if it were on its way
+        handle = await work.enqueue()
+        await eventually(lambda: worker.claimer.handed_back)
+
+        async def is_back() -> bool:
+            job = await handle.info()
+            return (job.state, job.attempt) == (State.PENDING, 0)
+
+        await eventually(is_back)
+    assert not ran
+
+
 async def test_a_worker_that_is_stopped_lets_its_jobs_finish(yard: Jobyard, events: Events) -> None:
     gate, started = asyncio.Event(), asyncio.Event()
 
