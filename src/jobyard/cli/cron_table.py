@@ -143,9 +143,7 @@ def mapped(found: CronTable, row: Row, timezone: str, kinds: Mapping[str, str]) 
 
 def _expression(text: str) -> str:
     if len(text.split()) == 6:
-        raise BadOption(
-            f'"{text}" has six fields with the seconds last; here they come first. Rewrite it with five fields.'
-        )
+        raise BadOption(f'"{text}" has six fields with the seconds last; here they come first. Write five fields.')
     return text
 
 

@@ -46,9 +46,7 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
             click.option("--text", metavar="TEXT", help="Only jobs whose JSON payload contains this text."),
-            click.option(
-                "--created-after", callback=_time, metavar="TIME", help="Only jobs created at this time or later."
-            ),
+            click.option("--created-after", callback=_time, metavar="TIME", help="Only jobs created since this time."),
             click.option(
                 "--created-before", callback=_time, metavar="TIME", help="Only jobs created before this time."
             ),

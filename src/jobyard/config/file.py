@@ -95,9 +95,7 @@ class _Reader:
         try:
             self.given.append(SourcedValue(path, self._loader.construct_object(node, deep=True), origin))
         except (ValueError, TypeError, OverflowError):  # such as a date that does not exist
-            self.problems.append(
-                ConfigProblem(origin, f"{'.'.join(path)} is not a valid value. Put it in quotation marks.")
-            )
+            self.problems.append(ConfigProblem(origin, f"{'.'.join(path)} is not a valid value. Put it in quotes."))
 
     def _below(self, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
         self._loader.flatten_mapping(node)

@@ -199,9 +199,7 @@ _key(
     "scheduler.shortest_interval_seconds",
     "The shortest interval between two ticks of a schedule; a schedule with a shorter one is rejected.",
 )
-SCHEDULER_HEALTH_HOST = _key(
-    "scheduler.health_host", "The address of the scheduler's --health-port.", flag="--health-host"
-)
+SCHEDULER_HEALTH_HOST = _key("scheduler.health_host", "The address of its --health-port.", flag="--health-host")
 SCHEDULER_HEALTH_PORT = _key(
     "scheduler.health_port",
     "`jobyard scheduler` serves its /livez, /readyz, /health and /metrics on this port. Not set: no health server.",
@@ -228,9 +226,7 @@ SANDBOX_SLOTS = _key(
     "How many programs a daemon runs at a time. Not set: the concurrency of its worker.",
     flag="--slots",
 )
-SANDBOX_LANGUAGES = _key(
-    "sandbox.languages", "A languages.yaml that replaces the one of the package.", flag="--languages"
-)
+SANDBOX_LANGUAGES = _key("sandbox.languages", "A languages.yaml that replaces the default one.", flag="--languages")
 SANDBOX_POOL = _key(
     "sandbox.pool", "How many warm interpreters to keep per language. Not set: as in languages.yaml.", flag="--pool"
 )

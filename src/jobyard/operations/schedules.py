@@ -122,9 +122,7 @@ class Schedules:
             raise BadOption(f"Schedule {schedule.name} would never fire: its end_at is in the past.", option="end_at")
         stored = await self._insert(schedule, now)
         if stored is None:
-            raise NotPossible(
-                f"Cannot add schedule {schedule.name}: it exists already. Edit it, or choose another name."
-            )
+            raise NotPossible(f"Cannot add schedule {schedule.name}: it exists. Edit it, or choose another name.")
         return stored
 
     async def edit(self, name: str, changes: Mapping[str, Any], factory: JobFactory | None = None) -> Schedule:

@@ -46,9 +46,7 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.option(
-    "--jobs", type=click.IntRange(100, 1_000_000), default=20_000, show_default=True, help="The number of jobs."
-)
+@click.option("--jobs", type=click.IntRange(100, 1_000_000), default=20_000, show_default=True, help="Number of jobs.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 10_000),

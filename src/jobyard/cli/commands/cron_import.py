@@ -57,12 +57,8 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
 
 @click.command("import")
 @click.argument("url")
-@click.option(
-    "--table", default=DEFAULT_TABLE, show_default=True, help="The name of the table, with its schema if needed."
-)
-@click.option(
-    "--tz", "timezone", default="UTC", show_default=True, metavar="ZONE", help="The time zone of its expressions."
-)
+@click.option("--table", default=DEFAULT_TABLE, show_default=True, help="The table, with its schema if needed.")
+@click.option("--tz", "timezone", default="UTC", show_default=True, metavar="ZONE", help="The zone of its expressions.")
 @click.option(
     "--handler",
     "kinds",
@@ -78,9 +74,7 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     show_default=True,
     help="How instants without a running scheduler are handled.",
 )
-@click.option(
-    "--apply", "is_applied", is_flag=True, help="Add the schedules. Without it, only show what would be added."
-)
+@click.option("--apply", "is_applied", is_flag=True, help="Add the schedules. Without it, only show them.")
 @async_command
 async def import_table(
     session: Session, url: str, table: str, timezone: str, kinds: dict[str, str], missed: str, is_applied: bool

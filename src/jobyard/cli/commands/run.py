@@ -46,9 +46,7 @@ Write: TypeAlias = Callable[[int, bytes], None]
     "--time", "time_seconds", type=float, default=USUAL.time_seconds, show_default=True, help="Time limit in seconds."
 )
 @click.option("--cpu", "cpu_seconds", type=float, help="CPU time limit in seconds.  [default: --time]")
-@click.option(
-    "--memory", "memory_mb", type=int, default=USUAL.memory_mb, show_default=True, help="Memory in megabytes."
-)
+@click.option("--memory", "memory_mb", type=int, default=USUAL.memory_mb, show_default=True, help="Memory in MB.")
 @click.option("--processes", type=int, default=USUAL.processes, show_default=True, help="Processes and threads.")
 @click.option(
     "--output", "output_bytes", type=int, default=USUAL.output_bytes, show_default=True, help="Output in bytes."

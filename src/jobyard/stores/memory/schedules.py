@@ -99,6 +99,4 @@ class MemorySchedules:
             return self.live_workers(now)
 
     def live_workers(self, now: Instant) -> list[WorkerInfo]:
-        return [
-            worker for _, (until, worker) in sorted(self._heartbeats.items()) if is_alive(worker.seen_at, until, now)
-        ]
+        return [info for _, (until, info) in sorted(self._heartbeats.items()) if is_alive(info.seen_at, until, now)]

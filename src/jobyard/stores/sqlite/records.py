@@ -38,9 +38,7 @@ class SqliteRecords:
 
     async def fetch_all(self, collection: str, limit: int = 1000, after: str | None = None) -> list[Record]:
         page = {"collection": collection, "after": after or "", "now": self._connection.clock.now(), "limit": limit}
-        return await self._connection.read(
-            lambda reader: [Record(*row) for row in reader.execute(SQL["list_records"], page)]
-        )
+        return await self._connection.read(lambda db: [Record(*row) for row in db.execute(SQL["list_records"], page)])
 
     async def remove(self, collection: str, key: str, *, expect: int | None = None) -> bool:
         def remove(tx: Transaction) -> bool:

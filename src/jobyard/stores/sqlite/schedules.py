@@ -43,9 +43,7 @@ class SqliteSchedules:
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         page = (schedule, FOREVER + 1 if before is None else before, limit)
-        return await self._connection.read(
-            lambda reader: ticks_from_rows(schedule, reader.execute(SQL["list_ticks"], page))
-        )
+        return await self._connection.read(lambda db: ticks_from_rows(schedule, db.execute(SQL["list_ticks"], page)))
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         def beat(tx: Transaction) -> None:
