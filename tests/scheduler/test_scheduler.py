@@ -195,6 +195,33 @@ async def test_an_overlap_is_skipped(
     assert [row[1] for row in await past(schedules)] == [FIRED, SKIPPED, FIRED]
 
 
+@pytest.mark.parametrize(("overlap", "verdicts"), [("skip", [FIRED, SKIPPED, FIRED]), ("queue", [FIRED, LATE, FIRED])])
+async def test_an_overlap_is_seen_after_the_queue_was_edited(
+    scheduler: Scheduler,
+    schedules: Schedules,
+    clock: ManualClock,
+    watched: Watched,
+    overlap: str,
+    verdicts: list[Verdict],
+) -> None:
+    await schedules.add(every("* * * * *", overlap=overlap))
+    await scheduler.run_once()
+    clock.advance(60)
+    await scheduler.run_once()
+    await schedules.edit("s", {"queue": "another"})
+    clock.advance(60)
+    await scheduler.run_once()
+    assert [job.queue for job in await jobs(watched)] == ["default"]
+    await finish_all(watched)
+    clock.advance(40)
+    await scheduler.run_once()
+    await finish_all(watched)
+    clock.advance(20)
+    await scheduler.run_once()
+    assert [row[1] for row in await past(schedules)] == verdicts
+    assert (await jobs(watched))[0].queue == "another"
+
+
 async def test_at_most_one_waits_for_the_job_before_it(
     scheduler: Scheduler, schedules: Schedules, clock: ManualClock, watched: Watched, events: Events
 ) -> None:

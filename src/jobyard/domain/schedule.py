@@ -71,6 +71,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     origin: str = MANAGED  # or where it is declared: "file", "code:<app>"
     is_declared: bool = True  # False: its declaration has disappeared
     declared_enabled: bool = True  # as declared; an operator may have paused or resumed it since
+    has_moved: bool = False  # its queue was changed: the job of an earlier tick may be in another one
     since: Instant = 0  # instants up to it are not due: the schedule did not exist, was paused, or had other times
     revision: int = 0
     created_at: Instant = 0
@@ -79,6 +80,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     @property
     def is_managed(self) -> bool:
         return self.origin == MANAGED
+
+    @property
+    def unique_key(self) -> str:
+        """What its unfinished job holds, unless overlaps are allowed."""
+        return TAG + self.name
 
     def job(self, job_id: str, at: Instant | None = None) -> NewJob:
         """The job of the tick at `at`; without one, a job that is fired manually."""
@@ -91,7 +97,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
             timeout_seconds=self.timeout_seconds,
             backoff=self.backoff or DEFAULT_BACKOFF,
             run_at=None if at is None else at + self.jitter(at),
-            unique=Unique(TAG + self.name) if holds else None,
+            unique=Unique(self.unique_key) if holds else None,
             tags=(TAG + self.name, *self.tags),
         )
         return options.new_job(job_id, self.kind, bytes(self.payload))

@@ -261,7 +261,8 @@ class Schedules:
             is_other_timing = _timing_differs(old, new) or (new.enabled and not old.enabled)
             since = now if is_other_timing else new.since
             revision = max(old.revision + 1, now)
-            new = _replace(new, since=since, revision=revision, changed_at=now)
+            has_moved = old.has_moved or new.queue != old.queue
+            new = _replace(new, since=since, revision=revision, changed_at=now, has_moved=has_moved)
             if await self._store.put(COLLECTION, name, _encode(new), expect=record.version) is not None:
                 await self._take_effect(new)
                 return new

@@ -13,8 +13,10 @@ import uuid_utils
 from jobyard.domain.due import GRACE, Plan, due, next_instant
 from jobyard.domain.events import Event, StoreFailed, TickDecided, TickDelayed
 from jobyard.domain.instant import Instant
+from jobyard.domain.job import State
 from jobyard.domain.schedule import Overlap, Verdict
 from jobyard.errors import StoreError, StoreUnavailable
+from jobyard.ports.admin_store import Filter
 from jobyard.ports.schedule_store import Decided, Decision, Tick
 from jobyard.ports.store import Store
 from jobyard.scheduler.timetable import Timetable, TimetableEntry
@@ -150,7 +152,10 @@ class TickDispatcher:
 
     async def _decide(self, batch: Sequence[PlannedTicks], now: Instant) -> list[DispatchResult]:
         try:
-            ticks = [_tick(entry, plan) for entry, plans in batch for plan in plans]
+            elsewhere = {entry for entry, _ in batch if await self._runs_elsewhere(entry)}
+            held = [each for each in batch if each[0] in elsewhere and each[0].schedule.overlap is Overlap.QUEUE]
+            asked = [each for each in batch if each not in held] if held else batch
+            ticks = [_tick(entry, plan, entry in elsewhere) for entry, plans in asked for plan in plans]
             decided = iter(await self._store.decide(ticks) if ticks else [])
         except StoreError:
             raise
@@ -161,7 +166,21 @@ class TickDispatcher:
             self._postpone(batch[0][0], now, error)
             return []
         at = self._now()
-        return [DispatchResult(entry, plans, [next(decided) for _ in plans], at) for entry, plans in batch]
+        return [
+            *(DispatchResult(entry, plans, [Decided(Decision.HELD)] * len(plans), at) for entry, plans in held),
+            *(DispatchResult(entry, plans, [next(decided) for _ in plans], at) for entry, plans in asked),
+        ]
+
+    async def _runs_elsewhere(self, entry: TimetableEntry) -> bool:
+        """Whether a job from before the schedule's queue was changed is unfinished; the new queue does not know it."""
+        schedule = entry.schedule
+        if entry.has_left or schedule.overlap is Overlap.ALLOW:
+            return False
+        where = Filter(unique_key=schedule.unique_key, states=(State.PENDING, State.RUNNING))
+        page = await self._store.find(where, PAGE)
+        is_unfinished = any(job.queue != schedule.queue for job in page.jobs)
+        entry.has_left = not is_unfinished and page.cursor is None
+        return is_unfinished
 
     def _record(self, result: DispatchResult) -> None:
         entry, last = result.entry, Decision.KNOWN
@@ -214,15 +233,16 @@ def _plans(entry: TimetableEntry, now: Instant) -> list[Plan]:
     return due(entry.schedule, entry.decided_until, now, entry.held)
 
 
-def _tick(entry: TimetableEntry, plan: Plan) -> Tick:
+def _tick(entry: TimetableEntry, plan: Plan, skips: bool) -> Tick:
     schedule = entry.schedule
+    verdict = Verdict.SKIPPED if skips and plan.verdict.has_job else plan.verdict
     return Tick(
         schedule=schedule.name,
         revision=schedule.revision,
         at=plan.at,
         queue=schedule.queue,
-        verdict=plan.verdict,
-        job=schedule.job(str(uuid_utils.uuid7()), plan.at) if plan.verdict.has_job else None,
+        verdict=verdict,
+        job=schedule.job(str(uuid_utils.uuid7()), plan.at) if verdict.has_job else None,
         first=plan.first if plan.count > 1 else None,
         count=plan.count,
         skip_if_held=schedule.overlap is Overlap.SKIP,

@@ -22,6 +22,7 @@ class TimetableEntry:
         "asked_at",
         "check_at",
         "decided_until",
+        "has_left",
         "held",
         "next_at",
         "number",
@@ -35,6 +36,7 @@ class TimetableEntry:
         self.version = version  # of its record
         self.decided_until = decided_until  # at least: other schedulers may have decided more
         self.asked_at: Instant = 0  # when `decided_until` was last read from the store
+        self.has_left = not schedule.has_moved  # no job of it is unfinished in another queue
         self.held: Instant | None = None  # up to here, the store reported that an earlier job has not ended
         self.next_at: Instant | None = None  # its first tick that is not known to be decided
         self.check_at: Instant | None = None  # when to check it again
