@@ -50,7 +50,7 @@ async def started(connection: DaemonConnection, run: RunRequest) -> asyncio.Futu
 
 @pytest.mark.parametrize("which", ["zygote", "reaper"])
 async def test_lost_zygote_is_reported_and_replaced(which: str) -> None:
-    async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=2, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         result = await started(connection, SLEEP)
         victim = zygote(connection.daemon_pid)
@@ -69,7 +69,7 @@ def _parent(pid: int) -> int:
 
 
 async def test_nothing_outlives_a_killed_daemon() -> None:
-    async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=2, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         result = await started(connection, RunRequest(id=0, language="python", source=FORKS, limits=LONG, stream=True))
         pid = connection.daemon_pid
@@ -85,7 +85,7 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
 
 
 async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
-    async with private_daemon(slots=4, pool=0) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=4, pool=0, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         before = len(process_tree(connection.daemon_pid))
         for moment in range(60):
@@ -102,7 +102,7 @@ async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
 
 
 async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
-    async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=2, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         async with asyncio.timeout(10):
             while (await connection.fetch_state()).idle.get("python") != 8:  # noqa: ASYNC110
@@ -127,7 +127,7 @@ async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
 
 
 async def test_daemon_stops_promptly_while_spawning_boxes() -> None:
-    async with private_daemon(slots=4) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=4, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         for _ in range(8):
             connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
@@ -137,7 +137,7 @@ async def test_daemon_stops_promptly_while_spawning_boxes() -> None:
 
 
 async def test_closed_connection_ends_its_runs() -> None:
-    async with private_daemon(slots=2) as daemon, connect(daemon.socket) as watcher:
+    async with private_daemon(slots=2, languages=["python"]) as daemon, connect(daemon.socket) as watcher:
         require_tier(await watcher.ready())
         async with connect(daemon.socket) as connection:
             await connection.ready()
@@ -149,7 +149,7 @@ async def test_closed_connection_ends_its_runs() -> None:
 
 
 async def test_cancelled_run_gets_a_response() -> None:
-    async with private_daemon(slots=1) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=1, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         first = asyncio.Event()
         number, result = connection.begin(SLEEP, lambda _: first.set())

@@ -45,7 +45,10 @@ def inner_groups(pid: int) -> int:
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit here")
 async def test_daemon_recovers_from_descriptor_exhaustion() -> None:
     command = ("prlimit", "--nofile=320:320", sys.executable)
-    async with private_daemon(slots=24, command=command) as daemon, connect(daemon.socket) as connection:
+    async with (
+        private_daemon(slots=24, command=command, languages=["python"]) as daemon,
+        connect(daemon.socket) as connection,
+    ):
         await ready(connection)
         await until_full(connection)
         pid = connection.daemon_pid
@@ -63,12 +66,15 @@ async def test_daemon_recovers_from_descriptor_exhaustion() -> None:
 
 async def test_boxes_that_die_before_they_are_ready_leave_nothing() -> None:
     """The zygote's responses arrive after the boxes have died."""
-    async with private_daemon(slots=24) as daemon, connect(daemon.socket) as connection:
+    async with (
+        private_daemon(slots=24, languages=["python", "javascript"]) as daemon,
+        connect(daemon.socket) as connection,
+    ):
         await ready(connection)
         await until_full(connection)
         pid = connection.daemon_pid
         before = len(process_tree(pid))
-        for moment in range(8):
+        for moment in (0, 1, 3, 6):
             small = [Limits(disk_mb=OWN_DISK, memory_mb=size, time_seconds=1) for size in (4, 8, 16)] * 8
             runs = [RunRequest(id=0, language="javascript", source=b"1", limits=each) for each in small]
             if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
@@ -76,7 +82,7 @@ async def test_boxes_that_die_before_they_are_ready_leave_nothing() -> None:
             results = [connection.begin(run)[1] for run in runs]
             await asyncio.sleep(moment * 0.005)  # from no box spawned to most of them
             os.kill(pid, signal.SIGSTOP)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.2)
             os.kill(pid, signal.SIGCONT)
             async with asyncio.timeout(20):
                 await asyncio.gather(*results)
@@ -86,7 +92,7 @@ async def test_boxes_that_die_before_they_are_ready_leave_nothing() -> None:
 
 
 async def test_runs_wait_for_a_zygote_that_is_lost_twice() -> None:
-    async with private_daemon(slots=4) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=4, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         await ready(connection)
         pid = connection.daemon_pid
         first = zygote(pid)
@@ -100,7 +106,7 @@ async def test_runs_wait_for_a_zygote_that_is_lost_twice() -> None:
 
 
 async def test_driver_spawned_on_demand_is_measured_from_its_code() -> None:
-    async with private_daemon(slots=2) as daemon, connect(daemon.socket) as connection:
+    async with private_daemon(slots=2, languages=["javascript"]) as daemon, connect(daemon.socket) as connection:
         await ready(connection)
         if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
             pytest.skip("javascript is not offered")

@@ -21,7 +21,15 @@ from jobyard.sandbox.attacks.attack import Layer
 from jobyard.sandbox.attacks.connection import DaemonUnresponsive
 from jobyard.sandbox.attacks.leaks import settled_snapshot
 from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed, private_daemon
-from jobyard.sandbox.attacks.runner import AnyAttack, AttackReport, attack_context, has_escape, run_attack, select
+from jobyard.sandbox.attacks.runner import (
+    CONCURRENT_ATTACKS,
+    AnyAttack,
+    AttackReport,
+    attack_context,
+    has_escape,
+    run_attacks,
+    select,
+)
 from jobyard.sandbox.attacks.scenarios import AttackContext
 from jobyard.sandbox.protocol import SandboxState, Tier
 
@@ -87,7 +95,7 @@ async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) 
                 yield context
             return
         async with (
-            private_daemon(tier=tier, without=without) as own,
+            private_daemon(tier=tier, without=without, slots=CONCURRENT_ATTACKS) as own,
             attack_context(own.socket, without=without, secret=own.secret, is_private=True) as context,
         ):
             yield context
@@ -109,11 +117,11 @@ async def _play(session: Session, context: AttackContext, items: list[AnyAttack]
         echo("\t".join(heading.lstrip(LOOKS) for heading in HEADINGS))
     with progress_bar() as progress:
         task = progress.add_task("", total=len(items))
-        for item in items:
-            progress.update(task, description=f"#{item.number} {item.name[:40]}")
-            reports.append(await run_attack(context, item))
+        async for report in run_attacks(context, items):
+            progress.update(task, description=f"#{report.number} {report.name[:40]}")
+            reports.append(report)
             if prints_each:
-                echo("\t".join(plain(cell) for cell in _row(reports[-1])))
+                echo("\t".join(plain(cell) for cell in _row(report)))
             progress.advance(task)
     return reports
 

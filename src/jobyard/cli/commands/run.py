@@ -172,6 +172,9 @@ async def run_remotely(session: Session, program: Program, show: Write) -> dict[
     )
     async with session.client() as client:
         job_id = (await client.execute(request)).job_id
+        languages = await client.languages()
+        if not languages.items:
+            session.echo_error(f"jobyard: the program waits for a sandbox. {languages.reason}")
         async for name, data in client.output(job_id, cancel_on_leave=True):
             if name in ("stdout", "stderr"):
                 show(1 if name == "stdout" else 2, data["text"].encode())

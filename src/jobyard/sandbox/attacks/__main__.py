@@ -10,7 +10,14 @@ import msgspec
 
 from jobyard.sandbox.attacks.attack import Attack, Layer
 from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed, private_daemon
-from jobyard.sandbox.attacks.runner import AnyAttack, AttackReport, attack_context, run_attacks, select
+from jobyard.sandbox.attacks.runner import (
+    CONCURRENT_ATTACKS,
+    AnyAttack,
+    AttackReport,
+    attack_context,
+    run_attacks,
+    select,
+)
 from jobyard.sandbox.protocol import SandboxState, Tier
 
 
@@ -23,7 +30,7 @@ class SelftestReport(msgspec.Struct, frozen=True, kw_only=True):
 async def run_selftest(tier: Tier | None, without: Layer | None, items: list[AnyAttack]) -> SelftestReport:
     try:
         async with (
-            private_daemon(tier=tier, without=without) as daemon,
+            private_daemon(tier=tier, without=without, slots=CONCURRENT_ATTACKS) as daemon,
             attack_context(daemon.socket, without=without, secret=daemon.secret, is_private=True) as context,
         ):
             if context.state.tier is None:

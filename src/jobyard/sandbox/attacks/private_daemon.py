@@ -8,14 +8,17 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from jobyard.sandbox.attacks.attack import Layer
 from jobyard.sandbox.attacks.honeypot import VARIABLE
+from jobyard.sandbox.daemon.languages import load
 from jobyard.sandbox.protocol import Tier
 
 MODULE = "jobyard.sandbox.daemon"
@@ -41,11 +44,15 @@ async def private_daemon(
     without: Layer | None = None,
     slots: int | None = None,
     pool: int | None = None,
+    languages: Collection[str] = (),
     command: Sequence[str] = (sys.executable,),
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> AsyncIterator[PrivateDaemon]:
-    """Start a daemon and stop it at exit. `command` runs Python, maybe as another user who owns `folder`."""
+    """Start a daemon and stop it at exit. `command` runs Python, maybe as another user who owns `folder`.
+
+    Without `languages` it offers all: testing them takes most of its start.
+    """
     with tempfile.TemporaryDirectory(prefix="jobyard-private-") as temporary:
         where = folder or Path(temporary)
         socket = where / f"{secrets.token_hex(4)}.sock"
@@ -54,6 +61,10 @@ async def private_daemon(
         words += ["--without", without] if without is not None else []
         words += ["--slots", str(slots)] if slots is not None else []
         words += ["--pool", str(pool)] if pool is not None else []
+        if languages:
+            file = Path(temporary) / "languages.yaml"
+            file.write_bytes(msgspec.json.encode({name: load()[name] for name in languages}))
+            words += ["--languages", str(file)]
         secret = secrets.token_hex(16)
         log = Path(temporary) / "log"
         with log.open("wb") as errors:

@@ -54,6 +54,7 @@ print(f"threads: {count if count < 500 else 'ESCAPED'}", flush=True)
 os._exit(0)
 """),
         Expected(prints={"threads": A_FEW}),
+        with_bystander=True,
         tiers={Tier.C: (Expected(prints={"threads": "[0-9]{1,3}"}),)},  # limited by the address space
     ),
     Attack(

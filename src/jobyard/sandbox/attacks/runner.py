@@ -1,4 +1,4 @@
-"""Runs attacks against a daemon, one after the other, and reports whether each was contained."""
+"""Runs attacks against a daemon, some side by side, and reports whether each was contained."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 
 import msgspec
 
-from jobyard.sandbox.attacks.attack import Attack, Layer, judge
+from jobyard.sandbox.attacks.attack import Attack, Expectation, Layer, judge
 from jobyard.sandbox.attacks.catalogue import ATTACKS
 from jobyard.sandbox.attacks.connection import DaemonUnresponsive, connect
 from jobyard.sandbox.attacks.honeypot import honeypot
 from jobyard.sandbox.attacks.leaks import ResourceSnapshot, find_leaks, settled_snapshot, warm_up
 from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed
 from jobyard.sandbox.attacks.scenarios import SCENARIOS, AttackContext, Scenario
-from jobyard.sandbox.protocol import RunFinished, RunRejected, RunRequest, RunResponse
+from jobyard.sandbox.protocol import RunFinished, RunRejected, RunRequest, RunResponse, RunVerdict
 
 # Lasts about as long as the shortest attacks, so that it overlaps with each.
 BYSTANDER = RunRequest(id=0, language="python", source=b"import time\ntime.sleep(0.2)\nprint('well')\n")
+CONCURRENT_ATTACKS = 6  # slots of a private daemon
 AnyAttack = Attack | Scenario
 LANGUAGES = {attack.language for attack in ATTACKS}
 
@@ -65,8 +66,57 @@ async def attack_context(
 
 
 async def run_attacks(context: AttackContext, items: Sequence[AnyAttack]) -> AsyncIterator[AttackReport]:
+    """Run attacks in this order: one that is harmless to others together with its neighbours, since most only wait."""
+    group: list[Attack] = []
     for item in items:
-        yield await run_attack(context, item)
+        if isinstance(item, Attack) and not item.with_bystander and context.offers(item.language):
+            group.append(item)
+            if len(group) < context.state.slots:
+                continue
+        for report in await _run_group(context, group):
+            yield report
+        if item not in group:
+            yield await run_attack(context, item)
+        group = []
+    for report in await _run_group(context, group):
+        yield report
+
+
+async def _run_group(context: AttackContext, group: Sequence[Attack]) -> list[AttackReport]:
+    """Run attacks at the same time. If they leave something behind, each is run again alone, to name the one."""
+    if len(group) < 2:
+        return [await run_attack(context, item) for item in group]
+    try:
+        before = await _snapshot(context) if context.snapshot is None else context.snapshot
+        responses = await asyncio.gather(*(_attack(context, item) for item in group))
+        left = context.honeypot.problems() + await find_leaks(context.connection, before)
+    except DaemonUnresponsive as error:
+        left, responses = [str(error)], []
+    context.snapshot = before if not left else None
+    if left:
+        reports = [await run_attack(context, item) for item in group]
+        if has_escape(reports):
+            return reports
+        first = msgspec.structs.replace(reports[0], contained=False, problems=[f"in a group: {why}" for why in left])
+        return [first, *reports[1:]]
+    reports = []
+    for item, (seen, _) in zip(group, responses, strict=True):
+        problems = judge(expectation := item.expectation(context.tier, context.without), seen, item.limits)
+        if problems and _is_late(seen, item):
+            reports.append(await run_attack(context, item))  # the others may have slowed it down
+        else:
+            reports.append(_report(item, _expected(expectation), *_summary(seen), not problems, problems))
+    return reports
+
+
+def _is_late(seen: RunResponse, item: Attack) -> bool:
+    expected = item.expected.in_ms
+    is_slow = isinstance(seen, RunFinished) and expected is not None and seen.execution_time_ms > expected
+    return is_slow or (isinstance(seen, RunFinished) and seen.verdict is RunVerdict.TIME_LIMIT)
+
+
+def _expected(expectation: Expectation) -> str:
+    return " or ".join(str(each) for each in expectation) or "no leaks"
 
 
 async def run_attack(context: AttackContext, item: AnyAttack) -> AttackReport:
@@ -76,10 +126,9 @@ async def run_attack(context: AttackContext, item: AnyAttack) -> AttackReport:
         return _report(item, "", "the daemon rejects every run", 0, None, [])
     if isinstance(item, Scenario):
         return await _run_scenario(context, item)
-    if item.language not in {language.name for language in context.state.languages}:
+    if not context.offers(item.language):
         return _report(item, "", f"{item.language} is not offered", 0, None, [])
     expectation = item.expectation(tier, context.without)
-    expected = " or ".join(str(each) for each in expectation) or "no leaks"
     began = time.perf_counter()
     try:
         before = await _snapshot(context) if context.snapshot is None else context.snapshot
@@ -91,7 +140,7 @@ async def run_attack(context: AttackContext, item: AnyAttack) -> AttackReport:
         words, ms = _summary(seen)
     except DaemonUnresponsive as error:
         problems, words, ms = [str(error)], str(error), (time.perf_counter() - began) * 1000
-    return _report(item, expected, words, ms, not problems, problems)
+    return _report(item, _expected(expectation), words, ms, not problems, problems)
 
 
 async def _snapshot(context: AttackContext) -> ResourceSnapshot:
@@ -130,13 +179,13 @@ async def _run_scenario(context: AttackContext, item: Scenario) -> AttackReport:
         return _report(item, item.expected, "only on a private daemon", 0, None, [])
     began = time.perf_counter()
     try:
-        before = await _snapshot(context)
+        before = await _snapshot(context) if context.snapshot is None else context.snapshot
         problems = await item.run_attack(context)
         problems += context.honeypot.problems()
         problems += await find_leaks(context.connection, before, seconds=10)
+        context.snapshot = before if not problems else None
     except (DaemonUnresponsive, DaemonStartFailed) as error:
-        problems = [str(error)]
-    context.snapshot = None
+        problems, context.snapshot = [str(error)], None
     seen = "as expected" if not problems else problems[0]
     return _report(item, item.expected, seen, (time.perf_counter() - began) * 1000, not problems, problems)
 
