@@ -1,4 +1,4 @@
-"""Fixtures: one daemon per test module, in the best tier of this machine."""
+"""Fixtures: one daemon for all tests that do not harm it, in the best tier of this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobyard.sandbox.attacks.private_daemon import PrivateDaemon, private_daemon
 SLOTS = (os.cpu_count() or 1) + 1  # more than there are cores
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon() -> Iterator[PrivateDaemon]:
     loop, stack = asyncio.new_event_loop(), AsyncExitStack()
     try:

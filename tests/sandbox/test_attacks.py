@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,11 +13,15 @@ from tests.sandbox.attack_runs import AttackRuns, Setting, settings
 from tests.sandbox.machine_tiers import offers
 from tests.support import python
 
+from jobyard.sandbox.attacks import runner
 from jobyard.sandbox.attacks.__main__ import SelftestReport
-from jobyard.sandbox.attacks.attack import Attack, Layer
+from jobyard.sandbox.attacks.attack import Attack, Expected, Layer
 from jobyard.sandbox.attacks.catalogue import ATTACKS
-from jobyard.sandbox.attacks.runner import select
-from jobyard.sandbox.protocol import Tier
+from jobyard.sandbox.attacks.honeypot import Honeypot
+from jobyard.sandbox.attacks.leaks import ResourceSnapshot
+from jobyard.sandbox.attacks.runner import AttackReport, select
+from jobyard.sandbox.attacks.scenarios import AttackContext
+from jobyard.sandbox.protocol import Language, RunFinished, RunVerdict, SandboxState, Tier
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +79,50 @@ def test_tier_b_without_cgroups_needs_every_layer() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_root_also_tests_as_an_unprivileged_user() -> None:
     assert {setting.tier for setting in settings() if setting.unprivileged} == {Tier.B, Tier.C}
+
+
+class FakeHoneypot:
+    def problems(self) -> list[str]:
+        return []
+
+
+async def reports_of(monkeypatch: pytest.MonkeyPatch, leaks: list[list[str]], seen: RunFinished) -> list[AttackReport]:
+    """Run three attacks with the same response; each look for leaks finds the next of `leaks`."""
+
+    async def attack(*_: object) -> tuple[RunFinished, None]:
+        return seen, None
+
+    async def find_leaks(*_: object) -> list[str]:
+        return leaks.pop(0) if leaks else []
+
+    monkeypatch.setattr(runner, "_attack", attack)
+    monkeypatch.setattr(runner, "find_leaks", find_leaks)
+    state = SandboxState(tier=Tier.A, slots=8, languages=(Language(name="python", version="3"),))
+    none: Any = None
+    context = AttackContext(
+        none, cast(Honeypot, FakeHoneypot()), Path(), state, snapshot=cast(ResourceSnapshot, "none")
+    )
+    monkeypatch.setattr(runner, "_snapshot", find_leaks)
+    attacks = [Attack(number, f"attack {number}", "", Expected()) for number in (1, 2, 3)]
+    return [report async for report in runner.run_attacks(context, attacks)]
+
+
+OK_RESPONSE = RunFinished(id=0, verdict=RunVerdict.OK, exit_code=0, tier=Tier.A)
+
+
+async def test_leak_of_a_group_is_attributed_to_the_attack(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The group, then each alone; after a problem a snapshot is taken first.
+    leaks = [["1 processes left behind"], [], [], ["1 processes left behind"], [], []]
+    reports = await reports_of(monkeypatch, leaks, OK_RESPONSE)
+    assert [(each.number, each.contained) for each in reports] == [(1, True), (2, False), (3, True)]
+
+
+async def test_leak_of_a_group_is_reported_even_if_no_attack_has_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = await reports_of(monkeypatch, [["1 processes left behind"]], OK_RESPONSE)
+    assert [each.contained for each in reports] == [False, True, True]
+    assert reports[0].problems == ["in a group: 1 processes left behind"]
+
+
+async def test_wrong_result_in_a_group_is_reported_unless_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = msgspec.structs.replace(OK_RESPONSE, verdict=RunVerdict.RUNTIME_ERROR)
+    assert {each.contained for each in await reports_of(monkeypatch, [], failed)} == {False}
