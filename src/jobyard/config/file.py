@@ -95,7 +95,9 @@ class _Reader:
         try:
             self.given.append(SourcedValue(path, self._loader.construct_object(node, deep=True), origin))
         except (ValueError, TypeError, OverflowError):  # such as a date that does not exist
-            self.problems.append(ConfigProblem(origin, f"{'.'.join(path)} is not a valid value. Put it in quotes."))
+            self.problems.append(
+                ConfigProblem(origin, f"{'.'.join(path)} is not a valid value. Put it in quotation marks.")
+            )
 
     def _below(self, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
         self._loader.flatten_mapping(node)
