@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
@@ -14,9 +15,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from jobyard.api.schemas.access import TokenCreated
 from jobyard.domain.access import Principal, Role
 from jobyard.errors import JobyardError, StoreError
 from jobyard.server.dependencies import Dependencies
+from jobyard.server.idempotency import idempotency_key, respond_once
 from jobyard.server.parsing import parse_body, parse_query
 from jobyard.server.problems import HttpError, from_error, from_http_error, problem
 from jobyard.server.route import RequestContext, Route
@@ -42,6 +45,7 @@ class RouteDispatcher:
         self._route = route
         self._decoder = None if route.body is None else msgspec.json.Decoder(route.body)
         self._encode = msgspec.json.Encoder().encode
+        self._repeats_response = route.repeats_response
         # Outside the API unknown parameters are ignored: probes and browsers add their own.
         self._is_strict = route.path.startswith("/v1/")
 
@@ -86,12 +90,21 @@ class RouteDispatcher:
             max_bytes = dependencies.settings.max_body_bytes
             body = await parse_body(request, self._decoder, max_bytes, locates_bad_json=route.locates_bad_json)
         context = RequestContext(dependencies, request, principal, path_parameters(request), query, body)
-        response = await route.handler(context)
+        key = idempotency_key(request) if self._repeats_response else None
+        if key is None:
+            return await self._respond(context)
+        owner = (principal.id, route.method, raw_path(request), key)
+        said = query_string + b"\n" + msgspec.json.encode(body, order="deterministic")
+        respond = partial(self._respond, context)
+        return await respond_once(dependencies.store, owner, said, respond, is_secret=route.response is TokenCreated)
+
+    async def _respond(self, context: RequestContext) -> Response:
+        response = await self._route.handler(context)
         if isinstance(response, Response):
             return response
         if response is None:
             return Response(status_code=204)
-        return RawJsonResponse(self._encode(response), route.status)
+        return RawJsonResponse(self._encode(response), self._route.status)
 
 
 def unauthorized_detail(request: Request) -> str:

@@ -13,6 +13,7 @@ from msgspec import Meta
 from jobyard.api.schemas.descriptions import EXAMPLES, PARAMETERS, describe
 from jobyard.api.schemas.jobs import Name
 from jobyard.api.schemas.problems import Problem
+from jobyard.server.idempotency import KEY
 from jobyard.server.problems import MEDIA_TYPE
 from jobyard.server.route import Route
 
@@ -129,7 +130,7 @@ def parameters(route: Route) -> list[dict[str, Any]]:
     ]
     found += [
         {"name": name, "in": "header", "required": False, "description": description, "schema": schema_of(Header)}
-        for name, description in route.headers
+        for name, description in (*route.headers, *([KEY] if route.repeats_response else []))
     ]
     return found if route.query is None else found + query_parameters(route.query)
 
@@ -209,6 +210,6 @@ def statuses(route: Route) -> list[int]:
         found |= {400, 413, 415, 422}
     if "{" in route.path:
         found.add(404)
-    if route.method != "GET" and "{" in route.path:
+    if route.repeats_response or (route.method != "GET" and "{" in route.path):
         found.add(409)
     return sorted(found)

@@ -66,6 +66,12 @@ class Route(NamedTuple):
     form: tuple[str, ...] = ()  # fields of an HTML form
     locates_bad_json: bool = False  # a value that makes the body invalid JSON, such as NaN, gets a pointer
 
+    @property
+    def repeats_response(self) -> bool:
+        """Whether the dispatcher enforces an Idempotency-Key. Handlers that make jobs do it themselves."""
+        is_own = any(name == "Idempotency-Key" for name, _ in self.headers)
+        return self.method == "POST" and self.status in (201, 202) and self.permission is not None and not is_own
+
 
 class RouteOptions(TypedDict, total=False):
     """The optional fields of Route."""

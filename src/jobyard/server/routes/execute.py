@@ -19,10 +19,11 @@ from jobyard.operations.submit import prepare, store_one
 from jobyard.sandbox.protocol import File, Limits, Tier
 from jobyard.server.authorization import visible_job
 from jobyard.server.dispatch import RawJsonResponse
+from jobyard.server.idempotency import KEY, idempotency_key
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.jobs import WaitQuery, wait_for_end
-from jobyard.server.routes.submit import KEY, REPLAYED, idempotency_key, require_scope
+from jobyard.server.routes.submit import REPLAYED, require_scope
 
 ROUTES = Routes("programs")
 # The group of requests without a token, on a server with open access.
@@ -144,7 +145,7 @@ async def submit(context: RequestContext, program: Program) -> Response:
         max_attempts=MAX_ATTEMPTS,
         timeout_seconds=program.timeout_seconds,
     )
-    prepared = prepare(_make, context.principal, request, idempotency_key(context))
+    prepared = prepare(_make, context.principal, request, idempotency_key(context.request))
     require_scope(context.principal, prepared)
     stored = await store_one(context.dependencies.store, prepared)
     job_id = stored.inserted.id

@@ -11,18 +11,15 @@ from jobyard.api.schemas.jobs import BatchItem, BatchRequest, BatchResponse, Job
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import Permission, Principal
 from jobyard.errors import BadInput, JobyardError
-from jobyard.operations.submit import MAX_KEY, Prepared, Stored, prepare, require_same_batch, store_many, store_one
+from jobyard.operations.submit import Prepared, Stored, prepare, require_same_batch, store_many, store_one
 from jobyard.server.authorization import can_see, is_restricted
 from jobyard.server.dispatch import RawJsonResponse
+from jobyard.server.idempotency import KEY, idempotency_key
 from jobyard.server.parsing import with_pointers
 from jobyard.server.problems import HttpError, status_of
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("jobs")
-KEY = (
-    "Idempotency-Key",
-    "Identifies this request for a day. A repetition with the same key creates no second job and returns the first.",
-)
 TURN = 100  # jobs of a batch, after which other requests get their turn
 REPLAYED = (b"idempotency-replayed", b"true")
 _encode = msgspec.json.Encoder().encode
@@ -40,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 )
 async def submit_job(context: RequestContext) -> Response:
     """Submit a job."""
-    key = idempotency_key(context)
+    key = idempotency_key(context.request)
     try:
         prepared = prepare(context.dependencies.job_factory, context.principal, context.body, key)
     except BadInput as error:
@@ -51,7 +48,7 @@ async def submit_job(context: RequestContext) -> Response:
     job, found = prepared.job, stored.inserted
     if found.created:
         context.dependencies.enqueued(job)
-    body = _encode(JobAccepted(id=found.id, kind=job.kind, queue=job.queue, created=found.created))
+    body = _encode(JobAccepted(id=found.id, kind=job.kind, queue=job.queue, created=was_created(prepared, stored)))
     location = (b"location", f"/v1/jobs/{found.id}".encode())
     return RawJsonResponse(body, 202, location, REPLAYED) if stored.is_replay else RawJsonResponse(body, 202, location)
 
@@ -59,7 +56,7 @@ async def submit_job(context: RequestContext) -> Response:
 @ROUTES.add("POST", "/v1/jobs/batch", Permission.SUBMIT, body=BatchRequest, response=BatchResponse, headers=(KEY,))
 async def submit_batch(context: RequestContext) -> Response:
     """Submit many jobs; each is accepted or rejected on its own."""
-    key = idempotency_key(context)
+    key = idempotency_key(context.request)
     items: dict[int, BatchItem] = {}
     ready: dict[int, Prepared] = {}
     for number, request in enumerate(context.body.jobs):
@@ -98,15 +95,20 @@ async def stored_item(
             await require_visible_holder(context, prepared, result, f"/jobs/{number}")
     except HttpError as error:
         return batch_item(error)
+    if isinstance(result, Stored):
+        return BatchItem(status=202, id=result.inserted.id, created=was_created(prepared, result))
     return batch_item(result)
 
 
-def batch_item(result: Stored | JobyardError | HttpError) -> BatchItem:
+def was_created(prepared: Prepared, stored: Stored) -> bool:
+    """Whether the job was made by this request or, if it is a repetition, by the first one."""
+    return stored.inserted.created or (stored.is_replay and stored.inserted.id == prepared.job.id)
+
+
+def batch_item(result: JobyardError | HttpError) -> BatchItem:
     if isinstance(result, HttpError):
         return BatchItem(status=result.status, code=result.code, detail=result.detail, errors=result.errors)
-    if isinstance(result, JobyardError):
-        return BatchItem(status=status_of(result), code=result.code, detail=str(result))
-    return BatchItem(status=202, id=result.inserted.id, created=result.inserted.created)
+    return BatchItem(status=status_of(result), code=result.code, detail=str(result))
 
 
 def require_scope(principal: Principal, prepared: Prepared) -> None:
@@ -125,17 +127,3 @@ async def require_visible_holder(context: RequestContext, prepared: Prepared, st
     if holder is None or not can_see(context.principal, holder):
         held = "The unique key is held by a job that the token cannot see; nothing was stored."
         raise HttpError(409, "unique_key_held", held, errors=(FieldError(f"{base}/unique/key", held),))
-
-
-def idempotency_key(context: RequestContext) -> str | None:
-    """The header as plain text, or in quotes as the IETF draft has it."""
-    given = context.request.headers.get("idempotency-key")
-    if given is None:
-        return None
-    key = given.strip()
-    if len(key) >= 2 and key[0] == key[-1] == '"':
-        key = key[1:-1]
-    if not 0 < len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
-        wrong = f"An Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters."
-        raise HttpError(422, "bad_input", wrong, errors=(FieldError("Idempotency-Key", wrong),))
-    return key
