@@ -43,6 +43,7 @@ class Benchmark(StrEnum):
     STREAMS = "streams"  # as drain, beside a server with many open streams of events
     LATENCY = "latency"  # idle worker: enqueue to first line of the handler
     SCHEDULE = "schedule"  # a thousand schedules due in the same second: from that to their jobs being in
+    DUE = "due"  # very many delayed jobs due within one second: what other calls wait for meanwhile
     START = "start"  # one program after the other: from asking for it to the first byte that it prints
     EXECUTE = "execute"  # the same through the API and the queue: from the request to the whole answer
     RUNS = "runs"  # programs without a pause, as many at once as there are slots
@@ -53,6 +54,7 @@ class Benchmark(StrEnum):
         of_times = {
             Benchmark.LATENCY: "p50_ms",
             Benchmark.SCHEDULE: "p99_ms",
+            Benchmark.DUE: "p99_ms",
             Benchmark.START: "p50_ms",
             Benchmark.EXECUTE: "p50_ms",
         }

@@ -20,6 +20,7 @@ EXPLAINED = {
     Benchmark.HTTP: "POST /v1/jobs over 64 keep-alive connections; requests/s",
     Benchmark.LATENCY: "idle worker, enqueue to handler; ms, p50",
     Benchmark.SCHEDULE: "1,000 schedules due in the same second, instant to insert; ms, p99",
+    Benchmark.DUE: "a million jobs due within one second; renewals, inserts, claims of another queue; ms, worst p99",
     Benchmark.START: "one program after the other, request to first byte; ms, p50",
     Benchmark.EXECUTE: "POST /execute?wait=5, one after the other, request to end of response; ms, p50",
     Benchmark.RUNS: "programs without a pause; runs/s",

@@ -66,9 +66,19 @@ def _on_every_server(engine: Engine) -> tuple[Target, ...]:
             figure="work_over_none",
             at_most=1.2,
         ),
+        Target(
+            "a million jobs due within one second: p99 of renewals, inserts and claims of another queue",
+            f"{own}/due",
+            figure="p99_ms",
+            at_most=250,
+            unit="ms",
+        ),
         # For information.
         Target("drain, serial groups: over 10 per group", f"{own}/drain-serial", f"{own}/drain"),
         Target("drain, every record kept: over the last 100", f"{own}/drain-kept", f"{own}/drain"),
+        Target(
+            "a million jobs due: p99 of renewals in their queue", f"{own}/due", figure="same_queue_p99_ms", unit="ms"
+        ),
         Target("enqueue: 50 callers over one", f"{own}/enqueue-50", f"{own}/enqueue-1"),
         Target("idle latency p50", f"{own}/latency", figure="p50_ms", unit="ms"),
     )

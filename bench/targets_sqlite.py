@@ -69,7 +69,20 @@ SQLITE_TARGETS = (
         figure="work_over_none",
         at_most=1.2,
     ),
+    Target(
+        "a million jobs due within one second: p99 of renewals, inserts and claims of another queue",
+        "sqlite/jobyard/due",
+        figure="p99_ms",
+        at_most=250,
+        unit="ms",
+    ),
     Target("POST /v1/jobs, 64 connections: p99", "sqlite/jobyard/http", figure="p99_ms", unit="ms"),
+    Target(
+        "a million jobs due: p99 of renewals in their queue",
+        "sqlite/jobyard/due",
+        figure="same_queue_p99_ms",
+        unit="ms",
+    ),
     # For information: the same race without a bound, and where a peer promises less and is quicker for it.
     Target("drain, limits on: over huey, both synchronous off", "sqlite/jobyard/drain-off", "sqlite/huey/drain-off"),
     Target(

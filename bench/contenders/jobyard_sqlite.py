@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
 from bench.sqlite import checkpoint
-from bench.yard import draining, http, inserting, latency, scheduling, streams
+from bench.yard import draining, falling_due, http, inserting, latency, scheduling, streams
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
 
@@ -62,6 +62,10 @@ def _latency_across(order: Order) -> Outcome:
 
 def _schedule(order: Order) -> Outcome:
     return scheduling.due_at_once(_url(order))
+
+
+def _due(order: Order) -> Outcome:
+    return falling_due.due_at_once(_url(order), order.jobs)
 
 
 def _schedule_idle(order: Order) -> Outcome:
@@ -209,6 +213,16 @@ CONTENDER = Contender(
             durability=Durability.POWER_SAFE,
             guarantee=ONCE,
             measure=_schedule_idle,
+            rounds=1,
+        ),
+        Case(
+            name="due",
+            benchmark=Benchmark.DUE,
+            title="jobyard, beside a worker that takes them",
+            durability=Durability.POWER_SAFE,
+            guarantee=PROMISE,
+            measure=_due,
+            share=10,
             rounds=1,
         ),
     ),

@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.contender import Benchmark, Case, Durability, Order, Outcome
 from bench.servers import settle
-from bench.yard import draining, http, inserting, latency, scaling, scheduling, streams
+from bench.yard import draining, falling_due, http, inserting, latency, scaling, scheduling, streams
 from bench.yard.slow_line import slowed
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
@@ -65,6 +65,10 @@ def _schedule_idle(order: Order) -> Outcome:
     return scheduling.beside_idle_ones(order.url, order.jobs)
 
 
+def _due(order: Order) -> Outcome:
+    return falling_due.due_at_once(order.url, order.jobs)
+
+
 def rows(durability: Durability) -> tuple[Case, ...]:
     def row(
         name: str,
@@ -99,4 +103,5 @@ def rows(durability: Durability) -> tuple[Case, ...]:
         row("latency", Benchmark.LATENCY, "inside one process", _latency, at_most=200),
         row("schedule", Benchmark.SCHEDULE, "no others", _schedule, ONCE, at_most=scheduling.DUE),
         row("schedule-idle", Benchmark.SCHEDULE, "others that are not due", _schedule_idle, ONCE, rounds=1),
+        row("due", Benchmark.DUE, "beside a worker that takes them", _due, share=10, rounds=1),
     )
