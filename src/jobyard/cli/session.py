@@ -77,7 +77,7 @@ class Session:
         """The application with its handlers, not yet opened."""
         self.require_store()
         if self.app_name is None:
-            raise ConfigurationError("This command needs an app. Pass --app module:attribute, or set JOBYARD_APP.")
+            raise ConfigurationError("This command needs your application. Pass --app, or set JOBYARD_APP.")
         yard = load_app(self.app_name)
         yard.name = yard.name or self.app_name
         self._prefer(yard)

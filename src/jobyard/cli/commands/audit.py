@@ -14,11 +14,11 @@ from jobyard.ports.store import Finding, Level
 @click.option("--repair", "repairs", is_flag=True, help="Rebuild counts and places from the records of the jobs.")
 @async_command
 async def audit(session: Session, repairs: bool) -> None:
-    """Recount everything in a store and compare it with the stored counts.
+    """Recount a store and compare with the stored counts.
 
-    It reads all jobs; Redis answers nobody else while it reads a queue, about a second for 100,000 jobs. --repair mends
-    what it finds and lists it, while workers may run; keep a copy of the store first. Exit code 1 if something is
-    wrong, or still wrong after a repair.
+    It reads all jobs; Redis serves no other client while it reads a queue, about a second for 100,000 jobs. --repair
+    mends what it finds and lists it, while workers may run; keep a copy of the store first. Exit code 1 if something
+    is wrong, or still wrong after a repair.
 
     \b
     Example:

@@ -13,7 +13,7 @@ from jobyard.domain.text import counted
 
 @click.group()
 def limits() -> None:
-    """Set, show and remove the limits of groups; reset those of a queue.
+    """Show and change the limits of groups and queues.
 
     A group without its own limit uses the max_per_group of its queue. A limit of 0 blocks the group, 1 makes it serial.
     A change takes effect with the next claim and does not stop running jobs.
