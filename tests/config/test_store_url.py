@@ -33,6 +33,8 @@ SECRET = "hunter2"
         ("redis://:hunter2", ("host or port",)),
         ("redis://:hunter2#@host", ("%40", "%23")),
         ("redis://hunter2#:x@host", ("%23",)),
+        ("postgresql://", ("neither a host nor a database", "postgresql:///database")),
+        ("postgresql:///?schema=a", ("neither a host nor a database",)),
         ("postgresql://me:hunter2@host/db?pooled=maybe", ("pooled", "true or false", "'maybe'")),
         ("postgresql://me:hunter2@host/db?pool=true", ("pool", 'Did you mean "pooled"?')),
         ("postgresql://me:hunter2@host/db?schema=a-b", ("schema", "'a-b'")),

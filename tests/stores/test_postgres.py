@@ -253,7 +253,8 @@ async def test_a_duplicate_id_does_not_disturb_a_waiting_claim(store: PostgresSt
 FAULTS = [
     "UPDATE {}.jobyard_queue SET waiting = waiting + 1, running = 7, completed = 9",
     "UPDATE {}.jobyard_group SET delayed = delayed + 5, open = NOT open",
-    "DELETE FROM {}.jobyard_group",
+    "DELETE FROM {0}.jobyard_group",
+    "UPDATE {0}.jobyard_queue SET delayed_after = 1000, delayed_from = (SELECT min(run_at) FROM {0}.jobyard_delayed)",
     "UPDATE {}.jobyard_queue SET line_from = 1000, delayed_from = 9000000000000, completed_from = 1000",
     "INSERT INTO {}.jobyard_unique VALUES ('q', 'k', 'gone', NULL)",
     "DELETE FROM {}.jobyard_queue",

@@ -115,6 +115,11 @@ def _postgres(url: str, clock: Clock | None) -> Store:
     connections = parsed.take("connections", 10, integer(1, MAX_CONNECTIONS), f"1 to {MAX_CONNECTIONS}")
     pooled = parsed.take("pooled", False, yes_or_no, "true or false")
     schema = parsed.take("schema", "", _matching(SCHEMA), "a-z, 0-9 and _ (at most 63)")
+    if not parsed.parts.netloc and not parsed.parts.path.strip("/"):
+        raise UnknownStore(
+            f"{parsed.shown} names neither a host nor a database. Write postgresql://user@host/database; "
+            "postgresql:///database connects as PGHOST says, or to the Unix socket of this machine."
+        )
     if parsed.options.get("sslmode", "prefer") not in SSL_MODES:
         raise UnknownStore(f"{parsed.shown}: sslmode must be one of {', '.join(SSL_MODES)}.")
     with requires_extra("postgres", parsed.shown):

@@ -54,6 +54,7 @@ UPDATE {schema}.jobyard_queue q SET
   line_from = least(line_from, (SELECT min(g.turn) FROM {schema}.jobyard_group g WHERE g.queue = q.name AND g.open)),
   inbox_from = least(inbox_from, (SELECT min(i.xid) FROM {schema}.jobyard_inbox i WHERE i.queue = q.name)),
   delayed_from = least(delayed_from, (SELECT min(d.run_at) FROM {schema}.jobyard_delayed d WHERE d.queue = q.name)),
+  delayed_after = 0,
   completed_from = least(completed_from, (SELECT min(d.finish) FROM {schema}.jobyard_done d
     WHERE d.queue = q.name AND d.bucket = 0 AND d.finish > 0)),
   failed_from = least(failed_from, (SELECT min(d.finish) FROM {schema}.jobyard_done d
