@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
     return SteppedClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
 def watched(request: pytest.FixtureRequest, tmp_path: Path, clock: SteppedClock) -> Watched:
     return Watched(STORES[request.param](tmp_path, clock))
 
