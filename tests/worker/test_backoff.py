@@ -12,6 +12,7 @@ import pytest
 from tests.support import Events, Watched, eventually
 
 from jobyard import Context, Done, Jobyard, Snooze, State
+from jobyard.config.store_factory import make_store
 from jobyard.domain import events as e
 from jobyard.domain.lease import ExpiredLease, LeaseKey
 from jobyard.domain.outcome import Outcome
@@ -190,3 +191,29 @@ async def test_a_slow_prune_does_not_delay_renewals(
         await eventually(lambda: watched.calls["extend"] >= before + 3)
         go_on.set()
         await handle.result(10)
+
+
+async def test_a_job_whose_settlement_waits_keeps_its_lease(
+    tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has ended here, and must not run elsewhere before the store has heard of that."""
+    # So that only held leases are renewed, however young they are.
+    monkeypatch.setattr("jobyard.stores.sqlite.leases.UNACKNOWLEDGED_SECONDS", 0.0)
+    monkeypatch.setattr("jobyard.worker.background.RECLAIM_EVERY_SECONDS", 0.05)
+    watched = Watched(make_store(f"sqlite:///{tmp_path}/jobs.db"))
+    yard = Jobyard(store=watched.as_store(), observer=events)
+
+    @yard.job()
+    async def work() -> None:
+        watched.failing, watched.failing_verbs = StoreUnavailable("away"), ("exchange",)
+
+    async with yard:
+        handle = await work.enqueue()
+        async with yard.worker(lease=0.6):
+            await eventually(lambda: watched.failing)
+            began = time.monotonic()
+            await eventually(lambda: time.monotonic() - began > 1.5)
+            watched.failing = None
+            await handle.result(10)
+        job = await handle.info()
+    assert (job.attempt, job.deaths, events.of(e.LeasesExpired)) == (1, 0, [])
