@@ -64,6 +64,16 @@ def test_changed_limits_are_shown_and_reset(shop: Shop) -> None:
     assert "changed" not in shop.run("queues").stdout
 
 
+def test_an_empty_queue_is_deleted(shop: Shop) -> None:
+    job = shop.enqueue("send", {"to": "a"}, queue="odd")
+    refused = shop.run("queues", "delete", "odd")
+    assert (refused.exit_code, error_code(refused)) == (1, "not_possible")
+    shop.run("jobs", "delete", job, "--yes")
+    assert shop.json("queues", "delete", "odd") == {"queue": "odd", "deleted": True}
+    assert "odd" not in [queue["name"] for queue in shop.json("queues")["queues"]]
+    assert shop.run("queues", "delete", "odd").exit_code == 1
+
+
 def test_drain_deletes_waiting_jobs(shop: Shop) -> None:
     shop.enqueue("send", {"to": "a"})
     shop.enqueue("send", {"to": "b"}, delay=60)

@@ -109,8 +109,14 @@ async def test_every_change_is_in_the_audit_log(operations: Operations) -> None:
     await operations.signal(job.id, "go")
     await operations.change(Action.CANCEL, [job.id], reason="enough")
     assert await operations.drain("mail") == 0
+    with pytest.raises(NotPossible):
+        await operations.remove_queue("mail")
+    await operations.change_one(Action.DELETE, job.id)
+    await operations.remove_queue("mail")
+    with pytest.raises(BadOption):
+        await operations.remove_queue("mail")
     entries = [each async for each in operations.audit_log()]
-    assert [(each.action, each.target) for each in entries] == [
+    assert [(each.action, each.target) for each in (*entries[:-2], entries[-1])] == [
         ("queue.configure", "mail"),
         ("queue.reset", "mail"),
         ("group.limit", "mail/a"),
@@ -121,6 +127,7 @@ async def test_every_change_is_in_the_audit_log(operations: Operations) -> None:
         ("job.signal", job.id),
         ("jobs.cancel", ""),
         ("queue.drain", "mail"),
+        ("queue.remove", "mail"),
     ]
     assert entries[0].details["max_running"] == 3
-    assert entries[-2].details == {"changed": 1, "reason": "enough", "ids": [job.id], "ids_given": 1}
+    assert entries[-4].details == {"changed": 1, "reason": "enough", "ids": [job.id], "ids_given": 1}

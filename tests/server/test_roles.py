@@ -50,6 +50,7 @@ TABLE = {
     "GET /v1/queues/{queue}": Row(WATCHERS),
     "PATCH /v1/queues/{queue}": Row(OPERATORS, {}),
     "DELETE /v1/queues/{queue}/settings": Row(OPERATORS),
+    "DELETE /v1/queues/{queue}": Row(OPERATORS),
     "POST /v1/queues/{queue}/pause": Row(OPERATORS),
     "POST /v1/queues/{queue}/resume": Row(OPERATORS),
     "POST /v1/queues/{queue}/drain": Row(OPERATORS),

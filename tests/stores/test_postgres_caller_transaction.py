@@ -16,7 +16,7 @@ from tests.stores.postgres_support import done, exchange, new_schema, opened
 from jobyard.domain.job import QueueSettings, State, Unique
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Failed, Release, Snooze
-from jobyard.errors import BadInput, LeaseLost, NotPossible, QueueFull
+from jobyard.errors import BadInput, LeaseLost, NotPossible, QueueFull, StoreUnavailable
 from jobyard.stores.postgres import PostgresStore
 
 
@@ -91,6 +91,20 @@ async def test_an_open_transaction_blocks_no_other_call(store: PostgresStore, co
             assert await store.reclaim() == []
             await store.prune()
     assert [one.group for one in (await exchange(store, 5)).leases] == ["a"]
+
+
+async def test_a_queue_is_not_removed_under_an_open_transaction(store: PostgresStore, connection: Any) -> None:
+    await store.configure("mail", QueueSettings())
+    async with connection.transaction():
+        await store.insert([new(id="a", queue="mail")], connection)
+        removing = asyncio.ensure_future(store.remove_queue("mail"))
+        await asyncio.wait([removing], timeout=0.05)
+        assert not removing.done() or removing.exception() is not None
+    with pytest.raises((NotPossible, StoreUnavailable)):
+        await removing
+    with pytest.raises(NotPossible):
+        await store.remove_queue("mail")
+    assert [info.name for info in await store.queues()] == ["mail"]
 
 
 async def test_a_rejected_insert_keeps_the_changes_of_the_caller(store: PostgresStore, connection: Any) -> None:

@@ -143,6 +143,7 @@ class BlockingClient:
     queue = waits(Client.queue)
     configure = waits(Client.configure)
     reset_settings = waits(Client.reset_settings)
+    remove_queue = waits(Client.remove_queue)
     pause = waits(Client.pause)
     resume = waits(Client.resume)
     drain = waits(Client.drain)

@@ -99,7 +99,7 @@ class RemoteOperations:
         self.end, self.result = queries.end, queries.result
         self.change_one, self.change = commands.change_one, commands.change
         self.change_matching, self.why_unchanged = commands.change_matching, commands.why_unchanged
-        self.pause, self.drain = commands.pause, client.drain
+        self.pause, self.drain, self.remove_queue = commands.pause, client.drain, client.remove_queue
         self.set_limit, self.remove_limit = commands.set_limit, commands.remove_limit
         self.schedules, self.schedule = client.schedules, client.schedule
         self.pause_schedule, self.resume_schedule = client.pause_schedule, client.resume_schedule

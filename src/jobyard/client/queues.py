@@ -57,6 +57,10 @@ class QueueEndpoints:
         """Delete all waiting jobs of a queue; running jobs continue. Returns the number of deleted jobs."""
         return (await self._transport.call("POST", path("v1", "queues", queue, "drain"), schemas.DrainResponse)).removed
 
+    async def remove_queue(self, queue: str) -> None:
+        """Remove a queue that has no jobs, with its settings, limits and pauses."""
+        await self._transport.call("DELETE", path("v1", "queues", queue), type(None))
+
     def groups(self, queue: str, *, page_size: int = 200) -> AsyncIterator[schemas.GroupView]:
         """Groups with jobs, a limit or a pause, by name; first the jobs without a group."""
         at = path("v1", "queues", queue, "groups")

@@ -155,6 +155,11 @@ class LocalOperations:
         what, target = ("queue", queue) if group is None else ("group", f"{queue}/{group}")
         await self.record(f"{what}.pause" if paused else f"{what}.resume", target)
 
+    async def remove_queue(self, queue: str) -> None:
+        if not await queue_settings.remove(self.store, queue):
+            found_queue(queue, await self.store.queues())
+        await self.record("queue.remove", queue)
+
     async def drain(self, queue: str) -> int:
         removed = await self.commands.drain(queue)
         await self.record("queue.drain", queue, removed=removed)

@@ -88,6 +88,9 @@ class Operations(Protocol):
     async def remove_limit(self, queue: str, group: str) -> None: ...
     async def pause(self, queue: str, group: str | None = None, *, paused: bool = True) -> None: ...
 
+    async def remove_queue(self, queue: str) -> None:
+        """Remove an empty queue. Raises BadOption if it does not exist, NotPossible while it has jobs."""
+
     async def drain(self, queue: str) -> int:
         """Delete all waiting jobs of a queue."""
 

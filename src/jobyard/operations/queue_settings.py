@@ -86,6 +86,12 @@ async def reset(store: Store, queue: str) -> None:
         await _apply(store, {queue: await _write(store, queue, record, lambda old: _replace(old, changed={}))})
 
 
+async def remove(store: Store, queue: str) -> bool:
+    """Remove an empty queue with what is known of its settings; whether it existed. Raises NotPossible."""
+    is_removed = await store.remove_queue(queue)
+    return await store.remove(COLLECTION, queue) or is_removed
+
+
 async def with_origins(store: Store, queues: Sequence[QueueInfo]) -> list[QueueInfo]:
     """The queues with the origin of their settings."""
     known = await _all(store)

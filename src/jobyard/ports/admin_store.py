@@ -136,6 +136,12 @@ class QueueStore(Protocol):
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
         """Set a group's own limit, or remove it (None). Running jobs are never stopped."""
 
+    async def remove_queue(self, queue: str) -> bool:
+        """Remove a queue with its settings, limits, pauses and unique keys; whether it existed.
+
+        Raises NotPossible while it has jobs, finished ones included.
+        """
+
     async def queues(self) -> list[QueueInfo]:
         """All queues by name; the cost of the counts does not grow with the number of jobs."""
 

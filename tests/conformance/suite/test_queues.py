@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
+import pytest
 from tests.conformance.support import (
     claim,
+    claim_ids,
     configure,
     group_info,
     insert,
@@ -14,9 +19,10 @@ from tests.conformance.support import (
     settle,
 )
 
-from jobyard.domain.job import QueueSettings
+from jobyard.domain.job import QueueSettings, Unique, UniqueScope
 from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Park, TimedOut
-from jobyard.ports.admin_store import GroupInfo, QueueInfo
+from jobyard.errors import NotPossible
+from jobyard.ports.admin_store import Action, GroupInfo, QueueInfo
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
@@ -101,3 +107,59 @@ async def test_a_groups_own_limit_is_kept_without_jobs(store: Store) -> None:
     await store.set_limit("default", "a", 1)
     await settle(store, await running(store, group="a"), Done())
     assert (await group_info(store, "a")).limit == 1
+
+
+async def test_an_empty_queue_is_removed(store: Store) -> None:
+    await store.configure("mail", QueueSettings(max_running=1, max_per_group=1))
+    await store.set_limit("mail", "a", 1)
+    await store.set_paused("mail", "b", True)
+    await store.set_paused("mail", None, True)
+    await insert_one(store, queue="other")
+    assert await store.remove_queue("mail") is True
+    assert await store.remove_queue("mail") is False
+    assert [info.name for info in await store.queues()] == ["other"]
+    assert await store.groups("mail") == []
+    await insert_one(store, queue="mail", group="a")
+    assert (await queue_info(store, "mail")).settings == QueueSettings()
+    assert (await group_info(store, "a", "mail")).limit is None
+    assert len(await claim(store, 5, "mail", "other")) == 2, "nothing of the old queue is left"
+
+
+async def test_a_queue_with_jobs_is_not_removed(store: Store) -> None:
+    await store.configure("mail", QueueSettings(max_running=1))
+    await insert(store, new(id="waiting", queue="mail"), new(id="delayed", queue="mail", delay_seconds=9))
+    lease = await running(store, queue="mail", priority=1)
+    jobs = ["waiting", "delayed", lease.job_id]
+    while jobs:
+        with pytest.raises(NotPossible):
+            await store.remove_queue("mail")
+        if jobs[-1] == lease.job_id:
+            await settle(store, lease, Done())
+            with pytest.raises(NotPossible):
+                await store.remove_queue("mail")
+        await store.change(Action.DELETE, [jobs.pop()])
+    assert await store.remove_queue("mail")
+    assert await store.queues() == []
+
+
+async def test_a_queue_is_removed_with_the_keys_of_its_jobs(store: Store) -> None:
+    unique = Unique("key", scope=UniqueScope.FOREVER)
+    await insert(store, new(id="first", queue="mail", unique=unique))
+    await store.change(Action.DELETE, ["first"])
+    assert await store.remove_queue("mail")
+    assert await insert(store, new(id="second", queue="mail", unique=unique)) == ["second"]
+
+
+async def test_jobs_arrive_while_their_queue_is_removed(store: Store) -> None:
+    async def insert_and_delete(number: int) -> None:
+        await insert(store, new(id=f"job{number}", queue="mail"))
+        await store.change(Action.DELETE, [f"job{number}"])
+
+    async def remove() -> None:
+        with contextlib.suppress(NotPossible):
+            await store.remove_queue("mail")
+
+    for _ in range(3):
+        await asyncio.gather(*(insert_and_delete(number) for number in range(5)), remove(), remove())
+    await insert(store, new(id="last", queue="mail"))
+    assert await claim_ids(store, 5, "mail") == ["last"]

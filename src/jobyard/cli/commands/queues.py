@@ -1,4 +1,4 @@
-"""`jobyard queues`: list, pause, resume and drain queues."""
+"""`jobyard queues`: list, pause, resume, drain and delete queues."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def _list(session: Session) -> None:
 @json_option
 @click.pass_context
 def queues(context: click.Context) -> None:
-    """List the queues; pause, resume or drain one.
+    """List the queues; pause, resume, drain or delete one.
 
     Per minute: jobs that ended in the last minute, as reported by the live workers. Completed and failed count only the
     jobs that retention keeps (keep_completed, keep_failed).
@@ -113,6 +113,25 @@ async def drain(session: Session, queue: str, yes: bool) -> None:
     async with session.operations() as operations:
         await operations.queue(queue)
         await change_matching(session, operations, Action.DELETE, Filter(queue=queue, states=(State.PENDING,)), yes=yes)
+
+
+@queues.command()
+@click.argument("queue")
+@async_command
+async def delete(session: Session, queue: str) -> None:
+    """Delete a queue that has no jobs.
+
+    Its settings, limits and pauses go with it. A queue with jobs, finished ones included, is not deleted; a queue that
+    the code or the configuration declares comes back when a process starts.
+
+    \b
+    Example:
+      jobyard queues delete mail
+    """
+    async with session.operations() as operations:
+        await operations.queue(queue)
+        await operations.remove_queue(queue)
+    session.report({"queue": queue, "deleted": True}, f"Queue {queue} is deleted.")
 
 
 async def set_paused(session: Session, queue: str, group: str | None, *, paused: bool) -> None:

@@ -64,6 +64,14 @@ async def change_queue(context: RequestContext) -> QueueView:
     return queue_view(await visible_queue(context))
 
 
+@ROUTES.add("DELETE", "/v1/queues/{queue}", Permission.OPERATE, status=204, problems=(409,))
+async def remove_queue(context: RequestContext) -> None:
+    """Delete a queue that has no jobs, with its settings, limits and pauses."""
+    info = await visible_queue(context, whole=True)
+    require_same_retention(context, info.settings, info.declared_settings or QueueSettings())
+    await context.operations.remove_queue(info.name)
+
+
 @ROUTES.add("DELETE", "/v1/queues/{queue}/settings", Permission.OPERATE, response=QueueView)
 async def reset_queue_settings(context: RequestContext) -> QueueView:
     """Undo changes of settings: the declared ones apply again, or the defaults."""

@@ -34,6 +34,7 @@ class ComposedStore:
         self.configure = queues.configure
         self.set_paused = queues.set_paused
         self.set_limit = queues.set_limit
+        self.remove_queue = queues.remove_queue
         self.queues = queues.queues
         self.ages = queues.ages
         self.groups = queues.groups

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jobyard.domain.job import QueueSettings
+from jobyard.errors import NotPossible
 from jobyard.ports.admin_store import GroupInfo, QueueInfo
 
 COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled")
@@ -28,6 +29,10 @@ def queue_info(name: str, settings: QueueSettings, paused: Any, counts: Iterable
     """`counts` are in the order of COUNTS."""
     named: dict[str, Any] = dict(zip(COUNTS, counts, strict=True))
     return QueueInfo(name=name, settings=settings, paused=bool(paused), **named)
+
+
+def queue_not_empty(name: str) -> NotPossible:
+    return NotPossible(f"Cannot remove queue {name}: it has jobs. Delete them first, finished ones too.")
 
 
 def group_info(queue: str, max_per_group: int | None, row: Sequence[Any]) -> GroupInfo:

@@ -53,6 +53,9 @@ class UniqueKeys:
         if holder is not None and holder.job_id == job.id and holder.scope is UniqueScope.ACTIVE:
             del self._holders[job.queue, job.unique.key]
 
+    def forget_queue(self, queue: str) -> None:
+        self._holders = {key: holder for key, holder in self._holders.items() if key[0] != queue}
+
 
 class JobTable:
     def __init__(self) -> None:

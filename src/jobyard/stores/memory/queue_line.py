@@ -78,6 +78,9 @@ class QueueLines:
             self._queues[name] = QueueLine(Queue(name))
         return self._queues[name]
 
+    def remove(self, name: str) -> None:
+        del self._queues[name]
+
     def next_turn(self) -> int:
         self._turn += 1
         return self._turn

@@ -11,7 +11,7 @@ from jobyard.domain.explain import Standing
 from jobyard.domain.job import QueueSettings, State
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
-from jobyard.stores._shared.queue_rows import group_info, queue_info
+from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty
 from jobyard.stores.memory.codec import job_of
 from jobyard.stores.memory.connection import MemoryConnection
 from jobyard.stores.memory.job_table import JobTable
@@ -44,6 +44,17 @@ class MemoryQueues:
             line = self._lines.of(queue)
             line.group(group).group.limit = limit
             line.drop_if_idle(group)
+
+    async def remove_queue(self, queue: str) -> bool:
+        with self._connection.changing():
+            line = self._lines.get(queue)
+            if line is None:
+                return False
+            if line.due or line.delayed or line.queue.running or any(line.ended.values()):
+                raise queue_not_empty(queue)
+            self._lines.remove(queue)
+            self._jobs.unique_keys.forget_queue(queue)
+            return True
 
     async def queues(self) -> list[QueueInfo]:
         with self._connection.locked():

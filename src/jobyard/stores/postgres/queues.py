@@ -9,7 +9,7 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
-from jobyard.stores._shared.queue_rows import group_info, queue_info, settings_from_row
+from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row
 from jobyard.stores.postgres.codec import order_of
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.job_rows import load_jobs
@@ -45,6 +45,12 @@ class PostgresQueues:
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
         await self._connection.fetch_value("set_group", self._connection.now(), queue, group, None, True, limit)
         self._notifier.announce_work()
+
+    async def remove_queue(self, queue: str) -> bool:
+        is_removed: bool | None = await self._connection.fetch_value("remove_queue", queue)
+        if is_removed is None:
+            raise queue_not_empty(queue)
+        return is_removed
 
     async def queues(self) -> list[QueueInfo]:
         return [

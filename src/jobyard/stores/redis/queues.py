@@ -10,7 +10,7 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
-from jobyard.stores._shared.queue_rows import group_info, queue_info, settings_from_row
+from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import decode_queue, encode_queue, milliseconds, unpack_job
 from jobyard.stores.redis.job_view import job_view
@@ -38,6 +38,12 @@ class RedisQueues:
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
         request = {"name": encode_queue(queue), "group": group, "limit": -1 if limit is None else limit}
         await self._client.call("configure", request)
+
+    async def remove_queue(self, queue: str) -> bool:
+        jobs = await self._client.call("remove_queue", {"name": encode_queue(queue)})
+        if jobs > 0:
+            raise queue_not_empty(queue)
+        return bool(jobs == 0)
 
     async def queues(self) -> list[QueueInfo]:
         rows = await self._client.call("queues", {})

@@ -21,6 +21,9 @@ class ShardedQueues:
     async def set_limit(self, queue: str, group: str, limit: int | None) -> None:
         await self._shards.of_queue(queue).store.set_limit(queue, group, limit)
 
+    async def remove_queue(self, queue: str) -> bool:
+        return await self._shards.of_queue(queue).store.remove_queue(queue)
+
     async def queues(self) -> list[QueueInfo]:
         # `diagnose` reports jobs that a queue left in the default store.
         async def own(shard: Shard) -> list[QueueInfo]:

@@ -11,7 +11,7 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
 from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
-from jobyard.stores._shared.queue_rows import group_info, queue_info, settings_from_row
+from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row
 from jobyard.stores.sqlite.codec import load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.queue_rows import QueueRow
@@ -46,6 +46,9 @@ class SqliteQueues:
 
         await self._connection.write(set_limit)
 
+    async def remove_queue(self, queue: str) -> bool:
+        return await self._connection.write(lambda tx: remove_queue(tx, queue))
+
     async def queues(self) -> list[QueueInfo]:
         return await self._connection.read_line(queue_infos)
 
@@ -68,6 +71,19 @@ def configure(tx: Transaction, name: str, settings: QueueSettings) -> None:
         tx.recompute_open(queue)
     tx.has_work = True
     tx.bump()
+
+
+def remove_queue(tx: Transaction, name: str) -> bool:
+    queue = tx.known_queue(name)
+    if queue is None:
+        return False
+    if queue.waiting or queue.delayed or queue.running or queue.completed or queue.failed or queue.cancelled:
+        raise queue_not_empty(name)
+    tx.forget_rows()
+    for statement in ("delete_queue", "delete_groups", "delete_unique_keys"):
+        tx.cursor.execute(SQL[statement], (name,))
+    tx.bump()
+    return True
 
 
 def queue_infos(connection: sqlite3.Connection) -> list[QueueInfo]:

@@ -74,6 +74,7 @@ class RecordingStore:
         self.get = store.get
         self.find = store.find
         self.queues = store.queues
+        self.remove_queue = store.remove_queue
         self.ages = store.ages
         self.groups = store.groups
         self.standing = store.standing

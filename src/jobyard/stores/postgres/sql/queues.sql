@@ -17,6 +17,9 @@ SELECT {schema}.jobyard_tidy(p_now => $1, p_queues => $2)
 -- name: foldable_queues(now, limit) -> names of queues with something to fold in, at random, so that all get their turn
 SELECT n FROM unnest({schema}.jobyard_candidates({schema}.jobyard_now($1), '{}', false, false)) n ORDER BY random() LIMIT $2
 
+-- name: remove_queue(name) -> whether it existed; NULL: it has jobs
+SELECT {schema}.jobyard_remove_queue(p_queue => $1)
+
 -- name: list_queues(now, cap) -> name, settings in the order of `QueueSettings`, paused, counts; by name
 SELECT * FROM {schema}.jobyard_list_queues(p_now => $1, p_cap => $2)
 

@@ -19,6 +19,15 @@ INSERT OR REPLACE INTO jobyard_queue (
   paused, turn, waiting, delayed, running, completed, failed, cancelled
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: delete_queue(name)
+DELETE FROM jobyard_queue WHERE name = ?
+
+-- name: delete_groups(queue)
+DELETE FROM jobyard_group WHERE queue = ?
+
+-- name: delete_unique_keys(queue)
+DELETE FROM jobyard_unique WHERE queue = ?
+
 -- name: load_group(queue, name) -> own_limit, paused, turn, waiting, delayed, running
 SELECT own_limit, paused, turn, waiting, delayed, running FROM jobyard_group WHERE queue = ? AND name = ?
 
