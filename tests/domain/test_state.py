@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS, Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
-from jobyard.domain.retry import Fixed
+from jobyard.domain.retry import Delays, Fixed
 from jobyard.domain.state import LEGAL, Transition, apply_cancel_request, judge, judge_expired, require_legal
 from jobyard.errors import NotPossible
 
@@ -121,3 +121,83 @@ def test_only_legal_changes_of_state_can_be_made(old: State, new: State) -> None
 
 def test_a_running_job_may_become_anything_that_a_transition_can_say() -> None:
     assert {Transition(to=state).to for state in State} == LEGAL[State.RUNNING]
+
+
+# Written out, so that a change of the rules has to be made twice: once here.
+MAY_BECOME = """
+           PENDING RUNNING COMPLETED FAILED TIMEOUT CANCELLED
+PENDING    no      yes     no        no     no      yes
+RUNNING    yes     yes     yes       yes    yes     yes
+COMPLETED  no      no      no        no     no      no
+FAILED     yes     no      no        no     no      no
+TIMEOUT    yes     no      no        no     no      no
+CANCELLED  yes     no      no        no     no      no
+"""
+
+
+def test_the_table_of_transitions() -> None:
+    header, *rows = [line.split() for line in MAY_BECOME.strip().splitlines()]
+    assert header == [row[0] for row in rows] == [state.value for state in State]
+    for old, *answers in rows:
+        for new, answer in zip(header, answers, strict=True):
+            try:
+                require_legal(State(old), State(new))
+                is_legal = "yes"
+            except NotPossible:
+                is_legal = "no"
+            assert is_legal == answer, f"{old} to {new}"
+
+
+def lease_of(attempt: int, max_attempts: int) -> Lease:
+    backoff = Delays((7.0, 70.0))
+    return Lease(
+        "job", 1, "token", "work", "default", None, 0, attempt, max_attempts, 0, b"{}", None, None, backoff
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt", "expected"),
+    # Of three attempts. Expected: to, counted, delay, error's ending, reason
+    [
+        (Done(b"1"), 1, ("COMPLETED", True, 0.0, None, None)),
+        (Done(), 3, ("COMPLETED", True, 0.0, None, None)),
+        (Failed(message="no"), 1, ("PENDING", True, 7.0, "error", None)),
+        (Failed(message="no"), 2, ("PENDING", True, 70.0, "error", None)),
+        (Failed(message="no"), 3, ("FAILED", True, 0.0, "error", "no")),
+        (Failed(message="no", retry=False), 1, ("FAILED", True, 0.0, "error", "no")),
+        (Failed(message="no", retry_after_seconds=0.5), 2, ("PENDING", True, 0.5, "error", None)),
+        (Failed(message="no", retry_after_seconds=0.5), 3, ("FAILED", True, 0.0, "error", "no")),
+        (TimedOut("late"), 1, ("PENDING", True, 7.0, "timeout", None)),
+        (TimedOut("late"), 3, ("TIMEOUT", True, 0.0, "timeout", "late")),
+        (Snooze(9), 3, ("PENDING", False, 9.0, None, None)),
+        (Snooze(-9), 1, ("PENDING", False, 0.0, None, None)),
+        (Cancel("enough"), 1, ("CANCELLED", True, 0.0, "cancelled", "enough")),
+        (Handoff("pod"), 1, ("RUNNING", True, 0.0, None, None)),
+        (Park("go", 5.0), 3, ("PENDING", False, 0.0, None, None)),
+        (Release(), 3, ("PENDING", False, 0.0, None, None)),
+    ],
+)
+def test_the_table_of_outcomes(outcome: Outcome, attempt: int, expected: tuple[object, ...]) -> None:
+    made = judge(lease_of(attempt, 3), outcome)
+    ending = made.error and made.error.ending.value
+    assert (made.to.value, made.counted, made.delay_seconds, ending, made.reason) == expected
+    assert (made.died, made.external_id) == (False, "pod" if isinstance(outcome, Handoff) else None)
+    assert (made.signal, made.park_seconds) == (("go", 5.0) if isinstance(outcome, Park) else (None, None))
+
+
+@pytest.mark.parametrize(
+    ("deaths", "cancel_requested", "expected"),
+    # Deaths before this one. Expected: to, ending, reason
+    [
+        (0, None, ("PENDING", "lost", None)),
+        (1, None, ("PENDING", "lost", None)),
+        (2, None, ("FAILED", "quarantined", "quarantined: 3 workers died while running it")),
+        (0, "enough", ("CANCELLED", "lost", "enough")),
+        (2, "enough", ("CANCELLED", "lost", "enough")),
+    ],
+)
+def test_the_table_of_expired_leases(deaths: int, cancel_requested: str | None, expected: tuple[object, ...]) -> None:
+    made = judge_expired(attempt=2, deaths=deaths, worker="w", cancel_requested=cancel_requested)
+    assert made.error is not None
+    assert (made.to.value, made.error.ending.value, made.reason) == expected
+    assert (made.counted, made.died, made.delay_seconds, made.error.attempt) == (False, True, 0.0, 2)
