@@ -105,6 +105,7 @@ async def findings(client: RedisClient) -> list[Finding]:
 
 async def damage(client: RedisClient) -> list[Finding]:
     """Queues that are set aside, or whose numbers disagree: reads no jobs."""
+    await client.sync_clock()  # the store may not be open: without the offset, the command would be late
     try:
         found = [sentence.decode(errors="replace") for sentence in await client.call("compare_counts", {})]
     except (StoreFull, StoreReadOnly):  # the commands cannot be loaded now, for a reason that other findings give
