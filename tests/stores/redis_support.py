@@ -46,12 +46,12 @@ def jobs(*ids: str, **options: Any) -> list[NewJob]:
 
 
 async def keys(store: RedisStore) -> set[str]:
-    return {key.decode() for key in await store._client.execute("KEYS", "*")}
+    return {key.decode() for key in await store.client.execute("KEYS", "*")}
 
 
 async def wait_for_count(store: RedisStore, *words: str, at_least: int = 1) -> None:
     """Poll a counting command: Redis sends no signal when another client registers as waiting."""
-    while await store._client.execute(*words) < at_least:  # noqa: ASYNC110
+    while await store.client.execute(*words) < at_least:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 

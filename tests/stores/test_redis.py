@@ -64,7 +64,7 @@ async def test_private_payload_is_erased_on_completion_and_kept_on_failure(store
     good, bad = (await store.exchange("w", [], [], 2, 15)).leases
     assert good.private_payload == b'"secret"'
     await store.exchange("w", [Settlement(good.key, DONE), Settlement(bad.key, FAILED)], [], 0, 15)
-    assert await store._client.execute("HVALS", "jobyard:{default}:private") == [b'"secret"']
+    assert await store.client.execute("HVALS", "jobyard:{default}:private") == [b'"secret"']
 
 
 async def test_transactions_are_rejected(store: RedisStore) -> None:
@@ -122,8 +122,8 @@ async def test_a_repeated_exchange_is_replayed(store: RedisStore) -> None:
         "settled": [False, f"{first.sequence:015d}", first.job_id, first.token, True],
         "slot": 0,
     }
-    response = await store._client.call("exchange", dict(request))
-    again = await store._client.call("exchange", dict(request))
+    response = await store.client.call("exchange", dict(request))
+    again = await store.client.call("exchange", dict(request))
     # Everything but the next due time, which is not stored with the response.
     assert [*again[:6], *again[7:]] == [*response[:6], *response[7:]]
     assert (again[0], [int(seq) for seq in again[2]]) == ([], [2])
@@ -135,7 +135,7 @@ async def test_an_exchange_is_retried_when_its_reply_is_lost(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.insert(jobs("one"))
-    connection = await store._client.pool.connection()
+    connection = await store.client.pool.connection()
     # The command is sent; the connection closes when the reply arrives.
     monkeypatch.setattr(connection, "data_received", lambda data: connection.close())
     [lease] = (await store.exchange("w", [], [], 1, 15)).leases
@@ -147,20 +147,20 @@ async def test_an_exchange_is_retried_when_its_reply_is_lost(
 async def test_a_late_command_is_not_executed(store: RedisStore) -> None:
     await store.insert(jobs("one"))
     request = {"worker": "w", "token": "a" * 16, "lease": 15_000, "wanted": 1, "queues": [], "settled": []}
-    *_, packed = store._client.encode_call("exchange", request)
+    *_, packed = store.client.encode_call("exchange", request)
     assert isinstance(packed, bytes)
     late = msgspec.msgpack.decode(packed) | {"deadline": 1}
     with pytest.raises(StoreUnavailable):
-        await store._client.execute(
-            "FCALL", f"{library().name}_exchange", 0, store._client.prefix, msgspec.msgpack.encode(late)
+        await store.client.execute(
+            "FCALL", f"{library().name}_exchange", 0, store.client.prefix, msgspec.msgpack.encode(late)
         )
     assert (await store.queues())[0].running == 0
 
 
 async def test_the_clock_offset_is_measured_again_after_a_jump(store: RedisStore) -> None:
-    store._client._clock_offset_ms -= 3_600_000
+    store.client._clock_offset_ms -= 3_600_000
     await store.insert(jobs("one"))
-    store._client._clock_offset_ms -= 3_600_000
+    store.client._clock_offset_ms -= 3_600_000
     assert len((await store.exchange("w", [], [], 1, 15)).leases) == 1
 
 
@@ -330,7 +330,7 @@ async def test_audit_finds_planted_faults(store: RedisStore, fault: tuple[str, .
     await store.arm("nightly", 1, since=0)
     await decide_one(store, 1000, verdict=Verdict.MISSED)
     assert await store.audit() == []
-    await store._client.execute(*fault)
+    await store.client.execute(*fault)
     assert await store.audit() != []
 
 

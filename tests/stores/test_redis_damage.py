@@ -91,7 +91,7 @@ async def test_a_lost_key_stops_no_other_queue_and_repair_mends_it(
     await fill(store)
     assert await store.audit() == []
     assert f"jobyard:{key}" in await keys(store)
-    await store._client.execute("DEL", f"jobyard:{key}")
+    await store.client.execute("DEL", f"jobyard:{key}")
     ended = await work(store, clock)
     if key in PREFIX_KEYS:
         await store.repair()
@@ -107,7 +107,7 @@ async def test_a_lost_key_stops_no_other_queue_and_repair_mends_it(
 
 async def test_a_queue_that_is_set_aside_is_named(store: RedisStore, clock: ManualClock) -> None:
     await fill(store)
-    await store._client.execute("DEL", "jobyard:{bad}:jobs")
+    await store.client.execute("DEL", "jobyard:{bad}:jobs")
     await work(store, clock)
     with pytest.raises(StoreError, match=r"queue bad is set aside, because its stored data is damaged: job .* no rec"):
         await store.insert([job("x")])
@@ -120,8 +120,8 @@ async def test_a_queue_that_is_set_aside_is_named(store: RedisStore, clock: Manu
 @pytest.mark.parametrize("key", ["ready:", "jobs", "queue", "line", "groups", "leases", "delayed", "done"])
 async def test_a_key_of_another_type_stops_no_other_queue(store: RedisStore, clock: ManualClock, key: str) -> None:
     await fill(store)
-    await store._client.execute("DEL", f"jobyard:{{bad}}:{key}")
-    await store._client.execute("RPUSH", f"jobyard:{{bad}}:{key}", "x")
+    await store.client.execute("DEL", f"jobyard:{{bad}}:{key}")
+    await store.client.execute("RPUSH", f"jobyard:{{bad}}:{key}", "x")
     assert sum(job_id.startswith("good") for job_id in await work(store, clock)) == GOOD
 
 

@@ -87,7 +87,7 @@ async def test_a_served_claim_whose_message_is_lost_is_returned_on_withdrawal(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting, until = await start_waiting_claim(store)
-    monkeypatch.setattr(store._client.pool.subscriber, "_dispatch", lambda data: None)
+    monkeypatch.setattr(store.client.pool.subscriber, "_dispatch", lambda data: None)
     await store.insert(jobs("one"))
     until.set_result(None)
     assert [lease.job_id for lease in (await waiting).leases] == ["one"]
@@ -98,7 +98,7 @@ async def test_a_waiting_claim_without_subscriber_is_not_served(store: RedisStor
     other = RedisStore(server.url)
     await other.open()
     waiting, _ = await start_waiting_claim(other)
-    await other._client.pool.subscriber.close(StoreUnavailable("gone"))
+    await other.client.pool.subscriber.close(StoreUnavailable("gone"))
     with pytest.raises(StoreUnavailable):
         await waiting
     await wait_for_count(store, "HLEN", "jobyard:order")
@@ -112,7 +112,7 @@ async def test_a_claim_served_after_cancellation_is_released(
 ) -> None:
     """The caller is cancelled while its claim is served: the job returns without an attempt or a death."""
     waiting, _ = await start_waiting_claim(store)
-    monkeypatch.setattr(store._client.pool.subscriber, "_dispatch", lambda data: None)
+    monkeypatch.setattr(store.client.pool.subscriber, "_dispatch", lambda data: None)
     await store.insert(jobs("one"))
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -24,7 +24,7 @@ async def test_a_user_without_info_or_config(forbidden: str) -> None:
         owner = RedisStore(own.url)
         await owner.open()
         rules = ["on", ">secret", "~*", "&*", "+@all", *forbidden.split()]
-        await owner._client.execute("ACL", "SETUSER", "app", *rules)
+        await owner.client.execute("ACL", "SETUSER", "app", *rules)
         await owner.close()
         store = store_of(own, "app", "secret")
         await store.open()
@@ -99,7 +99,7 @@ async def test_a_denied_publish_does_not_fail_a_command(server: RedisServer) -> 
     server.ask("SADD", "jobyard:sleepers", "handle")
     server.ask("ACL", "SETUSER", "jobyard", "resetchannels")
     store = store_of(server, "jobyard", "password")
-    store._client.is_open = True
+    store.client.is_open = True
     await store.insert(jobs("a"))
     [lease] = (await store.exchange("w", [], [], 1, 10.0)).leases
     failed = Settlement(lease.key, Transition(to=State.FAILED, reason="x"))

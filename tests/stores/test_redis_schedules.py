@@ -81,10 +81,10 @@ async def test_kept_ticks_take_little_memory(server: RedisServer, store: RedisSt
     for at in range(1, KEPT_TICKS + 20):
         await decide_one(store, at)
     key = "jobyard:ticks:nightly"
-    assert await store._client.execute("ZCARD", key) == KEPT_TICKS
+    assert await store.client.execute("ZCARD", key) == KEPT_TICKS
     # As a skip list they would take about 20 kB.
-    assert await store._client.execute("OBJECT", "ENCODING", key) == b"listpack"
-    assert await store._client.execute("MEMORY", "USAGE", key) < 10_000
+    assert await store.client.execute("OBJECT", "ENCODING", key) == b"listpack"
+    assert await store.client.execute("MEMORY", "USAGE", key) < 10_000
 
 
 async def test_a_disarmed_schedule_leaves_no_keys(store: RedisStore) -> None:
@@ -124,7 +124,7 @@ async def test_a_rejected_decide_still_promotes_due_jobs(server: RedisServer) ->
     clock.advance(5)
     with pytest.raises(BadInput):
         await store.decide([tick(1000), tick(2000, new(id=taken))])
-    assert await store._client.execute("ZCARD", "manual:{default}:ready:") == 2
+    assert await store.client.execute("ZCARD", "manual:{default}:ready:") == 2
     assert await store.audit() == []
     assert await armed(store) == Armed("nightly", 1, 0)
     await store.close()

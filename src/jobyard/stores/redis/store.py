@@ -37,7 +37,7 @@ class RedisStore(ComposedStore):
     def __init__(self, url: str, clock: Clock | None = None, *, connections: int = 16, prefix: str = "jobyard") -> None:
         address = parse_address(url)
         self.url = address.url
-        self._client = client = RedisClient(address, prefix, connections, clock)
+        self.client = client = RedisClient(address, prefix, connections, clock)
         self._unsubscribe: Callable[[], None] | None = None
         lease_queues = LeaseQueues()
         notifier = RedisNotifier(client)
@@ -54,7 +54,7 @@ class RedisStore(ComposedStore):
         self.settle = RedisSettle().settle
 
     async def open(self) -> None:
-        client = self._client
+        client = self.client
         client.process.opened()
         is_first, client.is_open = not client.is_open, True
         try:
@@ -70,16 +70,16 @@ class RedisStore(ComposedStore):
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        await asyncio.shield(self._client.close())
+        await asyncio.shield(self.client.close())
 
     def for_event_loop(self) -> Store:
         return self
 
     async def audit(self) -> list[str]:
-        return await audit(self._client)
+        return await audit(self.client)
 
     async def repair(self) -> list[str]:
-        return await repair(self._client)
+        return await repair(self.client)
 
     async def diagnose(self) -> list[Finding]:
         return await self._with_client(findings)
@@ -89,7 +89,7 @@ class RedisStore(ComposedStore):
 
     async def _with_client(self, work: Callable[[RedisClient], Awaitable[T]]) -> T:
         """Use a client of its own while the store is not open."""
-        client = self._client
+        client = self.client
         if client.is_open:
             return await work(client)
         temporary = RedisClient(client.address, client.prefix, 1, client.clock)
