@@ -174,3 +174,50 @@ async def test_invalid_options_are_rejected(tokens: Tokens, bad: dict[str, objec
     with pytest.raises(BadOption):
         await tokens.create(**{"name": "x", "role": "viewer", **bad})  # type: ignore[arg-type]
     assert await tokens.list() == []
+
+
+async def test_rotation_replaces_the_secret_and_nothing_else(
+    tokens: Tokens, clock: ManualClock, seconds: Seconds
+) -> None:
+    info, old = await tokens.create("ci", Role.ADMIN, queues=["builds"], expire_seconds=3600)
+    rotated = await tokens.rotate(info.id, overlap_seconds=60)
+    assert rotated is not None
+    assert rotated[0] == info
+    new = rotated[1]
+    assert new != old
+    assert await tokens.authenticate(new) == await tokens.authenticate(old) == info.principal
+    clock.advance(61)
+    seconds.now += CACHE_SECONDS
+    assert await tokens.authenticate(old) is None
+    assert await tokens.authenticate(new) == info.principal
+    again = await tokens.rotate(info.id)
+    assert again is not None
+    assert await tokens.authenticate(new) is None, "without an overlap the old secret ends at once"
+    clock.advance(3600)
+    seconds.now += CACHE_SECONDS
+    assert await tokens.authenticate(again[1]) is None, "it expires when it would have"
+    assert await tokens.rotate(info.id) is None
+
+
+async def test_last_use_is_written_once_a_minute(
+    tokens: Tokens, store: Watched, clock: ManualClock, seconds: Seconds
+) -> None:
+    info, text = await tokens.create("ci", Role.ADMIN)
+    [listed] = await tokens.list()
+    assert listed.last_used_at is None
+    before = store.calls["put"]
+    for _ in range(3):
+        await tokens.authenticate(text)
+        await asyncio.gather(*tokens._noting)
+    assert store.calls["put"] == before + 1
+    [listed] = await tokens.list()
+    first = listed.last_used_at
+    assert first is not None
+    clock.advance(90)
+    seconds.now += 90
+    await tokens.authenticate(text)
+    await asyncio.gather(*tokens._noting)
+    [listed] = await tokens.list()
+    assert listed.last_used_at == first + 90_000
+    await tokens.revoke(info.id)
+    assert await store.fetch_all("jobyard.token_uses") == []

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 from tests.server.support import ApiServer
+from tests.support import eventually
 
 from jobyard.config.sections import ServerSection
 from jobyard.server.auth import FAILURE_BURST
@@ -162,3 +163,23 @@ async def test_failed_attempts_are_limited_by_address_but_valid_tokens_pass(api:
         codes = [(await guesser.get("/v1/me", headers=wrong)).status_code for _ in range(int(FAILURE_BURST) + 1)]
         assert codes == [401] * int(FAILURE_BURST) + [429]
         assert (await good.get("/v1/me")).status_code == 200
+
+
+async def test_rotated_token_works_with_its_new_secret(api: ApiServer) -> None:
+    info, old = await api.tokens.create("ci", "viewer")
+    async with api.client("admin") as client:
+        rotated = await client.post(f"/v1/tokens/{info.id}/rotate")
+        assert (rotated.status_code, rotated.json()["id"]) == (200, info.id)
+        for text, status in ((old, 401), (rotated.json()["token"], 200)):
+            headers = {"Authorization": f"Bearer {text}"}
+            assert (await client.get("/v1/me", headers=headers)).status_code == status
+
+        async def last_used_at() -> str | None:
+            listed = {each["id"]: each for each in (await client.get("/v1/tokens")).json()["items"]}
+            found: str | None = listed[info.id]["last_used_at"]
+            return found
+
+        await eventually(last_used_at)  # written in the background
+        assert (await client.post("/v1/tokens/000000000000/rotate")).status_code == 404
+        audit = (await client.get("/v1/audit")).json()["items"]
+        assert [each["target"] for each in audit if each["action"] == "token.rotate"] == [info.id]

@@ -111,6 +111,7 @@ async def test_every_field_and_parameter_is_described(api: ApiServer) -> None:
 async def test_examples_of_request_bodies_work(api: ApiServer) -> None:
     """Each example of the document, sent to its route; jobs and queues in the path exist."""
     await announce_languages(api.store)
+    token, _ = await api.tokens.create("shop's", "viewer")
     async with api.client("admin") as client:
         document = await described(client)
         sent: list[str] = []
@@ -120,7 +121,7 @@ async def test_examples_of_request_bodies_work(api: ApiServer) -> None:
                 if content is None:
                     continue
                 job = await submit_job(client, "mail", queue="mail", group="acme")
-                names = {"id": job, "queue": "mail", "group": "acme", "schedule": "nightly"}
+                names = {"id": job, "queue": "mail", "group": "acme", "schedule": "nightly", "token_id": token.id}
                 answer = await client.request(method, path.format(**names), json=content["example"])
                 # A signal needs a job that waits for it, which no worker has parked here.
                 expected = answer.is_success or (path.endswith("/signal") and answer.json()["code"] == "not_possible")

@@ -20,6 +20,7 @@ ASKED = [
     ("DELETE", "/v1/jobs/%00"),
     ("POST", "/v1/workers/%00/stop"),
     ("DELETE", "/v1/tokens/%00"),
+    ("POST", "/v1/tokens/%00/rotate"),
     ("GET", "/v1/queues/%00"),
 ]
 

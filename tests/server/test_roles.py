@@ -85,6 +85,7 @@ TABLE = {
     "GET /v1/tokens": Row(ADMINS),
     "POST /v1/tokens": Row(ADMINS, {"name": "new", "role": "viewer"}),
     "DELETE /v1/tokens/{token_id}": Row(ADMINS),
+    "POST /v1/tokens/{token_id}/rotate": Row(ADMINS, {}),
     "GET /v1/audit": Row(ADMINS),
     "GET /openapi.json": Row(ANYBODY),
     "GET /docs": Row(ANYBODY),

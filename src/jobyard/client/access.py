@@ -41,6 +41,13 @@ class AccessEndpoints:
         )
         return await self._transport.call("POST", "/v1/tokens", schemas.TokenCreated, body=body)
 
+    async def rotate_token(self, token_id: str, overlap_seconds: float = 0.0) -> schemas.TokenCreated:
+        """Give a token a new secret; the old one is accepted for `overlap_seconds` more."""
+        body = schemas.RotateRequest(overlap_seconds=overlap_seconds)
+        return await self._transport.call(
+            "POST", path("v1", "tokens", token_id, "rotate"), schemas.TokenCreated, body=body
+        )
+
     async def revoke_token(self, token_id: str) -> None:
         await self._transport.call("DELETE", path("v1", "tokens", token_id), type(None))
 

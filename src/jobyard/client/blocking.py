@@ -170,6 +170,7 @@ class BlockingClient:
     me = waits(Client.me)
     tokens = waits(Client.tokens)
     create_token = waits(Client.create_token)
+    rotate_token = waits(Client.rotate_token)
     revoke_token = waits(Client.revoke_token)
     audit = walks(Client.audit)
     health = waits(Client.health)

@@ -172,6 +172,13 @@ class RemoteOperations:
     async def tokens(self) -> list[TokenInfo]:
         return [convert.token_of(view) for view in await self._client.tokens()]
 
+    async def rotate_token(self, token_id: str, overlap_seconds: float = 0.0) -> tuple[TokenInfo, str] | None:
+        try:
+            made = await self._client.rotate_token(token_id, overlap_seconds)
+        except NotFound:
+            return None
+        return convert.token_of(made), made.token
+
     async def revoke_token(self, token_id: str) -> bool:
         try:
             await self._client.revoke_token(token_id)

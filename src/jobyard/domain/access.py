@@ -76,6 +76,7 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     created_at: Instant = 0
     expires_at: Instant | None = None
+    last_used_at: Instant | None = None  # to about a minute; None: never, or not known
 
     @property
     def principal(self) -> Principal:

@@ -253,6 +253,15 @@ class LocalOperations:
         await self.record("token.create", info.id, **shown, expires_at=view.expires_at)
         return info, token
 
+    async def rotate_token(self, token_id: str, overlap_seconds: float = 0.0) -> tuple[TokenInfo, str] | None:
+        holder = await self._tokens.holder(token_id)
+        if holder is None or not self._principal.covers(holder):
+            return None
+        rotated = await self._tokens.rotate(token_id, overlap_seconds)
+        if rotated is not None:
+            await self.record("token.rotate", token_id, name=holder.name, overlap_seconds=overlap_seconds)
+        return rotated
+
     async def revoke_token(self, token_id: str) -> bool:
         holder = await self._tokens.holder(token_id)
         if holder is None or not self._principal.covers(holder) or not await self._tokens.revoke(token_id):

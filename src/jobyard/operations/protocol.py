@@ -132,6 +132,9 @@ class Operations(Protocol):
 
     async def tokens(self) -> list[TokenInfo]: ...
 
+    async def rotate_token(self, token_id: str, overlap_seconds: float = 0.0) -> tuple[TokenInfo, str] | None:
+        """Give a token a new secret, the second value; the old one is accepted for `overlap_seconds` more."""
+
     async def revoke_token(self, token_id: str) -> bool:
         """Whether the token existed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import re
@@ -15,11 +16,14 @@ import msgspec
 
 from jobyard.domain import options
 from jobyard.domain.access import MAX_SCOPES, Principal, Role, TokenInfo
-from jobyard.errors import BadOption, did_you_mean
+from jobyard.domain.instant import Instant
+from jobyard.errors import BadOption, JobyardError, did_you_mean
 from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
 
-COLLECTION = "jobyard.tokens"
+COLLECTION, USES = "jobyard.tokens", "jobyard.token_uses"
+# The use of a token is written at most once in this time, so that it costs no request anything.
+USE_SECONDS = 60.0
 # How long a token is cached: one that another server revoked is accepted for at most this long.
 CACHE_SECONDS = 1.0
 MAX_CACHED = 10_000
@@ -32,6 +36,8 @@ _TEXT = re.compile(r"jy_([0-9a-f]{12})_([A-Za-z0-9_-]{20,100})")
 class TokenRecord(msgspec.Struct, frozen=True):
     info: TokenInfo
     secret_sha256: str
+    previous_sha256: str = ""  # the secret before the last rotation, which is accepted until `previous_until`
+    previous_until: Instant = 0
 
 
 _decode = msgspec.json.Decoder(TokenRecord).decode
@@ -41,7 +47,7 @@ class CachedToken(NamedTuple):
     """A token as last read from the store."""
 
     until: float  # when it must be read again, by the clock
-    secret_sha256: str
+    secrets_sha256: tuple[str, ...]  # the present one, and the one before while it is accepted
     principal: Principal
 
 
@@ -51,6 +57,8 @@ class Tokens:
         self._clock = clock
         self._known: dict[str, CachedToken] = {}  # by id
         self._recent: dict[bytes, CachedToken] = {}  # by the hash of the whole token
+        self._noted: dict[str, float] = {}  # when the use of a token was last written, by id
+        self._noting: set[asyncio.Task[None]] = set()
         self._reading: dict[str, asyncio.Task[CachedToken | None]] = {}
 
     async def create(
@@ -94,12 +102,46 @@ class Tokens:
             page: Sequence[Record] = await self._store.fetch_all(COLLECTION, PAGE, after)
             found += [_decode(record.data).info for record in page]
             if len(page) < PAGE:
-                return sorted(found, key=lambda info: (info.created_at, info.id))
+                break
             after = page[-1].key
+        uses = await self._uses()
+        used = (msgspec.structs.replace(info, last_used_at=uses.get(info.id)) for info in found)
+        return sorted(used, key=lambda info: (info.created_at, info.id))
+
+    async def _uses(self) -> dict[str, Instant]:
+        found: dict[str, Instant] = {}
+        after: str | None = None
+        while True:
+            page: Sequence[Record] = await self._store.fetch_all(USES, PAGE, after)
+            found |= {record.key: int(record.data) for record in page}
+            if len(page) < PAGE:
+                return found
+            after = page[-1].key
+
+    async def rotate(self, token_id: str, overlap_seconds: float = 0.0) -> tuple[TokenInfo, str] | None:
+        """Give the token a new secret; its id, role and scope stay. None if it is not valid.
+
+        The old secret is accepted for `overlap_seconds` more, so that all its users can change over.
+        """
+        options.check_seconds("overlap_seconds", overlap_seconds)
+        while True:
+            record = await self._store.fetch(COLLECTION, token_id)
+            if record is None:
+                return None
+            stored, now = _decode(record.data), await self._store.now()
+            secret = secrets.token_urlsafe(SECRET_BYTES)
+            until = now + round(overlap_seconds * 1000)
+            data = msgspec.json.encode(TokenRecord(stored.info, _hash(secret), stored.secret_sha256, until))
+            left = None if stored.info.expires_at is None else max(0.001, (stored.info.expires_at - now) / 1000)
+            if await self._store.put(COLLECTION, token_id, data, expect=record.version, expire_seconds=left):
+                self._known.pop(token_id, None)
+                self._recent.clear()
+                return stored.info, f"jy_{token_id}_{secret}"
 
     async def revoke(self, token_id: str) -> bool:
         """Whether the token existed; other processes reject it within CACHE_SECONDS."""
         is_removed = await self._store.remove(COLLECTION, token_id)
+        await self._store.remove(USES, token_id)
         self._known.pop(token_id, None)
         self._recent.clear()
         return is_removed
@@ -115,12 +157,29 @@ class Tokens:
         if parts is None:
             return None
         known = await self._find(parts.group(1))
-        if known is None or not hmac.compare_digest(known.secret_sha256, _hash(parts.group(2))):
+        secret = _hash(parts.group(2))
+        if known is None or not any(hmac.compare_digest(each, secret) for each in known.secrets_sha256):
             return None
+        self._note_use(parts.group(1))
         if len(self._recent) >= MAX_CACHED:
             self._recent.clear()
         self._recent[hashlib.sha256(text.encode()).digest()] = known
         return known.principal
+
+    def _note_use(self, token_id: str) -> None:
+        """Write when the token was used, without making the request wait."""
+        now = self._clock()
+        if now - self._noted.get(token_id, -USE_SECONDS) >= USE_SECONDS:
+            if len(self._noted) >= MAX_CACHED:
+                self._noted.clear()
+            self._noted[token_id] = now
+            task = asyncio.get_running_loop().create_task(self._write_use(token_id))
+            self._noting.add(task)
+            task.add_done_callback(self._noting.discard)
+
+    async def _write_use(self, token_id: str) -> None:
+        with contextlib.suppress(JobyardError):  # it is written with the next use after a minute
+            await self._store.put(USES, token_id, b"%d" % await self._store.now())
 
     async def holder(self, token_id: str) -> Principal | None:
         """The principal of the token with this id; None if it is not valid."""
@@ -147,7 +206,10 @@ class Tokens:
         if record is None:
             return None
         stored = _decode(record.data)
-        known = CachedToken(started + CACHE_SECONDS, stored.secret_sha256, stored.info.principal)
+        accepted: tuple[str, ...] = (stored.secret_sha256,)
+        if stored.previous_sha256 and await self._store.now() < stored.previous_until:
+            accepted += (stored.previous_sha256,)
+        known = CachedToken(started + CACHE_SECONDS, accepted, stored.info.principal)
         self._known[token_id] = known
         return known
 

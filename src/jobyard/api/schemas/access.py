@@ -23,6 +23,12 @@ class TokenRequest(RequestSchema, frozen=True):
     expire_seconds: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
 
 
+class RotateRequest(RequestSchema, frozen=True):
+    """How to rotate a token."""
+
+    overlap_seconds: Annotated[float, Meta(ge=0, le=MAX_SECONDS)] = 0.0
+
+
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
@@ -31,6 +37,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...]
     created_at: Timestamp
     expires_at: Timestamp | None
+    last_used_at: Timestamp | None = None
 
 
 class TokenCreated(TokenView, frozen=True, kw_only=True):
@@ -82,6 +89,7 @@ def _token(info: TokenInfo) -> dict[str, Any]:
         **msgspec.structs.asdict(info),
         "created_at": rfc3339(info.created_at),
         "expires_at": None if info.expires_at is None else rfc3339(info.expires_at),
+        "last_used_at": None if info.last_used_at is None else rfc3339(info.last_used_at),
     }
 
 

@@ -103,6 +103,7 @@ FIELDS = {
     "key": "The unique key.",
     "kind": "Which handler runs the job.",
     "language": "Name of a language; see GET /languages.",
+    "last_used_at": "When the token was last used, to about a minute; null: never.",
     "level": "The log level.",
     "limit": "The maximum number.",
     "BulkRequest.limit": "The maximum number of jobs to change in this request.",
@@ -132,6 +133,7 @@ FIELDS = {
     "origin": "Where the schedule was made: in code, in a file, or through the API.",
     "output_bytes": "Size of stdout and of stderr, each; more is cut off.",
     "overlap": "What happens when a tick is due while the job of an earlier one has not ended.",
+    "overlap_seconds": "How long the old secret is still accepted.",
     "page_size": "The maximum number of entries of a page; a page of large jobs may have fewer.",
     "page_token": "next_page_token of the page before; omit it to start.",
     "parameters": "Names of the parameters of the handler, which are the fields of the payload.",
@@ -250,6 +252,7 @@ EXAMPLES: dict[str, Any] = {
     "ScheduleChange": {"expression": "30 3 * * *"},
     "ExecuteRequest": {"language": "python", "source_code": "print(6 * 7)", "limits": {"time_seconds": 2}},
     "ExecuteBatchRequest": {"language": "python", "source_code": "print(input())", "inputs": ["1", "2"]},
+    "RotateRequest": {"overlap_seconds": 3600},
     "TokenRequest": {"name": "shop", "role": "submitter", "queues": ["mail"]},
 }
 

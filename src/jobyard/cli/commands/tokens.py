@@ -13,7 +13,7 @@ from jobyard.errors import NotFound
 
 @click.group()
 def tokens() -> None:
-    """Create, list and revoke API tokens.
+    """Create, list, rotate and revoke API tokens.
 
     \b
     Example:
@@ -82,12 +82,43 @@ async def list_tokens(session: Session) -> None:
             escape(", ".join(each.groups)) or "all",
             rfc3339(each.created_at)[:16] + "Z",
             "never" if each.expires_at is None else rfc3339(each.expires_at)[:16] + "Z",
+            "never" if each.last_used_at is None else rfc3339(each.last_used_at)[:16] + "Z",
         )
         for each in found
     )
-    headings = ("id", "~name", "role", "~queues", "~groups", "created", "expires")
+    headings = ("id", "~name", "role", "~queues", "~groups", "created", "expires", "last used")
     empty = "No tokens. Create one: jobyard tokens create NAME --role admin"
     session.print_table({"tokens": found}, headings, rows, empty)
+
+
+@tokens.command()
+@click.argument("token_id", metavar="ID")
+@click.option(
+    "--overlap-seconds",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Accept the old secret for this time.",
+)
+@async_command
+async def rotate(session: Session, token_id: str, overlap_seconds: float) -> None:
+    """Give a token a new secret and print it; id, role and scope stay.
+
+    \b
+    Example:
+      jobyard tokens rotate 3f2a90c1d4e5 --overlap-seconds 3600
+    """
+    async with session.operations() as operations:
+        rotated = await operations.rotate_token(token_id, overlap_seconds)
+    if rotated is None:
+        raise NotFound("Token not found. `jobyard tokens list` shows the ids.")
+    info, text = rotated
+    if session.as_json:
+        session.print_json({"token": text, "info": info})
+        return
+    session.echo(text)
+    session.echo_error("The token is not shown again.")
 
 
 @tokens.command()

@@ -44,6 +44,24 @@ async def create_token(context: RequestContext) -> schemas.TokenCreated:
     return schemas.token_created(*made)
 
 
+@ROUTES.add(
+    "POST",
+    "/v1/tokens/{token_id}/rotate",
+    Permission.ADMINISTER,
+    body=schemas.RotateRequest,
+    response=schemas.TokenCreated,
+)
+async def rotate_token(context: RequestContext) -> schemas.TokenCreated:
+    """Give a token a new secret, which is only in this response."""
+    token_id = context.path["token_id"]
+    rotated = None
+    if "\0" not in token_id:
+        rotated = await context.operations.rotate_token(token_id, context.body.overlap_seconds)
+    if rotated is None:
+        raise HttpError(404, "token_not_found", f"Token {token_id} not found.")
+    return schemas.token_created(*rotated)
+
+
 @ROUTES.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, status=204)
 async def revoke_token(context: RequestContext) -> Response:
     """Revoke a token, effective within a second."""
