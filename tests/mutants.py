@@ -156,7 +156,7 @@ MUTANTS = (
         "src/jobyard/stores/postgres/functions/apply.sql",
         "CASE WHEN v_to <> 'COMPLETED' THEN k.private_payload END",
         "k.private_payload",
-        suite("settle", POSTGRES),
+        ("tests/stores/test_postgres.py", "tests/stores/test_postgres_caller_transaction.py", "-k", "private"),
     ),
     Mutant(
         "worker: jobs whose settlement waits are not renewed",
