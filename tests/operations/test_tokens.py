@@ -45,15 +45,27 @@ def tokens(store: Watched, seconds: Seconds) -> Tokens:
 
 
 async def test_a_token_stands_for_its_principal(tokens: Tokens) -> None:
-    info, text = await tokens.create("ci", "submitter", queues=["builds"], groups=["acme"])
+    info, text = await tokens.create("ci", "submitter", queues=["builds"], groups=["acme"], kinds=["compile"])
     principal = await tokens.authenticate(text)
     assert principal is not None
     assert (principal.id, principal.name, principal.role) == (info.id, "ci", Role.SUBMITTER)
-    assert principal.reaches("builds", "acme")
-    assert not principal.reaches("builds", None)
-    assert not principal.reaches("other", "acme")
+    assert principal.reaches("builds", "acme", "compile")
+    assert not principal.reaches("builds", None, "compile")
+    assert not principal.reaches("other", "acme", "compile")
+    assert not principal.reaches("builds", "acme", "deploy")
     assert principal.may(Permission.SUBMIT)
     assert not principal.may(Permission.OPERATE)
+
+
+async def test_a_token_stored_without_kinds_is_not_restricted_to_any(tokens: Tokens, store: Watched) -> None:
+    info, text = await tokens.create("ci", Role.SUBMITTER, queues=["builds"])
+    record = await store.as_store().fetch(COLLECTION, info.id)
+    assert record is not None
+    await store.as_store().put(COLLECTION, info.id, record.data.replace(b',"kinds":[]', b""))
+    principal = await tokens.authenticate(text)
+    assert principal is not None
+    assert principal.kinds == ()
+    assert principal.reaches("builds", None, "compile")
 
 
 async def test_names_are_unique(tokens: Tokens) -> None:

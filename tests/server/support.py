@@ -43,13 +43,14 @@ class ApiServer:
         routes: Sequence[Routes],
         settings: ServerSection | None = None,
         authenticator: Authenticator | None = None,
+        job_factory: JobFactory | None = None,
     ) -> None:
         self.store = store
         self.tokens = Tokens(store)
         self.authenticator: Authenticator = authenticator or TokenAuthenticator(
             self.tokens, Sessions(store, self.tokens), settings
         )
-        self.dependencies = Dependencies(store, JobFactory(), self.authenticator, settings)
+        self.dependencies = Dependencies(store, job_factory or JobFactory(), self.authenticator, settings)
         self.app: FastAPI = create_app(self.dependencies, routes, self.dependencies.lifespan)
 
     async def token(self, role: str = "admin", **scope: Any) -> str:
@@ -90,12 +91,14 @@ async def serving(app: Any, limits: ConnectionLimits | None = None) -> AsyncIter
 
 @asynccontextmanager
 async def api_server(
-    settings: ServerSection | None = None, routes: Sequence[Routes] = ALL_ROUTES
+    settings: ServerSection | None = None,
+    routes: Sequence[Routes] = ALL_ROUTES,
+    job_factory: JobFactory | None = None,
 ) -> AsyncIterator[ApiServer]:
     store = MemoryStore(SystemClock())
     await store.open()
     try:
-        yield ApiServer(store, routes, settings)
+        yield ApiServer(store, routes, settings, job_factory=job_factory)
     finally:
         await store.close()
 

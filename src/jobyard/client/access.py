@@ -29,14 +29,16 @@ class AccessEndpoints:
         *,
         queues: Sequence[str] = (),
         groups: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         expire_seconds: float | None = None,
     ) -> schemas.TokenCreated:
-        """Create a token; its text is only in this response. Without queues or groups, it has access to all of them."""
+        """Create a token; its text is only in this response. Without queues, groups or kinds, it has access to all."""
         body = schemas.TokenRequest(
             name=name,
             role=checked_role(role),
             queues=tuple(queues),
             groups=tuple(groups),
+            kinds=tuple(kinds),
             expire_seconds=expire_seconds,
         )
         return await self._transport.call("POST", "/v1/tokens", schemas.TokenCreated, body=body)

@@ -164,9 +164,12 @@ class RemoteOperations:
         *,
         queues: Sequence[str] = (),
         groups: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         expire_seconds: float | None = None,
     ) -> tuple[TokenInfo, str]:
-        made = await self._client.create_token(name, role, queues=queues, groups=groups, expire_seconds=expire_seconds)
+        made = await self._client.create_token(
+            name, role, queues=queues, groups=groups, kinds=kinds, expire_seconds=expire_seconds
+        )
         return convert.token_of(made), made.token
 
     async def tokens(self) -> list[TokenInfo]:

@@ -1,4 +1,4 @@
-"""Access control: roles, their permissions, and the queues and groups that a principal is limited to."""
+"""Access control: roles, their permissions, and the queues, groups and kinds that a principal is restricted to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 
-# Queues, and again groups, that a token can be restricted to.
+# Queues, and again groups and kinds, that a token can be restricted to.
 MAX_SCOPES = 1000
 
 
@@ -44,6 +44,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     queues: tuple[str, ...] = ()  # empty: all
     groups: tuple[str, ...] = ()  # empty: all, also jobs without a group
+    kinds: tuple[str, ...] = ()  # empty: all; to submit, those whose handlers declare one of its queues
 
     def may(self, permission: Permission) -> bool:
         return permission in ALLOWED[self.role]
@@ -52,14 +53,32 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def sees_own_jobs_only(self) -> bool:
         return self.role is Role.SUBMITTER
 
-    def reaches(self, queue: str, group: str | None) -> bool:
-        return (not self.queues or queue in self.queues) and (not self.groups or group in self.groups)
+    @property
+    def has_scope(self) -> bool:
+        return bool(self.queues or self.groups or self.kinds)
+
+    @property
+    def has_whole_queues(self) -> bool:
+        """Whether its scope is made of whole queues, or of everything."""
+        return not self.groups and not self.kinds
+
+    def reaches(self, queue: str, group: str | None, kind: str) -> bool:
+        return (
+            (not self.queues or queue in self.queues)
+            and (not self.groups or group in self.groups)
+            and (not self.kinds or kind in self.kinds)
+        )
 
     def covers(self, other: Principal) -> bool:
         """Whether its scope includes the whole scope of the other principal."""
-        queues = not self.queues or (bool(other.queues) and set(other.queues) <= set(self.queues))
-        groups = not self.groups or (bool(other.groups) and set(other.groups) <= set(self.groups))
-        return queues and groups
+        return all(
+            not own or (bool(wanted) and set(wanted) <= set(own))
+            for own, wanted in (
+                (self.queues, other.queues),
+                (self.groups, other.groups),
+                (self.kinds, other.kinds),
+            )
+        )
 
 
 # For a server on loopback with --insecure, and for the command line directly on the store.
@@ -74,13 +93,16 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     queues: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     created_at: Instant = 0
     expires_at: Instant | None = None
     last_used_at: Instant | None = None  # to about a minute; None: never, or not known
 
     @property
     def principal(self) -> Principal:
-        return Principal(id=self.id, name=self.name, role=self.role, queues=self.queues, groups=self.groups)
+        return Principal(
+            id=self.id, name=self.name, role=self.role, queues=self.queues, groups=self.groups, kinds=self.kinds
+        )
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from jobyard.api.schemas.jobs import KindView
+from jobyard.domain.access import Principal
 from jobyard.domain.ids import new_id
 from jobyard.domain.job import NewJob
 from jobyard.domain.job_options import DEFAULTS, CheckedOptions, with_options
@@ -103,6 +104,19 @@ class JobFactory:
         schedule = make_schedule(given, self.schedule_fields(str(given.get("kind"))), options)
         job = self.new_job(schedule.kind, msgspec.json.decode(schedule.payload))
         return msgspec.structs.replace(schedule, payload=msgspec.Raw(job.payload))
+
+    def may_submit(self, principal: Principal, kind: str) -> bool:
+        """Whether the kind is in scope: named by the token, or declared by its handler in a queue of the token.
+
+        Otherwise a token restricted to a queue could run every handler of the app by submitting its kind to that queue.
+        Without tasks, the queues of handlers are not known.
+        """
+        if principal.kinds:
+            return kind in principal.kinds
+        if not principal.queues or self._tasks is None:
+            return True
+        task = self._tasks.get(kind)
+        return task is not None and task.defaults.queue in principal.queues
 
     def kinds(self) -> tuple[KindView, ...] | None:
         """The kinds of the app, by name; None if any kind is accepted."""

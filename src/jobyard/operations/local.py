@@ -69,6 +69,14 @@ class LocalOperations:
         own._principal = principal
         return own
 
+    def covers(self, other: Principal) -> bool:
+        """Whether the scope of the principal includes that of the other one, and the kinds that it names."""
+        own = self._principal
+        if not own.covers(other):
+            return False
+        # A kind that a token names counts whatever queue its handler declares.
+        return not own.queues or all(self._make_factory().may_submit(own, kind) for kind in other.kinds)
+
     async def record(self, action: str, target: str = "", **details: Any) -> None:
         """Append to the audit log; empty details are left out."""
         given = {name: value for name, value in details.items() if value not in (None, "", ())}
@@ -243,19 +251,20 @@ class LocalOperations:
         *,
         queues: Sequence[str] = (),
         groups: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         expire_seconds: float | None = None,
     ) -> tuple[TokenInfo, str]:
         info, token = await self._tokens.create(
-            name, role, queues, groups, expire_seconds, lambda other: self._principal.covers(other.principal)
+            name, role, queues, groups, kinds, expire_seconds, lambda other: self.covers(other.principal)
         )
         view = token_view(info)
-        shown = {"name": view.name, "role": view.role, "queues": view.queues, "groups": view.groups}
+        shown = {field: getattr(view, field) for field in ("name", "role", "queues", "groups", "kinds")}
         await self.record("token.create", info.id, **shown, expires_at=view.expires_at)
         return info, token
 
     async def rotate_token(self, token_id: str, overlap_seconds: float = 0.0) -> tuple[TokenInfo, str] | None:
         holder = await self._tokens.holder(token_id)
-        if holder is None or not self._principal.covers(holder):
+        if holder is None or not self.covers(holder):
             return None
         rotated = await self._tokens.rotate(token_id, overlap_seconds)
         if rotated is not None:
@@ -264,7 +273,7 @@ class LocalOperations:
 
     async def revoke_token(self, token_id: str) -> bool:
         holder = await self._tokens.holder(token_id)
-        if holder is None or not self._principal.covers(holder) or not await self._tokens.revoke(token_id):
+        if holder is None or not self.covers(holder) or not await self._tokens.revoke(token_id):
             return False
         await self.record("token.revoke", token_id, name=holder.name, role=holder.role)
         return True

@@ -126,6 +126,7 @@ class Operations(Protocol):
         *,
         queues: Sequence[str] = (),
         groups: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         expire_seconds: float | None = None,
     ) -> tuple[TokenInfo, str]:
         """The second value is the token itself, which cannot be read again."""

@@ -67,6 +67,7 @@ class Tokens:
         role: Role | str,
         queues: Sequence[str] = (),
         groups: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         expire_seconds: float | None = None,
         known: Callable[[TokenInfo], bool] = lambda _: True,
     ) -> tuple[TokenInfo, str]:
@@ -86,6 +87,7 @@ class Tokens:
             role=checked_role(role),
             queues=_scopes("queue", queues),
             groups=_scopes("group", groups),
+            kinds=_scopes("kind", kinds),
             created_at=now,
             expires_at=None if expire_seconds is None else now + round(expire_seconds * 1000),
         )

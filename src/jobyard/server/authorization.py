@@ -1,7 +1,7 @@
-"""Authorization: the jobs, queues and groups that a principal may see.
+"""Authorization: the jobs, queues and groups that a principal may see, and the kinds that it may submit.
 
-A token may be restricted to queues and groups, and a submitter sees only its own jobs. What a principal may not see is
-reported as not found. Roles are checked in `server.dispatch`, by the table in `domain.access`.
+A token may be restricted to queues, groups and kinds, and a submitter sees only its own jobs. What a principal may not
+see is reported as not found. Roles are checked in `server.dispatch`, by the table in `domain.access`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,20 @@ JobPredicate: TypeAlias = Callable[[Job], bool]
 
 
 def is_restricted(principal: Principal) -> bool:
-    return bool(principal.queues or principal.groups) or principal.sees_own_jobs_only
+    return principal.has_scope or principal.sees_own_jobs_only
+
+
+def require_kind(context: RequestContext, kind: str) -> None:
+    if not context.dependencies.job_factory.may_submit(context.principal, kind):
+        detail = (
+            f'Cannot submit kind "{kind}": it is out of the scope of the token, or does not exist. '
+            "Use a token that is restricted to this kind, or to the queue that its handler declares."
+        )
+        raise HttpError(403, "out_of_scope", detail)
 
 
 def can_see(principal: Principal, job: Job) -> bool:
-    return principal.reaches(job.queue, job.group) and (
+    return principal.reaches(job.queue, job.group, job.kind) and (
         not principal.sees_own_jobs_only or owner_tag(principal) in job.tags
     )
 
@@ -58,25 +67,30 @@ async def require_job(context: RequestContext) -> str:
 
 
 def whole_queue_forbidden() -> HttpError:
-    return HttpError(403, "not_allowed", "The token is restricted to groups and cannot change the whole queue.")
+    return HttpError(
+        403, "not_allowed", "The token is restricted to groups or kinds and cannot change the whole queue."
+    )
 
 
 async def visible_queue(context: RequestContext, *, whole: bool = False) -> QueueInfo:
-    """The requested queue. `whole`: a change to the whole queue, forbidden to tokens restricted to groups."""
+    """The requested queue. `whole`: a change to the whole queue, forbidden to tokens restricted to groups or kinds."""
     name = context.path["queue"]
     if not context.principal.queues or name in context.principal.queues:
         for info in await context.operations.queues():
             if info.name == name:
-                if whole and context.principal.groups:
+                if whole and not context.principal.has_whole_queues:
                     raise whole_queue_forbidden()
                 return info
     raise HttpError(404, "queue_not_found", f'Queue "{name}" not found.')
 
 
 async def visible_group(context: RequestContext) -> tuple[str, str]:
+    """The requested queue and group, for a change to the whole group."""
     queue, group = (await visible_queue(context)).name, context.path["group"]
     if context.principal.groups and group not in context.principal.groups:
         raise HttpError(404, "group_not_found", f'Group "{group}" not found in queue "{queue}".')
+    if context.principal.kinds:
+        raise HttpError(403, "not_allowed", "The token is restricted to kinds and cannot change the whole group.")
     return queue, group
 
 

@@ -1,4 +1,4 @@
-"""Listing of the jobs that a restricted token may see, newest first, with one store query per queue and group.
+"""Listing of the jobs that a restricted token may see, newest first, with one store query per queue, group and kind.
 
 Filtering the pages of a wider query would leak, through its page tokens, jobs that the token may not see.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import product
 
 import msgspec
 
@@ -19,20 +20,25 @@ from jobyard.ports.store import Store
 from jobyard.server.pagination import invalid_page_token
 from jobyard.server.problems import HttpError
 
-# Store queries for one page; a token restricted to more queues and groups must filter by one of them.
+# Store queries for one page; a token restricted to more queues, groups and kinds must filter by one of them.
 MAX_QUERIES = 20
 FIRST_PAGE = ""
 _decode = msgspec.json.Decoder(list[str | None]).decode
 
 
 def filters_in_scope(principal: Principal, where: Filter) -> list[Filter]:
-    """The filter, once for each queue and group in the scope of the token; empty if nothing is in scope."""
+    """The filter, once for each queue, group and kind in the scope of the token; empty if nothing is in scope."""
     queues = _in_scope(where.queue, principal.queues)
     groups = _in_scope(where.group, principal.groups)
-    if len(queues) * len(groups) > MAX_QUERIES:
-        detail = "The token has too many queues and groups to list at once. Filter by queue or group."
-        raise HttpError(422, "bad_input", detail, errors=(FieldError("queue", detail), FieldError("group", detail)))
-    return [msgspec.structs.replace(where, queue=queue, group=group) for queue in queues for group in groups]
+    kinds = _in_scope(where.kind, principal.kinds)
+    if len(queues) * len(groups) * len(kinds) > MAX_QUERIES:
+        detail = "The token has too many queues, groups and kinds to list at once. Filter by queue, group or kind."
+        errors = tuple(FieldError(name, detail) for name in ("queue", "group", "kind"))
+        raise HttpError(422, "bad_input", detail, errors=errors)
+    return [
+        msgspec.structs.replace(where, queue=queue, group=group, kind=kind)
+        for queue, group, kind in product(queues, groups, kinds)
+    ]
 
 
 def _in_scope(requested: str | None, own: tuple[str, ...]) -> Sequence[str | None]:

@@ -14,12 +14,13 @@ from jobyard.domain.options import MAX_SECONDS
 
 
 class TokenRequest(RequestSchema, frozen=True):
-    """A token to create. Without queues or groups it is not restricted to any."""
+    """A token to create. Without queues, groups or kinds it is not restricted to any."""
 
     name: Name
     role: Role
     queues: Annotated[tuple[Name, ...], Meta(max_length=MAX_SCOPES)] = ()
     groups: Annotated[tuple[Name, ...], Meta(max_length=MAX_SCOPES)] = ()
+    kinds: Annotated[tuple[Name, ...], Meta(max_length=MAX_SCOPES)] = ()
     expire_seconds: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
 
 
@@ -38,6 +39,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Timestamp
     expires_at: Timestamp | None
     last_used_at: Timestamp | None = None
+    kinds: tuple[str, ...] = ()
 
 
 class TokenCreated(TokenView, frozen=True, kw_only=True):
@@ -73,6 +75,7 @@ class PrincipalView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     permissions: tuple[Permission, ...]
     queues: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     csrf_token: str | None = None  # browser sessions send it as X-CSRF-Token with every change
 
 
@@ -98,6 +101,8 @@ def audit_view(entry: AuditEntry) -> AuditView:
 
 
 def principal_view(principal: Principal, csrf_token: str | None = None) -> PrincipalView:
-    fields: dict[str, Any] = {name: getattr(principal, name) for name in ("id", "name", "role", "queues", "groups")}
+    fields: dict[str, Any] = {
+        name: getattr(principal, name) for name in ("id", "name", "role", "queues", "groups", "kinds")
+    }
     permissions = tuple(each for each in Permission if principal.may(each))
     return PrincipalView(permissions=permissions, csrf_token=csrf_token, **fields)

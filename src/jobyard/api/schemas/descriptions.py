@@ -102,6 +102,7 @@ FIELDS = {
     "keep_seconds": "Ended jobs are kept for at least this time.",
     "key": "The unique key.",
     "kind": "Which handler runs the job.",
+    "kinds": "Kinds that the token is restricted to; empty: all, or to submit, those that its queues declare.",
     "language": "Name of a language; see GET /languages.",
     "last_used_at": "When the token was last used, to about a minute; null: never.",
     "level": "The log level.",

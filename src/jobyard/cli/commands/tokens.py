@@ -33,6 +33,13 @@ def tokens() -> None:
 )
 @click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Only this queue; repeatable.  [default: all]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; repeatable.  [default: all]")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only this kind; repeatable.  [default: all, or those declared in the queues of the token]",
+)
 @click.option("--expire-seconds", type=float, metavar="SECONDS", help="Expire after this time.  [default: never]")
 @async_command
 async def create(
@@ -41,6 +48,7 @@ async def create(
     role: str,
     queues: tuple[str, ...],
     groups: tuple[str, ...],
+    kinds: tuple[str, ...],
     expire_seconds: float | None,
 ) -> None:
     """Create a token and print it.
@@ -53,7 +61,7 @@ async def create(
     """
     async with session.operations(creates_store=True) as operations:
         info, text = await operations.create_token(
-            name, role, queues=queues, groups=groups, expire_seconds=expire_seconds
+            name, role, queues=queues, groups=groups, kinds=kinds, expire_seconds=expire_seconds
         )
     if session.as_json:
         session.print_json({"token": text, "info": info})
@@ -80,13 +88,14 @@ async def list_tokens(session: Session) -> None:
             str(each.role),
             escape(", ".join(each.queues)) or "all",
             escape(", ".join(each.groups)) or "all",
+            escape(", ".join(each.kinds)) or "all",
             rfc3339(each.created_at)[:16] + "Z",
             "never" if each.expires_at is None else rfc3339(each.expires_at)[:16] + "Z",
             "never" if each.last_used_at is None else rfc3339(each.last_used_at)[:16] + "Z",
         )
         for each in found
     )
-    headings = ("id", "~name", "role", "~queues", "~groups", "created", "expires", "last used")
+    headings = ("id", "~name", "role", "~queues", "~groups", "~kinds", "created", "expires", "last used")
     empty = "No tokens. Create one: jobyard tokens create NAME --role admin"
     session.print_table({"tokens": found}, headings, rows, empty)
 

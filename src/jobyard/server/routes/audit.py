@@ -23,8 +23,8 @@ class AuditQuery(RequestSchema, frozen=True, kw_only=True):
 @ROUTES.add("GET", "/v1/audit", Permission.ADMINISTER, query=AuditQuery, response=AuditPage)
 async def read_audit(context: RequestContext) -> Response:
     """List the changes and who made them, oldest first."""
-    if context.principal.queues or context.principal.groups:
-        detail = "A token that is restricted to queues or groups cannot read the audit log."
+    if context.principal.has_scope:
+        detail = "A token that is restricted to queues, groups or kinds cannot read the audit log."
         raise HttpError(403, "out_of_scope", detail)
     after = decode_page_token(context.query.page_token) or "0"
     if not after.isascii() or not after.isdigit() or len(after) > MAX_DIGITS:

@@ -76,6 +76,7 @@ async def all_events(context: RequestContext) -> Response:
         types=frozenset(query.type),
         queues=frozenset(principal.queues),
         groups=frozenset(principal.groups),
+        kinds=frozenset(principal.kinds),
         own_tag=owner_tag(principal) if principal.sees_own_jobs_only else None,
     )
     wanted = JobFilter(queue=query.queue, group=query.group, kind=query.kind)

@@ -54,7 +54,7 @@ async def change_queue(context: RequestContext) -> QueueView:
     except HttpError as error:
         if error.status != 404 or (context.principal.queues and name not in context.principal.queues):
             raise
-        if context.principal.groups:
+        if not context.principal.has_whole_queues:
             raise whole_queue_forbidden() from None
         current = QueueSettings()
     given = {field: getattr(context.body, field) for field in SettingsRequest.__struct_fields__}

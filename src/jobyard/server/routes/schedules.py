@@ -18,6 +18,7 @@ from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.operations.schedule_options import checked_fields
 from jobyard.operations.schedules import first_instants, view_of, views_of
+from jobyard.server.authorization import require_kind
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.pagination import PageSize, PageToken, decode_page_token, invalid_page_token, page_response
 from jobyard.server.parsing import with_pointers
@@ -57,7 +58,7 @@ class HistoryQuery(RequestSchema, frozen=True, kw_only=True):
 
 
 def can_see(principal: Principal, schedule: Schedule) -> bool:
-    return principal.reaches(schedule.queue, schedule.group)
+    return principal.reaches(schedule.queue, schedule.group, schedule.kind)
 
 
 async def visible_schedule(context: RequestContext) -> Schedule:
@@ -76,8 +77,16 @@ def schedule_not_found(name: str) -> HttpError:
 
 
 def require_scope(context: RequestContext, schedule: Schedule) -> None:
-    if not context.principal.reaches(schedule.queue, schedule.group):
+    """Reject a schedule whose jobs the token could not submit."""
+    require_kind(context, schedule.kind)
+    if not can_see(context.principal, schedule):
         raise HttpError(403, "out_of_scope", "The queue or the group of the schedule is out of the scope of the token.")
+
+
+async def runnable_schedule(context: RequestContext) -> Schedule:
+    found = await visible_schedule(context)
+    require_scope(context, found)
+    return found
 
 
 # Queries
@@ -95,7 +104,7 @@ async def list_schedules(context: RequestContext) -> Response:
 
 async def visible_schedules(context: RequestContext, after: str | None) -> tuple[list[Schedule], str | None]:
     """A page of matching schedules, and the name after which the next begins: a visible one, so that nothing leaks."""
-    query, is_restricted = context.query, bool(context.principal.queues or context.principal.groups)
+    query, is_restricted = context.query, context.principal.has_scope
     takes_all = not is_restricted and query.queue is None and query.kind is None
     size, pages = query.page_size if takes_all else SCHEDULES_PER_PAGE, 0
     found: list[Schedule] = []
@@ -177,6 +186,7 @@ async def next_of_expression(context: RequestContext) -> schemas.NextTicksRespon
 async def add_schedule(context: RequestContext) -> Response:
     """Create a schedule."""
     request: schemas.ScheduleRequest = context.body
+    require_kind(context, request.kind)
     try:
         wanted = context.dependencies.job_factory.new_schedule(request.given())
         require_scope(context, wanted)
@@ -193,7 +203,7 @@ async def add_schedule(context: RequestContext) -> Response:
 async def edit_schedule(context: RequestContext) -> schemas.ScheduleView:
     """Change the given fields of a schedule; one that is declared in code or in a file is changed there."""
     found, changes = await visible_schedule(context), context.body.given()
-    elsewhere = {name: changes[name] for name in ("queue", "group") if name in changes}
+    elsewhere = {name: changes[name] for name in ("queue", "group", "kind") if name in changes}
     require_scope(context, msgspec.structs.replace(found, **elsewhere))
     try:
         return await context.operations.edit_schedule(found.name, changes)
@@ -216,13 +226,13 @@ async def pause_schedule(context: RequestContext) -> schemas.ScheduleView:
 @ROUTES.add("POST", "/v1/schedules/{schedule}/resume", Permission.OPERATE, response=schemas.ScheduleView)
 async def resume_schedule(context: RequestContext) -> schemas.ScheduleView:
     """Resume a schedule; ticks missed while it was paused are not caught up."""
-    return await context.operations.resume_schedule((await visible_schedule(context)).name)
+    return await context.operations.resume_schedule((await runnable_schedule(context)).name)
 
 
 @ROUTES.add("POST", "/v1/schedules/{schedule}/run", Permission.OPERATE, status=202, response=schemas.RunResponse)
 async def run_schedule(context: RequestContext) -> Response:
     """Insert the job of a schedule now, besides its ticks."""
-    job_id = await context.operations.run_schedule((await visible_schedule(context)).name)
+    job_id = await context.operations.run_schedule((await runnable_schedule(context)).name)
     job = await context.dependencies.store.get(job_id)
     if job is not None:
         context.dependencies.enqueued(job)

@@ -12,7 +12,7 @@ from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import Permission, Principal
 from jobyard.errors import BadInput, JobyardError
 from jobyard.operations.submit import Prepared, Stored, prepare, require_same_batch, store_many, store_one
-from jobyard.server.authorization import can_see, is_restricted
+from jobyard.server.authorization import can_see, is_restricted, require_kind
 from jobyard.server.dispatch import RawJsonResponse
 from jobyard.server.idempotency import KEY, idempotency_key
 from jobyard.server.parsing import with_pointers
@@ -38,6 +38,7 @@ _encode = msgspec.json.Encoder().encode
 async def submit_job(context: RequestContext) -> Response:
     """Submit a job."""
     key = idempotency_key(context.request)
+    require_kind(context, context.body.kind)
     try:
         prepared = prepare(context.dependencies.job_factory, context.principal, context.body, key)
     except BadInput as error:
@@ -61,6 +62,7 @@ async def submit_batch(context: RequestContext) -> Response:
     ready: dict[int, Prepared] = {}
     for number, request in enumerate(context.body.jobs):
         try:
+            require_kind(context, request.kind)
             # A header cannot contain a line break, so no key of a single job collides.
             own_key = None if key is None else f"{key}\n{number}"
             prepared = prepare(context.dependencies.job_factory, context.principal, request, own_key)
@@ -113,7 +115,7 @@ def batch_item(result: JobyardError | HttpError) -> BatchItem:
 
 def require_scope(principal: Principal, prepared: Prepared) -> None:
     job = prepared.job
-    if not principal.reaches(job.queue, job.group):
+    if not principal.reaches(job.queue, job.group, job.kind):
         where = f"queue {job.queue}" + (f", group {job.group}" if job.group else " without a group")
         raise HttpError(403, "out_of_scope", f"The token cannot submit jobs to {where}.")
 

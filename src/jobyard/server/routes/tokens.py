@@ -25,7 +25,8 @@ async def who_am_i(context: RequestContext) -> schemas.PrincipalView:
 @ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, response=schemas.TokenList)
 async def list_tokens(context: RequestContext) -> schemas.TokenList:
     """List tokens, without their secrets."""
-    visible = (info for info in await context.operations.tokens() if context.principal.covers(info.principal))
+    operations = context.operations
+    visible = (info for info in await operations.tokens() if operations.covers(info.principal))
     return schemas.TokenList(tuple(map(schemas.token_view, visible)))
 
 
@@ -35,11 +36,12 @@ async def list_tokens(context: RequestContext) -> schemas.TokenList:
 async def create_token(context: RequestContext) -> schemas.TokenCreated:
     """Create a token; its secret is only in this response."""
     wanted = context.body
-    requested = Principal(id="", name=wanted.name, role=wanted.role, queues=wanted.queues, groups=wanted.groups)
-    if not context.principal.covers(requested):
+    scope = {"queues": wanted.queues, "groups": wanted.groups, "kinds": wanted.kinds}
+    requested = Principal(id="", name=wanted.name, role=wanted.role, **scope)
+    if not context.operations.covers(requested):
         raise HttpError(403, "out_of_scope", "A token cannot create one with a wider scope than its own.")
     made = await context.operations.create_token(
-        wanted.name, wanted.role, queues=wanted.queues, groups=wanted.groups, expire_seconds=wanted.expire_seconds
+        wanted.name, wanted.role, **scope, expire_seconds=wanted.expire_seconds
     )
     return schemas.token_created(*made)
 

@@ -29,11 +29,11 @@ async def list_workers(context: RequestContext) -> WorkerList:
 async def control(context: RequestContext, what: str) -> None:
     """A restricted token controls only workers that claim from no other queues."""
     worker_id, principal = context.path["id"], context.principal
-    if principal.queues or principal.groups:
+    if principal.has_scope:
         found = [worker for worker in await context.dependencies.store.workers() if worker.id == worker_id]
         if not found or not serves(principal, found[0]):
             raise WorkerNotFound(f"Worker {worker_id} not found: it stopped, died, or never existed.")
-        if principal.groups or not found[0].queues or not set(found[0].queues) <= set(principal.queues):
+        if not principal.has_whole_queues or not found[0].queues or not set(found[0].queues) <= set(principal.queues):
             raise HttpError(403, "out_of_scope", "The worker also claims jobs that are out of the scope of the token.")
     await context.operations.control_worker(worker_id, what)
 

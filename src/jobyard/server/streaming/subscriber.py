@@ -24,6 +24,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     types: frozenset[str] = frozenset()  # empty: all; "queue" are changes of queue counts
     queues: frozenset[str] = frozenset()  # the scope of the token; empty: all
     groups: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
     own_tag: str | None = None  # only jobs with this tag
 
     def wants(self, event: LiveEvent) -> bool:
@@ -37,6 +38,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             and (not self.types or event.type in self.types)
             and (not self.queues or event.queue in self.queues)
             and (not self.groups or event.group in self.groups)
+            and (not self.kinds or event.kind in self.kinds)
         )
 
     @property
