@@ -13,6 +13,7 @@ from tests.servers.fixtures import absent
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.state import Settlement, Transition
 from jobyard.stores.redis import RedisStore
+from jobyard.testing.clock import ManualClock
 
 DONE = Transition(to=State.COMPLETED, result=b"null")
 LIVE_GROUPS, JOBS_EACH, BATCH, EXCHANGES = 40, 30, 50, 10
@@ -110,3 +111,40 @@ async def test_insert_cost_is_independent_of_the_number_of_jobs(server: RedisSer
         spent.append(count(server)[0] - before)
     assert spent[2] <= spent[1] + 2
     await store.close()
+
+
+async def due_cost(server: RedisServer, prefix: str, jobs_each: int) -> tuple[int, int]:
+    """Commands of one exchange of another queue while jobs of 60 queues are due, after the counts were read."""
+    clock = ManualClock()
+    store = RedisStore(server.url, clock, prefix=prefix)
+    await store.open()
+    names = [f"q{number}" for number in range(60)]
+    await store.insert([NewJob(id=f"{prefix}-other", kind="k", queue="other")])
+    for name in names:
+        await store.insert(
+            [NewJob(id=f"{name}-{number}", kind="k", queue=name, delay_seconds=1) for number in range(jobs_each)]
+        )
+    clock.advance(2)
+    assert sum(info.waiting for info in await store.queues()) == 60 * jobs_each + 1
+    assert sum(info.waiting for info in await store.groups("q0")) == jobs_each
+    assert len(await store.ages()) == 61
+    assert (
+        sum([await store._client.execute("ZCARD", f"{prefix}:{{{name}}}:delayed") for name in names]) == 60 * jobs_each
+    )
+    before = count(server)
+    assert len((await store.exchange("w", [], ["other"], 1, 60)).leases) == 1
+    after = count(server)
+    assert await store.audit() == []
+    for _ in range(60 * jobs_each // 500 + 1):
+        await store.exchange("w", [], ["other"], 0, 60)
+    assert sum(info.delayed for info in await store.queues()) == 0
+    assert await store._client.execute("EXISTS", f"{prefix}:due") == 0
+    assert await store.audit() == []
+    await store.close()
+    return after[0] - before[0], after[1] - before[1]
+
+
+async def test_the_cost_of_a_command_does_not_depend_on_how_many_jobs_became_due(server: RedisServer) -> None:
+    few, many = await due_cost(server, "few", 20), await due_cost(server, "many", 60)
+    assert many[0] <= few[0] * 1.1
+    assert many[1] <= few[1] * 1.1

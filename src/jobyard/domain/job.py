@@ -10,6 +10,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
+from jobyard.errors import BadInput
 
 
 class State(StrEnum):
@@ -100,6 +101,17 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_at: Instant | None = None
     unique: Unique | None = None
     tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # One of the stores cannot hold NUL in text, so none takes it.
+        if "\0" in self.id or "\0" in self.kind or "\0" in self.queue or (self.group and "\0" in self.group):
+            raise _has_nul()
+        if (self.tags and "\0" in "".join(self.tags)) or (self.unique is not None and "\0" in self.unique.key):
+            raise _has_nul()
+
+
+def _has_nul() -> BadInput:
+    return BadInput("Cannot store this job: its id, kind, queue, group, unique key or a tag contains a NUL character.")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from jobyard.domain.job import AttemptError, Ending, State
 from jobyard.domain.lease import MAX_DEATHS, Lease, LeaseKey
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
 from jobyard.domain.retry import wait_seconds
+from jobyard.domain.text import without_nul
 from jobyard.errors import NotPossible
 
 LEGAL: dict[State, frozenset[State]] = {
@@ -50,6 +51,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         require_legal(State.RUNNING, self.to)
+        if self.reason is not None:
+            msgspec.structs.force_setattr(self, "reason", without_nul(self.reason))
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

@@ -26,3 +26,12 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     ('1 job', '1,000 jobs', '0 processes')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def without_nul(text: str) -> str:
+    """Replace NUL, which PostgreSQL's text cannot hold: the same job reads the same on every store.
+
+    >>> without_nul("a\\0b")
+    'a␀b'
+    """
+    return text.replace("\0", "␀") if "\0" in text else text

@@ -7,6 +7,7 @@ from itertools import islice
 
 from jobyard.domain.instant import Instant, after
 from jobyard.domain.job import Job, State, UniqueScope
+from jobyard.domain.text import without_nul
 from jobyard.ports.admin_store import Action, Changed, Filter, Page
 from jobyard.stores._shared.cursor import decode_cursor
 from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
@@ -94,7 +95,7 @@ def _change(table: JobTable, action: Action, stored: StoredJob, now: Instant, *,
     """Apply the action; return False if the state of the job does not allow it."""
     match action:
         case Action.CANCEL:
-            return _cancel(table, stored, now, reason or DEFAULT_CANCEL_REASON)
+            return _cancel(table, stored, now, without_nul(reason or DEFAULT_CANCEL_REASON))
         case Action.RETRY:
             return _retry(table, stored, now)
         case Action.DELETE:

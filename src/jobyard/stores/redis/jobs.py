@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobyard.domain.job import Job, State
+from jobyard.domain.text import without_nul
 from jobyard.ports.admin_store import CLOCK_SET_BACK, Action, Changed, Filter, Page
 from jobyard.stores._shared.cursor import decode_cursor
 from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
@@ -50,7 +51,7 @@ class RedisJobs:
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         request = {"action": str(action), "ids": list(job_ids), "priority": priority}
-        request["reason"] = reason or DEFAULT_CANCEL_REASON
+        request["reason"] = without_nul(reason or DEFAULT_CANCEL_REASON)
         changed, unchanged = await self._client.call("change", request)
         if action is Action.CANCEL and changed:
             self._notifier.note_cancel()

@@ -8,6 +8,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State, Unique
+from jobyard.domain.text import without_nul
 from jobyard.ports.admin_store import Action, Changed
 from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
 from jobyard.stores.sqlite.codec import HAS_TAGS, RELEASES_KEY
@@ -55,7 +56,7 @@ def change(tx: Transaction, action: Action, job_ids: Sequence[str], reason: str,
             continue
         match action:
             case Action.CANCEL:
-                was_possible = _cancel(tx, job_id, status, reason or DEFAULT_CANCEL_REASON)
+                was_possible = _cancel(tx, job_id, status, without_nul(reason or DEFAULT_CANCEL_REASON))
             case Action.RETRY:
                 was_possible = _retry(tx, job_id, status)
             case Action.DELETE:

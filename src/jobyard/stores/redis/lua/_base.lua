@@ -3,7 +3,7 @@
 -- set by `begin`.
 local FOREVER, UNLIMITED = 253402300799999, 9007199254740992
 local PREFIX, request, now
-local pack, unpack_bytes, sub, byte, format -- not available yet while the library is loaded
+local protected_call, pack, unpack_bytes, sub, byte, format -- not available yet while the library is loaded
 local set_aside -- defined in _queue_line
 
 -- A key of a queue that cannot be used must not fail a command that has written already, because nothing is rolled back:
@@ -21,7 +21,7 @@ local function unusable(reply, command, key)
 end
 
 local function call(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
+  local reply = protected_call(command, key, ...)
   if type(reply) == 'table' and reply.err then
     return unusable(reply, command, key)
   end
@@ -30,18 +30,18 @@ end
 
 -- Returns the number of receivers. A notification may be lost, so its failure is none of the command: waiters poll.
 local function publish(handle, message)
-  local count = redis.pcall('PUBLISH', PREFIX .. ':to:' .. handle, message)
+  local count = protected_call('PUBLISH', PREFIX .. ':to:' .. handle, message)
   return type(count) == 'number' and count or 0
 end
 
 local function has_subscriber(handle)
-  local reply = redis.pcall('PUBSUB', 'NUMSUB', PREFIX .. ':to:' .. handle)
+  local reply = protected_call('PUBSUB', 'NUMSUB', PREFIX .. ':to:' .. handle)
   return not reply.err and reply[2] > 0
 end
 
 -- The server's clock decides; only a test with a clock of its own sends `now`.
 local function begin(args)
-  pack, unpack_bytes = struct.pack, struct.unpack
+  protected_call, pack, unpack_bytes = redis.pcall, struct.pack, struct.unpack
   sub, byte, format = string.sub, string.byte, string.format
   PREFIX, request = args[1], cmsgpack.unpack(args[2])
   now = request.now
@@ -66,17 +66,14 @@ end
 -- Lua's unpack fails beyond about 8000 values.
 local MAX_ARGUMENTS = 4000
 
+-- Not by `call`, which would copy all arguments once more.
 local function call_batched(command, key, list)
   local count = #list
-  if count == 0 then
-    return
-  end
-  if count <= MAX_ARGUMENTS then
-    call(command, key, unpack(list))
-    return
-  end
   for first = 1, count, MAX_ARGUMENTS do
-    call(command, key, unpack(list, first, math.min(first + MAX_ARGUMENTS - 1, count)))
+    local reply = protected_call(command, key, unpack(list, first, math.min(first + MAX_ARGUMENTS - 1, count)))
+    if type(reply) == 'table' and reply.err then
+      unusable(reply, command, key)
+    end
   end
 end
 

@@ -59,9 +59,8 @@ local function reserve(plan, id, name, group, key)
     plan.keys[name .. '\0' .. key] = id
   end
   local queue = known_queue(name)
-  local reason = reason_aside(queue)
-  if reason then
-    return { 'damaged', name, reason }
+  if queue and queue.paused >= SET_ASIDE then
+    return { 'damaged', name, reason_aside(queue) }
   end
   if queue and (queue.max_waiting >= 0 or queue.max_waiting_per_group >= 0) then
     local count = plan.counts[name] or { all = 0, groups = {} }
