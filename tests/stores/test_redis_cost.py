@@ -129,7 +129,7 @@ async def due_cost(server: RedisServer, prefix: str, jobs_each: int) -> tuple[in
     assert sum(info.waiting for info in await store.groups("q0")) == jobs_each
     assert len(await store.ages()) == 61
     assert (
-        sum([await store._client.execute("ZCARD", f"{prefix}:{{{name}}}:delayed") for name in names]) == 60 * jobs_each
+        sum([await store.client.execute("ZCARD", f"{prefix}:{{{name}}}:delayed") for name in names]) == 60 * jobs_each
     )
     before = count(server)
     assert len((await store.exchange("w", [], ["other"], 1, 60)).leases) == 1
@@ -138,7 +138,7 @@ async def due_cost(server: RedisServer, prefix: str, jobs_each: int) -> tuple[in
     for _ in range(60 * jobs_each // 500 + 1):
         await store.exchange("w", [], ["other"], 0, 60)
     assert sum(info.delayed for info in await store.queues()) == 0
-    assert await store._client.execute("EXISTS", f"{prefix}:due") == 0
+    assert await store.client.execute("EXISTS", f"{prefix}:due") == 0
     assert await store.audit() == []
     await store.close()
     return after[0] - before[0], after[1] - before[1]
