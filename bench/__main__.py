@@ -100,7 +100,7 @@ def _choose(contenders: dict[str, Contender], words: list[str], engines: tuple[s
 
 
 def _build_environments(console: Console, chosen: list[Entry]) -> tuple[list[Entry], list[Unavailable]]:
-    """A peer whose environment cannot be built loses its own rows, and nobody else's."""
+    """A peer whose environment cannot be built has no rows; the others do."""
     missing = []
     for name in sorted({entry.contender.environment for entry in chosen} - {None}, key=str):
         problem = _build(str(name))

@@ -20,7 +20,7 @@ LONGEST_BUILD_SECONDS = 600
 
 
 class CannotBuild(Exception):
-    """One peer's environment is not to be had here; it loses its rows, and nobody else."""
+    """One peer's environment is not available here: only its rows are missing."""
 
 
 @dataclass(frozen=True, slots=True)

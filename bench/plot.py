@@ -71,7 +71,7 @@ def draw(results: Results) -> str:
 
 
 def _in_order(rows: list[Row]) -> list[Row]:
-    """jobyard's first, then the peers from best to worst, then what nobody can beat."""
+    """jobyard's first, then the peers from best to worst, then the bound that none can beat."""
     sign = 1 if rows and rows[0].benchmark.less_is_better else -1
 
     def place(row: Row) -> tuple[int, float]:

@@ -79,7 +79,7 @@ def servers() -> Iterator[Servers]:
 
 
 def settle(url: str, *, analyze: bool = True) -> None:
-    """The fixed point between filling and draining: nobody pays inside the time for what the filling left behind."""
+    """The fixed point between filling and draining: work left by the filling is not part of the measured time."""
     if url.startswith("redis"):
         _sync_append_only_file(url)
     elif analyze:

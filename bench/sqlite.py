@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def checkpoint(path: Path) -> None:
-    """Empty the write-ahead log left by the filling, so that nobody pays for it inside the measured time."""
+    """Empty the write-ahead log left by the filling, so that it is not part of the measured time."""
     connection = sqlite3.connect(path)
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

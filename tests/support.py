@@ -89,8 +89,8 @@ class Watched:
         return watched
 
     def for_event_loop(self) -> Store:
-        twin = self._store.for_event_loop()
-        return self.as_store() if twin is self._store else Watched(twin, self._first).as_store()
+        handle = self._store.for_event_loop()
+        return self.as_store() if handle is self._store else Watched(handle, self._first).as_store()
 
     def as_store(self) -> Store:
         return cast(Store, self)

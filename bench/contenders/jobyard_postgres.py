@@ -22,7 +22,7 @@ def _sustain(order: Order) -> Outcome:
 
 
 def _sustain_misled(order: Order) -> Outcome:
-    """The planner is told that all tables are empty, and learns nothing better."""
+    """The statistics say that all tables are empty, and are not updated."""
     fill_apart(order.url, LIMITED, 0)
     analyze(order.url)
     fill_apart(order.url, LIMITED, order.jobs)
@@ -31,7 +31,7 @@ def _sustain_misled(order: Order) -> Outcome:
 
 
 def _sustain_held(order: Order) -> Outcome:
-    """Somebody's old snapshot keeps every dead row in place."""
+    """An old snapshot keeps every dead row in place."""
     fill_apart(order.url, LIMITED, order.jobs)
     settle(order.url)
     with asyncio.Runner() as other:

@@ -13,7 +13,7 @@ FILLERS = 50
 
 
 class Peer(ABC):
-    """What a script fills in; `tally` is told by its handlers."""
+    """What a script fills in; its handlers report to `tally`."""
 
     def __init__(self, order: Order, tally: Tally) -> None:
         self.order = order
@@ -32,7 +32,7 @@ class Peer(ABC):
 
     @abstractmethod
     async def work(self) -> None:
-        """Start the worker; nobody stops it."""
+        """Start the worker; it is never stopped."""
 
     @abstractmethod
     async def unsettled(self) -> int:

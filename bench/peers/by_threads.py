@@ -13,7 +13,7 @@ from bench.peers.common import POLL_SECONDS, WARM_UP, Order, Tally, answer, paus
 
 
 class Peer(ABC):
-    """What a script fills in; `tally` is told by its handlers."""
+    """What a script fills in; its handlers report to `tally`."""
 
     def __init__(self, order: Order, tally: Tally) -> None:
         self.order = order
@@ -30,7 +30,7 @@ class Peer(ABC):
 
     @abstractmethod
     def work(self) -> None:
-        """Run the worker; nobody stops it."""
+        """Run the worker; it is never stopped."""
 
     @abstractmethod
     def unsettled(self) -> int:

@@ -76,9 +76,9 @@ async def test_the_decorated_function_stays_callable(yard: Jobyard) -> None:
     def triple(ctx: BlockingContext, number: int) -> int:
         return number * 3
 
-    nobody: Any = None
-    assert await double(nobody, 4) == 8
-    assert triple(nobody, 4) == 12
+    context: Any = None
+    assert await double(context, 4) == 8
+    assert triple(context, 4) == 12
     assert (getattr(double, "__name__", ""), double.__doc__) == ("double", "Twice as much.")
 
 

@@ -140,6 +140,6 @@ async def test_no_notifications_without_systemd(manager: Manager, tmp_path: Path
     async with (silent := SystemdNotifier({"WATCHDOG_USEC": "10000"})).pinging():
         silent.ready("x")
     gone = SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})
-    gone.ready("a manager that went away is no reason to end")
+    gone.ready("the manager went away")
     another = SystemdNotifier(manager.environment | {"WATCHDOG_PID": str(os.getppid())})
-    assert another.watchdog_seconds is None, "somebody else is watched"
+    assert another.watchdog_seconds is None, "another process is watched"

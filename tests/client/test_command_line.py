@@ -142,8 +142,8 @@ async def its_worker_is_busy(yard: Jobyard) -> None:
 
 
 def test_changes_are_the_same_locally_and_remotely(shop: Shop, remote: RemoteShop) -> None:
-    """Each change is made to one job locally and to its twin remotely."""
-    twins = [[shop.enqueue("send", {"to": "ann"}, delay=3600) for _ in range(5)] for _ in range(2)]
+    """Each change is made to one job locally and to an equal job remotely."""
+    pairs = [[shop.enqueue("send", {"to": "ann"}, delay=3600) for _ in range(5)] for _ in range(2)]
     changes = [
         ("cancel", "0", "--reason", "enough"),
         ("cancel", "0"),  # not possible any more
@@ -157,10 +157,10 @@ def test_changes_are_the_same_locally_and_remotely(shop: Shop, remote: RemoteSho
         for more in ((), ("--json",)) if words[0] == "prioritise" else ((),):
             local, remotely = (
                 comparable(run("jobs", *[ids[int(word)] if word in "01234" else word for word in words], *more))
-                for run, ids in ((shop.run, twins[0]), (remote.run, twins[1]))
+                for run, ids in ((shop.run, pairs[0]), (remote.run, pairs[1]))
             )
-            assert [masked(part, twins[0]) for part in local] == [masked(part, twins[1]) for part in remotely], words
-    assert [states(shop, ids) for ids in twins] == [[(State.PENDING, 0), (State.PENDING, 9)]] * 2
+            assert [masked(part, pairs[0]) for part in local] == [masked(part, pairs[1]) for part in remotely], words
+    assert [states(shop, ids) for ids in pairs] == [[(State.PENDING, 0), (State.PENDING, 9)]] * 2
 
 
 def masked(part: int | str, ids: list[str]) -> int | str:

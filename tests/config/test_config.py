@@ -330,7 +330,7 @@ def test_the_configuration_of_a_queue_wins_over_the_program(shop: Shop) -> None:
 
 
 def test_the_command_line_works_without_the_servers_packages(shop: Shop) -> None:
-    """They are an extra: whoever has no server must not need them."""
+    """They are an extra, which is needed only for a server."""
     names = ("yaml", "fastapi", "starlette", "uvicorn", "httptools", "pythonjsonlogger", "httpx2")
     hidden = f"import sys; sys.modules.update(dict.fromkeys({names}))"
     run = f"{hidden}; from jobyard.cli import main; sys.argv = ['jobyard', *sys.argv[1:]]; main()"

@@ -1,4 +1,4 @@
-"""Which problems the doors answer with, read from their source: each code, and with which statuses."""
+"""The problems that the server responds with, read from its source: each code and its statuses."""
 
 from __future__ import annotations
 

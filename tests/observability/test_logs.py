@@ -50,7 +50,7 @@ def test_the_log_level_depends_on_how_the_job_ended(
 ) -> None:
     lease = Lease("a", 1, "t", "k", "q", None, 0, 1, 3, 0, b"{}", None, None, DEFAULT_BACKOFF)
     caplog.set_level(logging.DEBUG, "jobyard")
-    LogObserver().observe(e.JobSettled(lease, to, ending, "as somebody wished", 1.0))
+    LogObserver().observe(e.JobSettled(lease, to, ending, "as requested", 1.0))
     assert [record.levelno for record in caplog.records] == [level]
 
 

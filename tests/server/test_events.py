@@ -355,10 +355,10 @@ async def test_store_is_not_read_without_subscribers(api: ApiServer, server: str
             assert len(await api.store.fetch_all(LISTENERS)) == 1
         await eventually(lambda: len(api.dependencies.broadcaster) == 0)
 
-        async def nobody() -> bool:
+        async def no_workers() -> bool:
             return await api.store.fetch_all(LISTENERS) == []
 
-        await eventually(nobody)
+        await eventually(no_workers)
         await eventually(lambda: api.dependencies.broadcaster.is_running is False)
         before = store.calls["fetch_all"]
         await asyncio.sleep(0.2)  # four polling intervals, in which there must be no read

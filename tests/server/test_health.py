@@ -36,7 +36,7 @@ class Now:
         return self.seconds
 
 
-class Crew:
+class WorkerStatus:
     """A worker with what the readiness check needs."""
 
     def __init__(self, running: int = 0) -> None:
@@ -144,16 +144,16 @@ async def test_store_checks_are_cached_for_a_second(store: Watched) -> None:
 
 
 async def test_worker_without_claims_is_not_ready(store: Watched) -> None:
-    now, crew = Now(), Crew()
-    watch = Health(store.as_store(), lambda: False, crew, now)
+    now, worker = Now(), WorkerStatus()
+    watch = Health(store.as_store(), lambda: False, worker, now)
     assert failed(await watch.ready()) == ["claiming"]
-    crew.last_exchange = now.seconds
+    worker.last_exchange = now.seconds
     assert (await watch.ready()).status == "ok"
     now.seconds += CLAIM_SECONDS + 1
     assert failed(await watch.ready()) == ["claiming"]
-    crew.running = 2  # no free slots, so it does not claim
+    worker.running = 2  # no free slots, so it does not claim
     assert (await watch.ready()).status == "ok"
-    crew.running, crew.quiet = 0, True  # quiet, so it does not claim
+    worker.running, worker.quiet = 0, True  # quiet, so it does not claim
     assert (await watch.ready()).status == "ok"
 
 

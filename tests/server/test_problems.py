@@ -259,15 +259,15 @@ async def test_store_address_is_hidden_from_unauthenticated_callers() -> None:
     store = Watched(MemoryStore(SystemClock()))
     api = ApiServer(store.as_store(), ALL_ROUTES)
     bogus = "jy_000000000000_" + "x" * 43
-    async with api.client() as nobody, api.client("admin") as admin:
+    async with api.client() as anonymous, api.client("admin") as admin:
         assert (await admin.get("/v1/me")).status_code == 200
         store.failing, store.failing_verbs = StoreUnavailable("redis://secret-host is away"), ("fetch", "queues")
         own = {"Sec-Fetch-Site": "same-origin"}
         for response in (
-            await nobody.get("/v1/queues", headers={"Authorization": f"Bearer {bogus}"}),
-            await nobody.get("/v1/queues", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
-            await nobody.get("/login", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
-            await nobody.post("/login", data={"token": bogus}, headers=own),
+            await anonymous.get("/v1/queues", headers={"Authorization": f"Bearer {bogus}"}),
+            await anonymous.get("/v1/queues", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
+            await anonymous.get("/login", headers={"Cookie": f"jobyard_session={'x' * 43}"}),
+            await anonymous.post("/login", data={"token": bogus}, headers=own),
         ):
             refused(response, 503, "store_unavailable")
             assert "secret-host" not in response.text

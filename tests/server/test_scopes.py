@@ -64,11 +64,11 @@ async def test_job_of_another_submitter_is_not_found(api: ApiServer, method: str
         his = await submit_job(ben)
         before = (await viewer.get(f"/v1/jobs/{his}")).json()
         response = await ann.request(method, f"/v1/jobs/{his}{path}", json=body)
-        nobody = await ann.request(method, f"/v1/jobs/nobody{path}", json=body)
+        unknown = await ann.request(method, f"/v1/jobs/nobody{path}", json=body)
         # The role forbids some of these for any job; the others respond as if the job did not exist.
-        assert response.status_code == nobody.status_code
+        assert response.status_code == unknown.status_code
         assert response.status_code in (403, 404)
-        assert response.text.replace(his, "nobody") == nobody.text
+        assert response.text.replace(his, "nobody") == unknown.text
         assert (await viewer.get(f"/v1/jobs/{his}")).json() == before
 
 

@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 and localhost, signed by an authority that nobody else knows."""
+"""A certificate for 127.0.0.1 and localhost, signed by an authority of its own."""
 
 from __future__ import annotations
 

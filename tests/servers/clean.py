@@ -1,4 +1,4 @@
-"""Nothing of ours stays behind on a server that belongs to somebody else."""
+"""Removes everything that tests created on a shared server."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def new_folder(name: str, *, on_disk: bool = False) -> Path:
 
 
 def _sweep(base: Path) -> None:
-    """Nobody clears up behind a test run that was killed, but the next one."""
+    """The next test run removes what a killed one left behind."""
     for folder in base.glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not _is_alive(int(owner)):

@@ -114,7 +114,7 @@ def program(name: str) -> Path:
 
 
 def system_user() -> str:
-    """PostgreSQL and PgBouncer refuse to run as root; empty means as whoever we are."""
+    """PostgreSQL and PgBouncer refuse to run as root; empty: the current user."""
     if os.geteuid() != 0:
         return ""
     try:

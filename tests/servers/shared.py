@@ -15,7 +15,7 @@ from tests.servers.redis import RedisServer
 REDIS_VARIABLE = "JOBYARD_TEST_REDIS_URL"
 POSTGRES_VARIABLE = "JOBYARD_TEST_POSTGRES_URL"
 PGBOUNCER_VARIABLE = "JOBYARD_TEST_PGBOUNCER_URL"
-# Names everything of ours on a server that belongs to somebody else.
+# Prefix of everything that tests create on a shared server.
 RUN = f"jobyard_test_{secrets.token_hex(4)}"
 
 missing: dict[str, str] = {}  # programs that were asked for in vain, and what to do

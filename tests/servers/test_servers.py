@@ -157,7 +157,7 @@ def test_programs_are_found_off_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 async def test_pgbouncer_hands_each_transaction_to_another_session(postgres_url: str, pgbouncer_url: str) -> None:
     if "JOBYARD_TEST_PGBOUNCER_URL" in os.environ:
-        pytest.skip("somebody else's PgBouncer")
+        pytest.skip("PgBouncer of another owner")
     import asyncpg  # noqa: PLC0415
 
     with PgBouncer(postgres_url, sessions=1) as bouncer:

@@ -27,7 +27,7 @@ def server(engine: str) -> Iterator[Server]:
 
 
 @pytest.fixture
-def door(engine: str, server: Server) -> Iterator[Server]:
+def endpoint(engine: str, server: Server) -> Iterator[Server]:
     """What clients talk to: the server itself, or the PgBouncer in front of it."""
     if engine != "pgbouncer":
         yield server
@@ -42,13 +42,13 @@ def door(engine: str, server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture
-def url(engine: str, door: Server) -> str:
-    return with_options(door.url, *(["pooled=true"] if engine == "pgbouncer" else []))
+def url(engine: str, endpoint: Server) -> str:
+    return with_options(endpoint.url, *(["pooled=true"] if engine == "pgbouncer" else []))
 
 
 @pytest.fixture
-def proxy(door: Server) -> Iterator[Proxy]:
-    with Proxy(door.port) as proxy:
+def proxy(endpoint: Server) -> Iterator[Proxy]:
+    with Proxy(endpoint.port) as proxy:
         yield proxy
 
 

@@ -50,9 +50,9 @@ def trouble(proxy: Proxy, fault: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_connection_is(harness: Harness, door: Server, proxy: Proxy, fault: str) -> None:
+async def test_the_connection_is(harness: Harness, endpoint: Server, proxy: Proxy, fault: str) -> None:
     await configure(harness)
-    before = door.connections()
+    before = endpoint.connections()
     workers = await harness.workers(WORKERS)
     memory = Memory(workers)
     stop_feeding = asyncio.Event()
@@ -76,7 +76,7 @@ async def test_the_connection_is(harness: Harness, door: Server, proxy: Proxy, f
     await harness.stop(workers)
     proxy.cut()  # those that were abandoned are not the store's to close
 
-    await harness.until(lambda: door.connections() <= before + 2, "no connection is left over")
+    await harness.until(lambda: endpoint.connections() <= before + 2, "no connection is left over")
     await verify(harness, acknowledged)
 
 

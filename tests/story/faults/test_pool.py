@@ -38,17 +38,17 @@ def limit(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-async def store(harness: Harness, door: Server, url: str, limit: int) -> AsyncIterator[Store]:
+async def store(harness: Harness, endpoint: Server, url: str, limit: int) -> AsyncIterator[Store]:
     await harness.configure()
-    before = door.connections()
+    before = endpoint.connections()
     store = RecordingStore(
         make_store(url.replace(f"connections={CONNECTIONS}", f"connections={limit}")), harness.folder / "crowd.history"
     )
     await store.open()
     yield store
-    assert door.connections() <= before + limit + EXTRA
+    assert endpoint.connections() <= before + limit + EXTRA
     await store.close()
-    await harness.until(lambda: door.connections() <= before, "the store has closed all its connections")
+    await harness.until(lambda: endpoint.connections() <= before, "the store has closed all its connections")
 
 
 def job(**options: Any) -> NewJob:

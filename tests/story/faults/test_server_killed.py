@@ -27,9 +27,11 @@ JOBS_BETWEEN = size(120, 400)
 WORKERS = 3
 
 
-async def test_the_server_is_killed_every_few_seconds(harness: Harness, server: Server, door: Server, url: str) -> None:
+async def test_the_server_is_killed_every_few_seconds(
+    harness: Harness, server: Server, endpoint: Server, url: str
+) -> None:
     await configure(harness)
-    before = door.connections()
+    before = endpoint.connections()
     workers = await harness.workers(WORKERS)
     memory = Memory(workers)
     feeding = asyncio.create_task(feed(harness, JOBS))
@@ -50,7 +52,7 @@ async def test_the_server_is_killed_every_few_seconds(harness: Harness, server: 
     memory.check(workers)
     await harness.stop(workers)
     assert len(harness.returns) >= 2
-    assert door.connections() <= before + 2  # the pool of this process may have grown to its bound
+    assert endpoint.connections() <= before + 2  # the pool of this process may have grown to its bound
     await verify(harness, acknowledged)
 
 
