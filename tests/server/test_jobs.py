@@ -12,6 +12,7 @@ from tests.conformance.support import claim_one, settle
 from tests.server.support import ApiServer, api_server, ids, submit_job
 from tests.support import eventually
 
+from jobyard.config.sections import ServerSection
 from jobyard.domain.job import Job, LogLine, Progress, QueueSettings, Step
 from jobyard.domain.outcome import Done, Failed
 from jobyard.ports.job_store import Report
@@ -260,3 +261,31 @@ async def test_explain(api: ApiServer) -> None:
         hidden = await submitter.get(f"/v1/jobs/{job_id}/explain")
         assert "group_limit_reached" in hidden.text
         assert running not in hidden.text
+
+
+async def test_submitters_create_no_queues(api: ApiServer) -> None:
+    await api.store.configure("mail", QueueSettings())
+    async with api.client("submitter") as client, api.client("operator") as operator:
+        for queue in ("default", "mail"):
+            await submit_job(client, queue=queue)
+        refused = await client.post("/v1/jobs", json={"kind": "mail", "queue": "new"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+        assert [error["pointer"] for error in refused.json()["errors"]] == ["/queue"]
+        jobs = [{"kind": "mail", "queue": queue} for queue in ("mail", "new", "newer")]
+        batch = (await client.post("/v1/jobs/batch", json={"jobs": jobs})).json()
+        assert [item["status"] for item in batch["items"]] == [202, 403, 403]
+        assert batch["items"][1]["errors"][0]["pointer"] == "/jobs/1/queue"
+        assert [info.name for info in await api.store.queues()] == ["default", "mail"]
+        await submit_job(operator, queue="new")
+        await submit_job(client, queue="new")
+        await operator.post("/v1/jobs/actions", json={"action": "delete", "filter": {"queue": "new"}})
+        assert (await operator.delete("/v1/queues/new")).status_code == 204
+        assert (await client.post("/v1/jobs", json={"kind": "mail", "queue": "new"})).status_code == 403
+    async with api.client("submitter", queues=["own"]) as client:
+        await submit_job(client, queue="own")
+
+
+async def test_submitters_create_queues_where_that_is_allowed() -> None:
+    allowed = ServerSection(submitters_create_queues=True)
+    async with api_server(allowed) as api, api.client("submitter") as client:
+        await submit_job(client, queue="new")

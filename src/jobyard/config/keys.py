@@ -208,6 +208,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "max_connections": integer(1, options.MAX_LIMIT),
         "max_connections_per_address": integer(1, options.MAX_LIMIT),
         "audit_keep": integer(1, options.MAX_LIMIT),
+        "submitters_create_queues": Key(options.check_boolean, yes),
         "lame_duck_seconds": Key(_seconds, number),
         "shutdown_timeout": Key(_seconds, number),
     },

@@ -44,6 +44,7 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 4000
     max_connections_per_address: int = 2000
     audit_keep: int = 100_000
+    submitters_create_queues: bool = False
     lame_duck_seconds: float = 0.0
     shutdown_timeout: float = 10.0
 

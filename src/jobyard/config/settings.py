@@ -184,6 +184,10 @@ _key(
     "server.max_connections_per_address",
     "The number of connections of one client address. Behind a proxy, all clients share the address of the proxy.",
 )
+_key(
+    "server.submitters_create_queues",
+    "Whether a job of a submitter may name a queue that does not exist yet and is not one of the app or of the token.",
+)
 _key("server.audit_keep", "The number of entries of the audit log to keep.")
 _key(
     "server.lame_duck_seconds",

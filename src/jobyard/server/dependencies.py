@@ -23,6 +23,7 @@ from jobyard.operations.sandboxes import Sandboxes
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
 from jobyard.operations.tokens import Tokens
 from jobyard.ports.store import Store
+from jobyard.server.known_queues import KnownQueues
 from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.rate_limit import OpenRequestLimit
 from jobyard.server.streaming.broadcaster import Broadcaster
@@ -80,6 +81,7 @@ class Dependencies:
             tokens=authenticator.tokens,
             audit=Audit(store, self.settings.audit_keep),
         )
+        self.known_queues = KnownQueues(store, (kind.queue for kind in job_factory.kinds() or ()))
         self.sandboxes = Sandboxes(store)
         self.bounds = Bounds()  # upper limits of what a program may use
         self.rejects_without_sandbox = False  # programs, with 503; otherwise they wait for a sandbox

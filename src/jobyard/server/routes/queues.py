@@ -70,6 +70,7 @@ async def remove_queue(context: RequestContext) -> None:
     info = await visible_queue(context, whole=True)
     require_same_retention(context, info.settings, info.declared_settings or QueueSettings())
     await context.operations.remove_queue(info.name)
+    context.dependencies.known_queues.forget(info.name)
 
 
 @ROUTES.add("DELETE", "/v1/queues/{queue}/settings", Permission.OPERATE, response=QueueView)

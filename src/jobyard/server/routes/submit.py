@@ -44,6 +44,8 @@ async def submit_job(context: RequestContext) -> Response:
     except BadInput as error:
         raise with_pointers(error) from None
     require_scope(context.principal, prepared)
+    if await unknown_queues(context, {prepared.job.queue}):
+        raise unknown_queue(prepared.job.queue)
     stored = await store_one(context.dependencies.store, prepared)
     await require_visible_holder(context, prepared, stored)
     job, found = prepared.job, stored.inserted
@@ -74,6 +76,9 @@ async def submit_batch(context: RequestContext) -> Response:
             items[number] = batch_item(error)
         if number % TURN == TURN - 1:
             await asyncio.sleep(0)
+    unknown = await unknown_queues(context, {prepared.job.queue for prepared in ready.values()})
+    for number in [number for number, prepared in ready.items() if prepared.job.queue in unknown]:
+        items[number] = batch_item(unknown_queue(ready.pop(number).job.queue, f"/jobs/{number}"))
     if key is not None and ready:
         await require_same_batch(context.dependencies.store, context.principal, key, context.body)
     results = await store_many(context.dependencies.store, list(ready.values()))
@@ -118,6 +123,20 @@ def require_scope(principal: Principal, prepared: Prepared) -> None:
     if not principal.reaches(job.queue, job.group, job.kind):
         where = f"queue {job.queue}" + (f", group {job.group}" if job.group else " without a group")
         raise HttpError(403, "out_of_scope", f"The token cannot submit jobs to {where}.")
+
+
+async def unknown_queues(context: RequestContext, queues: set[str]) -> set[str]:
+    """Those of the queues that the jobs would create, if the principal may not: submitters could make any number."""
+    principal = context.principal
+    if principal.may(Permission.OPERATE) or context.dependencies.settings.submitters_create_queues:
+        return set()
+    return (await context.dependencies.known_queues.missing(queues)).difference(principal.queues)
+
+
+def unknown_queue(name: str, base: str = "") -> HttpError:
+    cure = "Ask an operator to create it, or set server.submitters_create_queues."
+    detail = f'Cannot submit to queue "{name}": it does not exist. {cure}'
+    return HttpError(403, "not_allowed", detail, errors=(FieldError(f"{base}/queue", detail),))
 
 
 async def require_visible_holder(context: RequestContext, prepared: Prepared, stored: Stored, base: str = "") -> None:
