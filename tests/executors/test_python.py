@@ -368,3 +368,38 @@ def test_invalid_declarations() -> None:
 
         @yard.job(name="same")
         async def two(ctx: Context) -> None: ...
+
+
+async def _generator(ctx: Context) -> Any:
+    yield 1
+
+
+def _plain_generator() -> Any:
+    yield 1
+
+
+class _Class:
+    def __init__(self, number: int) -> None: ...
+
+
+async def _async_blocking(ctx: BlockingContext) -> None: ...
+
+
+def _plain_async(ctx: Context) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_generator, _plain_generator, _Class, _async_blocking, _plain_async])
+def test_what_cannot_be_a_handler_is_refused_where_it_is_declared(yard: Jobyard, function: Any) -> None:
+    with pytest.raises(BadOption):
+        yard.job(function)
+
+
+async def test_an_object_with_an_async_call_is_a_handler(yard: Jobyard, test: Isolated) -> None:
+    class Adder:
+        async def __call__(self, one: int, other: int) -> int:
+            return one + other
+
+    add = yard.job(name="add")(Adder())
+    handle = await add.enqueue(1, 2)
+    await drain(yard)
+    assert bytes((await handle.info()).result or b"") == b"3"

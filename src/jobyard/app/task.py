@@ -114,7 +114,7 @@ class JobDecorator:
     def __call__(self, function: Callable[P, R]) -> Task[P, P, R]: ...
     def __call__(self, function: Callable[..., Any]) -> Task[..., ..., Any]:
         given: dict[str, Any] = {word: value for word, value in self._options.items() if value is not None}
-        name = check_name("name", given.pop("name", function.__name__))
+        name = check_name("name", given.pop("name", None) or getattr(function, "__name__", ""))
         transactional = given.pop("transactional", False)
         # A backoff that is a function stays with the handler: the store cannot hold it.
         retry_after = given.pop("backoff") if callable(given.get("backoff")) else None

@@ -72,12 +72,14 @@ class Worker:
         if self._claim_task is None:
             self._started_at = await self._store.now()
             self._loop = asyncio.get_running_loop()
-            for companion in self._companions:
-                await companion.start()
             monitor = EventLoopMonitor(self._loop, self._emit)
             renewer = LeaseRenewer(self.claimer, self.id, self._lease_seconds, monitor)
             heartbeat = Heartbeat(self.info, self._obey, self._lease_seconds)
-            await heartbeat.send(self._store)  # listed before it claims, or `explain` would report no_worker
+            # First, so that a store that is not open raises before anything runs, and the worker is listed before it
+            # claims, or `explain` would report no_worker.
+            await heartbeat.send(self._store)
+            for companion in self._companions:
+                await companion.start()
             self._background = BackgroundThread(self._store, renewer, heartbeat, monitor, self._emit)
             self._background.start()
             self._claim_task = self._loop.create_task(self.claimer.run())

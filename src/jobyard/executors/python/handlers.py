@@ -11,7 +11,7 @@ import msgspec
 
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
 from jobyard.errors import BadInput, BadOption, UnknownKind
-from jobyard.executors.python.context import BaseContext
+from jobyard.executors.python.context import BaseContext, BlockingContext, Context
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 
 # A handler may return one of these instead of a result.
@@ -31,7 +31,7 @@ class Handler:
     ) -> None:
         self.name = name
         self.function = function
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = _is_async(name, function)
         self.transactional = transactional  # completes its jobs in its own transactions
         self.retry_after = retry_after  # backoff function: failures so far to seconds
         parameters = list(inspect.signature(function).parameters.values())
@@ -43,6 +43,7 @@ class Handler:
         if transactional and not self.takes_context:
             raise BadOption(f"Handler {name} is transactional: it needs a Context as its first parameter.")
         if self.takes_context:
+            _require_fitting_context(name, hints.get(parameters[0].name), is_async=self.is_async)
             parameters = parameters[1:]
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
@@ -126,6 +127,24 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     except (NameError, TypeError):
         # Names that exist only for the type checker: the payload's types are not checked then.
         return {}
+
+
+def _is_async(name: str, function: Callable[..., Any]) -> bool:
+    """Whether calling it returns a coroutine; raises BadOption for what cannot be a handler."""
+    if inspect.isclass(function):
+        raise BadOption(f"Cannot declare {name} as a handler: it is a class. Declare a function.")
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    for each in (function, called):
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            raise BadOption(f"Cannot declare {name} as a handler: it yields. Return its result instead.")
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _require_fitting_context(name: str, hint: Any, *, is_async: bool) -> None:
+    if is_async and hint is BlockingContext:
+        raise BadOption(f"Handler {name} is async: its first parameter must be a Context, not a BlockingContext.")
+    if not is_async and hint is Context:
+        raise BadOption(f"Handler {name} is not async: its first parameter must be a BlockingContext, not a Context.")
 
 
 def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
