@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from jobyard.testing.clock import ManualClock
 
 __all__ = ["connection", "schema"]
 
-FEW, MANY, GROUPS = 1_500, 6_000, 3
+FEW, MANY, GROUPS = 1_500, 200_000 if os.environ.get("JOBYARD_SOAK") else 6_000, 3
 DELAY_SECONDS = 60
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from tests.conformance.support import (
     LEASE_SECONDS,
@@ -15,14 +17,18 @@ from tests.conformance.support import (
     insert_one,
     new,
     promote_due_jobs,
+    queue_info,
     settle,
     settlement,
 )
 
+from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Done, Failed, Release, Snooze
 from jobyard.ports.admin_store import Action
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
+
+MANY = 20_000 if os.environ.get("JOBYARD_SOAK") else 1_500
 
 
 async def fill(store: Store, groups: str, queue: str = "default") -> None:
@@ -336,3 +342,18 @@ async def test_a_claim_of_all_queues_finds_a_job_that_just_became_due(store: Sto
     clock.advance(5)
     exchange = await store.exchange(WORKER, [], (), 10, LEASE_SECONDS)
     assert {lease.job_id for lease in exchange.leases} == {first, second}
+
+
+async def test_many_jobs_that_become_due_at_once_all_get_their_turn(store: Store, clock: ManualClock) -> None:
+    """More than a call makes due: the rest follows in order."""
+    jobs = [new(group="abc"[number % 3], delay_seconds=5) for number in range(MANY)]
+    await store.insert(jobs)
+    clock.advance(5)
+    info = await queue_info(store)
+    assert info.waiting + info.delayed == MANY
+    claimed: list[Lease] = []
+    while leases := await claim(store, 1000):
+        claimed += leases
+    for group in "abc":
+        expected = [job.id for job in jobs if job.group == group]
+        assert [lease.job_id for lease in claimed if lease.group == group] == expected

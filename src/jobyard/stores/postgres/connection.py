@@ -218,7 +218,7 @@ class PostgresConnection:
         async def inside(connection: Connection) -> T:
             return await work(connection, Statements(await find_schema(connection, self._schema)))
 
-        return await (self._pool(0) if self.opened is None else self.opened.pool).run(inside)
+        return await (self._pool(0) if self.opened is None else self.resources().pool).run(inside)
 
     async def run_in(self, transaction: Any, work: Work[T]) -> T:
         resources = self.resources()
