@@ -116,6 +116,35 @@ async def test_token_with_more_kinds_is_not_found(api: ApiServer) -> None:
         assert (await admin.delete(f"/v1/tokens/{more.id}")).status_code == 404
 
 
+@pytest.mark.parametrize("role", ["submitter", "operator", "admin"])
+@pytest.mark.parametrize("has_app", [False, True])
+async def test_programs_are_submitted_through_their_own_route(role: str, has_app: bool) -> None:
+    job = {"kind": "execute", "queue": "code", "group": "another", "private_payload": {"source": "1"}}
+    factory = declarations_of(yard).job_factory if has_app else None
+    async with api_server(job_factory=factory) as api, api.client(role) as client, api.client("operator") as operator:
+        refused = (await client.post("/v1/jobs", json=job)).json()
+        assert (refused["status"], refused["code"], refused["errors"][0]["pointer"]) == (422, "bad_option", "/kind")
+        assert "POST /execute" in refused["detail"]
+        [item] = (await client.post("/v1/jobs/batch", json={"jobs": [job]})).json()["items"]
+        assert (item["status"], item["errors"][0]["pointer"]) == (422, "/jobs/0/kind")
+        assert (await operator.post("/v1/schedules", json=NIGHTLY)).status_code == 201
+        added = await operator.post("/v1/schedules", json=NIGHTLY | {"kind": "execute"})
+        edited = await operator.patch("/v1/schedules/nightly", json={"kind": "execute"})
+        for response in (added, edited):
+            assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/kind")
+        assert await ids(operator) == []
+
+
+async def test_an_app_may_have_its_own_kind_of_that_name() -> None:
+    own = Jobyard("memory://")
+
+    @own.job()
+    def execute() -> None: ...
+
+    async with api_server(job_factory=declarations_of(own).job_factory) as api, api.client("submitter") as client:
+        assert await submit_job(client, "execute")
+
+
 async def test_without_an_app_a_token_with_queues_submits_any_kind() -> None:
     async with api_server() as api, api.client("submitter", **MAIL) as client:
         assert await submit_job(client, "pay", queue="mail")

@@ -118,6 +118,9 @@ class JobFactory:
         task = self._tasks.get(kind)
         return task is not None and task.defaults.queue in principal.queues
 
+    def has_handler(self, kind: str) -> bool:
+        return self._tasks is not None and kind in self._tasks
+
     def kinds(self) -> tuple[KindView, ...] | None:
         """The kinds of the app, by name; None if any kind is accepted."""
         if self._tasks is None:

@@ -16,7 +16,8 @@ from jobyard.domain.access import Principal
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
 from jobyard.domain.tags import is_reserved
-from jobyard.errors import JobNotFound
+from jobyard.errors import BadOption, JobNotFound
+from jobyard.executors.sandbox.program import KIND as PROGRAM
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext
@@ -30,7 +31,14 @@ def is_restricted(principal: Principal) -> bool:
 
 
 def require_kind(context: RequestContext, kind: str) -> None:
-    if not context.dependencies.job_factory.may_submit(context.principal, kind):
+    """Raise HttpError for a kind out of scope, and BadOption for the kind of programs: they have their own route.
+
+    That route puts a program into the group of its token, and so under its limits; here the caller could choose it.
+    """
+    factory = context.dependencies.job_factory
+    if kind == PROGRAM and not factory.has_handler(kind):
+        raise BadOption(f'Cannot submit kind "{kind}": it is reserved for programs. Use POST /execute.', option="kind")
+    if not factory.may_submit(context.principal, kind):
         detail = (
             f'Cannot submit kind "{kind}": it is out of the scope of the token, or does not exist. '
             "Use a token that is restricted to this kind, or to the queue that its handler declares."

@@ -186,8 +186,8 @@ async def next_of_expression(context: RequestContext) -> schemas.NextTicksRespon
 async def add_schedule(context: RequestContext) -> Response:
     """Create a schedule."""
     request: schemas.ScheduleRequest = context.body
-    require_kind(context, request.kind)
     try:
+        require_kind(context, request.kind)
         wanted = context.dependencies.job_factory.new_schedule(request.given())
         require_scope(context, wanted)
         made = await context.operations.insert_schedule(wanted)
@@ -204,8 +204,8 @@ async def edit_schedule(context: RequestContext) -> schemas.ScheduleView:
     """Change the given fields of a schedule; one that is declared in code or in a file is changed there."""
     found, changes = await visible_schedule(context), context.body.given()
     elsewhere = {name: changes[name] for name in ("queue", "group", "kind") if name in changes}
-    require_scope(context, msgspec.structs.replace(found, **elsewhere))
     try:
+        require_scope(context, msgspec.structs.replace(found, **elsewhere))
         return await context.operations.edit_schedule(found.name, changes)
     except BadInput as error:
         raise with_pointers(error) from error

@@ -38,8 +38,8 @@ _encode = msgspec.json.Encoder().encode
 async def submit_job(context: RequestContext) -> Response:
     """Submit a job."""
     key = idempotency_key(context.request)
-    require_kind(context, context.body.kind)
     try:
+        require_kind(context, context.body.kind)
         prepared = prepare(context.dependencies.job_factory, context.principal, context.body, key)
     except BadInput as error:
         raise with_pointers(error) from None
