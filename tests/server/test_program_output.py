@@ -15,6 +15,7 @@ from tests.server.support import ApiServer, serving
 from tests.support import eventually
 
 from jobyard.domain.job import State
+from jobyard.operations.audit import Audit
 from jobyard.server.routes.program_output import DISCONNECTED, SentOutput
 
 
@@ -84,6 +85,9 @@ async def test_disconnect_can_cancel_the_run(api: ApiServer, tmp_path: Path) -> 
                         break
             await eventually(lambda: fake.cancelled)
             await eventually(lambda: ended(api, ids[1]))
+            [entry] = await eventually(lambda: Audit(api.store).read())
+            me = (await client.get("/v1/me")).json()["id"]
+            assert (entry.principal, entry.action, entry.target) == (me, "job.cancel", ids[1])
     stays, goes = [await api.store.get(each) for each in ids]
     assert stays is not None
     assert goes is not None
@@ -112,6 +116,10 @@ async def test_viewer_can_follow_but_not_cancel_on_leave(api: ApiServer) -> None
         response = await viewer.get(f"/jobs/{job_id}/output", params={"cancel_on_leave": "true"})
         assert (response.status_code, response.json()["code"]) == (403, "not_allowed")
         await client.post(f"/v1/jobs/{job_id}/cancel", json={})
+        for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://other.test"}):
+            asked = {"cancel_on_leave": "true"}
+            response = await client.get(f"/jobs/{job_id}/output", params=asked, headers=headers)
+            assert (response.status_code, response.json()["code"]) == (403, "cross_site")
         followed = await viewer.get(f"/jobs/{job_id}/output")
         assert "event: finished" in followed.text
         await asyncio.sleep(0)

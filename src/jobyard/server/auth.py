@@ -20,6 +20,7 @@ log = logging.getLogger("jobyard.http")
 
 BEARER = b"Bearer "
 CSRF_HEADER = "x-csrf-token"
+CROSS_SITE = "Cross-site requests cannot change anything."
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Failed attempts per address: a burst, then one every five seconds, so that tokens cannot be guessed.
 FAILURE_BURST = 20.0
@@ -103,6 +104,21 @@ def cookie_name(request: Request) -> str:
 
 def session_cookie(request: Request) -> str | None:
     return request.cookies.get(cookie_name(request))
+
+
+def is_cross_site(host: bytes, site: bytes, origin: bytes) -> bool:
+    """Whether a page of another site made the request, by its Host, Sec-Fetch-Site and Origin headers.
+
+    >>> is_cross_site(b"a", b"same-origin", b"http://a"), is_cross_site(b"a", b"", b"http://b")
+    (False, True)
+    """
+    return site not in (b"", b"same-origin", b"none") or (bool(origin) and origin.partition(b"//")[2] != host)
+
+
+def require_no_cross_site(request: Request) -> None:
+    """For a request that changes something although its method is safe; the middleware covers the other methods."""
+    if is_cross_site(*(request.headers.get(name, "").encode() for name in ("host", "sec-fetch-site", "origin"))):
+        raise HttpError(403, "cross_site", CROSS_SITE)
 
 
 def require_same_origin(request: Request) -> None:

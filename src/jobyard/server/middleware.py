@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jobyard.server.auth import SAFE_METHODS
+from jobyard.server.auth import CROSS_SITE, SAFE_METHODS, is_cross_site
 from jobyard.server.dispatch import REQUEST_ID
 from jobyard.server.problems import problem
 from jobyard.server.rate_limit import RESPONSE_HEADERS
@@ -91,9 +91,7 @@ class SecurityMiddleware:
             return f"Invalid Host header. Allowed hosts: {', '.join(sorted(self._hosts))}."
         if scope["method"] in SAFE_METHODS:
             return None
-        if site not in (b"", b"same-origin", b"none") or (origin and origin.partition(b"//")[2] != host):
-            return "Cross-site requests cannot change anything."
-        return None
+        return CROSS_SITE if is_cross_site(host, site, origin) else None
 
 
 def host_name(host: bytes) -> str:

@@ -22,6 +22,7 @@ from jobyard.domain.job import Job, State
 from jobyard.errors import JobyardError
 from jobyard.executors.sandbox.live_output import FOLLOWER_SECONDS, FOLLOWERS, OUTPUT, PUBLISH_INTERVAL_SECONDS, unpack
 from jobyard.ports.admin_store import Action
+from jobyard.server.auth import require_no_cross_site
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.events import HEADERS, PING_SECONDS, SEND_SECONDS, until_disconnected
@@ -54,9 +55,11 @@ class FollowQuery(RequestSchema, frozen=True, kw_only=True):
 async def follow_output(context: RequestContext) -> Response:
     """Stream the output of a program and its end (server-sent events: stdout, stderr, restart, finished)."""
     job = await visible_program(context)
-    if context.query.cancel_on_leave and not context.principal.may(Permission.SUBMIT):
-        detail = f"The role {context.principal.role} cannot use cancel_on_leave: it cannot cancel jobs."
-        raise HttpError(403, "not_allowed", detail)
+    if context.query.cancel_on_leave:
+        require_no_cross_site(context.request)
+        if not context.principal.may(Permission.SUBMIT):
+            detail = f"The role {context.principal.role} cannot use cancel_on_leave: it cannot cancel jobs."
+            raise HttpError(403, "not_allowed", detail)
     return await OutputStream(context, job.id).opened()
 
 
