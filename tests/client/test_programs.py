@@ -59,6 +59,7 @@ async def test_follow_the_output(sandboxed: Site, client: Client) -> None:
 
 
 async def test_errors(here: Site, client: Client) -> None:
+    here.api.dependencies.rejects_without_sandbox = True
     with pytest.raises(StoreUnavailable):
         async with Client(here.url, await here.token(), patience=0) as hasty:
             await hasty.execute(program("x"))
