@@ -1,6 +1,6 @@
 -- Renew leases.
 -- in: now (NULL: the server's clock), worker, sequences, tokens, lease in ms,
---     unseen: also other leases of the worker that began within this many ms (NULL: none).
+--     unseen: also other leases of the worker that began within this many ms of now (NULL: none).
 -- out: per key that no longer holds: its 1-based position.
 -- Locks the queues' rows: settling finds leases by ctid, which a renewal changes.
 -- A lease that a caller's own transaction is settling is skipped, and holds.
@@ -21,13 +21,13 @@ BEGIN
     CROSS JOIN LATERAL (SELECT l.queue FROM {schema}.jobyard_lease l WHERE l.sequence = s.sequence OFFSET 0) x);
   IF p_unseen IS NOT NULL THEN
     queues := queues || ARRAY(SELECT DISTINCT l.queue FROM {schema}.jobyard_lease l
-                              WHERE l.worker = p_worker AND l.started_at > v_now - p_unseen);
+                              WHERE l.worker = p_worker AND abs(l.started_at - v_now) < p_unseen);
   END IF;
   PERFORM FROM {schema}.jobyard_queue k WHERE k.name = ANY (queues) ORDER BY k.name FOR NO KEY UPDATE;
   IF p_unseen IS NOT NULL THEN
     UPDATE {schema}.jobyard_lease l SET expires_at = v_expires
     WHERE l.ctid = ANY (ARRAY(
-      SELECT k.ctid FROM {schema}.jobyard_lease k WHERE k.worker = p_worker AND k.external_id IS NULL AND k.started_at > v_now - p_unseen
+      SELECT k.ctid FROM {schema}.jobyard_lease k WHERE k.worker = p_worker AND k.external_id IS NULL AND abs(k.started_at - v_now) < p_unseen
         AND k.queue = ANY (queues)
       FOR NO KEY UPDATE SKIP LOCKED));
   END IF;
