@@ -6,7 +6,7 @@ from tests.support import Watched
 
 from jobyard.domain.access import OWNER, Principal, Role
 from jobyard.errors import StoreUnavailable
-from jobyard.operations.audit import MAX_DETAILS_BYTES, TRIM_EVERY, Audit
+from jobyard.operations.audit import MAX_DETAILS_BYTES, START, TRIM_EVERY, Audit, position_after
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -23,8 +23,34 @@ async def test_entries_are_read_in_the_order_they_were_written() -> None:
     assert (entries[0].principal, entries[0].name, entries[0].role) == ("a1", "ann", Role.OPERATOR)
     assert (entries[0].action, entries[0].target, entries[0].details) == ("queue.pause", "builds", {"group": "acme"})
     assert entries[1].at - entries[0].at == 2000
-    assert await audit.read(after=first) == entries[1:]
+    assert await audit.read(after=position_after(START, entries[:1])) == entries[1:]
     assert await audit.read(limit=1) == entries[:1]
+
+
+async def test_no_role_can_push_out_the_entries_of_higher_ones() -> None:
+    clock = ManualClock()
+    audit = Audit(MemoryStore(clock), keep=2)
+    ann = Principal(id="a1", name="ann", role=Role.ADMIN)
+    ben = Principal(id="b1", name="ben", role=Role.SUBMITTER)
+    await audit.record(ann, "token.create", "t1")
+    await audit.record(ann, "session.open")
+    for _ in range(TRIM_EVERY + 10):
+        clock.advance(1)
+        await audit.record(ben, "session.open")
+        await audit.record(ben, "job.cancel", "j1")
+    clock.advance(1)
+    await audit.record(ann, "token.revoke", "t1")
+    found = await audit.read(limit=1000)
+    assert [entry.action for entry in found if entry.principal == ann.id] == [
+        "token.create", "session.open", "token.revoke",
+    ]  # fmt: skip
+    assert len(found) <= 3 + 2 * (2 + TRIM_EVERY)
+    assert [entry.at for entry in found] == sorted(entry.at for entry in found)
+    paged, after = [], START
+    while page := await audit.read(after, 7):
+        paged += page
+        after = position_after(after, page)
+    assert paged == found
 
 
 async def test_an_entry_is_small() -> None:

@@ -188,7 +188,7 @@ _key(
     "server.submitters_create_queues",
     "Whether a job of a submitter may name a queue that does not exist yet and is not one of the app or of the token.",
 )
-_key("server.audit_keep", "The number of entries of the audit log to keep.")
+_key("server.audit_keep", "The number of entries to keep of each part of the audit log.")
 _key(
     "server.lame_duck_seconds",
     "How long a stopping server accepts connections while /readyz fails, so that a load balancer notices.",

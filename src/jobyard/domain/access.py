@@ -105,8 +105,25 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class AuditLog(StrEnum):
+    """A part of the audit log. Each is trimmed for itself, so that no role can push out the entries of higher ones."""
+
+    CHANGES = "changes"  # by operators and admins
+    LOGINS = "logins"
+    OTHER_CHANGES = "other_changes"  # by roles that cannot operate: submitters, of their own jobs
+    OTHER_LOGINS = "other_logins"
+
+    @classmethod
+    def of(cls, principal: Principal, action: str) -> AuditLog:
+        is_login = action.startswith("session.")
+        if principal.may(Permission.OPERATE):
+            return cls.LOGINS if is_login else cls.CHANGES
+        return cls.OTHER_LOGINS if is_login else cls.OTHER_CHANGES
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
+    log: AuditLog = AuditLog.CHANGES
+    number: int  # within the log
     at: Instant  # the store's clock
     principal: str  # the id of the principal
     name: str

@@ -1,21 +1,27 @@
-"""The audit log: who changed what, and when. Entries never change; beyond a maximum, the oldest are removed."""
+"""The audit log: who changed what, and when. Entries never change; beyond a maximum, the oldest are removed.
+
+It consists of several logs with a maximum each; reading merges them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from heapq import merge
+from itertools import islice
+from typing import Any, TypeAlias
 
 import msgspec
 
-from jobyard.domain.access import AuditEntry, Principal, Role
+from jobyard.domain.access import AuditEntry, AuditLog, Principal, Role
 from jobyard.errors import StoreError
 from jobyard.ports.store import Store
 
-LOG = "jobyard.audit"
+LOGS = {log: "jobyard.audit" if log is AuditLog.CHANGES else f"jobyard.audit.{log}" for log in AuditLog}
 # Larger details (thousands of job ids) are left out of an entry.
 MAX_DETAILS_BYTES = 4096
-# How many entries are kept, and after how many new ones the oldest are trimmed.
+# How many entries of each log are kept, and after how many new ones the oldest are trimmed.
 KEEP = 100_000
 TRIM_EVERY = 100
 
@@ -29,6 +35,10 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     details: dict[str, Any] = {}
 
 
+# The numbers of the last entries read, in the order of AuditLog.
+Position: TypeAlias = tuple[int, ...]
+START: Position = (0,) * len(AuditLog)
+
 _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
@@ -36,7 +46,7 @@ class Audit:
     def __init__(self, store: Store, keep: int = KEEP) -> None:
         self._store = store
         self._keep = keep
-        self._until_trim = 0
+        self._until_trim = dict.fromkeys(AuditLog, 0)
 
     async def record(
         self, principal: Principal, action: str, target: str = "", details: Mapping[str, Any] | None = None
@@ -46,21 +56,32 @@ class Audit:
         if len(msgspec.json.encode(stored)) > MAX_DETAILS_BYTES:
             stored = {"left_out": f"more than {MAX_DETAILS_BYTES} bytes"}
         entry = AuditRecord(principal.id, principal.name, principal.role, action, target, stored)
-        number = await self._store.append(LOG, msgspec.json.encode(entry))
-        await self._trim(number)
+        log = AuditLog.of(principal, action)
+        number = await self._store.append(LOGS[log], msgspec.json.encode(entry))
+        await self._trim(log, number)
         return number
 
-    async def _trim(self, newest: int) -> None:
+    async def _trim(self, log: AuditLog, newest: int) -> None:
         """Remove the oldest entries, once per TRIM_EVERY. An error is ignored: the new entry is already written."""
-        self._until_trim -= 1
-        if self._until_trim < 0 and newest > self._keep:
+        self._until_trim[log] -= 1
+        if self._until_trim[log] < 0 and newest > self._keep:
             with suppress(StoreError):
-                await self._store.trim(LOG, newest - self._keep)
-                self._until_trim = TRIM_EVERY
+                await self._store.trim(LOGS[log], newest - self._keep)
+                self._until_trim[log] = TRIM_EVERY
 
-    async def read(self, after: int = 0, limit: int = 100) -> list[AuditEntry]:
-        """Entries with a number above `after`, oldest first."""
+    async def read(self, after: Position = START, limit: int = 100) -> list[AuditEntry]:
+        """Entries of all logs after this position, oldest first."""
+        reads = (self._read(log, number, limit) for log, number in zip(AuditLog, after, strict=True))
+        return list(islice(merge(*await asyncio.gather(*reads), key=lambda entry: entry.at), limit))
+
+    async def _read(self, log: AuditLog, after: int, limit: int) -> list[AuditEntry]:
         return [
-            AuditEntry(number=entry.number, at=entry.at, **msgspec.structs.asdict(_decode(entry.data)))
-            for entry in await self._store.read(LOG, after, limit)
+            AuditEntry(log=log, number=entry.number, at=entry.at, **msgspec.structs.asdict(_decode(entry.data)))
+            for entry in await self._store.read(LOGS[log], after, limit)
         ]
+
+
+def position_after(position: Position, entries: Sequence[AuditEntry]) -> Position:
+    """The position behind these entries, which were read from `position`."""
+    numbers = dict(zip(AuditLog, position, strict=True)) | {entry.log: entry.number for entry in entries}
+    return tuple(numbers[log] for log in AuditLog)

@@ -14,7 +14,7 @@ from jobyard.domain.access import OWNER, AuditEntry, Principal, TokenInfo
 from jobyard.domain.explain import Explanation, explain
 from jobyard.domain.schedule import Schedule
 from jobyard.operations import queue_settings
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit import START, Audit, position_after
 from jobyard.operations.commands import Commands, found_queue
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.protocol import SubmittedJob
@@ -279,8 +279,8 @@ class LocalOperations:
         return True
 
     async def audit_log(self) -> AsyncIterator[AuditEntry]:
-        after = 0
+        after = START
         while page := await self.audit.read(after, PAGE):
             for entry in page:
                 yield entry
-            after = page[-1].number
+            after = position_after(after, page)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from jobyard.api.schemas.jobs import Name, RequestSchema, Timestamp
-from jobyard.domain.access import MAX_SCOPES, AuditEntry, Permission, Principal, Role, TokenInfo
+from jobyard.domain.access import MAX_SCOPES, AuditEntry, AuditLog, Permission, Principal, Role, TokenInfo
 from jobyard.domain.instant import rfc3339
 from jobyard.domain.options import MAX_SECONDS
 
@@ -51,6 +51,7 @@ class TokenList(msgspec.Struct, frozen=True):
 
 
 class AuditView(msgspec.Struct, frozen=True, kw_only=True):
+    log: AuditLog = AuditLog.CHANGES
     number: int
     at: Timestamp
     principal: str

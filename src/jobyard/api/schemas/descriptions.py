@@ -10,6 +10,7 @@ from typing import Any
 FIELDS = {
     "accepted": "Number of jobs that were accepted.",
     "action": "The action to apply.",
+    "AuditView.log": "The part of the audit log that the entry is in; each is trimmed for itself.",
     "AuditView.action": "The change that was made, such as job.cancel.",
     "ahead_in_group": "Jobs of the same group that run before this one.",
     "any_kind": "Whether the server accepts kinds that are not in the list.",
