@@ -112,3 +112,17 @@ async def test_a_claim_of_all_queues_is_bounded_too(
     assert sorted(lease.queue for lease in leases) == sorted("abcdef" * 2)
     left = await connection.fetch(f"SELECT count(*) FROM {schema}.jobyard_delayed GROUP BY queue")
     assert all(row[0] > 100 for row in left), left
+
+
+async def test_a_claim_of_very_many_queues_is_bounded_and_reaches_all(
+    store: PostgresStore, schema: str, connection: Any, clock: ManualClock
+) -> None:
+    names = [f"q{number}" for number in range(250)]
+    await store.insert([new(queue=name, delay_seconds=DELAY_SECONDS) for name in names])
+    clock.advance(DELAY_SECONDS)
+    claimed = [lease.queue for lease in (await store.exchange(WORKER, [], [], 10, 30)).leases]
+    assert len(claimed) == 10
+    assert await connection.fetchval(f"SELECT count(*) FROM {schema}.jobyard_delayed") > 0
+    while leases := (await store.exchange(WORKER, [], [], 100, 30)).leases:
+        claimed += [lease.queue for lease in leases]
+    assert sorted(claimed) == sorted(names)

@@ -1,4 +1,6 @@
--- The queues that an exchange must lock: those with a job to claim, or with rows to fold in.
+-- The queues that an exchange must lock: those with a job to claim, or with rows to fold in. When there are very many, the
+-- first by their turns: they go to the end of the line, or have nothing left to fold in, and the next call takes others.
+-- Not while settling: queues that are full are among them then, and would stay the first.
 -- in: now, names (empty: all), whether jobs are claimed, settling: whether slots are about to come free.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_candidates(
   p_now bigint, p_queues text[], p_claiming boolean, p_settling boolean
@@ -14,6 +16,7 @@ BEGIN
       OR (p_claiming AND k.waiting > 0 AND NOT k.paused AND (p_settling
         OR ((k.max_running IS NULL OR k.running < k.max_running)
           AND EXISTS (SELECT FROM {schema}.jobyard_group g
-                      WHERE g.queue = k.name AND g.open AND g.turn >= k.line_from))))));
+                      WHERE g.queue = k.name AND g.open AND g.turn >= k.line_from)))))
+    ORDER BY k.turn_at, k.turn LIMIT CASE WHEN NOT p_settling THEN 200 END);
 END
 $$;

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_hold(p_queues text[], p_now bigint) 
 LANGUAGE plpgsql AS $$
 DECLARE
   at_once CONSTANT integer := 1000;
-  at_least CONSTANT integer := 100;
+  at_least CONSTANT integer := 20;
   names text[] := '{}';
   v_name text;
 BEGIN
