@@ -384,4 +384,5 @@ async def test_a_claim_in_a_failed_transaction_is_undone(tmp_path: Path, monkeyp
 
 def test_the_code_names_every_statement_and_no_other() -> None:
     texts = (path.read_text("utf-8") for path in Path(sqlite.__file__).parent.glob("*.py"))
-    assert {name for text in texts for name in re.findall(r'SQL\["(\w+)"\]', text)} == set(SQL)
+    named = {name for text in texts for name in re.findall(r'SQL\["(\w+)"\]', text)}
+    assert named == {name for name in SQL if not name.startswith("repair_")}, "a repair runs them by their prefix"

@@ -80,8 +80,8 @@ def remove_queue(tx: Transaction, name: str) -> bool:
     if queue.waiting or queue.delayed or queue.running or queue.completed or queue.failed or queue.cancelled:
         raise queue_not_empty(name)
     tx.forget_rows()
-    for statement in ("delete_queue", "delete_groups", "delete_unique_keys"):
-        tx.cursor.execute(SQL[statement], (name,))
+    for statement in (SQL["delete_queue"], SQL["delete_groups"], SQL["delete_unique_keys"]):
+        tx.cursor.execute(statement, (name,))
     tx.bump()
     return True
 
