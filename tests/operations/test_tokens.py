@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from tests.support import Watched
 
 from jobyard.domain.access import Permission, Role
-from jobyard.errors import BadOption, StoreUnavailable
-from jobyard.operations.tokens import CACHE_SECONDS, COLLECTION, Tokens
+from jobyard.errors import BadOption, NotPossible, StoreUnavailable
+from jobyard.operations.tokens import CACHE_SECONDS, COLLECTION, REVOCATION, REVOCATION_SECONDS, Tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -233,3 +234,42 @@ async def test_last_use_is_written_once_a_minute(
     assert listed.last_used_at == first + 90_000
     await tokens.revoke(info.id)
     assert await store.fetch_all("jobyard.token_uses") == []
+
+
+async def test_the_last_admin_of_a_scope_stays(tokens: Tokens) -> None:
+    one, _ = await tokens.create("one", Role.ADMIN)
+    await tokens.create("narrow", Role.ADMIN, queues=["builds"])
+    await tokens.create("operator", Role.OPERATOR)
+    with pytest.raises(NotPossible, match="last admin"):
+        await tokens.revoke_admin(one.id)
+    two, _ = await tokens.create("two", Role.ADMIN)
+    assert await tokens.revoke_admin(one.id)
+    with pytest.raises(NotPossible, match="last admin"):
+        await tokens.revoke_admin(two.id)
+    assert not await tokens.revoke_admin("nobody")
+    assert await tokens.revoke(two.id), "with access to the store"
+
+
+async def test_admins_that_revoke_themselves_at_once_leave_one(store: Watched) -> None:
+    servers = [Tokens(store.as_store()) for _ in range(5)]
+    admins = [(await servers[0].create(f"admin {number}", Role.ADMIN))[0].id for number in range(5)]
+
+    async def revoke(tokens: Tokens, token_id: str) -> None:
+        with contextlib.suppress(NotPossible):
+            await tokens.revoke_admin(token_id)
+
+    for _ in range(5):
+        await asyncio.gather(*map(revoke, servers, admins))
+    assert len(await servers[0].list()) == 1
+
+
+async def test_a_revocation_that_died_holds_up_others_for_seconds(
+    tokens: Tokens, clock: ManualClock, store: Watched
+) -> None:
+    one, _ = await tokens.create("one", Role.ADMIN)
+    await tokens.create("two", Role.ADMIN)
+    await store.as_store().put(REVOCATION, REVOCATION, b"", expect=0, expire_seconds=REVOCATION_SECONDS)
+    with pytest.raises(NotPossible, match="Try again"):
+        await tokens.revoke_admin(one.id)
+    clock.advance(REVOCATION_SECONDS)
+    assert await tokens.revoke_admin(one.id)

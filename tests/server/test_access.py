@@ -183,3 +183,15 @@ async def test_rotated_token_works_with_its_new_secret(api: ApiServer) -> None:
         assert (await client.post("/v1/tokens/000000000000/rotate")).status_code == 404
         audit = (await client.get("/v1/audit")).json()["items"]
         assert [each["target"] for each in audit if each["action"] == "token.rotate"] == [info.id]
+
+
+async def test_the_last_admin_cannot_revoke_itself(api: ApiServer) -> None:
+    async with api.client("admin") as client, api.client("admin", queues=["mail"]) as narrow:
+        second, first = sorted(await api.tokens.list(), key=lambda info: info.queues, reverse=True)
+        response = await client.delete(f"/v1/tokens/{first.id}")
+        assert (response.status_code, response.json()["code"]) == (409, "not_possible")
+        assert (await client.get("/v1/me")).status_code == 200
+        assert (await narrow.delete(f"/v1/tokens/{second.id}")).status_code == 204, "the first one covers it"
+        await api.tokens.create("another", "admin")
+        assert (await client.delete(f"/v1/tokens/{first.id}")).status_code == 204
+        assert (await client.get("/v1/me")).status_code == 401

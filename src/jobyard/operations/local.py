@@ -10,7 +10,7 @@ import msgspec
 
 from jobyard.api.schemas.access import token_view
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView, next_ticks_response, tick_view
-from jobyard.domain.access import OWNER, AuditEntry, Principal, TokenInfo
+from jobyard.domain.access import OWNER, AuditEntry, Principal, Role, TokenInfo
 from jobyard.domain.explain import Explanation, explain
 from jobyard.domain.schedule import Schedule
 from jobyard.operations import queue_settings
@@ -273,7 +273,12 @@ class LocalOperations:
 
     async def revoke_token(self, token_id: str) -> bool:
         holder = await self._tokens.holder(token_id)
-        if holder is None or not self.covers(holder) or not await self._tokens.revoke(token_id):
+        if holder is None or not self.covers(holder):
+            return False
+        # With access to the store, a new admin token can always be created.
+        keeps_admin = holder.role is Role.ADMIN and self._principal.id != OWNER.id
+        revoke = self._tokens.revoke_admin if keeps_admin else self._tokens.revoke
+        if not await revoke(token_id):
             return False
         await self.record("token.revoke", token_id, name=holder.name, role=holder.role)
         return True

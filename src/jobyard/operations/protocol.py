@@ -137,7 +137,7 @@ class Operations(Protocol):
         """Give a token a new secret, the second value; the old one is accepted for `overlap_seconds` more."""
 
     async def revoke_token(self, token_id: str) -> bool:
-        """Whether the token existed."""
+        """Whether the token existed. Through a server, raises NotPossible for the last admin token of its scope."""
 
     def audit_log(self) -> AsyncIterator[AuditEntry]:
         """All entries, oldest first."""

@@ -17,7 +17,7 @@ import msgspec
 from jobyard.domain import options
 from jobyard.domain.access import MAX_SCOPES, Principal, Role, TokenInfo
 from jobyard.domain.instant import Instant
-from jobyard.errors import BadOption, JobyardError, did_you_mean
+from jobyard.errors import BadOption, JobyardError, NotPossible, did_you_mean
 from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
 
@@ -28,6 +28,9 @@ USE_SECONDS = 60.0
 CACHE_SECONDS = 1.0
 MAX_CACHED = 10_000
 PAGE = 500
+# Held while an admin token is revoked; the time is for a process that dies meanwhile.
+REVOCATION = "jobyard.tokens.revocation"
+REVOCATION_SECONDS = 10.0
 # 32 random bytes cannot be guessed from their hash, so no slow hash is needed.
 SECRET_BYTES = 32
 _TEXT = re.compile(r"jy_([0-9a-f]{12})_([A-Za-z0-9_-]{20,100})")
@@ -139,6 +142,28 @@ class Tokens:
                 self._known.pop(token_id, None)
                 self._recent.clear()
                 return stored.info, f"jy_{token_id}_{secret}"
+
+    async def revoke_admin(self, token_id: str) -> bool:
+        """As `revoke`, for an admin token. Raises NotPossible if no other admin token has its whole scope.
+
+        One at a time, whichever process: two admins that revoke themselves would otherwise each count on the other.
+        """
+        lock = await self._store.put(REVOCATION, REVOCATION, b"", expect=0, expire_seconds=REVOCATION_SECONDS)
+        if lock is None:
+            raise NotPossible(
+                f"Cannot revoke token {token_id}: another admin token is being revoked. Try again in a few seconds."
+            )
+        try:
+            admins = {info.id: info.principal for info in await self.list() if info.role is Role.ADMIN}
+            revoked = admins.pop(token_id, None)
+            if revoked is not None and not any(other.covers(revoked) for other in admins.values()):
+                raise NotPossible(
+                    f"Cannot revoke token {token_id}: it is the last admin token with its scope. "
+                    "Create another one first, or revoke it from the command line on the store."
+                )
+            return await self.revoke(token_id)
+        finally:
+            await self._store.remove(REVOCATION, REVOCATION, expect=lock)
 
     async def revoke(self, token_id: str) -> bool:
         """Whether the token existed; other processes reject it within CACHE_SECONDS."""

@@ -64,7 +64,7 @@ async def rotate_token(context: RequestContext) -> schemas.TokenCreated:
     return schemas.token_created(*rotated)
 
 
-@ROUTES.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, status=204)
+@ROUTES.add("DELETE", "/v1/tokens/{token_id}", Permission.ADMINISTER, status=204, problems=(409,))
 async def revoke_token(context: RequestContext) -> Response:
     """Revoke a token, effective within a second."""
     token_id = context.path["token_id"]
