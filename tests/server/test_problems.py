@@ -288,3 +288,9 @@ async def test_unexpected_errors_are_logged_and_not_exposed(
     refused(response, 500, "internal")
     assert "secret" not in response.text
     assert "ZeroDivisionError: a secret" in caplog.text
+
+
+async def test_encoded_body_is_rejected(client: httpx.AsyncClient) -> None:
+    for encoding, status in (("gzip", 415), ("identity", 422)):
+        headers = JSON | {"Content-Encoding": encoding}
+        assert (await client.post("/v1/jobs", content=b"{}", headers=headers)).status_code == status

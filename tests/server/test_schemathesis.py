@@ -19,7 +19,9 @@ from jobyard.server.routes.table import ALL_ROUTES
 # A request that matches the schema may still be rejected: an unknown page token, both ids and a filter.
 NOT_TOLD_BY_A_SCHEMA = "positive_data_acceptance"
 UNHURRIED = ServerSection(requests_per_second=1e9, request_burst=10**9)
-EXAMPLES = "60" if os.environ.get("JOBYARD_SOAK") else "3"
+IS_SOAK = bool(os.environ.get("JOBYARD_SOAK"))
+EXAMPLES = "60" if IS_SOAK else "3"
+PHASES = "examples,coverage,fuzzing,stateful" if IS_SOAK else "examples,fuzzing,stateful"
 
 
 async def at_once(job_id: str, timeout_seconds: float) -> None: ...
@@ -38,6 +40,7 @@ async def test_responses_match_the_openapi_document(tmp_path: Path, monkeypatch:
             *("--exclude-checks", NOT_TOLD_BY_A_SCHEMA),
             *("--exclude-path-regex", "/(events|output)$"),  # streams have no end
             *("--max-examples", EXAMPLES, "--seed", "1", "--generation-deterministic"),
+            *("--phases", PHASES),
             *("--request-timeout", "30", "--no-color"),
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},

@@ -10,6 +10,7 @@ from jobyard.config.sections import ServerSection
 from jobyard.domain.access import Principal
 from jobyard.operations.sessions import Sessions, csrf_token_fits
 from jobyard.operations.tokens import Tokens
+from jobyard.server.parsing import raw_header
 from jobyard.server.problems import HttpError
 from jobyard.server.rate_limit import RESPONSE_HEADERS, TokenBuckets, too_many_requests
 
@@ -37,7 +38,7 @@ class TokenAuthenticator:
         self._requests = TokenBuckets(settings.requests_per_second, settings.request_burst)
 
     async def authenticate(self, request: Request) -> Principal | None:
-        header = authorization_header(request)
+        header = raw_header(request, b"authorization")
         principal = None
         if header is not None and header.startswith(BEARER):
             principal = self.tokens.cached(header[len(BEARER) :])
@@ -83,14 +84,6 @@ class TokenAuthenticator:
         if seconds > 0:
             raise too_many_requests(seconds, too_many)
         log.warning("wrong token from %s: %s %s", address or "an unknown address", request.method, request.url.path)
-
-
-def authorization_header(request: Request) -> bytes | None:
-    """The raw header, without building Starlette's Headers on the hot path."""
-    for name, value in request.scope["headers"]:
-        if name == b"authorization":
-            return bytes(value)
-    return None
 
 
 def client_address(request: Request) -> str:

@@ -15,6 +15,7 @@ from jobyard.api.schemas.problems import FieldError
 from jobyard.errors import IdempotencyKeyReused
 from jobyard.operations.submit import KEY_SECONDS, MAX_KEY, digest
 from jobyard.ports.store import Store
+from jobyard.server.parsing import raw_header
 from jobyard.server.problems import HttpError
 
 KEY = (
@@ -35,10 +36,10 @@ class KeptResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def idempotency_key(request: Request) -> str | None:
     """The header as plain text, or in quotes as the IETF draft has it."""
-    given = request.headers.get("idempotency-key")
+    given = raw_header(request, b"idempotency-key")
     if given is None:
         return None
-    key = given.strip()
+    key = given.decode("latin-1").strip()
     if len(key) >= 2 and key[0] == key[-1] == '"':
         key = key[1:-1]
     if not 0 < len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from itertools import count
 from secrets import token_hex
 from typing import Any
@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jobyard.server.auth import CROSS_SITE, SAFE_METHODS, is_cross_site
 from jobyard.server.dispatch import REQUEST_ID
+from jobyard.server.parsing import RAW_HEADERS
 from jobyard.server.problems import problem
 from jobyard.server.rate_limit import RESPONSE_HEADERS
 
@@ -65,8 +66,10 @@ class SecurityMiddleware:
             send = with_prefix(send, self._root_path)
         if self._public_origin is not None:
             self._adopt_origin(scope, self._public_origin)
-        send = with_headers(send, scope)
-        detail = self._rejection(scope)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        scope[RAW_HEADERS] = headers
+        send = with_headers(send, scope, headers.get(b"request-id"))
+        detail = self._rejection(scope, headers)
         app = self._app if detail is None else problem(403, "cross_site", detail, instance=scope["path"])
         await app(scope, receive, send)
 
@@ -78,19 +81,13 @@ class SecurityMiddleware:
             headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
             scope["headers"] = [(b"host", host), *headers]
 
-    def _rejection(self, scope: Scope) -> str | None:
-        host = site = origin = b""
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host = value
-            elif name == b"sec-fetch-site":
-                site = value
-            elif name == b"origin":
-                origin = value
+    def _rejection(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str | None:
+        host = headers.get(b"host", b"")
         if self._hosts is not None and host_name(host) not in self._hosts:
             return f"Invalid Host header. Allowed hosts: {', '.join(sorted(self._hosts))}."
         if scope["method"] in SAFE_METHODS:
             return None
+        site, origin = headers.get(b"sec-fetch-site", b""), headers.get(b"origin", b"")
         return CROSS_SITE if is_cross_site(host, site, origin) else None
 
 
@@ -103,9 +100,13 @@ def host_name(host: bytes) -> str:
     return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
 
 
-def with_headers(send: Send, scope: Scope) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]:
+def with_headers(
+    send: Send, scope: Scope, given_id: bytes | None
+) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]:
     """Add the security headers, the id of the request, and those that its handler left in the scope."""
-    request_id = scope[REQUEST_ID] = given_request_id(scope) or b"%s-%x" % (PROCESS, next(_numbers))
+    # The caller's own id only if it is safe to return and to log.
+    is_given = given_id is not None and _REQUEST_ID.fullmatch(given_id)
+    request_id = scope[REQUEST_ID] = given_id if is_given else b"%s-%x" % (PROCESS, next(_numbers))
 
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -142,11 +143,3 @@ def with_prefix(send: Send, prefix: bytes) -> Send:
         await send(message)
 
     return send_with_prefix
-
-
-def given_request_id(scope: Scope) -> bytes | None:
-    """The Request-Id that the caller sent, if it is safe to return and to log."""
-    for name, value in scope["headers"]:
-        if name == b"request-id":
-            return bytes(value) if _REQUEST_ID.fullmatch(value) else None
-    return None
