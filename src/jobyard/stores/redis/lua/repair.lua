@@ -227,7 +227,7 @@ local function rebuild_groups()
   end
 end
 
-command('repair', {}, function(_, args)
+command('repair', { 'allow-oom' }, function(_, args)
   begin_line(args)
   queue = known_queue(request.name)
   key = queue.key
