@@ -196,7 +196,7 @@ async def test_body_too_large(client: httpx.AsyncClient) -> None:
         ({"page_size": 0}, "page_size"),
         ({"page_size": 1001}, "page_size"),
         ({"page_size": "many"}, "page_size"),
-        ({"state": "DONE"}, "state/0"),
+        ({"state": "DONE"}, "state"),
         ({"created_after": "yesterday"}, "created_after"),
         ({"created_after": "null"}, "created_after"),
         ({"created_after": "0.5"}, "created_after"),
@@ -294,3 +294,8 @@ async def test_encoded_body_is_rejected(client: httpx.AsyncClient) -> None:
     for encoding, status in (("gzip", 415), ("identity", 422)):
         headers = JSON | {"Content-Encoding": encoding}
         assert (await client.post("/v1/jobs", content=b"{}", headers=headers)).status_code == status
+
+
+async def test_query_errors_name_the_parameter(client: httpx.AsyncClient) -> None:
+    refused(await client.get("/v1/jobs", params={"state": ["PENDING", "SOON"]}), 422, "bad_input", "state")
+    assert (await client.get("/v1/jobs", params={"page_token": ""})).status_code == 200

@@ -38,7 +38,7 @@ def encode_page_token(cursor: str | None) -> str | UnsetType:
 
 
 def decode_page_token(token: str | None) -> str | None:
-    if token is None:
+    if not token:  # empty, as forms and scripts send it for the first page
         return None
     try:
         text = urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)).decode()

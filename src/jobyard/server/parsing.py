@@ -77,7 +77,7 @@ def validation_error(error: msgspec.ValidationError, where: str = "body") -> Htt
         what = "Expected printable characters, without line breaks or direction marks"
     at = pointer(path, what)
     if where == "query":
-        at = at.strip("/")
+        at = at.strip("/").partition("/")[0]  # the parameter; a repeated one has no further parts for the caller
     return HttpError(422, "bad_input", f"Invalid {where}: {what}.", errors=(FieldError(at, f"{what}."),))
 
 
