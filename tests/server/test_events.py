@@ -203,7 +203,7 @@ async def test_events_out_of_scope_are_hidden(api: ApiServer, server: str, yard:
     ):
         await eventually(lambda: reader.first("snapshot"))
         assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [mine.id]
-        assert [queue["name"] for queue in reader.events[0]["data"]["queues"]] == ["builds"]
+        assert reader.events[0]["data"]["queues"] == [], "their counts include jobs of other groups"
         await publish(
             api,
             progress(other.id, 1, queue="builds", group="evil"),

@@ -47,11 +47,22 @@ async def test_token_with_queues_runs_kinds_that_declare_them(api: ApiServer, ro
         assert set(await ids(viewer)) == {own, items[1]["id"]}
 
 
+@pytest.mark.parametrize(
+    ("scope", "shown"),
+    [({}, ["pay", "send"]), (MAIL, ["send"]), (ANY_OF_MAIL, ["pay", "send"]), ({"kinds": ["pay"]}, ["pay"])],
+    ids=str,
+)
+async def test_kinds_in_scope_are_listed(api: ApiServer, scope: dict[str, Any], shown: list[str]) -> None:
+    async with api.client("submitter", **scope) as client:
+        listed = (await client.get("/v1/kinds")).json()
+        assert ([kind["name"] for kind in listed["items"]], listed["any_kind"]) == (shown, False)
+
+
 async def test_kinds_of_a_token_say_otherwise(api: ApiServer) -> None:
     async with api.client("submitter", **ANY_OF_MAIL) as both, api.client("submitter", kinds=["send"]) as one:
         assert await submit_job(both, "pay", queue="mail")
         assert (await both.post("/v1/jobs", json={"kind": "pay"})).json()["code"] == "out_of_scope"
-        assert await submit_job(one, "send", queue="anywhere")
+        assert await submit_job(one, "send", queue="money")
         assert (await one.post("/v1/jobs", json={"kind": "pay"})).json()["code"] == "out_of_scope"
 
 
@@ -148,5 +159,7 @@ async def test_an_app_may_have_its_own_kind_of_that_name() -> None:
 async def test_without_an_app_a_token_with_queues_submits_any_kind() -> None:
     async with api_server() as api, api.client("submitter", **MAIL) as client:
         assert await submit_job(client, "pay", queue="mail")
+        assert (await client.get("/v1/kinds")).json() == {"items": [], "any_kind": True}
         async with api.client("submitter", kinds=["send"]) as one:
+            assert (await one.get("/v1/kinds")).json()["any_kind"] is False
             assert (await one.post("/v1/jobs", json={"kind": "pay"})).json()["code"] == "out_of_scope"

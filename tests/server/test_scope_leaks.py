@@ -166,3 +166,25 @@ async def test_rates_are_limited_to_queues_in_scope(api: ApiServer) -> None:
         assert (await viewer.get("/v1/queues/mine")).json()["finished_per_minute"] == 10
         assert (await operator.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == rates
         assert (await viewer.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == {"mine": 5}
+
+
+COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled", "finished_per_minute")
+
+
+@pytest.mark.parametrize("scope", [{"groups": ["mine"]}, {"kinds": ["mail"]}], ids=str)
+async def test_counts_of_whole_queues_are_not_shown(api: ApiServer, scope: dict[str, Any]) -> None:
+    worker = WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1, finished_per_minute={"theirs": 7})
+    await api.store.heartbeat(worker, 60)
+    await fill(api, 3)
+    async with api.client("viewer", **scope) as viewer, serving(api.app) as url:
+        for response in (await viewer.get("/v1/queues/theirs"), await viewer.get("/v1/queues")):
+            shown = response.json().get("items", [response.json()])
+            assert [[queue[name] for name in COUNTS] for queue in shown] == [[None] * len(COUNTS)]
+        assert (await viewer.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == {}
+        client = type(viewer)(base_url=url, headers=viewer.headers)
+        async with client, listening(client, "/v1/events") as reader:
+            await eventually(lambda: reader.first("snapshot"))
+            assert reader.events[0]["data"] == {"queues": [], "jobs": []}
+        api.dependencies.draining.set()
+    async with api.client("viewer", kinds=["mail"]) as viewer:
+        assert (await viewer.get("/v1/queues/theirs/groups")).status_code == 403

@@ -97,6 +97,13 @@ def settings_view(settings: QueueSettings) -> SettingsView:
     return SettingsView(**_fields(settings))
 
 
+QUEUE_COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled")
+
+
+def queue_view_without_counts(info: QueueInfo) -> QueueView:
+    return msgspec.structs.replace(queue_view(info), **dict.fromkeys(QUEUE_COUNTS))
+
+
 def queue_view(info: QueueInfo, workers: Iterable[WorkerInfo] | None = None) -> QueueView:
     """With workers, includes the jobs that they finished in the last minute."""
     rate = None if workers is None else finished_per_minute(info.name, workers)
@@ -113,10 +120,10 @@ def group_view(info: GroupInfo) -> GroupView:
     return GroupView(**_fields(info))
 
 
-def worker_view(info: WorkerInfo, queues: Collection[str] = ()) -> WorkerView:
-    """With `queues`, includes the rates of these queues only."""
+def worker_view(info: WorkerInfo, queues: Collection[str] | None = ()) -> WorkerView:
+    """With `queues`, includes the rates of these queues only; with None, no rates."""
     facts = {name: getattr(info, name) for name in WorkerView.__struct_fields__}
-    rates = info.finished_per_minute.items()
+    rates = () if queues is None else info.finished_per_minute.items()
     facts["finished_per_minute"] = {name: rate for name, rate in rates if not queues or name in queues}
     facts |= {"started_at": rfc3339(info.started_at), "seen_at": rfc3339(info.seen_at)}
     return WorkerView(**facts)

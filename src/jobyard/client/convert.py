@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from jobyard.api.convert import QUEUE_COUNTS
 from jobyard.api.schemas.access import AuditView, TokenView
 from jobyard.api.schemas.jobs import ExplanationView, JobSummary, JobView
 from jobyard.api.schemas.queues import GroupView, QueueView, WorkerView
@@ -65,6 +66,7 @@ def queue_of(view: QueueView) -> QueueInfo:
     fields = _fields(view) | {"settings": QueueSettings(**_fields(view.settings))}
     if view.declared_settings is not None:
         fields["declared_settings"] = QueueSettings(**_fields(view.declared_settings))
+    fields |= {name: fields[name] or 0 for name in QUEUE_COUNTS}  # null: not for this token
     del fields["finished_per_minute"]  # part of the workers here
     return QueueInfo(**fields)
 

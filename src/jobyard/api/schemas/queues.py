@@ -36,12 +36,13 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     paused: bool
     settings: SettingsView
-    waiting: int
-    delayed: int
-    running: int
-    completed: int
-    failed: int
-    cancelled: int
+    # Counts are null for a token that is restricted to groups or kinds: they include jobs out of its scope.
+    waiting: int | None
+    delayed: int | None
+    running: int | None
+    completed: int | None
+    failed: int | None
+    cancelled: int | None
     finished_per_minute: int | None = None  # jobs that ended in the last minute; null in events
     settings_origin: Literal["default", "declared", "operator"] | None = None  # null in events
     declared_settings: SettingsView | None = None  # null: not declared, and in events

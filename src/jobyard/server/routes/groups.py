@@ -11,6 +11,7 @@ from jobyard.domain.access import Permission
 from jobyard.ports.admin_store import GroupInfo
 from jobyard.server.authorization import visible_group, visible_queue
 from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
+from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("groups")
@@ -27,6 +28,9 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def list_groups(context: RequestContext) -> Response:
     """List groups with jobs, a limit or a pause, by name; jobs without a group come first."""
     queue, size = (await visible_queue(context)).name, context.query.page_size
+    if context.principal.kinds:
+        detail = "The token is restricted to kinds and cannot see the counts of whole groups."
+        raise HttpError(403, "not_allowed", detail)
     after = decode_page_token(context.query.page_token)
     if context.principal.groups:
         found = await own_groups(context, queue, size, after)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from jobyard.api.convert import queue_view
+from jobyard.api.convert import queue_view, queue_view_without_counts
 from jobyard.api.schemas.jobs import MAX_PAGE, RequestSchema
 from jobyard.api.schemas.queues import DrainResponse, QueuePage, QueueView, SettingsRequest
 from jobyard.domain import options
 from jobyard.domain.access import Permission
 from jobyard.domain.job import QueueSettings
+from jobyard.ports.admin_store import QueueInfo
 from jobyard.server.authorization import visible_queue, whole_queue_forbidden
 from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
 from jobyard.server.problems import HttpError
@@ -34,15 +37,24 @@ async def list_queues(context: RequestContext) -> Response:
         for info in await context.operations.queues()
         if (not own or info.name in own) and (after is None or info.name > after)
     ]
-    workers = await context.operations.workers()
+    views = await visible_views(context, infos[:size])
     following = infos[size - 1].name if len(infos) > size else None
-    return page_response(context, QueuePage, (queue_view(info, workers) for info in infos[:size]), following)
+    return page_response(context, QueuePage, views, following)
+
+
+async def visible_views(context: RequestContext, infos: Sequence[QueueInfo]) -> list[QueueView]:
+    """Without counts for a token that sees only a part of the jobs of a queue."""
+    if not context.principal.has_whole_queues:
+        return [queue_view_without_counts(info) for info in infos]
+    workers = await context.operations.workers()
+    return [queue_view(info, workers) for info in infos]
 
 
 @ROUTES.add("GET", "/v1/queues/{queue}", Permission.WATCH, response=QueueView)
 async def get_queue(context: RequestContext) -> QueueView:
     """Get a queue."""
-    return queue_view(await visible_queue(context), await context.dependencies.store.workers())
+    [view] = await visible_views(context, [await visible_queue(context)])
+    return view
 
 
 @ROUTES.add("PATCH", "/v1/queues/{queue}", Permission.OPERATE, body=SettingsRequest, response=QueueView)

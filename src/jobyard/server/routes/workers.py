@@ -22,8 +22,9 @@ def serves(principal: Principal, worker: WorkerInfo) -> bool:
 async def list_workers(context: RequestContext) -> WorkerList:
     """List live workers."""
     workers = await context.dependencies.store.workers()
-    own = context.principal.queues
-    return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(context.principal, worker)))
+    principal = context.principal
+    own = principal.queues if principal.has_whole_queues else None
+    return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(principal, worker)))
 
 
 async def control(context: RequestContext, what: str) -> None:

@@ -43,8 +43,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wants_queues(self) -> bool:
-        """Whether queue events are included; a submitter does not see them."""
-        return self.job_id is None and self.own_tag is None and (not self.types or "queue" in self.types)
+        """Whether queue events are included: their counts are for tokens that see all jobs of a queue."""
+        sees_part = self.own_tag is not None or self.groups or self.kinds
+        return self.job_id is None and not sees_part and (not self.types or "queue" in self.types)
 
     def wants_queue(self, name: str) -> bool:
         return self.wants_queues and self.queue in (None, name) and (not self.queues or name in self.queues)
