@@ -30,7 +30,7 @@ from jobyard.stores.postgres.vacuum import Vacuum
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Connection, Statements], Awaitable[T]]
 
-# A handle on another event loop serves lease renewal, heartbeats and pruning, one after the other.
+# A handle on another event loop serves either renewals and heartbeats, or reclaiming and pruning, one after the other.
 SECONDARY_CONNECTIONS = 2
 SECRETS = ("password", "sslpassword")  # parameters of a URL
 
