@@ -69,7 +69,7 @@ async def test_log_in_use_the_session_and_log_out(shown: BrowserPage) -> None:
     [cookie] = await page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     assert await page.evaluate(LISTEN) == "io.jobyard.snapshot.v1"
-    await page.click("a[href='/docs']")
+    await page.click("a[href='docs']")
     await page.click("#submit_job > summary")
     await page.click("#submit_job button")
     await expect(page.locator("#submit_job p.good")).to_contain_text("202")
