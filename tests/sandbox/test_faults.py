@@ -84,6 +84,19 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
         result.cancel()
 
 
+async def test_cgroups_do_not_outlive_a_daemon_that_dies_after_its_zygote() -> None:
+    """The kernel closes the descriptors of a killed daemon one after the other, so the zygote may end first."""
+    async with private_daemon(slots=2, languages=["python"]) as daemon, connect(daemon.socket) as connection:
+        require_tier(await connection.ready())
+        pid = connection.daemon_pid
+        victim = zygote(pid)
+        os.kill(pid, signal.SIGSTOP)
+        os.kill(victim, signal.SIGKILL)
+        await eventually(lambda: not is_running(victim))
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: not cgroups_of(pid))
+
+
 async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
     async with private_daemon(slots=4, pool=0, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())

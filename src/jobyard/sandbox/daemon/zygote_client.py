@@ -73,7 +73,8 @@ class ZygoteClient:
         self.is_alive = True
 
     async def _read_error(self) -> str:
-        assert self._process is not None and self._process.stderr is not None
+        assert self._process is not None and self._process.stderr is not None and self._parent_pipe is not None
+        self._parent_pipe.close()  # the reaper ends with it, and the text with the reaper
         text = (await asyncio.to_thread(self._process.stderr.read)).decode(errors="replace").strip()
         await self.stop()
         return text.rpartition("\n")[2]

@@ -49,12 +49,15 @@ def _watch(pid: int, pidfd: int, config: dict[str, Any]) -> NoReturn:
     poll = select.poll()
     poll.register(config["parent_pipe"], select.POLLIN)
     poll.register(pidfd, select.POLLIN)
-    daemon_is_dead = config["parent_pipe"] in dict(poll.poll())
+    poll.poll()
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     os.waitpid(pid, 0)
-    if daemon_is_dead:
-        remove_groups(config["groups"])
+    # The zygote may have noticed the daemon's death first: the kernel closes the descriptors one after the other. A
+    # daemon that lives closes the pipe, too, when it has lost its zygote.
+    poll.unregister(pidfd)
+    poll.poll()
+    remove_groups(config["groups"])
     os._exit(0)
 
 
