@@ -351,7 +351,7 @@ async def _zygote_killed(context: AttackContext) -> list[str]:
 
 async def _threads_of_another_daemon(context: AttackContext) -> list[str]:
     """Many threads in runs of one daemon must not reduce those of another."""
-    many = THREADS.replace("@COUNT@", "100").replace("@SECONDS@", "6").encode()
+    many = THREADS.replace("@COUNT@", "40").replace("@SECONDS@", "6").encode()
     few = THREADS.replace("@COUNT@", "6").replace("@SECONDS@", "0.01")
     wide = p.Limits(time_seconds=8, memory_mb=256, processes=128)
     async with (
