@@ -38,7 +38,7 @@ async def test_enqueue_and_await_the_result(here: Site, client: Client) -> None:
 
 
 async def test_more_waiting_requests_than_connections(here: Site) -> None:
-    async with Client(here.url, await here.token(), timeout=1, patience=3) as client:
+    async with Client(here.url, await here.token(), timeout=10, patience=30) as client:
         found = await client.enqueue_many(
             job_request("send", {"to": str(number)}, queue="mail") for number in range(AT_ONCE + 30)
         )

@@ -13,6 +13,7 @@ import pytest
 from tests.servers import shared
 from tests.servers.absent import Absent
 from tests.servers.clean import clean
+from tests.servers.schema import close_connections
 
 STORE_NAMES = ("memory", "sqlite", "redis", "postgres", "pgbouncer", "sharded")
 PARAMETER = re.compile(r"\[(?:[^\]]*-)?(" + "|".join(STORE_NAMES) + r")(?:-[^\]]*)?\]$")
@@ -53,6 +54,7 @@ def pgbouncer_url() -> str:
 def _servers() -> Iterator[None]:
     """Stopped when the tests have ended; `guarded.py` sees to it when they are killed."""
     yield
+    close_connections()
     clean()
     shared.stop_all()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -27,12 +26,15 @@ END $$
 MIGRATIONS_TABLE = "jobyard_schema"
 
 _last: dict[str, Path] = {}
+_connections: dict[str, _Connection] = {}  # by URL
 
 
 def empty_for(url: str, schema: str, folder: Path) -> None:
     """Empty the schema when another test asks for it than before: one test may open its store several times."""
     if _last.get(schema) != folder:
-        _connection(url).run(EMPTY.format(schema=schema, kept=MIGRATIONS_TABLE))
+        if url not in _connections:
+            _connections[url] = _Connection(url)
+        _connections[url].run(EMPTY.format(schema=schema, kept=MIGRATIONS_TABLE))
     _last[schema] = folder
 
 
@@ -41,14 +43,23 @@ class _Connection:
 
     def __init__(self, url: str) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="empty-schema", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="empty-schema", daemon=True)
+        self._thread.start()
         self._connection = self._wait(asyncpg.connect(url, statement_cache_size=0))
 
     def run(self, statement: str) -> None:
         self._wait(self._connection.execute(statement))
 
+    def close(self) -> None:
+        self._wait(self._connection.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
 
-_connection = functools.cache(_Connection)
+def close_connections() -> None:
+    while _connections:
+        _connections.popitem()[1].close()

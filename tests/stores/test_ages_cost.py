@@ -64,7 +64,9 @@ async def test_on_postgresql(postgres_url: str) -> None:
             await store.insert(jobs(name, each))
             await store.queues()
             await connection.execute(f'ANALYZE "{schema}".jobyard_ready, "{schema}".jobyard_job')
-            [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", MAX_HEADS_SCANNED)
+            [[plan]] = await connection.fetch(
+                f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", None, MAX_HEADS_SCANNED
+            )
             top = json.loads(plan)[0]["Plan"]
             spent.append(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
         await connection.close()

@@ -132,13 +132,12 @@ async def test_a_rejected_insert_does_not_fail_the_others_of_its_batch(postgres_
         await store.configure("full", QueueSettings(max_waiting=0))
         known = new()
         await store.insert([known])
-        jobs = [new(), known, new(queue="full"), new(kind="a\0b"), new(), new(kind="\ud800")]
+        jobs = [new(), known, new(queue="full"), new(), new(kind="\ud800")]
         responses = await asyncio.gather(*(store.insert([job]) for job in jobs), return_exceptions=True)
         assert [type(response).__name__ for response in responses] == [
             "list",
             "BadInput",
             "QueueFull",
-            "BadInput",
             "list",
             "BadInput",
         ]

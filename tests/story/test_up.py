@@ -46,7 +46,7 @@ def test_what_runs_may_finish(tmp_path: Path, number: signal.Signals) -> None:
             up.interrupt()
         else:
             up.process.send_signal(number)
-        until("the worker stops", lambda: "have up to 30 s to finish" in up.said())
+        until("the worker stops", lambda: "up to 30 s to finish 1 running job" in up.said())
         up.flags.put("open-a")
         assert up.end() == 0
         assert not alive(worker)

@@ -77,6 +77,7 @@ class Jobyard:
         self._depth = 0
         self._opening: asyncio.Task[None] | None = None
         self._process = 0  # that opened it
+        self._inherited: list[object] = []  # what the parent of a forked process had open
 
     def _use(self, store: Store) -> None:
         self.store = store if self._tracing is None else self._tracing.store(store)
@@ -173,6 +174,8 @@ class Jobyard:
 
     def _forget_parent(self) -> None:
         """In a forked process, start over with a store of its own; one that was passed raises when it is opened."""
+        # Kept: Python warns of the tasks and connections in it when they are destroyed before their end.
+        self._inherited += [self.store, self._opening]
         self._depth, self._opening = 0, None
         if self._url is not None:
             self._use(make_store(self._url, self.clock))
