@@ -24,17 +24,32 @@ from jobyard.testing.clock import ManualClock
 LIMITS = ConnectionLimits(
     header_seconds=0.3, body_seconds=0.5, write_seconds=0.2, max_header_bytes=8192, max_headers=30, max_connections=10
 )
+# For tests of other limits: on a busy machine they must not reach a deadline.
+UNHURRIED = msgspec.structs.replace(LIMITS, header_seconds=30, body_seconds=30, write_seconds=30)
 ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
+
+
+@contextlib.asynccontextmanager
+async def serving_with(limits: ConnectionLimits) -> AsyncIterator[str]:
+    api = ApiServer(
+        MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], authenticator=OpenAccess()
+    )
+    async with serving(api.app, limits) as url:
+        yield url
+        api.dependencies.draining.set()
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    api = ApiServer(
-        MemoryStore(ManualClock()), [tokens.ROUTES, events.ROUTES, health.ROUTES], authenticator=OpenAccess()
-    )
-    async with serving(api.app, LIMITS) as url:
+    async with serving_with(UNHURRIED) as url:
         yield url
-        api.dependencies.draining.set()
+
+
+@pytest.fixture
+async def hasty() -> AsyncIterator[str]:
+    """A server with short deadlines."""
+    async with serving_with(LIMITS) as url:
+        yield url
 
 
 class Wire:
@@ -66,8 +81,8 @@ class Wire:
         return int((await self.answer()).split(b" ", 2)[1])
 
 
-async def test_endless_headers_time_out(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_endless_headers_time_out(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     await wire.say(ASK)
     started = time.monotonic()
     response = await wire.answer()
@@ -76,8 +91,8 @@ async def test_endless_headers_time_out(server: str) -> None:
     assert 0.2 < time.monotonic() - started < 5
 
 
-async def test_slow_bytes_do_not_extend_the_deadline(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_slow_bytes_do_not_extend_the_deadline(hasty: str) -> None:
+    wire = await Wire.to(hasty)
 
     async def drip() -> None:
         try:
@@ -94,28 +109,28 @@ async def test_slow_bytes_do_not_extend_the_deadline(server: str) -> None:
     dripping.cancel()
 
 
-async def test_silent_connection_is_closed(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_silent_connection_is_closed(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     assert await wire.answer() == b""
 
 
-async def test_endless_body_times_out(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_endless_body_times_out(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     await wire.say(head)
     assert await wire.status() == 408
 
 
-async def test_second_request_has_its_own_deadline(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_second_request_has_its_own_deadline(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
     await wire.say(ASK)
     assert b" 408 " in await wire.answer()
 
 
-async def test_idle_connection_is_kept(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_idle_connection_is_kept(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
     # Longer than the header deadline: idle between requests is not slow.
@@ -140,8 +155,8 @@ async def test_too_many_headers_are_rejected(server: str, head: bytes) -> None:
         assert (await client.get("/v1/me")).status_code == 200
 
 
-async def test_blank_lines_do_not_extend_the_deadline(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_blank_lines_do_not_extend_the_deadline(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
 
@@ -166,8 +181,8 @@ async def test_large_body_does_not_count_as_headers(server: str) -> None:
     assert await wire.status() == 422  # a name of 20,000 letters
 
 
-async def test_chunked_body_clears_the_deadline(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_chunked_body_clears_the_deadline(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     body = b'{"name": "x", "role": "viewer"}'
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     await wire.say(head % len(body) + body[:5])
@@ -180,8 +195,8 @@ async def test_chunked_body_clears_the_deadline(server: str) -> None:
     assert b" 200 " in await wire.answer()
 
 
-async def test_blank_lines_do_not_interrupt_a_response(server: str) -> None:
-    wire = await Wire.to(server)
+async def test_blank_lines_do_not_interrupt_a_response(hasty: str) -> None:
+    wire = await Wire.to(hasty)
     await wire.say(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b" 200 " in await wire.reader.readline()
     await wire.reader.readuntil(b"snapshot")
