@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tests.progress import PROGRESS_VARIABLE, Collected, Finished, decode
 
 # Most tests wait for a lease, a notification or a process, so more parts than cores keep the cores busy.
-PARALLEL = 5
+PARALLEL = 6
 # Without a terminal a line of counts is printed this often.
 REPORT_SECONDS = 20.0
 COMMANDS = ("test_up.py", "test_up_schedules.py", "test_programs.py", "test_readme.py", "test_cron_example.py")
@@ -34,8 +34,9 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("faults", ("tests/story/faults",)),
     ("conformance", ("tests/conformance",)),
     ("server", ("tests/server", "tests/browser", "tests/client")),
-    ("cli", ("tests/cli", "tests/app")),
     ("stores", ("tests/stores",)),
+    ("worker", ("tests/worker", "tests/scheduler", "tests/executors", "tests/live_events", "tests/testing")),
+    ("cli", ("tests/cli", "tests/app")),
 )
 LAST = (("sandbox", ("tests/sandbox",)),)
 REST = ("rest", ("tests", "src"))
