@@ -29,12 +29,13 @@ REPORT_SECONDS = 20.0
 COMMANDS = ("test_up.py", "test_up_schedules.py", "test_programs.py", "test_readme.py", "test_cron_example.py")
 # In this order: the longest first. Timing-sensitive parts come last, when fewer run beside them.
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("stories", ("tests/story",)),
-    ("commands", tuple(f"tests/story/{name}" for name in COMMANDS)),
-    ("faults", ("tests/story/faults",)),
     ("conformance", ("tests/conformance",)),
     ("server", ("tests/server", "tests/browser", "tests/client")),
+    ("stories", ("tests/story",)),
+    ("faults", ("tests/story/faults",)),
+    ("commands", tuple(f"tests/story/{name}" for name in COMMANDS)),
     ("stores", ("tests/stores",)),
+    ("machine", ("tests/conformance/test_machine.py",)),
     ("worker", ("tests/worker", "tests/scheduler", "tests/executors", "tests/live_events", "tests/testing")),
     ("cli", ("tests/cli", "tests/app")),
 )

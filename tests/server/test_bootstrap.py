@@ -80,7 +80,7 @@ async def test_first_start_on_loopback_creates_a_token(yard: Jobyard) -> None:
     assert (again.first_token, len(await Tokens(yard.store).list())) == (None, 1)
     [written] = await Audit(yard.store).read()
     assert (written.action, written.target) == ("token.create", principal.id)
-    assert first.first_token.rpartition("_")[2] not in str(written)
+    assert first.first_token.split("_", 2)[2] not in str(written)
 
 
 async def test_other_addresses_require_a_token(yard: Jobyard) -> None:

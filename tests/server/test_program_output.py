@@ -75,8 +75,8 @@ async def test_disconnect_can_cancel_the_run(api: ApiServer, tmp_path: Path) -> 
         headers = dict(near.headers)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
             ids = []
-            for cancels in ("false", "true"):
-                given = body("out a", "sleep 20", limits={"time_seconds": 20})
+            for cancels, seconds in (("false", 3), ("true", 20)):
+                given = body("out a", f"sleep {seconds}", limits={"time_seconds": 20})
                 job_id = (await client.post("/execute", json=given)).json()["job_id"]
                 ids.append(job_id)
                 params = {"cancel_on_leave": cancels}

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.stores.postgres_support import done, exchange, new_schema, opened
+from tests.story.sizes import size
 
 from jobyard.domain.job import NewJob, QueueSettings
 from jobyard.domain.state import Settlement
@@ -22,7 +23,7 @@ from jobyard.stores.postgres.settle import SettlementBatch, exchange_from_rows
 from jobyard.stores.postgres.statements import Statements
 
 LIVE_GROUPS, JOBS_EACH, BATCH = 40, 60, 50
-FINISHED, BLOCKED, GROUPS = 300_000, 200_000, 100_000
+FINISHED, BLOCKED, GROUPS = size((60_000, 40_000, 20_000), (300_000, 200_000, 100_000))
 PAST = """
 INSERT INTO {schema}.jobyard_job (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at,
   created_at, payload)
