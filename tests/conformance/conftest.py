@@ -13,8 +13,8 @@ from tests.story.sizes import size
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
-# PgBouncer runs the statements of PostgreSQL, each in a transaction: every third test reaches every statement.
-POOLED_EVERY = size(3, 1)
+# PgBouncer runs the statements of PostgreSQL, each in a transaction: every fourth test reaches most of them.
+POOLED_EVERY = size(4, 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,7 +16,7 @@ from jobyard.testing.clock import ManualClock
 MACHINES = STORES | {"sharded": sharded_machine}
 SOAK = bool(os.environ.get("JOBYARD_SOAK"))
 COUNTS = settings(
-    max_examples=600 if SOAK else 20,
+    max_examples=600 if SOAK else 12,
     stateful_step_count=60 if SOAK else 40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
