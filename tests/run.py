@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tests.progress import PROGRESS_VARIABLE, Collected, Finished, decode
 
 # Most tests wait for a lease, a notification or a process, so more parts than cores keep the cores busy.
-PARALLEL = 6
+PARALLEL = 5
 # Without a terminal a line of counts is printed this often.
 REPORT_SECONDS = 20.0
 COMMANDS = ("test_up.py", "test_up_schedules.py", "test_programs.py", "test_readme.py", "test_cron_example.py")

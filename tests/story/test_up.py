@@ -263,10 +263,14 @@ def test_each_worker_serves_its_health_on_a_port_of_its_own(tmp_path: Path) -> N
         job = up.enqueue("a")
         until("it is done", lambda: up.job(job)["state"] == "COMPLETED")
         finished = 'jobyard_jobs_finished_total{kind="gate",queue="default",state="COMPLETED"} 1.0'
-        texts = [httpx.get(f"http://127.0.0.1:{port}/metrics").text for port in (first, first + 1)]
-        assert sorted(finished in text for text in texts) == [False, True]
+
+        def counted() -> list[bool]:
+            return [finished in httpx.get(f"http://127.0.0.1:{port}/metrics").text for port in (first, first + 1)]
+
+        until("it is counted", lambda: any(counted()))
+        assert sorted(counted()) == [False, True]
         waited = 'jobyard_job_queue_wait_seconds_count{kind="gate",queue="default"} 1.0'
-        ran = first + [finished in text for text in texts].index(True)
+        ran = first + counted().index(True)
         until("its wait is measured", lambda: waited in httpx.get(f"http://127.0.0.1:{ran}/metrics").text)
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0

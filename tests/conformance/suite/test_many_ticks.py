@@ -52,10 +52,10 @@ async def test_a_thousand_ticks_in_one_call(store: Store) -> None:
     await asyncio.gather(*(store.arm(name, 1, since=0) for name in names))
     jobs = [new(group=f"group-{number % 50}", unique=Unique(name)) for number, name in enumerate(names)]
     ticks = [tick(1000, job, schedule=name, skip_if_held=True) for name, job in zip(names, jobs, strict=True)]
-    began = time.perf_counter()
+    began = time.process_time()
     responses = await store.decide(ticks)
-    # It takes tens of milliseconds; the rest allows for a busy machine.
-    assert time.perf_counter() - began < 2.0
+    # It takes tens of milliseconds; processor time, because the machine may be busy.
+    assert time.process_time() - began < 2.0
     assert responses == [fired(job.id) for job in jobs]
     assert await store.decide(ticks) == [KNOWN] * 1000
     assert (await queue_info(store)).waiting == 1000
