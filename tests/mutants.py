@@ -79,7 +79,7 @@ MUTANTS = (
         "src/jobyard/domain/state.py",
         "transition, to=State.CANCELLED, reason=cancel_requested,",
         "transition, to=State.PENDING, reason=cancel_requested,",
-        ("tests/domain/test_state.py", *suite("change", MEMORY)),
+        ("tests/domain/test_state.py",),
     ),
     Mutant(
         "backoff: grows one failure late",
