@@ -9,17 +9,25 @@ JobyardError
 │   ├── QueueFull
 │   └── IdempotencyKeyReused
 ├── ConfigurationError
-│   └── UnknownStore
+│   ├── UnknownStore
+│   └── InvalidWorkflow
+├── ExpressionError
 ├── JobNotFound
 ├── WorkerNotFound
 ├── NotFound
+│   └── UnknownWorkflow
 ├── NotPossible
 ├── LeaseLost
 ├── ResultNotReady
 ├── JobNotCompleted
 │   ├── JobFailed
 │   ├── JobTimedOut
-│   └── JobCancelled
+│   ├── JobCancelled
+│   └── ChildFailed
+├── HandlerError
+├── StepFailed
+├── SignalTimeout
+├── NonDeterminism
 ├── Unauthorized
 ├── Forbidden
 ├── TooManyRequests
@@ -129,6 +137,22 @@ class UnknownStore(ConfigurationError):
     code = "unknown_store"
 
 
+class InvalidWorkflow(ConfigurationError):
+    """A workflow file is invalid; `problems` has one line for each error in it."""
+
+    code = "invalid_workflow"
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems.splitlines() if isinstance(problems, str) else problems)
+        super().__init__("\n".join(self.problems))
+
+
+class ExpressionError(JobyardError):
+    """A reference or condition of a workflow file cannot be parsed or evaluated."""
+
+    code = "expression"
+
+
 class JobNotFound(JobyardError, LookupError):
     """No job has this id: it never existed, was deleted, or was removed by retention."""
 
@@ -149,6 +173,24 @@ class NotFound(JobyardError, LookupError):
     """The server has no such resource: a token, a group, a schedule."""
 
     code = "not_found"
+
+
+class UnknownWorkflow(NotFound):
+    """No workflow file has this id."""
+
+    code = "unknown_workflow"
+
+    @classmethod
+    def of(cls, name: str, known: Iterable[str]) -> UnknownWorkflow:
+        known = sorted(known)
+        listed = (
+            f"Known workflows: {', '.join(known[:20])}{', …' if len(known) > 20 else ''}."
+            if known
+            else (
+                "No workflow file is loaded: put one into the folder workflows, or name the folder in workflows.folder."
+            )
+        )
+        return cls(f"No workflow is named {name[:100]}. {listed}{did_you_mean(name[:100], known)}")
 
 
 class NotPossible(JobyardError):
@@ -181,6 +223,21 @@ class JobFailed(JobNotCompleted):
     code = "job_failed"
 
 
+class HandlerError(JobyardError):
+    """What the handler of the awaited job raised, in another process: the `__cause__` of JobFailed.
+
+    `error_type` is the name of the exception, `traceback` its text, if the store has it.
+    """
+
+    code = "handler_error"
+
+    def __init__(self, error_type: str, message: str, traceback: str | None = None) -> None:
+        super().__init__(f"{error_type}: {message}" if traceback is None else f"\n{traceback.rstrip()}")
+        self.error_type = error_type
+        self.message = message
+        self.traceback = traceback
+
+
 class JobTimedOut(JobNotCompleted):
     """The last attempt of the awaited job timed out."""
 
@@ -191,6 +248,49 @@ class JobCancelled(JobNotCompleted):
     """The awaited job was cancelled."""
 
     code = "job_was_cancelled"
+
+
+class ChildFailed(JobNotCompleted):
+    """A child job of the workflow ended without a result; `job_id` is the id of the child."""
+
+    code = "child_failed"
+
+    def __init__(self, message: str, job_id: str = "") -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class StepFailed(JobyardError):
+    """A step of the workflow failed all its attempts; `error_type` is the name of its exception, if it raised one.
+
+    Raised again, with the same text, whenever the workflow is replayed.
+    """
+
+    code = "step_failed"
+    step = error_type = message = ""
+
+    @classmethod
+    def of(cls, step: str, error_type: str, message: str) -> StepFailed:
+        """
+        >>> print(StepFailed.of("charge", "KeyError", "'card'"))
+        Step charge failed: KeyError: 'card'
+        """
+        what = f"{error_type}: {message}" if error_type else message
+        error = cls(f"Step {step} failed: {what}")
+        error.step, error.error_type, error.message = step, error_type, message
+        return error
+
+
+class SignalTimeout(JobyardError, TimeoutError):
+    """The signal did not arrive before the timeout of `ctx.wait_for`."""
+
+    code = "signal_timeout"
+
+
+class NonDeterminism(JobyardError):
+    """The workflow function no longer matches what it has recorded: it was changed while a run was in progress."""
+
+    code = "non_determinism"
 
 
 class Unauthorized(JobyardError):
@@ -258,8 +358,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("prioritty", ["priority", "group"])
     ' Did you mean "priority"?'
+    >>> did_you_mean("timeout", ["timeout_seconds"])
+    ' Did you mean "timeout_seconds"?'
     >>> did_you_mean("zzz", ["priority"])
     ''
     """
-    near = difflib.get_close_matches(word, list(known), n=1)
+    names = list(known)
+    # A name without its unit is too different for difflib.
+    near = difflib.get_close_matches(word, names, n=1) or [name for name in names if name.startswith(f"{word}_")]
     return f' Did you mean "{near[0]}"?' if near else ""

@@ -31,6 +31,8 @@ class JobSettled(msgspec.Struct, frozen=True):
     ending: Ending | None
     message: str | None
     seconds: float
+    error_type: str | None = None
+    raised: BaseException | None = None  # by the handler, if it ran in this process
 
 
 class SettlementRefused(msgspec.Struct, frozen=True):
@@ -62,9 +64,19 @@ class StoreRecovered(msgspec.Struct, frozen=True):
 
 
 class EventLoopBlocked(msgspec.Struct, frozen=True):
-    """A handler blocks the event loop; leases are still renewed."""
+    """A handler blocks the event loop; leases are still renewed. Without a lease, no handler was found in the stack."""
 
     seconds: float
+    lease: Lease | None = None
+    stack: tuple[str, ...] = ()  # where the loop's thread stands, innermost call last
+
+
+class RetentionCapReached(msgspec.Struct, frozen=True):
+    """A queue has more finished jobs than `keep_at_most`: some were removed that their age would have kept."""
+
+    queue: str
+    removed: int  # since the last report
+    keep_at_most: int
 
 
 class ClockStepped(msgspec.Struct, frozen=True):
@@ -77,12 +89,22 @@ class WorkerStarted(msgspec.Struct, frozen=True):
     worker: str
     queues: tuple[str, ...]
     concurrency: int
+    store: str  # its URL, without secrets
 
 
 class WorkerQuiet(msgspec.Struct, frozen=True):
     """The worker received the command to claim no more jobs; running ones continue."""
 
     worker: str
+    running: int
+
+
+class WorkerMemoryHigh(msgspec.Struct, frozen=True):
+    """The worker is near its memory limit, or above it, and will be replaced."""
+
+    worker: str
+    used_bytes: int
+    limit_bytes: int
     running: int
 
 
@@ -100,6 +122,7 @@ class WorkerStopped(msgspec.Struct, frozen=True):
 class SchedulerStarted(msgspec.Struct, frozen=True):
     scheduler: str
     schedules: int
+    store: str  # its URL, without secrets
 
 
 class SchedulerStopped(msgspec.Struct, frozen=True):
@@ -134,10 +157,12 @@ Event: TypeAlias = (
     | LeasesExpired
     | StoreFailed
     | StoreRecovered
+    | RetentionCapReached
     | EventLoopBlocked
     | ClockStepped
     | WorkerStarted
     | WorkerQuiet
+    | WorkerMemoryHigh
     | WorkerStopping
     | WorkerStopped
     | SchedulerStarted

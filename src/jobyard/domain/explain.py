@@ -31,7 +31,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about one job's position, from one snapshot of the store."""
 
     job: Job
@@ -53,34 +53,50 @@ CODES = {
     "queue_limit_reached": "as many jobs of its queue run as may",
     "not_due": "its time has not come",
     "parked": "it waits for a signal",
+    "waits_for_signal": "a workflow: it waits for a signal",
+    "waits_for_children": "a workflow: it waits for child jobs",
+    "sleeps": "a workflow: it sleeps",
+    "retries_step": "a workflow: a step failed, and is repeated later",
     "no_worker": "no live worker takes its queue",
+    "no_handler": "no live worker that takes its queue has a handler for its kind",
     "no_sandbox": "no live worker has a sandbox that runs its program",
 }
 
 
-def explain(standing: Standing, more: Sequence[Cause] = ()) -> Explanation:
-    """Explain the standing; `more` are causes outside of the queue."""
-    job = standing.job
-    causes = (*_causes(standing), *more) if job.state is State.PENDING else ()
+REMEDIES = {
+    "queue_paused": "Resume the queue to start its jobs.",
+    "group_paused": "Resume the group to start its jobs.",
+    "group_blocked": "Raise or remove the limit of the group.",
+    "no_worker": "Start a worker for this queue.",
+    "no_handler": "Start a worker with a handler for this kind, or correct the kind.",
+}
+
+
+def explain(position: JobPosition, more: Sequence[Cause] = (), waits: Sequence[Cause] = ()) -> Explanation:
+    """Explain the position; `more` are causes outside of the queue, `waits` what a workflow waits for."""
+    job = position.job
+    causes = (*_causes(position, waits), *more) if job.state is State.PENDING else ()
     return Explanation(
         job_id=job.id,
         state=job.state,
         causes=causes,
-        ahead_in_group=standing.ahead_in_group,
-        groups_ahead=standing.groups_ahead,
-        counts_capped=standing.counts_capped,
-        sentence=_sentence(standing, causes),
+        ahead_in_group=position.ahead_in_group,
+        groups_ahead=position.groups_ahead,
+        counts_capped=position.counts_capped,
+        sentence=_sentence(position, causes),
     )
 
 
-def _causes(standing: Standing) -> list[Cause]:
-    job, queue, group = standing.job, standing.queue, standing.group
+def _causes(position: JobPosition, waits: Sequence[Cause]) -> list[Cause]:
+    job, queue, group = position.job, position.queue, position.group
     found: list[Cause] = []
 
     def add(code: str, sentence: str, **data: Any) -> None:
         found.append(Cause(code, sentence, data))
 
-    if job.waiting_for is not None and not standing.is_due:
+    if waits and not position.is_due:
+        found += waits
+    elif job.waiting_for is not None and not position.is_due:
         until = None if job.run_at == FOREVER else rfc3339(job.run_at)
         add(
             "parked",
@@ -88,7 +104,7 @@ def _causes(standing: Standing) -> list[Cause]:
             signal=job.waiting_for,
             until=until,
         )
-    elif not standing.is_due:
+    elif not position.is_due:
         add("not_due", f"not due until {rfc3339(job.run_at)}", run_at=rfc3339(job.run_at))
     if queue.paused:
         add("queue_paused", f"queue {queue.name} is paused", queue=queue.name)
@@ -101,11 +117,11 @@ def _causes(standing: Standing) -> list[Cause]:
         add(
             "group_limit_reached",
             f"{_name(group)}: {group.running} of {limit} running; first free when "
-            f"{_first(group.running - limit + 1, standing.running_ids)}",
+            f"{_first(group.running - limit + 1, position.running_ids)}",
             group=group.name,
             running=group.running,
             limit=limit,
-            holders=list(standing.running_ids),
+            holders=list(position.running_ids),
         )
     if queue.max_running is not None and queue.running >= queue.max_running:
         add(
@@ -115,29 +131,30 @@ def _causes(standing: Standing) -> list[Cause]:
             running=queue.running,
             limit=queue.max_running,
         )
-    if standing.workers == 0:
+    if position.workers == 0:
         add("no_worker", f"no live worker takes queue {queue.name}", queue=queue.name)
     return found
 
 
-def _sentence(standing: Standing, causes: tuple[Cause, ...]) -> str:
-    job = standing.job
+def _sentence(position: JobPosition, causes: tuple[Cause, ...]) -> str:
+    job = position.job
     if job.state is State.RUNNING:
         where = f"handed off to {job.external_id}" if job.external_id else f"on worker {job.worker}"
         return f"It does not wait: attempt {job.attempt} of {job.max_attempts} runs {where}."
     if job.state is not State.PENDING:
         return f"It does not wait: it is {job.state}" + (f" ({job.reason})." if job.reason else ".")
-    at_least = "at least " if standing.counts_capped else ""
+    at_least = "at least " if position.counts_capped else ""
     place = []
-    if standing.ahead_in_group:
-        place.append(f"{at_least}{standing.ahead_in_group} before it in {_name(standing.group)}")
-    if standing.groups_ahead and not causes:
-        place.append(f"{at_least}{counted(standing.groups_ahead, 'group')} before its group in line")
+    if position.ahead_in_group:
+        place.append(f"{at_least}{position.ahead_in_group} before it in {_name(position.group)}")
+    if position.groups_ahead and not causes:
+        place.append(f"{at_least}{counted(position.groups_ahead, 'group')} before its group in line")
     parts = [cause.sentence for cause in causes] + place
     if not parts:
         return "Nothing holds it back: it is next as soon as a worker has a free slot."
     text = "; ".join(parts)
-    return text[0].upper() + text[1:] + "."
+    remedies = [REMEDIES[cause.code] for cause in causes if cause.code in REMEDIES]
+    return " ".join([text[0].upper() + text[1:] + ".", *remedies])
 
 
 def _name(group: Group) -> str:

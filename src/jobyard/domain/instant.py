@@ -24,6 +24,24 @@ def after(now: Instant, seconds: float) -> Instant:
     return min(FOREVER, now + round(min(seconds, 1e12) * 1000))
 
 
+def as_datetime(instant: Instant) -> datetime:
+    """The instant in UTC; one that datetime cannot hold is cut, so that any stored value can be shown.
+
+    >>> as_datetime(1_500)
+    datetime.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=datetime.timezone.utc)
+    """
+    return EPOCH + timedelta(milliseconds=max(FIRST, min(FOREVER, instant)))
+
+
+def as_instant(moment: datetime) -> Instant:
+    """The instant of an aware datetime, rounded down.
+
+    >>> as_instant(as_datetime(1_501))
+    1501
+    """
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
 def rfc3339(instant: Instant) -> str:
     """UTC text for people and JSON.
 
@@ -32,8 +50,7 @@ def rfc3339(instant: Instant) -> str:
     >>> rfc3339(-(10**18)), rfc3339(10**18)
     ('0001-01-01T00:00:00.000Z', '9999-12-31T23:59:59.999Z')
     """
-    instant = max(FIRST, min(FOREVER, instant))  # so that any stored value can be shown
-    return (EPOCH + timedelta(milliseconds=instant)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return as_datetime(instant).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def instant(text: str) -> Instant:

@@ -45,6 +45,19 @@ class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     traceback: str | None = None
     worker: str | None = None
 
+    @property
+    def summary(self) -> str:
+        """The message with the type of the exception: the text of a KeyError alone is only a key."""
+        return error_summary(self.type, self.message)
+
+
+def error_summary(type: str | None, message: str) -> str:
+    """
+    >>> error_summary("KeyError", "'x'"), error_summary("ValueError", "ValueError"), error_summary(None, "too slow")
+    ("KeyError: 'x'", 'ValueError', 'too slow')
+    """
+    return message if type is None or type == message else f"{type}: {message}"
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     percent: float
@@ -84,6 +97,15 @@ class Unique(msgspec.Struct, frozen=True):
     period_seconds: float | None = None
 
 
+class Parent(msgspec.Struct, frozen=True):
+    """Where the end of a child job is delivered: an entry in the history of its parent."""
+
+    job_id: str
+    scope: str
+    key: str
+    depth: int = 1  # number of workflows above the child
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job to insert. At most one of `delay_seconds` (from the store's present time) and `run_at` is set."""
 
@@ -101,6 +123,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_at: Instant | None = None
     unique: Unique | None = None
     tags: tuple[str, ...] = ()
+    is_workflow: bool = False  # it keeps a history, and ends its child jobs itself when it is cancelled
+    parent: Parent | None = None  # a job with this id is then not an error: it is not inserted again
 
     def __post_init__(self) -> None:
         # One of the stores cannot hold NUL in text, so none takes it.
@@ -146,14 +170,26 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[AttemptError, ...] = ()
     log: tuple[LogLine, ...] = ()
     steps: tuple[Step, ...] = ()
+    parent_id: str | None = None  # of a child job; not in lists
+    is_workflow: bool = False
 
     def payload_value(self) -> Mapping[str, Any]:
         value: Mapping[str, Any] = msgspec.json.decode(self.payload)
         return value
 
 
+HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
+# A caller that waits sees the end of a job within a second: much less, also at the highest throughput.
+SOON_SECONDS, SOON_AT_MOST = 60.0, 100_000
+
+
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and retention of a queue; None means no limit."""
+    """Limits and retention of a queue; None means no limit.
+
+    A finished job is kept while it is one of the last `keep_completed` (or `keep_failed`), and besides these while it
+    is younger than the age. The cap limits what the age keeps: beyond it the oldest go early, completed ones first.
+    """
 
     max_running: int | None = None
     max_per_group: int | None = None
@@ -161,4 +197,17 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting_per_group: int | None = None
     keep_completed: int = 100
     keep_failed: int = 50
-    keep_seconds: float = 0.0  # younger finished jobs are kept beyond the counts
+    keep_completed_seconds: float = HOUR_SECONDS
+    keep_failed_seconds: float = 7 * DAY_SECONDS  # also of cancelled jobs
+    keep_at_most: int = 100_000  # finished jobs; the last `keep_completed` and `keep_failed` stay in any case
+
+    @property
+    def removes_soon(self) -> bool:
+        """Whether a job may be removed before a caller in another process has seen its end.
+
+        Such a queue needs a list of the jobs that callers wait for; in all others their age keeps them.
+        """
+        return (
+            min(self.keep_completed_seconds, self.keep_failed_seconds) < SOON_SECONDS
+            or self.keep_at_most < SOON_AT_MOST
+        )

@@ -219,8 +219,16 @@ def queue_settings(given: Mapping[str, Any]) -> QueueSettings:
     for word, value in given.items():
         if word not in known:
             raise BadOption(f"Unknown queue setting {word}.{did_you_mean(word, known)}", option=word)
-        if word == "keep_seconds":
+        if word in ("keep_completed_seconds", "keep_failed_seconds"):
             checked[word] = options.check_seconds(word, value)
         elif value is not None or word.startswith("keep"):
             checked[word] = options.check_limit(value, word)
     return QueueSettings(**checked)
+
+
+def seconds_of(timeout: Seconds | None) -> float | None:
+    """
+    >>> seconds_of(timedelta(minutes=1)), seconds_of(2.5), seconds_of(None)
+    (60.0, 2.5, None)
+    """
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant
-from jobyard.domain.job import AttemptError, NewJob
+from jobyard.domain.job import AttemptError, NewJob, Parent
 from jobyard.domain.retry import Backoff
 
 # The jobs of a killed worker run elsewhere within 15 s: this, one second until a worker reclaims, and a margin.
@@ -36,6 +36,9 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     timeout_seconds: float | None
     backoff: Backoff
     signal: bytes | None = None  # JSON data of the signal that woke a parked job
+    is_workflow: bool = False
+    parent: Parent | None = None
+    cancel_requested: str | None = None  # a workflow that was to stop before this attempt: it ends its own work now
 
     @property
     def key(self) -> LeaseKey:
@@ -78,6 +81,8 @@ def adopted(job: NewJob, sequence: int, token: str) -> Lease:
         private_payload=job.private_payload,
         timeout_seconds=job.timeout_seconds,
         backoff=job.backoff,
+        is_workflow=job.is_workflow,
+        parent=job.parent,
     )
 
 

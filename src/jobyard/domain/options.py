@@ -49,8 +49,7 @@ def check_options(options: Mapping[str, Option], given: Mapping[str, Any], what:
     for word, value in given.items():
         option = options.get(word)
         if option is None:
-            shown = str(word)[:50]
-            errors.append(BadOption(f"Unknown {what} option {shown}.{did_you_mean(shown, options)}", option=word))
+            errors.append(_unknown_option(options, word, what))
             continue
         try:
             checked[option.field] = option.check(word, value)
@@ -61,6 +60,13 @@ def check_options(options: Mapping[str, Option], given: Mapping[str, Any], what:
         errors[0].others = tuple(errors[1:])
         raise errors[0]
     return checked
+
+
+def _unknown_option(options: Mapping[str, Option], word: str, what: str) -> BadOption:
+    # A name that is right in another place: `timezone` and `timeout_seconds` in Python, `tz` in JSON.
+    other = (name for name, option in options.items() if word in {option.name, option.field})
+    shown = str(word)[:50]
+    return BadOption(f"Unknown {what} option {shown}.{did_you_mean(next(other, shown), options)}", option=word)
 
 
 def check_name(what: str, value: Any) -> str:
@@ -85,10 +91,11 @@ def check_seconds(what: str, value: Any) -> float:
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= MAX_SECONDS:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise BadOption(f"{what} must be a number of seconds or a timedelta, not {shown(value)}.", option=what)
+    if not 0 <= value <= MAX_SECONDS:
         raise BadOption(f"{what} must be from 0 to {MAX_SECONDS} seconds, not {shown(value)}.", option=what)
-    return value  # type: ignore[no-any-return]  # a number, checked above
+    return value
 
 
 def check_positive_seconds(what: str, value: Any) -> float:

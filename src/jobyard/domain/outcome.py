@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from jobyard.domain.history import Wake
+
 
 class Done(msgspec.Struct, frozen=True, gc=False):
     """The work is done; `result` is a JSON document."""
@@ -48,10 +50,14 @@ class Handoff(msgspec.Struct, frozen=True):
 
 
 class Park(msgspec.Struct, frozen=True):
-    """Free the slot and wait for a signal, at most `seconds`; the attempt is not counted."""
+    """Free the slot and wait for a signal, at most `seconds`; the attempt is not counted.
+
+    A workflow waits until one of `wake` holds; `signal` then says for what, and takes no signal.
+    """
 
     signal: str
     seconds: float | None = None
+    wake: tuple[Wake, ...] = ()
 
 
 class Release(msgspec.Struct, frozen=True):

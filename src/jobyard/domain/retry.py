@@ -38,14 +38,14 @@ OUTAGE_FIRST_SECONDS = 0.05
 OUTAGE_MAX_SECONDS = 5.0
 
 
-def wait_seconds(backoff: Backoff, failures: int, roll: float) -> float:
+def retry_delay_seconds(backoff: Backoff, failures: int, roll: float) -> float:
     """The wait after that many failures (1 or more); `roll` in [0, 1) decides the jitter.
 
-    >>> wait_seconds(Fixed(5), 3, 0.0)
+    >>> retry_delay_seconds(Fixed(5), 3, 0.0)
     5
-    >>> [wait_seconds(Exponential(jitter=0), n, 0.5) for n in (1, 2, 3)]
+    >>> [retry_delay_seconds(Exponential(jitter=0), n, 0.5) for n in (1, 2, 3)]
     [2.0, 4.0, 8.0]
-    >>> wait_seconds(Delays((1, 10)), 7, 0.0)
+    >>> retry_delay_seconds(Delays((1, 10)), 7, 0.0)
     10
     """
     match backoff:

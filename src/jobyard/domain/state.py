@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from jobyard.domain.history import Wake
 from jobyard.domain.job import AttemptError, Ending, State
 from jobyard.domain.lease import MAX_DEATHS, Lease, LeaseKey
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
-from jobyard.domain.retry import wait_seconds
+from jobyard.domain.retry import retry_delay_seconds
 from jobyard.domain.text import without_nul
 from jobyard.errors import NotPossible
 
@@ -44,6 +45,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delay_seconds: float = 0.0  # to PENDING: due after this delay
     signal: str | None = None  # to PENDING: parked until this signal; due then, or after park_seconds if set
     park_seconds: float | None = None
+    wake: tuple[Wake, ...] = ()  # a workflow: parked until one of these holds; `signal` is only shown then
     external_id: str | None = None  # to RUNNING: handed off
     result: bytes | None = None
     reason: str | None = None
@@ -93,8 +95,8 @@ def judge(lease: Lease, outcome: Outcome, roll: float = 0.5, worker: str | None 
             return Transition(to=State.CANCELLED, reason=reason, error=error)
         case Handoff(external_id):
             return Transition(to=State.RUNNING, external_id=external_id)
-        case Park(signal, seconds):
-            return Transition(to=State.PENDING, counted=False, signal=signal, park_seconds=seconds)
+        case Park(signal, seconds, wake):
+            return Transition(to=State.PENDING, counted=False, signal=signal, park_seconds=seconds, wake=wake)
         case Release():
             return _RELEASED
 
@@ -103,7 +105,7 @@ def _again_or(final: State, lease: Lease, error: AttemptError, after: float | No
     """Another attempt while some are left; otherwise the final state."""
     if lease.attempt >= lease.max_attempts:
         return Transition(to=final, error=error, reason=error.message)
-    delay = wait_seconds(lease.backoff, lease.attempt, roll) if after is None else after
+    delay = retry_delay_seconds(lease.backoff, lease.attempt, roll) if after is None else after
     return Transition(to=State.PENDING, error=error, delay_seconds=max(0.0, delay))
 
 
@@ -124,10 +126,33 @@ def judge_expired(*, attempt: int, deaths: int, worker: str, cancel_requested: s
     return Transition(to=State.PENDING, counted=False, died=True, error=lost)
 
 
-def apply_cancel_request(transition: Transition, cancel_requested: str | None) -> Transition:
-    """The transition, but a job with a cancel request becomes CANCELLED instead of PENDING."""
-    if cancel_requested is None or transition.to is not State.PENDING:
+class CancelRequest(msgspec.Struct, frozen=True):
+    """A request to stop a RUNNING job, and whether the job is a workflow that has begun: see `WorkflowStore`."""
+
+    requested: str | None  # during this attempt
+    carried: str | None = None  # before it: the attempt ends the workflow's own work
+    ends_itself: bool = False
+
+    @property
+    def ends_job(self) -> str | None:
+        """The reason, if the job must not go back to PENDING. A second request ends a workflow at once."""
+        return None if self.ends_itself and self.carried is None else self.requested
+
+
+def apply_cancel_request(transition: Transition, request: CancelRequest) -> Transition:
+    """The transition, but a job with a cancel request becomes CANCELLED instead of PENDING, or a workflow due at once.
+
+    >>> snooze = Transition(to=State.PENDING, delay_seconds=60)
+    >>> apply_cancel_request(snooze, CancelRequest("stop")).to
+    <State.CANCELLED: 'CANCELLED'>
+    >>> apply_cancel_request(snooze, CancelRequest("stop", ends_itself=True)).delay_seconds
+    0.0
+    >>> apply_cancel_request(snooze, CancelRequest(None, "stop", ends_itself=True)).delay_seconds
+    60
+    """
+    if request.requested is None or transition.to is not State.PENDING:
         return transition
-    return msgspec.structs.replace(
-        transition, to=State.CANCELLED, reason=cancel_requested, delay_seconds=0.0, signal=None, park_seconds=None
-    )
+    now = msgspec.structs.replace(transition, delay_seconds=0.0, signal=None, park_seconds=None, wake=())
+    if request.ends_job is None:
+        return now
+    return msgspec.structs.replace(now, to=State.CANCELLED, reason=request.ends_job)

@@ -35,3 +35,14 @@ def without_nul(text: str) -> str:
     'a␀b'
     """
     return text.replace("\0", "␀") if "\0" in text else text
+
+
+def size_text(size: int) -> str:
+    """
+    >>> size_text(4 << 30), size_text(1536 << 20), size_text(12)
+    ('4 GiB', '1.5 GiB', '12 B')
+    """
+    for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.3g} {unit}"
+    return f"{size} B"

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from jobyard.domain.history import EndedJob
 from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Outcome
+
+
+class ChildEnds(Protocol):
+    """Ends of child jobs that the worker itself has delivered to their parents."""
+
+    def expect(self, job_id: str, kind: str) -> bool:
+        """Whether it is worth keeping the slot for a child that is about to be inserted.
+
+        If so, `wait` or `forget` must follow.
+        """
+
+    async def wait(self, job_id: str, kind: str) -> EndedJob | None:
+        """The end of the child, once it is in the history of its parent; None if it takes too long."""
+
+    def forget(self, job_id: str) -> None: ...
 
 
 class Attempt(Protocol):
@@ -14,6 +30,10 @@ class Attempt(Protocol):
 
     @property
     def lease(self) -> Lease: ...
+
+    ends_itself: bool  # a workflow: when cancelled, it goes back to its queue and ends its own work in the next attempt
+    child_ends: ChildEnds | None  # None: a workflow always frees its slot while a child runs
+    raised: BaseException | None  # by the handler, for logs and error trackers; the outcome has its text
 
     @property
     def is_stopping(self) -> bool:

@@ -74,13 +74,22 @@ class LeaseStore(Protocol):
         then.
         """
 
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
-        """Insert a job that was found running outside: RUNNING and handed off, even beyond the limits."""
+    async def adopt(self, job: NewJob, worker: str, external_id: str, token: str | None = None) -> Lease:
+        """Insert a job that was found running outside: RUNNING and handed off, even beyond the limits.
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+        With `token` (16 hexadecimal digits) the lease has that one: a caller that wrote it down before can settle the
+        job although the response was lost. Raises BadInput, with nothing changed, when a job has this id.
+        """
+
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
         """Wake the job if it is parked on `name`; otherwise keep the signal for its next Park on that name.
 
-        Returns whether it woke. Raises JobNotFound, or NotPossible when the job is final.
+        Signals of a name are kept and taken in the order of arrival. One whose `signal_id` the job has received before
+        under that name is ignored. The signals of a workflow are entries of its history, in `signal_scope(name)` with
+        the `signal_id` (or a new one) as key, and it stays parked unless one of its `Wake`s holds.
+
+        Returns whether it woke. Raises JobNotFound, or NotPossible when the job is final or already keeps MAX_SIGNALS
+        signals of that name.
         """
 
 
@@ -103,7 +112,8 @@ class JobStore(LeaseStore, WaitStore, Protocol):
 
         Must assign ascending sequences in the given order. A held unique key is not an error: that job is not
         inserted and the holder's id is returned. Raises QueueFull, with nothing inserted, when a queue or group would
-        hold more PENDING jobs than its settings allow. Creates unknown queues with default settings. With `transaction`
+        hold more PENDING jobs than its settings allow. A job with a parent is not inserted again when its id exists:
+        that id is returned with `created` False. Creates unknown queues with default settings. With `transaction`
         (the caller's own database transaction) the jobs appear when the caller commits; a store without such
         transactions raises NotPossible.
         """
@@ -120,7 +130,8 @@ class JobStore(LeaseStore, WaitStore, Protocol):
         """Settle what finished, then claim up to `wanted` jobs of `queues` under the admission rule, in one trip.
 
         A settlement is applied only if its token still holds the lease; others are returned as refused and change
-        nothing. Slots freed by the settlements are free for the claim. Leases are returned in the order in which
+        nothing. A workflow that parks with a `Wake` that holds already becomes due at once. Slots freed by the
+        settlements are free for the claim. Leases are returned in the order in which
         single claims would have granted them. Running counts move in the same atomic step.
 
         With `until`, an exchange that settles nothing and finds no job waits: it returns once it has claimed a job,

@@ -19,7 +19,7 @@ class Observer(Protocol):
         """Must be fast and must not raise. Called from any thread."""
 
 
-class Companion(Protocol):
+class WorkerService(Protocol):
     """Runs beside a worker, in its event loop: from before the first claim until after the last settlement."""
 
     async def start(self) -> None: ...

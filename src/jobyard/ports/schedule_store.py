@@ -57,7 +57,7 @@ class Decision(StrEnum):
     STALE = "stale"  # the schedule is not armed, or with another revision
     HELD = "held"  # the job's unique key is held and the tick does not skip: nothing changed
     FULL = "full"  # the job's queue or group is full: nothing changed
-    AWAY = "away"  # of several stores, that of its queue is unavailable: submit the tick again
+    UNAVAILABLE = "unavailable"  # of several stores, that of its queue is unavailable: submit the tick again
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
@@ -96,6 +96,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: Instant = 0
     quiet: bool = False  # it claims no more jobs
     finished_per_minute: dict[str, int] = {}  # jobs finished in the last minute, by queue
+    kinds: tuple[str, ...] | None = None  # that it has handlers for; None: not known
+    memory_bytes: int = 0  # of the worker with its child processes; 0: not known
+    cpu_seconds: float = 0.0  # the same; never decreases
+    cpu_percent: float = 0.0  # the same, since the heartbeat before; 100 is one core
 
     def takes(self, queue: str) -> bool:
         return not self.quiet and (not self.queues or queue in self.queues)

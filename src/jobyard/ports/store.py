@@ -1,4 +1,4 @@
-"""The store port: the job, admin, schedule and record ports together.
+"""The store port: the job, admin, schedule, record and workflow ports together.
 
 Rules for all methods:
 - a method is atomic: it takes effect completely or, when it raises, not at all;
@@ -10,6 +10,7 @@ Rules for all methods:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from jobyard.ports.admin_store import AdminStore
 from jobyard.ports.job_store import JobStore
 from jobyard.ports.record_store import RecordStore
 from jobyard.ports.schedule_store import ScheduleStore
+from jobyard.ports.workflow_store import WorkflowStore
 
 
 class Level(StrEnum):
@@ -43,7 +45,7 @@ class Migration(msgspec.Struct, frozen=True):
     applied: bool
 
 
-class Store(JobStore, AdminStore, ScheduleStore, RecordStore, Protocol):
+class Store(JobStore, AdminStore, ScheduleStore, RecordStore, WorkflowStore, Protocol):
     url: str  # as configured, without secrets
     has_transactions: bool  # whether insert and settle can join the caller's own transaction
     is_remote: bool  # another process does the work: a second exchange in flight keeps it busy
@@ -60,11 +62,17 @@ class Store(JobStore, AdminStore, ScheduleStore, RecordStore, Protocol):
         Raises StoreError only when the engine is not reachable at all.
         """
 
+    async def risks(self) -> list[Finding]:
+        """The settings of the engine with which it may lose jobs; cheap, because every worker and server asks."""
+
     async def migrations(self) -> list[Migration]:
         """Every schema migration, in order, and whether it is applied. Changes nothing and needs no `open`.
 
         Raises NewerSchema when a newer jobyard has migrated the schema.
         """
+
+    def shards(self) -> Sequence[Store]:
+        """The stores over which the queues are spread, each with a clock of its own; empty if this store is one."""
 
     def for_event_loop(self) -> Store:
         """A handle for the event loop of the current thread; `self` if the store works from any loop."""
